@@ -1,5 +1,5 @@
-//! What must hold for any input of each parser. libFuzzer searches for inputs that break it
-//! (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
+//! Properties that must hold for any input of each parser. libFuzzer searches for inputs that break
+//! them (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
 #[path = "../../core/wire/tests/webtorrent_twin/twin.rs"]
@@ -18,15 +18,15 @@ use wire::http::{
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
 
-/// Whatever is decoded encodes to a request that decodes to the same; answers stay in their slots.
+/// Decoded announces round-trip through the encoder, and answers fit their buffers.
 pub fn udp(bytes: &[u8]) {
     let Ok(request) = udp::decode(bytes) else { return };
-    let mut room = [0; 64];
+    let mut buffer = [0; 64];
     match request {
         Request::Connect { .. } => assert!(bytes.len() >= 16),
         Request::Connected { connection_id, transaction_id, request: call } => match call {
             VerifiedRequest::Announce { announce, options } => {
-                let url = options.url_data(&mut room).to_vec();
+                let url = options.url_data(&mut buffer).to_vec();
                 let mut again = Vec::new();
                 udp::client::announce(&mut again, connection_id, transaction_id, &announce, &url);
                 let Ok(Request::Connected {
@@ -34,9 +34,9 @@ pub fn udp(bytes: &[u8]) {
                     ..
                 }) = udp::decode(&again)
                 else {
-                    panic!("an announce that is none when encoded")
+                    panic!("an encoded announce does not decode")
                 };
-                assert_eq!((twin, options.url_data(&mut room)), (announce, url.as_slice()));
+                assert_eq!((twin, options.url_data(&mut buffer)), (announce, url.as_slice()));
             }
             VerifiedRequest::Scrape(hashes) => {
                 assert!((1..=SCRAPE_HASHES_UDP_MAX).contains(&hashes.len()));
@@ -53,8 +53,8 @@ pub fn udp(bytes: &[u8]) {
     let _ = udp::client::decode_reply(bytes);
 }
 
-/// A request ends where it says; more input behind it changes nothing; every query is answered with
-/// strict bencoding.
+/// A request does not depend on the input after it, and the response to every query is strict
+/// bencoding.
 pub fn http(bytes: &[u8]) {
     if let client::ParsedResponse::Complete(response) = client::read_head(bytes) {
         assert!((1..=bytes.len()).contains(&response.consumed));
@@ -68,7 +68,7 @@ pub fn http(bytes: &[u8]) {
     assert!((1..=bytes.len()).contains(&request.consumed));
     let exact = bytes.split_at(request.consumed).0;
     let ParsedRequest::Complete(twin) = read_head(exact) else {
-        panic!("a request that needs what follows")
+        panic!("the request depends on the input after it")
     };
     assert_eq!((twin.target, twin.keep_alive), (request.target, request.keep_alive));
     for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
@@ -76,22 +76,22 @@ pub fn http(bytes: &[u8]) {
     }
     match request.target {
         Target::Announce(query) => match announce_query(query) {
-            Ok(query) => announced(&query),
-            Err(refusal) => refused(refusal),
+            Ok(query) => check_announce(&query),
+            Err(refusal) => check_refusal(refusal),
         },
         Target::Scrape(query) => {
-            let mut room = [InfoHash::default(); SCRAPE_HASHES_HTTP_MAX];
-            match ScrapeQuery::new(query).read_into(&mut room) {
-                Ok(hashes) => scraped(hashes),
-                Err(refusal) => refused(refusal),
+            let mut buffer = [InfoHash::default(); SCRAPE_HASHES_HTTP_MAX];
+            match ScrapeQuery::new(query).read_into(&mut buffer) {
+                Ok(hashes) => check_scrape(hashes),
+                Err(refusal) => check_refusal(refusal),
             }
         }
         Target::Unknown => {}
     }
 }
 
-/// The answer to any announce is strict bencoding, in each model, with the peers it speaks of.
-fn announced(query: &AnnounceQuery) {
+/// The response to any announce is strict bencoding in each format, with the right number of peers.
+fn check_announce(query: &AnnounceQuery) {
     let key = PeerKey::new(IpAddr::from([192, 0, 2, 1]), query.announce.port);
     let v6 = PackedV6([query.announce.peer_id.0[0]; 20]);
     for model in [PeerFormat::Compact, PeerFormat::Dict, PeerFormat::DictNoIds] {
@@ -119,8 +119,8 @@ fn announced(query: &AnnounceQuery) {
     }
 }
 
-/// Torrents are named in the order that a dictionary wants, each once.
-fn scraped(hashes: &[InfoHash]) {
+/// Torrents are distinct and in the order of a dictionary.
+fn check_scrape(hashes: &[InfoHash]) {
     let mut body = Vec::new();
     scrape(&mut body, hashes, &vec![SwarmCounts::default(); hashes.len()]);
     let body = parse(&body).unwrap();
@@ -128,15 +128,15 @@ fn scraped(hashes: &[InfoHash]) {
     assert!(!files.is_empty() && files.len() == hashes.len());
 }
 
-fn refused(refusal: Refusal) {
+fn check_refusal(refusal: Refusal) {
     let mut body = Vec::new();
     failure(&mut body, refusal);
     let reason = parse(&body).unwrap().at("failure reason").and_then(Value::bytes);
     assert_eq!(reason, Some(refusal.text().as_bytes()));
 }
 
-/// A header ends where it says; cut anywhere it waits for as much as is due at least; written again it
-/// says the same.
+/// A truncated header asks for no more bytes than are missing, and a header round-trips through the
+/// writer.
 pub fn proxy(bytes: &[u8]) {
     if let Some(wrapped) = simple::unwrap(bytes) {
         let mut again = Vec::new();
@@ -159,28 +159,28 @@ pub fn proxy(bytes: &[u8]) {
         let mut again = Vec::new();
         write(&mut again, route);
         let ParsedProxyHeader::Complete(twin) = proxy::read(&again) else {
-            panic!("a header that is none")
+            panic!("a written header does not parse")
         };
         assert_eq!(twin.route, Some(route));
     }
 }
 
-/// Frames say what tungstenite reads of them.
+/// The reader returns the same events as tungstenite.
 pub fn ws(bytes: &[u8]) {
     ws::check(bytes);
 }
 
-/// A message is what `serde_json` makes of it, and what is written of it reads the same.
+/// The parser agrees with `serde_json`, and relays of a message round-trip.
 pub fn webtorrent(bytes: &[u8]) {
     let _ = webtorrent_twin::check(bytes);
 }
 
-/// What is accepted is the one way to write it. Lenient reading takes that and more, and says so;
-/// clients read whatever comes.
+/// Every value that the strict parser accepts has only one encoding. The lenient parser accepts more,
+/// and reports a violation then. The client's parsers accept any input.
 pub fn bencode(bytes: &[u8]) {
     let _ = (client::parse_announce(bytes), client::parse_scrape(bytes));
-    let loosely = parse_lenient(bytes);
-    if let Ok((Value::Dict(entries), _)) = &loosely {
+    let lenient = parse_lenient(bytes);
+    if let Ok((Value::Dict(entries), _)) = &lenient {
         for (at, (key, value)) in entries.iter().enumerate() {
             let is_first = !entries[..at].iter().any(|(other, _)| other == key);
             let Some(name) = std::str::from_utf8(key).ok().filter(|_| is_first) else { continue };
@@ -189,10 +189,10 @@ pub fn bencode(bytes: &[u8]) {
         }
     }
     let Ok(value) = parse(bytes) else {
-        assert!(!matches!(loosely, Ok((_, None))));
+        assert!(!matches!(lenient, Ok((_, None))));
         return;
     };
-    assert_eq!(loosely, Ok((value.clone(), None)));
+    assert_eq!(lenient, Ok((value.clone(), None)));
     let mut again = Vec::new();
     write(&mut again, &value);
     assert_eq!(again, bytes);
@@ -202,7 +202,7 @@ fn write(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Int(number) => match u64::try_from(*number) {
             Ok(number) => Encoder::new(out).int(number),
-            // No answer holds a negative number, so the encoder writes none.
+            // The encoder writes no negative numbers, because no response contains one.
             Err(_) => out.extend(format!("i{number}e").bytes()),
         },
         Value::Bytes(bytes) => Encoder::new(out).bytes(bytes),

@@ -1,13 +1,14 @@
-//! Our frames beside tungstenite's: the same bytes, cut at the same places, say the same.
+//! The frame reader against tungstenite: both return the same events for the same bytes, split at the
+//! same places.
 //!
-//! tungstenite looks at a frame when it is whole, we do at its first bytes; so it gets more bytes when
-//! we have found a fault and it has not. What else differs, on purpose:
-//! - It takes a length that is written longer than need be, in control frames, too. RFC 6455 (5.2)
-//!   does not allow that.
-//! - It knows no limit to fragments.
-//! - A close frame with a code that none may hold it gives as one of its own, with code 1002; we say
-//!   that it is a fault, which is answered with 1002. It does not know 1014, which is registered.
-//! - A frame that breaks two rules is reported for either.
+//! tungstenite checks complete frames, our reader their first bytes. So tungstenite gets more bytes if
+//! only our reader has reported an error. Other differences, all intended:
+//! - tungstenite accepts lengths that are not in their shortest form, even in control frames. RFC 6455
+//!   (5.2) forbids that.
+//! - tungstenite does not limit fragments.
+//! - tungstenite returns a close frame with an invalid code as one with code 1002. Our reader returns an
+//!   error, which is answered with 1002. tungstenite rejects 1014, which is registered.
+//! - If a frame breaks two rules, the two may report different ones.
 
 use std::io::{self, Read, Write};
 
@@ -15,36 +16,36 @@ use tungstenite::protocol::{Role, WebSocketConfig};
 use tungstenite::{Error, Message, WebSocket};
 use wire::ws::{self, Event, ProtocolError};
 
-/// Bytes of a message: few, so that small inputs come to the limit.
+/// Maximum bytes of a message. Low, so that small inputs reach it.
 const MESSAGE_MAX: usize = 300;
-/// Bytes of the longest header.
+/// Maximum bytes of a header.
 const HEADER_MAX: usize = 14;
 
-/// What was said before the end.
+/// An event before the end.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Received {
     Text(String),
     Binary(Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
 }
 
-/// How it ended.
+/// The end of a stream.
 #[derive(Debug)]
 enum End<F> {
-    /// Not yet.
+    /// It has not ended.
     Open,
     Close(Option<u16>),
     ProtocolError(F),
 }
 
-/// `bytes` are flags, sizes of the pieces in which the rest comes, and the rest.
+/// Checks `bytes`: flags, the sizes of pieces, and the stream that is split into these pieces.
 pub(crate) fn check(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
     let Some((sizes, stream)) = rest.split_at_checked(usize::from(flags >> 1 & 7)) else { return };
-    let for_client_frames = flags & 1 == 0;
-    let mut ours = Ours::new(for_client_frames);
-    let mut theirs = Theirs::new(for_client_frames);
+    let from_client = flags & 1 == 0;
+    let mut ours = Ours::new(from_client);
+    let mut theirs = Theirs::new(from_client);
     let (mut rest, mut sizes) = (stream, sizes.iter().cycle());
     while !rest.is_empty() {
         let size = sizes.next().map_or(rest.len(), |size| usize::from(*size).clamp(1, rest.len()));
@@ -60,15 +61,21 @@ pub(crate) fn check(bytes: &[u8]) {
 }
 
 fn compare(ours: &Ours, theirs: &Theirs) {
-    let before_the_end = theirs.said.get(..ours.said.len());
-    assert_eq!(before_the_end, Some(ours.said.as_slice()), "then {:?}", ours.end);
+    let before_the_end = theirs.received.get(..ours.received.len());
+    assert_eq!(before_the_end, Some(ours.received.as_slice()), "then {:?}", ours.end);
     if let End::ProtocolError(
         ProtocolError::Length | ProtocolError::ControlTooLong | ProtocolError::Fragments,
     ) = ours.end
     {
         return;
     }
-    assert_eq!(ours.said.len(), theirs.said.len(), "{:?} {:?}", ours.end, theirs.said.last());
+    assert_eq!(
+        ours.received.len(),
+        theirs.received.len(),
+        "{:?} {:?}",
+        ours.end,
+        theirs.received.last()
+    );
     let alike = match (&ours.end, &theirs.end) {
         (End::Open, End::Open) => true,
         (End::Close(Some(1014)), End::Close(Some(1002))) => true,
@@ -92,18 +99,18 @@ fn compare(ours: &Ours, theirs: &Theirs) {
 struct Ours {
     reader: ws::Reader,
     input: Vec<u8>,
-    said: Vec<Said>,
+    received: Vec<Received>,
     end: End<ProtocolError>,
 }
 
 impl Ours {
-    fn new(for_client_frames: bool) -> Self {
-        let reader = if for_client_frames {
+    fn new(from_client: bool) -> Self {
+        let reader = if from_client {
             ws::Reader::for_client_frames()
         } else {
             ws::Reader::for_server_frames()
         };
-        Self { reader, input: Vec::new(), said: Vec::new(), end: End::Open }
+        Self { reader, input: Vec::new(), received: Vec::new(), end: End::Open }
     }
 
     fn take(&mut self, piece: &[u8]) {
@@ -123,10 +130,10 @@ impl Ours {
                     assert!(matches!(self.end, End::Open), "{event:?} after {:?}", self.end);
                     assert!((1..=had).contains(&consumed) || matches!(event, Event::Error(_)));
                     match event {
-                        Event::Text(text) => self.said.push(Said::Text(text.into())),
-                        Event::Binary(bytes) => self.said.push(Said::Binary(bytes.into())),
-                        Event::Ping(payload) => self.said.push(Said::Ping(payload.into())),
-                        Event::Pong(payload) => self.said.push(Said::Pong(payload.into())),
+                        Event::Text(text) => self.received.push(Received::Text(text.into())),
+                        Event::Binary(bytes) => self.received.push(Received::Binary(bytes.into())),
+                        Event::Ping(payload) => self.received.push(Received::Ping(payload.into())),
+                        Event::Pong(payload) => self.received.push(Received::Pong(payload.into())),
                         Event::Close(code) => self.end = End::Close(code.map(|code| code.0)),
                         Event::Error(fault) => self.end = End::ProtocolError(fault),
                         Event::Partial { .. } => {}
@@ -140,30 +147,30 @@ impl Ours {
 
 struct Theirs {
     socket: WebSocket<Pipe>,
-    said: Vec<Said>,
+    received: Vec<Received>,
     end: End<Error>,
 }
 
 impl Theirs {
-    fn new(for_client_frames: bool) -> Self {
-        let role = if for_client_frames { Role::Server } else { Role::Client };
+    fn new(from_client: bool) -> Self {
+        let role = if from_client { Role::Server } else { Role::Client };
         let config = WebSocketConfig::default()
             .read_buffer_size(64)
             .write_buffer_size(0)
             .max_message_size(Some(MESSAGE_MAX))
             .max_frame_size(Some(MESSAGE_MAX));
         let socket = WebSocket::from_raw_socket(Pipe(Vec::new()), role, Some(config));
-        Self { socket, said: Vec::new(), end: End::Open }
+        Self { socket, received: Vec::new(), end: End::Open }
     }
 
     fn take(&mut self, piece: &[u8]) {
         self.socket.get_mut().0.extend(piece);
         while let End::Open = self.end {
             match self.socket.read() {
-                Ok(Message::Text(text)) => self.said.push(Said::Text(text.as_str().into())),
-                Ok(Message::Binary(bytes)) => self.said.push(Said::Binary(bytes.into())),
-                Ok(Message::Ping(payload)) => self.said.push(Said::Ping(payload.into())),
-                Ok(Message::Pong(payload)) => self.said.push(Said::Pong(payload.into())),
+                Ok(Message::Text(text)) => self.received.push(Received::Text(text.as_str().into())),
+                Ok(Message::Binary(bytes)) => self.received.push(Received::Binary(bytes.into())),
+                Ok(Message::Ping(payload)) => self.received.push(Received::Ping(payload.into())),
+                Ok(Message::Pong(payload)) => self.received.push(Received::Pong(payload.into())),
                 Ok(Message::Close(frame)) => {
                     self.end = End::Close(frame.map(|frame| frame.code.into()));
                 }

@@ -1,9 +1,9 @@
-"""A libtorrent peer for the real-client tests: it seeds or fetches one torrent until it is killed.
+"""Runs a libtorrent peer for the real-client tests: it seeds or fetches one torrent until it is killed.
 
     peer.py TORRENT FOLDER LISTEN
 
-FOLDER holds the data, or will; LISTEN is ADDRESS:PORT. What the tracker says goes to standard output.
-One session a process: two in one lose answers of UDP trackers.
+It seeds if FOLDER holds the data, and stores the data there if not. LISTEN is ADDRESS:PORT. Messages go to
+standard output. A process has one session, because two in one process lose responses of UDP trackers.
 """
 
 import sys

@@ -1,24 +1,19 @@
-//! Benchmarks of tidegate and packaged rival trackers, interleaved in one run.
+//! Benchmarks: `cargo xtask bench NAME [--runs N] [--seconds N] [--rivals FOLDER] [--write]`.
 //!
-//! `cargo xtask bench
-//! udp|udp-announce|http|http-close|https|https-handshake|ws|wss|ws-idle|wss-idle
-//! [--runs N] [--seconds N] [--rivals FOLDER] [--write]`. The tracker is pinned to core 0 and the
-//! load to core 1.
-//! Runs are interleaved (A B A B) because the speed of machines drifts. The figure to compare is
-//! responses per
-//! second of the tracker's CPU time. Rivals that are not in the folder are skipped; npm's is looked
-//! up in its
-//! `node_modules`.
+//! `udp`, `udp-announce`, `http`, `http-close`, `https`, `https-handshake`, `ws` and `wss` measure the
+//! throughput of tidegate and of other trackers; `ws-idle` and `wss-idle` measure idle connections. The
+//! tracker is pinned to core 0 and the load to core 1. Runs are interleaved (A B A B), because machines
+//! drift. The result is responses per second of the tracker's own CPU time. Trackers that are not in
+//! the folder are skipped; npm's is searched in its `node_modules`.
 //!
-//! - `udp-testers`, `http-testers` and `wss-testers` measure the load testers: [`testers`].
-//! - `latency` checks the latencies that they report: [`latency`].
-//! - `private` measures the cost of keys, lists, bans, metrics and records: [`private`].
-//! - `api` measures the management API: [`api`].
-//! - `flood` measures the limits under a flood: [`flood`].
+//! - `udp-testers`, `http-testers`, `wss-testers`: throughput of the load testers, see [`testers`]
+//! - `latency`: the latencies that the load tester reports, see [`latency`]
+//! - `private`: the cost of passkeys, lists, bans, metrics and records, see [`private`]
+//! - `api`: the management API, see [`api`]
+//! - `flood`: rate limits, see [`flood`]
 //!
-//! `tidegate compare` measures with tidegate's own load tester; these benchmarks use packaged
-//! testers and idle
-//! peers. The store's own figures come from `tidegate bench store`.
+//! These use packaged load testers where possible. `tidegate compare` uses tidegate's own, and
+//! `tidegate bench store` measures the store.
 
 mod api;
 mod api_client;
@@ -28,30 +23,22 @@ mod idle;
 mod latency;
 mod load;
 mod machine;
+mod plan;
 mod private;
 mod subject;
 mod testers;
 
+use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
 use crate::command::{command, run as run_command};
 use load::{Load, Seen};
+use plan::{Plan, median};
 use subject::{Subject, Used};
 use testers::Testers;
-
-/// The parsed command line.
-struct Plan {
-    runs: u32,
-    seconds: u32,
-    /// Folder with the rivals' programs and the load testers.
-    rivals: PathBuf,
-    /// Whether to write a record.
-    write: bool,
-}
 
 /// One run of one subject.
 struct Run {
@@ -77,7 +64,7 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
         return flood::flood(options);
     }
     let (name, plan) = parse(arguments)?;
-    // Reject an unknown name before building.
+    // Check the name before building.
     let bench = Bench::parse(name)?;
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -95,22 +82,22 @@ pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
 /// A benchmark.
 #[derive(Debug)]
 enum Bench {
-    /// Trackers under a load.
+    /// Trackers under load.
     Throughput(Load),
-    /// Trackers with idle WebTorrent peers.
+    /// Trackers with idle WebSocket connections.
     Idle(&'static [Subject]),
     /// Load testers.
     Testers(Testers),
-    /// Latencies of a load tester compared with those that tcpdump sees.
+    /// The latencies of a load tester and of a packet capture.
     Latency,
-    /// A tracker with everything enabled beside a bare one.
+    /// A private tracker and a bare one.
     Private,
     /// The management API.
     Api,
 }
 
 impl Bench {
-    /// Returns the benchmark with this name on the command line.
+    /// Parses a name of the command line.
     fn parse(name: &str) -> Result<Self> {
         match name {
             "latency" => return Ok(Self::Latency),
@@ -126,9 +113,9 @@ impl Bench {
     }
 }
 
-/// Measures the responses per second of each subject.
+/// Measures responses per second of each subject.
 fn throughput(plan: &Plan, load: Load) -> Result<()> {
-    let subjects = plan.those_here(load.subjects());
+    let subjects = plan.available(load.subjects());
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {
@@ -145,39 +132,10 @@ fn throughput(plan: &Plan, load: Load) -> Result<()> {
     Ok(())
 }
 
-impl Plan {
-    /// Returns the subjects that are installed.
-    fn those_here(&self, subjects: &[Subject]) -> Vec<Subject> {
-        let is_here = |subject: &Subject| {
-            let is_here = subject.is_here(&self.rivals);
-            if !is_here {
-                println!("{} is not in {}: skipped", subject.name(), self.rivals.display());
-            }
-            is_here
-        };
-        subjects.iter().copied().filter(is_here).collect()
-    }
-
-    /// Writes `bench/record/<day>-<name>.csv`: every run, under a header that says where and how.
-    fn write_record(&self, name: &str, subjects: &[Subject], table: &str) -> Result<()> {
-        let versions = subjects.iter().map(|subject| subject.version());
-        let text = format!(
-            "{}# cargo xtask bench {name} --runs {} --seconds {}\n# {}\n{table}",
-            machine::describe()?,
-            self.runs,
-            self.seconds,
-            versions.collect::<Vec<_>>().join(", ")
-        );
-        let name = format!("bench/record/{}-{name}.csv", machine::day()?);
-        fs::write(crate::workspace::root().join(&name), text)?;
-        println!("written: {name}");
-        Ok(())
-    }
-}
-
 fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
     let mut words = arguments.iter().copied();
-    let name = words.next().with_context(|| format!("which: {} or flood?", load::NAMES))?;
+    let name =
+        words.next().with_context(|| format!("expected a benchmark: {} or flood", load::NAMES))?;
     let (runs, seconds) = if idle::subjects(name).is_some() { (1, 150) } else { (5, 10) };
     let mut plan = Plan {
         runs,
@@ -186,7 +144,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
         write: false,
     };
     while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word} wants a value"));
+        let mut value = || words.next().with_context(|| format!("{word} needs a value"));
         match word {
             "--runs" => plan.runs = value()?.parse()?,
             "--seconds" => plan.seconds = value()?.parse()?,
@@ -200,8 +158,8 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(&'a str, Plan)> {
 
 fn measure(plan: &Plan, load: Load, subject: Subject) -> Result<Run> {
     let tracker = subject.start(&plan.rivals)?;
-    // The tables of a fresh tracker grow during a run. Every subject starts empty, so that is part
-    // of every figure.
+    // A tracker's tables grow after its start. Every subject starts empty, so this is part of every
+    // result.
     let before = tracker.used()?;
     let seen = load.run(subject, tracker.pid(), &plan.rivals, plan.seconds)?;
     let mut used = tracker.used()?.since(&before);
@@ -224,7 +182,7 @@ fn line(run: &Run) -> String {
     )
 }
 
-/// Medians by subject, and the ratio of the first subject to each.
+/// Formats the medians of each subject, and the ratio of the first subject to each.
 fn report(plan: &Plan, load: Load, runs: &[Run]) -> String {
     let mut text = format!(
         "{}: medians of {} runs of {} s\n| tracker | responses/s | per CPU-s | user us | sys us | ratio |\n|---|---|---|---|---|---|\n",
@@ -255,12 +213,7 @@ fn report(plan: &Plan, load: Load, runs: &[Run]) -> String {
     text
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Formats every run for the record.
+/// Formats every run, for the record.
 fn table(runs: &[Run]) -> String {
     let head = "tracker,responses_s,responses_per_cpu_s,user_us,sys_us,cpu_s,peak_kib\n";
     let mut text = head.to_owned();
@@ -285,13 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_is_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert!(median(Vec::new()).is_nan());
-    }
-
-    #[test]
-    fn options_are_read_and_unknown_ones_named() {
+    fn parses_options_and_names() {
         let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
         let (name, plan) = parse(&words("http --runs 3 --seconds 7 --write")).unwrap();
         assert!(name == "http" && plan.runs == 3 && plan.seconds == 7 && plan.write);

@@ -1,10 +1,10 @@
-//! Real clients find each other through the tracker and hand over a torrent.
+//! Tests with real clients, which find each other through the tracker and transfer a torrent.
 //!
-//! Every case has a network, a tracker and clients of its own, so many run at once. The network is
-//! a namespace without a way out, the processes share a process namespace whose first one is this
-//! program again, as `client-case`. When that one ends, for whatever reason, the kernel ends the
-//! others, and with the last of them the network is gone. Nothing has a name on the machine, so nothing
-//! is left behind and two runs do not meet.
+//! Every case has a network, a tracker and clients of its own, so that several run at once. The network is
+//! a namespace without a route out. The processes share a process namespace whose first process is this
+//! program, as `client-case`. When it ends, for any reason, the kernel kills the others, and removes the
+//! network with the last of them. Nothing is named on the machine, so that nothing is left behind and
+//! concurrent runs do not meet.
 
 mod acme;
 mod authority;
@@ -32,10 +32,10 @@ use std::thread;
 
 pub(crate) use tracker::{binary, metric};
 
-/// How many cases run at once: most of the time they wait, but browsers do not.
+/// How many cases run at once. Most clients wait most of the time; browsers do not.
 const LANES: usize = 6;
 
-/// Runs the cases whose names hold one of `names`, or all.
+/// Runs the cases whose names contain one of `names`, or all.
 pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     let wanted =
         |case: &&Case| names.is_empty() || names.iter().any(|name| case.name.contains(name));
@@ -45,7 +45,7 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
     ensure!(binary().is_file(), "no {}: cargo build --release first", binary().display());
     let folder = root().join(format!("target/clients-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    // A copy, since cargo may replace the original while the cases run.
+    // A copy, because cargo may replace the original while the cases run.
     let program = folder.join("xtask");
     fs::copy("/proc/self/exe", &program)?;
     let next = AtomicUsize::new(0);
@@ -53,9 +53,9 @@ pub(crate) fn run(names: &[&str]) -> Result<Tally> {
         let mut outcomes = Vec::new();
         while let Some(Case { name, .. }) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             outcomes.push(run_in_namespace(&program, name, &folder.join(name)).or_else(|error| {
-                // Other people's clients lose races of their own when a machine is busy. One that
-                // fails twice does not do so by chance.
-                println!("{error:#}\n{name}: once more");
+                // The clients have races of their own, which show on a busy machine. A case that
+                // fails twice has failed.
+                println!("{error:#}\n{name}: trying once more");
                 run_in_namespace(&program, name, &folder.join(format!("{name}-again")))
             }));
         }
@@ -86,7 +86,7 @@ fn run_in_namespace(program: &Path, case: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `program` as the first process of new namespaces, without a network but its own.
+/// Returns `program` as the first process of new namespaces, with a network of its own.
 pub(crate) fn namespace(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
@@ -102,7 +102,7 @@ fn is_root() -> bool {
     id.is_ok_and(|id| id.trim() == "0")
 }
 
-/// Plays one case; the process is the first of its namespaces.
+/// Runs one case. This process must be the first of its namespaces.
 pub(crate) fn run_case(name: &str, folder: &Path) -> Result<()> {
     let case = CASES.iter().find(|case| case.name == name).context("no such case")?;
     case.run(folder)

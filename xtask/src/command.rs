@@ -1,10 +1,10 @@
-//! Running other programs, and what came of a step.
+//! Running other programs, and the results of steps.
 
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// How many things a step tried, by outcome.
+/// The numbers of passed and failed checks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u32,
@@ -12,16 +12,16 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// One thing tried, and it is well.
+    /// One check that passed.
     pub(crate) const ONE: Self = Self { passed: 1, failed: 0 };
 
-    /// The sum.
+    /// Adds another step's numbers.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
     }
 
-    /// An error if anything failed.
+    /// Returns an error if a check failed.
     pub(crate) fn verdict(self) -> Result<()> {
         if self.failed > 0 {
             bail!("{} of {} failed", self.failed, self.passed + self.failed);
@@ -30,7 +30,7 @@ impl Tally {
     }
 }
 
-/// A command in the workspace root, from words.
+/// Creates a command, which runs in the workspace root.
 pub(crate) fn command(words: &[&str]) -> Command {
     let (program, arguments) = words.split_first().expect("callers name a program");
     let mut command = Command::new(program);
@@ -38,7 +38,7 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end, output to the terminal. An error unless it exits with 0.
+/// Runs a command to its end, with output to the terminal. Fails unless it exits with 0.
 pub(crate) fn run(mut command: Command) -> Result<Tally> {
     let line = show(&command);
     println!("$ {line}");
@@ -49,7 +49,7 @@ pub(crate) fn run(mut command: Command) -> Result<Tally> {
     Ok(Tally::ONE)
 }
 
-/// Runs to the end and gives what it wrote to standard output.
+/// Runs a command to its end and returns its standard output.
 pub(crate) fn output(mut command: Command) -> Result<String> {
     let line = show(&command);
     let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
@@ -60,7 +60,7 @@ pub(crate) fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a `cargo test`, output to the terminal, and counts its tests.
+/// Runs a `cargo test` with output to the terminal, and counts its tests.
 pub(crate) fn run_tests(mut command: Command) -> Result<Tally> {
     let line = show(&command);
     println!("$ {line}");
@@ -80,7 +80,7 @@ pub(crate) fn run_tests(mut command: Command) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Reads libtest's closing line, `test result: ok. 3 passed; 0 failed; ...`.
+/// Parses libtest's last line, `test result: ok. 3 passed; 0 failed; ...`.
 fn test_result(line: &str) -> Option<Tally> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let mut counts = counts.split("; ").map(|part| part.split_once(' '));
@@ -91,7 +91,7 @@ fn test_result(line: &str) -> Option<Tally> {
     Some(Tally { passed: next("passed")?, failed: next("failed")? })
 }
 
-/// The command as one would type it.
+/// Formats the command as a user would type it.
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_from_libtest() {
+    fn parses_libtests_counts() {
         let line =
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; finished in 0s";
         assert_eq!(test_result(line), Some(Tally { passed: 12, failed: 3 }));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_command_is_an_error() {
+    fn failing_commands_are_errors() {
         assert!(output(command(&["false"])).is_err());
         assert_eq!(output(command(&["echo", "one two"])).unwrap(), "one two\n");
     }

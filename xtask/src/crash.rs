@@ -1,5 +1,5 @@
-//! Kills a tracker again and again while its records are written, and says what that has cost: of what
-//! the API acknowledged nothing may be lost, of counts only those of the last moments.
+//! Kills a tracker repeatedly while it records changes, and reports what was lost. Changes that the API has
+//! acknowledged must not be lost; counts may be lost for the last moments only.
 
 use crate::clients::binary;
 use crate::command::Tally;
@@ -15,23 +15,23 @@ use std::time::{Duration, Instant};
 
 /// The flush interval under test.
 const FLUSH_S: u64 = 1;
-/// A flush begins so often, takes a moment, and the kill may come in the middle of one.
+/// The most that counts may be lost for: a flush interval, and the time that a flush takes.
 const LOSS_S_MAX: f64 = FLUSH_S as f64 + 0.5;
-/// Lanes that make keys at the same time: their commits are grouped.
+/// Threads that create keys at the same time, so that commits are grouped.
 const LANES: u64 = 4;
 
-/// What one kill has cost.
+/// What one kill has lost.
 struct Loss {
     after: Duration,
     keys: usize,
     keys_lost: usize,
     counts: usize,
     counts_lost: usize,
-    /// How long before the kill the oldest lost count was made, seconds.
+    /// Seconds between the oldest lost count and the kill.
     oldest_s: f64,
 }
 
-/// Kills it `times` times and prints the table.
+/// Kills it `times` times and prints a table.
 pub(crate) fn run(times: u64) -> Result<Tally> {
     let folder = root().join(format!("target/crash-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -62,8 +62,8 @@ pub(crate) fn run(times: u64) -> Result<Tally> {
         sum(|loss| loss.counts),
         sum(|loss| loss.counts_lost),
     );
-    ensure!(sum(|loss| loss.keys_lost) == 0, "acknowledged keys are lost");
-    ensure!(oldest <= LOSS_S_MAX, "counts are lost that should have been written");
+    ensure!(sum(|loss| loss.keys_lost) == 0, "acknowledged keys were lost");
+    ensure!(oldest <= LOSS_S_MAX, "counts were lost that were older than a flush interval");
     fs::remove_dir_all(folder)?;
     Ok(Tally { passed: u32::try_from(times)?, failed: 0 })
 }
@@ -71,7 +71,7 @@ pub(crate) fn run(times: u64) -> Result<Tally> {
 fn kill_once(folder: &std::path::Path, round: u64, known: &mut HashSet<String>) -> Result<Loss> {
     let more = format!("flush_s = {FLUSH_S}\n[limits]\nexempt = [\"127.0.0.0/8\"]\n");
     let mut served = Served::start(&binary(), folder, &more)?;
-    // Spread over some flushes, at no fixed place of one.
+    // The kills are spread over several flush intervals.
     let after = Duration::from_millis(600 + (round * 737) % 2400);
     let begun = Instant::now();
     let is_over = AtomicBool::new(false);
@@ -95,13 +95,16 @@ fn kill_once(folder: &std::path::Path, round: u64, known: &mut HashSet<String>) 
             counts.into_iter().map(|at| killed.saturating_duration_since(at)).collect::<Vec<_>>(),
         ))
     })?;
-    ensure!(!keys.is_empty() && !counts.is_empty(), "nothing was done before the kill");
+    ensure!(
+        !keys.is_empty() && !counts.is_empty(),
+        "expected keys and counts before the kill, found none"
+    );
     known.extend(keys.iter().cloned());
     let served = Served::start(&binary(), folder, &more)?;
     let kept = read_keys(&served)?;
     let recorded = downloads(&served, round)?;
     let counts_lost = counts.len().saturating_sub(recorded);
-    // Counts come in order: the lost ones are the last.
+    // Counts are made in order: the lost ones are the last.
     let oldest = counts.len().checked_sub(counts_lost).and_then(|at| counts.get(at));
     Ok(Loss {
         after,
@@ -113,7 +116,7 @@ fn kill_once(folder: &std::path::Path, round: u64, known: &mut HashSet<String>) 
     })
 }
 
-/// Makes keys until the tracker is gone; gives those that were acknowledged.
+/// Creates keys until the tracker has ended. Returns the acknowledged ones.
 fn make_keys(admin: std::net::SocketAddr, name: &str, is_over: &AtomicBool) -> Vec<String> {
     let mut made = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -121,14 +124,14 @@ fn make_keys(admin: std::net::SocketAddr, name: &str, is_over: &AtomicBool) -> V
         let body = format!("{{\"key\":\"{key}\"}}");
         match request(admin, "POST /api/v1/keys", &body) {
             Ok(response) if response.status == 201 => made.push(key),
-            // The end has come, in the middle of this one.
+            // The tracker was killed during this request.
             _ => break,
         }
     }
     made
 }
 
-/// Completes downloads until the tracker is gone; gives when each was acknowledged.
+/// Completes downloads until the tracker has ended. Returns when each was acknowledged.
 fn complete(announce: std::net::SocketAddr, round: u64, is_over: &AtomicBool) -> Vec<Instant> {
     let mut done = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
@@ -148,7 +151,7 @@ fn complete(announce: std::net::SocketAddr, round: u64, is_over: &AtomicBool) ->
     done
 }
 
-/// A torrent of its own for each round, as it stands in a query.
+/// Returns the info hash of a round's torrent, as it is written in a query.
 fn torrent(round: u64) -> String {
     let byte = |shift: u64| format!("%{:02x}", (round >> shift) & 0xff);
     (byte(8) + &byte(0)).repeat(10)

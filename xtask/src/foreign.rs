@@ -1,21 +1,21 @@
-//! `cargo check` for a system that is not Linux, so that the portable engine keeps compiling.
+//! `cargo check` for a system other than Linux, so that the portable engine keeps compiling.
 
 use crate::command::{Tally, command, output, run};
 use anyhow::Result;
 use std::path::Path;
 
-/// Any one of these will do; the first is added when none is here.
+/// One of these is enough; the first is added if none is installed.
 const TARGETS: &[&str] = &["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
 
-/// Checks the binary for every target that is installed, or says that none is.
+/// Checks the binary for every installed target. Prints a message if there is none.
 pub(crate) fn check() -> Result<Tally> {
     let mut tally = Tally::default();
     for target in TARGETS.iter().filter(|target| is_installed(target)) {
         let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate", "--target"];
         let mut command = command(&[&words, [*target].as_slice()].concat());
         command.env("RUSTFLAGS", "-D warnings");
-        // Crates with C in them cannot compile it without that system's headers, and a check links
-        // nothing.
+        // C code of dependencies cannot be compiled without that system's headers, and a check does
+        // not link anything.
         let name = target.replace('-', "_");
         command.envs([(format!("CC_{name}"), "true"), (format!("AR_{name}"), "true")]);
         tally.add(run(command)?);
@@ -26,14 +26,14 @@ pub(crate) fn check() -> Result<Tally> {
     Ok(tally)
 }
 
-/// Adds a target by rustup when none is here. That needs the network, so failing is no error:
-/// [`check`] then says that it was skipped.
+/// Adds a target by rustup if none is installed. That needs the network, so a failure is not an error:
+/// [`check`] is skipped then.
 pub(crate) fn add_target() {
     if !TARGETS.iter().any(|target| is_installed(target))
         && let Err(error) =
             output(command(&["timeout", "120", "rustup", "target", "add", TARGETS[0]]))
     {
-        println!("{} cannot be had here: {error:#}", TARGETS[0]);
+        println!("cannot install target {}: {error:#}", TARGETS[0]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The fuzz targets: their corpora replayed on the stable toolchain, and the search itself.
+//! Fuzzing: replaying the corpora on the stable toolchain, and searching for new inputs.
 
 use crate::command::{Tally, command, output, run, run_tests};
 use crate::workspace::root;
@@ -7,17 +7,16 @@ use anyhow::{Result, bail};
 /// The fuzz targets are a workspace of their own.
 const MANIFEST: &str = "fuzz/Cargo.toml";
 
-/// Feeds every committed input and mutations of it to its target, as plain tests: what was once
-/// found stays mended.
+/// Runs every committed input, and mutations of it, through its target, so that fixed bugs stay fixed.
 pub(crate) fn replay() -> Result<Tally> {
     let mut tally = run(command(&["cargo", "fmt", "--check", "--manifest-path", MANIFEST]))?;
     tally.add(run_tests(command(&["cargo", "test", "--locked", "--manifest-path", MANIFEST]))?);
     Ok(tally)
 }
 
-/// Searches for new inputs by cargo-fuzz on nightly, for a minute unless told otherwise. The committed
-/// corpus is where it starts from; what it finds interesting stays in `fuzz/target`. No test depends
-/// on it, so the nightly toolchain is not pinned.
+/// Searches for new inputs by cargo-fuzz on nightly, for 60 s by default. It starts from the committed
+/// corpus; new interesting inputs are stored in `fuzz/target`. No test depends on it, so the nightly toolchain is not
+/// pinned.
 pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
     if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
         bail!(

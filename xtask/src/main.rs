@@ -1,9 +1,9 @@
-//! What a developer runs: one task runner, no make, just or shell scripts beside it.
+//! The task runner of developers and CI. There is no make, just or shell script beside it.
 //!
-//! `main` picks the task; [`suite`] strings the steps of `test` and `check` together; every step
-//! lives in a module of its own and says how many things it tried and how many were wrong.
+//! `main` selects the task, and [`suite`] has the steps of `test` and `check`. Every step has its own
+//! module and returns how many checks passed and failed.
 #![forbid(unsafe_code)]
-// Talking to the terminal is what this program is for.
+// This program writes to the terminal.
 #![allow(clippy::print_stdout)]
 
 mod api;
@@ -11,6 +11,7 @@ mod bench;
 mod clients;
 mod command;
 mod crash;
+mod deny;
 mod foreign;
 mod fuzz;
 mod rivals;
@@ -19,6 +20,7 @@ mod setup;
 mod spec;
 mod suite;
 mod tidy;
+mod tree;
 mod workspace;
 
 use anyhow::{Context, Result, bail};
@@ -27,28 +29,32 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask TASK
 
-  test                   everything CI runs: setup, fmt, clippy, tidy, docs, all tests, spec, fuzz
-                         corpora, a foreign target, the release build, the API, real clients
-  check                  the quick part: fmt, clippy, tidy, unit tests
-  setup                  install what the tests need (Debian packages, a foreign target)
-  tidy                   the rules that compilers do not know: lengths, arrows, bans, links, leftovers
-  spec                   which requirements of spec/ are met, tested, excepted
-  clients [NAME...]      real clients transfer a torrent over the tracker; no name: all of them
-  api [SEED...]          schemathesis tries the management API against its OpenAPI document; no
-                         seed: three of them
-  crash [TIMES]          kills a tracker while it is written to (50 times), and what that has cost
-  bench NAME [...]       figures beside the rivals: udp, udp-announce, http, http-close, https,
-                         https-handshake, ws, wss, ws-idle, wss-idle
-                         [--runs N] [--seconds N] [--rivals FOLDER] [--write]
-  bench private          what keys, lists, bans, metrics and records cost; and logging
-  bench api              imports, changes, and pages of torrents under load
-                         [--runs N] [--seconds N] [--write]
-  bench flood            what limits cost, and how others fare while one address floods
-                         [--runs N] [--seconds N]
-  rivals [NAME...]       install the trackers that `tidegate compare` can measure; no name: all of them
-                         [--into FOLDER]
+  test                   run all of CI: setup, fmt, clippy, tidy, dependencies, docs, all tests, spec,
+                         fuzz corpora, a foreign target, the release build, the API, real clients
+  check                  run the quick part: fmt, tidy, clippy, unit tests
+  setup                  install what the tests need (Debian packages, npm and Python packages, tools)
+  tidy                   check rules that no compiler knows: phrases, names, links, file lengths, ...
+  deny                   check dependencies by cargo-deny: crate arrows, licenses, sources
+  spec                   list the requirements of spec/ that are met, tested, excepted
+  clients [NAME...]      let real clients transfer a torrent with the tracker (default: all clients)
+  api [SEED...]          test the management API against its OpenAPI document, by schemathesis
+                         (default: three seeds)
+  crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
-  help                   this text
+  rivals [NAME...]       install the trackers that `tidegate compare` can measure (default: all)
+                         [--into FOLDER]
+  bench NAME             run a benchmark
+                         [--runs N] [--seconds N] [--rivals FOLDER] [--write]
+    udp, udp-announce, http, http-close, https, https-handshake, ws, wss
+                         throughput, tidegate and other trackers
+    ws-idle, wss-idle    memory and CPU time of 10,000 idle connections
+    private              cost of passkeys, access lists, bans, metrics, records and logging
+    api                  imports, changes and pages of torrents while the tracker is under load
+    flood                cost of rate limits, and loss of other clients while one address floods
+    udp-testers, http-testers, wss-testers
+                         throughput of the load testers, tidegate's and aquatic's
+    latency              latencies of `tidegate load udp`, compared with a packet capture
+  help                   print this text
 ";
 
 fn main() -> ExitCode {
@@ -69,6 +75,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["check"] => suite::run(suite::CHECK),
         ["setup"] => suite::run(suite::SETUP),
         ["tidy"] => suite::run(suite::TIDY),
+        ["deny"] => deny::check().and_then(|tally| tally.verdict()),
         ["spec"] => suite::run(suite::SPEC),
         ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
         ["api", seeds @ ..] => {
@@ -78,9 +85,9 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
         ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
-        // Not for hands: what `clients` starts inside a network namespace, once for every case.
+        // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
-        // Nor this, which `bench flood` starts there.
+        // Internal: `bench flood` runs this in a network namespace.
         ["flood-case", runs, seconds] => bench::flood::measure(runs.parse()?, seconds.parse()?),
         ["bench", rest @ ..] => bench::bench(rest),
         ["rivals", rest @ ..] => rivals::install(rest).and_then(|tally| tally.verdict()),
@@ -90,6 +97,6 @@ fn run(words: &[&str]) -> Result<()> {
             print!("{HELP}");
             Ok(())
         }
-        other => bail!("no task {:?}; `cargo xtask help` lists them", other.join(" ")),
+        other => bail!("unknown task {:?}: `cargo xtask help` lists the tasks", other.join(" ")),
     }
 }

@@ -1,6 +1,5 @@
 //! Installs other trackers from packages, for `tidegate compare`: `cargo xtask rivals [NAME...]
-//! [--into FOLDER]`.
-//! `bench/trackers.toml` lists the trackers and their packages.
+//! [--into FOLDER]`. `bench/trackers.toml` lists them and their packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,20 +12,20 @@ use crate::workspace::root;
 
 const DEFINITIONS: &str = "bench/trackers.toml";
 
-/// The installation of one tracker.
+/// How to install a tracker.
 #[derive(Debug, Default, PartialEq)]
 struct Rival {
     name: String,
-    /// What `--program` must name, for trackers without a package.
+    /// For trackers without a package: what the path given to `tidegate compare` must be.
     by_path: String,
     /// Arguments for each of [`INSTALLERS`].
     words: [Vec<String>; INSTALLERS.len()],
 }
 
-/// The package managers, in order: others may need Debian's packages to build.
+/// In this order, because other packages may need Debian's to build.
 const INSTALLERS: [&str; 4] = ["debian", "cargo", "npm", "pypi"];
 
-/// Installs the named trackers, or all. A failure does not stop the others.
+/// Installs the named trackers, or all. If one fails, the others are still installed.
 pub(crate) fn install(arguments: &[&str]) -> Result<Tally> {
     let (names, folder) = parse(arguments)?;
     let text = fs::read_to_string(root().join(DEFINITIONS)).context(DEFINITIONS)?;
@@ -35,13 +34,13 @@ pub(crate) fn install(arguments: &[&str]) -> Result<Tally> {
         let all: Vec<_> = rivals.iter().map(|rival| &*rival.name).collect();
         bail!("unknown tracker {name}: expected one of {}", all.join(", "));
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let mut tally = Tally::default();
     for rival in rivals.iter().filter(|rival| names.is_empty() || names.contains(&&*rival.name)) {
         if !rival.by_path.is_empty() {
             let Rival { name, by_path, .. } = rival;
             println!(
-                "{name}: no package; `tidegate compare --program {name}=PATH` takes {by_path}"
+                "{name}: has no package; use `tidegate compare --program {name}=PATH`, {by_path}"
             );
             continue;
         }
@@ -63,7 +62,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, PathBuf)> {
     while let Some(word) = words.next() {
         match *word {
             "--into" => {
-                folder = std::path::absolute(words.next().context("--into requires a folder")?)?
+                folder = std::path::absolute(words.next().context("--into needs a folder")?)?
             }
             option if option.starts_with('-') => {
                 bail!("unknown option {option}: expected --into FOLDER")
@@ -74,7 +73,7 @@ fn parse<'a>(arguments: &[&'a str]) -> Result<(Vec<&'a str>, PathBuf)> {
     Ok((names, folder))
 }
 
-/// Returns the trackers and fronts in the definitions that can be installed.
+/// Parses the definitions. Returns the trackers and TLS proxies that can be installed.
 fn read(text: &str) -> Result<Vec<Rival>> {
     let table: toml::Table = text.parse().context(DEFINITIONS)?;
     let trackers = table.get("tracker").and_then(toml::Value::as_array);
@@ -87,7 +86,9 @@ fn read(text: &str) -> Result<Vec<Rival>> {
         let words = |key: &str| -> Result<Vec<String>> {
             let list = install.get(key).and_then(toml::Value::as_array);
             let words = list.into_iter().flatten().map(|word| word.as_str().map(str::to_owned));
-            words.collect::<Option<_>>().with_context(|| format!("{name}: {key} holds no words"))
+            words.collect::<Option<_>>().with_context(|| {
+                format!("{DEFINITIONS}: {name}: {key}: expected a list of strings")
+            })
         };
         let mut rival = Rival { name: name.to_owned(), ..Rival::default() };
         for (words_of, key) in rival.words.iter_mut().zip(INSTALLERS) {
@@ -98,7 +99,7 @@ fn read(text: &str) -> Result<Vec<Rival>> {
         let has_words = rival.words.iter().any(|words| !words.is_empty());
         ensure!(
             has_words != by_path.is_some(),
-            "{DEFINITIONS}: {name} wants either packages or `by_path`"
+            "{DEFINITIONS}: {name}: expected either packages or `by_path`"
         );
         rivals.push(rival);
     }
@@ -122,7 +123,7 @@ impl Rival {
                 _ => &["python3", "-m", "pip", "install", "--prefix"],
             };
             let mut command = command(start);
-            // A separate target folder, because the repository's holds tidegate's own build.
+            // Do not build in our own target folder.
             command.env_remove("CARGO_TARGET_DIR").arg(folder).args(&words);
             run(command)?;
         }
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_of_the_repository_can_be_read() {
+    fn parses_the_repositorys_definitions() {
         let text = fs::read_to_string(root().join(DEFINITIONS)).unwrap();
         let rivals = read(&text).unwrap();
         let find = |name: &str| rivals.iter().find(|rival| rival.name == name).unwrap();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn rejects_invalid_definitions() {
         let read =
             |install: &str| read(&format!("[[tracker]]\nname = 'a'\n[tracker.install]\n{install}"));
         assert!(read("cargo = ['x']").is_ok() && read("by_path = 'x'").is_ok());

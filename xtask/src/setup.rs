@@ -1,10 +1,10 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
-use crate::api;
 use crate::clients::{PEBBLE, pebble_folder};
 use crate::command::{Tally, command, output, run};
 use crate::foreign;
 use crate::workspace::root;
+use crate::{api, deny};
 use anyhow::{Context, Result, bail};
 use std::fs;
 
@@ -47,6 +47,7 @@ pub(crate) fn run_setup() -> Result<Tally> {
     if !api::has_venv() {
         install(&["python3-venv"])?;
     }
+    deny::install()?;
     api::install()?;
     foreign::add_target();
     Ok(Tally::ONE)

@@ -1,21 +1,21 @@
-//! Which requirements of the protocols are met, tested or knowingly not met.
+//! The requirements of the protocols: which are met, tested, or excepted.
 //!
-//! `spec/bepNN.toml` states what a tracker must or should do, in our own words. Next to the line
-//! that does it stands a comment `//= bepNN#id`; at the test that proves it the same, followed by
-//! `//= type=test`. What is not done, or done otherwise, has its reason in
-//! `spec/exceptions/bepNN.toml`; the line that decides so may cite it. This task holds the three
-//! together.
+//! `spec/bepNN.toml` lists what a tracker must or should do, in our own words. A comment
+//! `//= bepNN#id` marks the line that does it, and the same comment followed by `//= type=test` marks
+//! the test that proves it. Requirements that are not met have a reason in
+//! `spec/exceptions/bepNN.toml`; the line that implements the exception may cite the id. This task
+//! checks that the three agree.
 
 mod citations;
 mod requirements;
 
 use crate::command::Tally;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 use citations::Citation;
 use requirements::Requirement;
 
-/// Prints the table, and what is wrong with it.
+/// Prints the table of requirements, and its errors.
 pub(crate) fn run() -> Result<Tally> {
     let report = Report::of(&Tree::read()?)?;
     println!("{report}");
@@ -29,13 +29,13 @@ pub(crate) fn run() -> Result<Tally> {
 /// The state of every requirement.
 #[derive(Debug)]
 struct Report {
-    lines: Vec<Line>,
+    lines: Vec<RequirementState>,
     faults: Vec<String>,
 }
 
 /// A requirement with its citations.
 #[derive(Debug)]
-struct Line {
+struct RequirementState {
     requirement: Requirement,
     code: Vec<Citation>,
     tests: Vec<Citation>,
@@ -55,21 +55,21 @@ impl Report {
                 let mine = citations.iter().filter(|one| one.id == requirement.id);
                 mine.filter(|one| one.is_test == test).cloned().collect()
             };
-            Line { code: mine(false), tests: mine(true), requirement }
+            RequirementState { code: mine(false), tests: mine(true), requirement }
         };
         let lines: Vec<_> = requirements.list.into_iter().map(line).collect();
-        faults.extend(lines.iter().filter_map(Line::fault));
+        faults.extend(lines.iter().filter_map(RequirementState::fault));
         Ok(Self { lines, faults })
     }
 }
 
-impl Line {
+impl RequirementState {
     fn fault(&self) -> Option<String> {
         let id = &self.requirement.id;
         let fault = match (&*self.code, &*self.tests) {
             _ if self.requirement.exception.is_some() => return None,
-            ([], _) => "is cited by no code: meet it, or give the reason in spec/exceptions/",
-            (_, []) => "is met, but no test says so",
+            ([], _) => "is not cited by code: implement it, or add a reason to spec/exceptions/",
+            (_, []) => "is met, but not cited by a test: add a test",
             _ => return None,
         };
         Some(format!("{id} {fault}"))
@@ -80,7 +80,7 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mark = |yes: bool, word: &'static str| if yes { word } else { "-" };
         let mut sums = [0; 3];
-        for Line { requirement, code, tests } in &self.lines {
+        for RequirementState { requirement, code, tests } in &self.lines {
             let excepted = requirement.exception.is_some();
             let states = [!excepted && !code.is_empty(), !tests.is_empty(), excepted];
             sums.iter_mut().zip(states).for_each(|(sum, yes)| *sum += u32::from(yes));
@@ -119,20 +119,20 @@ mod tests {
     const EXCEPTION: &str = "[[exception]]\nid = 'a'\nwhy = 'w'\n";
 
     #[test]
-    fn met_and_tested_is_well_and_so_is_an_exception() {
+    fn accepts_tested_and_excepted_requirements() {
         assert_eq!(faults(&format!("{MET}{TESTED}"), ""), [""; 0]);
         assert_eq!(faults("", EXCEPTION), [""; 0]);
         assert_eq!(faults(MET, EXCEPTION), [""; 0]);
     }
 
     #[test]
-    fn everything_else_is_a_fault() {
+    fn reports_missing_code_tests_and_requirements() {
         for (code, exceptions, fault) in [
-            ("", "", "cited by no code"),
-            (TESTED, "", "cited by no code"),
-            (MET, "", "no test says so"),
+            ("", "", "not cited by code"),
+            (TESTED, "", "not cited by code"),
+            (MET, "", "not cited by a test"),
             ("//= bep99#b\n", EXCEPTION, "no requirement bep99#b"),
-            ("", "[[exception]]\nid = 'b'\nwhy = 'w'\n", "excepts nothing"),
+            ("", "[[exception]]\nid = 'b'\nwhy = 'w'\n", "unknown requirement"),
         ] {
             let faults = faults(code, exceptions).join("\n");
             assert!(faults.contains(fault), "{code:?} {exceptions:?} gave {faults:?}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_each_and_a_sum() {
+    fn table_has_a_row_for_each_requirement_and_a_sum() {
         let tree = Tree::of(&[("spec/bep99.toml", SPEC), ("a.rs", MET)]);
         let table = Report::of(&tree).unwrap().to_string();
         assert!(table.starts_with("bep99#a "), "{table}");

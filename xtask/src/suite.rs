@@ -1,20 +1,21 @@
-//! The steps of `test` and `check`, one after the other, and the closing count.
+//! The steps of `test` and `check`, run one after the other, with a final count.
 
 use crate::command::{Tally, command, run as run_command, run_tests};
-use crate::{api, clients, foreign, fuzz, setup, spec, tidy};
+use crate::{api, clients, deny, foreign, fuzz, setup, spec, tidy};
 use anyhow::{Context, Result};
 use std::time::Instant;
 
-/// A name and what it does.
+/// A step's name and function.
 pub(crate) type Step = (&'static str, fn() -> Result<Tally>);
 
-/// All that CI runs. What is quick and what breaks often comes first; clippy, tests and the release
-/// build each compile the workspace once in a profile of their own, the rest reuses one of them.
+/// All of CI. Steps that are quick or break often come first. Clippy, tests and the release build each
+/// compile the workspace once in a profile of their own; other steps reuse one of these.
 pub(crate) const TEST: &[Step] = &[
     ("setup", setup::run_setup),
     ("fmt", fmt),
     ("tidy", tidy::run),
     ("spec", spec::run),
+    ("dependencies", deny::check),
     ("clippy", clippy),
     ("docs", docs),
     ("tests", tests),
@@ -25,18 +26,18 @@ pub(crate) const TEST: &[Step] = &[
     ("real clients", || clients::run(&[])),
 ];
 
-/// What one runs before every commit.
+/// The steps to run before every commit.
 pub(crate) const CHECK: &[Step] =
     &[("fmt", fmt), ("tidy", tidy::run), ("clippy", clippy), ("unit tests", unit_tests)];
 
-/// Single steps that are tasks too.
+/// Single steps that are also tasks.
 pub(crate) const SETUP: &[Step] = &[("setup", setup::run_setup)];
 /// See [`SETUP`].
 pub(crate) const TIDY: &[Step] = &[("tidy", tidy::run)];
 /// See [`SETUP`].
 pub(crate) const SPEC: &[Step] = &[("spec", spec::run)];
 
-/// Runs steps up to the first that fails. The last line says how many checks passed and failed.
+/// Runs steps until one fails. The last line has the number of passed and failed checks.
 pub(crate) fn run(steps: &[Step]) -> Result<()> {
     let started = Instant::now();
     let mut total = Tally::default();

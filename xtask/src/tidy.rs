@@ -1,26 +1,30 @@
-//! The rules that compilers do not know, one module each, with their own tests.
+//! Rules that no compiler, clippy or cargo-deny knows, one module each, with their tests.
 //!
-//! A rule looks at the [`Tree`] and gives [`Finding`]s; it reads nothing else. What cannot be mended
-//! at once is exempted by a line in `xtask/tidy.toml`, with the reason; a line that exempts nothing
-//! any more is a finding itself, so that list only shrinks.
+//! A rule reads the [`Tree`], nothing else, and returns [`Finding`]s. Findings that cannot be fixed at
+//! once are exempted by an entry in `xtask/tidy.toml`, with the reason. An entry that exempts nothing
+//! is a finding itself, so the list only shrinks.
+//!
+//! Other tools hold the rest. Clippy limits the lines and parameters of functions and forbids calls in
+//! core (`clippy.toml`, `core/clippy.toml`), the compiler denies unsafe code (`Cargo.toml`), and
+//! cargo-deny limits which crate may depend on which (`deny.toml`).
 
-mod arrows;
-mod bans;
+mod crates;
 mod documents;
 mod exemptions;
+mod file_length;
 mod hygiene;
 mod leftovers;
-mod lengths;
 mod links;
 mod names;
+mod phrases;
 mod source;
-mod unsafe_room;
+mod type_names;
 
 use crate::command::Tally;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
-/// Something that a rule does not like.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
@@ -37,14 +41,12 @@ impl Finding {
 
 type Check = fn(&Tree) -> Result<Vec<Finding>>;
 
-/// The rules by the names that `tidy.toml` knows them by.
+/// The rules, by their names in `tidy.toml`.
 const RULES: &[(&str, Check)] = &[
-    ("function-length", lengths::functions),
-    ("parameters", lengths::parameters),
-    ("file-length", lengths::files),
-    ("arrows", arrows::check),
-    ("bans", bans::check),
-    ("unsafe", unsafe_room::check),
+    ("file-length", file_length::check),
+    ("type-names", type_names::check),
+    ("phrases", phrases::check),
+    ("crates", crates::check),
     ("leftovers", leftovers::check),
     ("links", links::check),
     ("documents", documents::check),
@@ -52,7 +54,7 @@ const RULES: &[(&str, Check)] = &[
     ("hygiene", hygiene::check),
 ];
 
-/// Runs every rule over the workspace and prints what they find.
+/// Runs every rule over the workspace and prints the findings.
 pub(crate) fn run() -> Result<Tally> {
     let tree = Tree::read()?;
     let mut tally = Tally::default();
@@ -68,16 +70,17 @@ pub(crate) fn run() -> Result<Tally> {
     Ok(tally)
 }
 
-/// Every rule with what it finds beyond the exemptions, and the list of exemptions as a rule itself.
+/// Returns every rule with its findings that are not exempted. The last rule is the list of exemptions
+/// itself.
 fn check(tree: &Tree) -> Result<Vec<(&'static str, Vec<Finding>)>> {
     let mut exemptions = exemptions::read(tree)?;
     let mut results = Vec::new();
     for (rule, check) in RULES {
         let mut findings = check(tree)?;
-        findings.retain(|finding| !exemptions.cover(rule, &finding.path));
+        findings.retain(|finding| !exemptions.covers(rule, tree, finding));
         results.push((*rule, findings));
     }
-    results.push(("exemptions", exemptions.idle()));
+    results.push(("exemptions", exemptions.unused()));
     Ok(results)
 }
 
@@ -87,7 +90,7 @@ mod tests {
 
     /// `cargo test` alone finds what `cargo xtask tidy` finds.
     #[test]
-    fn the_workspace_is_tidy() {
+    fn workspace_is_tidy() {
         let tree = Tree::read().unwrap();
         let results = check(&tree).unwrap();
         let found: Vec<_> = results.iter().filter(|(_, findings)| !findings.is_empty()).collect();

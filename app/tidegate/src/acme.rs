@@ -191,7 +191,7 @@ impl<'a> Renewer<'a> {
         Ok(renewer)
     }
 
-    /// Renews what is due. Returns how long to sleep afterwards.
+    /// Renews the certificates whose time has come. Returns how long to sleep afterwards.
     async fn renew_due(&mut self) -> Duration {
         if self.lock.is_none() {
             self.lock = match self.authority.cache.lock() {

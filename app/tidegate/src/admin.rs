@@ -44,28 +44,28 @@ pub(crate) struct Admin {
     #[arg(long, global = true, help_heading = endpoint::HELP_HEADING)]
     json: bool,
     #[command(subcommand)]
-    task: Task,
+    command: AdminCommand,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum AdminCommand {
     /// Manage users' keys for private trackers.
     #[command(subcommand)]
-    Keys(rules::Keys),
+    Keys(rules::KeysCommand),
     /// Manage the lists of allowed and denied torrents.
-    Lists(rules::Lists),
+    Lists(rules::ListsArgs),
     /// Manage banned networks.
     #[command(subcommand)]
-    Bans(rules::Bans),
+    Bans(rules::BansCommand),
     /// Manage the tokens that give access to the API.
     #[command(subcommand)]
-    Tokens(rules::Tokens),
+    Tokens(rules::TokensCommand),
     /// List, show, remove and freeze torrents.
     #[command(subcommand)]
-    Torrents(torrents::Torrents),
+    Torrents(torrents::TorrentsCommand),
     /// Find or remove the peers at an IP address.
     #[command(subcommand)]
-    Peers(torrents::Peers),
+    Peers(torrents::PeersCommand),
     /// Show all statistics: swarms, traffic, memory, records, process.
     Stats,
     /// List the listeners and their traffic.
@@ -76,18 +76,18 @@ enum Task {
     Health,
     /// Show and change the configuration.
     #[command(subcommand)]
-    Config(process::Config),
+    Config(process::ConfigCommand),
     /// Show the log, and change its level.
     #[command(subcommand)]
-    Log(process::Log),
+    Log(process::LogCommand),
     /// Show and reload the certificates.
     #[command(subcommand)]
-    Certificates(process::Certificates),
+    Certificates(process::CertificatesCommand),
     /// Manage webhooks, which post events to a URL.
     #[command(subcommand)]
-    Webhooks(events::Webhooks),
+    Webhooks(events::WebhooksCommand),
     /// Print events as they happen, one per line.
-    Events(events::Events),
+    Events(events::EventsArgs),
 }
 
 /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
@@ -109,25 +109,25 @@ pub(crate) fn exit(print_done: Result<(), ApiError>) -> ExitCode {
 
 impl Admin {
     fn run(&self, config: Option<&Path>) -> Result<(), ApiError> {
-        let needs_token = !matches!(self.task, Task::Health);
+        let needs_token = !matches!(self.command, AdminCommand::Health);
         let api = Api::new(self.api_args.endpoint(config, needs_token)?)?;
         let session = Session { api, json: self.json };
-        match &self.task {
-            Task::Keys(keys) => keys.run(&session),
-            Task::Lists(lists) => lists.run(&session),
-            Task::Bans(bans) => bans.run(&session),
-            Task::Tokens(tokens) => tokens.run(&session),
-            Task::Torrents(torrents) => torrents.run(&session),
-            Task::Peers(peers) => peers.run(&session),
-            Task::Stats => session.show("GET /stats", None),
-            Task::Listeners => process::listeners(&session),
-            Task::Clients => process::clients(&session),
-            Task::Health => process::health(&session),
-            Task::Config(config) => config.run(&session),
-            Task::Log(log) => log.run(&session),
-            Task::Certificates(certificates) => certificates.run(&session),
-            Task::Webhooks(webhooks) => webhooks.run(&session),
-            Task::Events(events) => events.run(&session),
+        match &self.command {
+            AdminCommand::Keys(keys) => keys.run(&session),
+            AdminCommand::Lists(lists) => lists.run(&session),
+            AdminCommand::Bans(bans) => bans.run(&session),
+            AdminCommand::Tokens(tokens) => tokens.run(&session),
+            AdminCommand::Torrents(torrents) => torrents.run(&session),
+            AdminCommand::Peers(peers) => peers.run(&session),
+            AdminCommand::Stats => session.show("GET /stats", None),
+            AdminCommand::Listeners => process::listeners(&session),
+            AdminCommand::Clients => process::clients(&session),
+            AdminCommand::Health => process::health(&session),
+            AdminCommand::Config(config) => config.run(&session),
+            AdminCommand::Log(log) => log.run(&session),
+            AdminCommand::Certificates(certificates) => certificates.run(&session),
+            AdminCommand::Webhooks(webhooks) => webhooks.run(&session),
+            AdminCommand::Events(events) => events.run(&session),
         }
     }
 }

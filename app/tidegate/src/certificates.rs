@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use net::tls::{Certificate, Chain};
+use net::tls::{Certificate, ChainStatus};
 
 use crate::config::Config;
 
@@ -24,21 +24,21 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
         let mut warn = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
             warn("the certificate has expired");
-        } else if !certificate.is_good_at(now) {
+        } else if !certificate.is_valid_at(now) {
             warn("the certificate is not valid yet: check the clock of this machine");
-        } else if !certificate.is_good_at(now + EXPIRY_WARNING) {
+        } else if !certificate.is_valid_at(now + EXPIRY_WARNING) {
             warn("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {
             warn("the certificate names no host");
         }
         match certificate.chain() {
-            Chain::Whole => {}
-            Chain::Short => warn(
+            ChainStatus::Complete => {}
+            ChainStatus::MissingIntermediate => warn(
                 "the intermediate certificate is missing: add the certificate of the authority that \
                  issued the first one, or most clients will refuse it",
             ),
-            Chain::Broken => warn(
+            ChainStatus::OutOfOrder => warn(
                 "the certificates are in the wrong order: each must be followed by that of its issuer, \
                  or most clients will refuse them",
             ),

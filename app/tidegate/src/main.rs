@@ -35,20 +35,20 @@ use config::{Config, Problem, Settings};
 #[command(version, arg_required_else_help = false)]
 struct CommandLine {
     #[command(subcommand)]
-    command: Option<Task>,
+    command: Option<Command>,
     /// Configuration file [default: none, all keys have their defaults].
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum Command {
     /// Run the tracker (the default command).
     Serve,
     /// Write, show or check a configuration.
     Config {
         #[command(subcommand)]
-        task: ConfigTask,
+        command: ConfigFileCommand,
     },
     Announce(announce::Announce),
     Scrape(scrape::Scrape),
@@ -70,7 +70,7 @@ enum Task {
 }
 
 #[derive(Subcommand)]
-enum ConfigTask {
+enum ConfigFileCommand {
     /// Write a configuration file with every key, its default and its documentation.
     Init {
         /// File to write [default: standard output].
@@ -88,24 +88,26 @@ enum ConfigTask {
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
     let file = command_line.config.as_deref();
-    let done = match command_line.command.unwrap_or(Task::Serve) {
-        Task::Serve => load(file).and_then(|(settings, config)| {
+    let done = match command_line.command.unwrap_or(Command::Serve) {
+        Command::Serve => load(file).and_then(|(settings, config)| {
             serve::serve(file.map(Path::to_owned), settings, config)
                 .map_err(|error| vec![format!("{error:#}")])
         }),
-        Task::Config { task: ConfigTask::Init { file, force } } => init(file.as_deref(), force),
-        Task::Config { task: ConfigTask::Show } => {
+        Command::Config { command: ConfigFileCommand::Init { file, force } } => {
+            init(file.as_deref(), force)
+        }
+        Command::Config { command: ConfigFileCommand::Show } => {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
-        Task::Config { task: ConfigTask::Check } => check_config(file),
-        Task::Announce(announce) => return cli::exit(announce.run()),
-        Task::Scrape(scrape) => return cli::exit(scrape.run()),
-        Task::Check(check) => return cli::exit(check.run()),
-        Task::Load { load } => return with_code(load::run(&load)),
-        Task::Compare(compare) => return with_code(compare::run(&compare)),
-        Task::Admin(admin) => return admin::run(&admin, file),
-        Task::Top(top) => return top::run(&top, file),
-        Task::Bench { bench } => return with_code(bench::run(&bench)),
+        Command::Config { command: ConfigFileCommand::Check } => check_config(file),
+        Command::Announce(announce) => return cli::exit(announce.run()),
+        Command::Scrape(scrape) => return cli::exit(scrape.run()),
+        Command::Check(check) => return cli::exit(check.run()),
+        Command::Load { load } => return with_code(load::run(&load)),
+        Command::Compare(compare) => return with_code(compare::run(&compare)),
+        Command::Admin(admin) => return admin::run(&admin, file),
+        Command::Top(top) => return top::run(&top, file),
+        Command::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use admin::{Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
-use net::process::{self, Identity, Inherited, Launcher};
+use net::process::{self, Identity, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -72,12 +72,12 @@ pub(crate) fn serve(
 ) -> Result<()> {
     let mut log = Log::start(&config);
     // Before anything else is opened: inherited sockets are known only by their numbers.
-    let mut inherited = Inherited::from_environment(listeners::SOCKET_NAMES)?;
+    let mut inherited = InheritedSockets::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
         warn!(%error, "cannot raise the open-file limit");
     }
     // Before any thread is started and any right is given up.
-    let launcher = Launcher::split_off();
+    let launcher = Launcher::spawn();
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
@@ -136,8 +136,8 @@ pub(crate) fn serve(
 
 /// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
 /// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.
-fn check_leftover(inherited: Inherited, is_upgrade: bool) -> Result<()> {
-    let left = inherited.leave();
+fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
+    let left = inherited.into_unclaimed();
     if left.is_empty() {
         return Ok(());
     }
@@ -164,7 +164,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     }
     problems.extend(acme::check(config));
     problems.extend(state::check(config));
-    if let Err(error) = bind(config, &mut Inherited::default()) {
+    if let Err(error) = bind(config, &mut InheritedSockets::default()) {
         problems.push(format!("{error:#}"));
     }
     if !config.user.is_empty()

@@ -1,9 +1,9 @@
 //! `tidegate top`: live statistics of a running tracker in a terminal.
 //!
 //! ```text
-//!  /figures ─ fetch ──┐
-//!                     ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or standard output once
-//!  /torrents ─ fetch ─┘
+//!  /stats/stream ─ fetch ─┐
+//!                         ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or standard output once
+//!      /torrents ─ fetch ─┘
 //! ```
 
 mod fetch;

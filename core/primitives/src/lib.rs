@@ -4,6 +4,8 @@
 //! With `edge/net` the only home of `unsafe`: three modules here allow it, the rest of the core
 //! forbids it. No clock, entropy or I/O: keys and seeds are arguments.
 #![deny(unsafe_code)]
+// Tests may start threads.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod ip_prefix;
 pub mod memory;

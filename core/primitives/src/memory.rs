@@ -1,12 +1,12 @@
-//! Memory by the cache line: zeroed areas of the operating system's pages, seen as plain values.
+//! Memory in cache lines: zeroed regions of the operating system's pages, viewed as plain values.
 //!
 //! # Safety
 //!
-//! * A [`Region`] owns its pages alone from [`map`] to [`unmap`], and they never move: references
-//!   into it borrow it.
+//! * A [`Region`] is the only owner of its pages from `map` to `unmap`, and they never move:
+//!   references into it borrow it.
 //! * Pages come zeroed, so every byte is initialised.
-//! * What is written into a [`Line`] is plain ([`Pod`]: any bytes are a valid value, and there is no
-//!   padding), so that the bytes stay initialised.
+//! * Only plain types ([`Pod`]: any bytes are a valid value, and there is no padding) are written
+//!   into a [`Line`], so the bytes stay initialised.
 #![allow(unsafe_code)]
 
 use std::mem::{align_of, size_of};
@@ -20,9 +20,9 @@ use bytemuck::{Pod, Zeroable};
 #[repr(C, align(64))]
 pub struct Line(pub [u64; 8]);
 
-/// Bytes of a line.
+/// Bytes in a line.
 pub const LINE: usize = 64;
-/// Lines of a huge page (2 MiB), to which larger regions are aligned.
+/// Lines in a huge page (2 MiB), to which larger regions are aligned.
 pub const HUGE_LINES: usize = (2 << 20) / LINE;
 
 const _: () = assert!(size_of::<Line>() == LINE);
@@ -30,7 +30,7 @@ const _: () = assert!(align_of::<Line>() == LINE);
 
 /// Views lines as values of another type, as many as fit.
 #[inline(always)]
-pub fn values<T: Pod>(lines: &[Line]) -> &[T] {
+pub fn view<T: Pod>(lines: &[Line]) -> &[T] {
     const { assert!(size_of::<T>() > 0) };
     if LINE.is_multiple_of(size_of::<T>()) {
         return bytemuck::cast_slice(lines);
@@ -41,7 +41,7 @@ pub fn values<T: Pod>(lines: &[Line]) -> &[T] {
 
 /// Views lines as mutable values of another type, as many as fit.
 #[inline(always)]
-pub fn values_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
+pub fn view_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
     const { assert!(size_of::<T>() > 0) };
     if LINE.is_multiple_of(size_of::<T>()) {
         return bytemuck::cast_slice_mut(lines);
@@ -51,18 +51,18 @@ pub fn values_mut<T: Pod>(lines: &mut [Line]) -> &mut [T] {
     bytemuck::cast_slice_mut(&mut bytes[..len])
 }
 
-/// Bytes of the whole values among `bytes`.
+/// Rounds `bytes` down to whole values.
 #[inline(always)]
 fn whole<T>(bytes: usize) -> usize {
     bytes / size_of::<T>() * size_of::<T>()
 }
 
-/// Zeroed lines, one after the other, straight from the operating system where it lets us: what was
-/// never touched costs no memory.
+/// Contiguous zeroed lines, straight from the operating system where possible. Untouched lines take
+/// no memory.
 pub struct Region {
     first: NonNull<Line>,
     len: usize,
-    /// Whether huge pages have been asked for.
+    /// Whether huge pages were requested.
     is_huge: bool,
 }
 
@@ -72,15 +72,16 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// `len` lines, at least one. Regions of a huge page or more are aligned to it.
+    /// Returns a region of `len` lines. Regions of a huge page or more are aligned to one. Panics
+    /// if `len` is 0.
     pub fn new(len: usize) -> Self {
         assert!(len > 0 && len <= isize::MAX as usize / LINE);
         Self { first: map(len), len, is_huge: false }
     }
 
-    /// The same in huge pages, which miss the translation buffer less, and touched already. That
-    /// takes most of a millisecond for each: not for where an announce waits.
-    pub fn prepared(len: usize) -> Self {
+    /// Returns a region in huge pages, already touched. Huge pages miss the TLB less. Takes most of
+    /// a millisecond for each: call it off the request path.
+    pub fn huge(len: usize) -> Self {
         let mut region = Self::new(len);
         region.advise_huge();
         for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
@@ -89,39 +90,39 @@ impl Region {
         region
     }
 
-    /// Whether it should be moved to a prepared one, once all of it is in use: a huge page costs as
-    /// much memory as it spans.
+    /// Whether it is in small pages. A full region should move to a huge one; a region with gaps
+    /// should not, because a huge page takes all the memory it spans.
     pub fn is_small(&self) -> bool {
         !self.is_huge
     }
 
-    /// Moves what it holds to `prepared`, which is of the same length; gives the old memory. 2 MiB
-    /// take a quarter of a millisecond.
-    pub fn move_to(&mut self, mut prepared: Self) -> Self {
-        prepared.lines_mut().copy_from_slice(self.lines());
-        std::mem::replace(self, prepared)
+    /// Moves the contents to `huge`, which must have the same length, and returns the old memory. 2
+    /// MiB take a quarter of a millisecond.
+    pub fn move_to(&mut self, mut huge: Self) -> Self {
+        huge.lines_mut().copy_from_slice(self.lines());
+        std::mem::replace(self, huge)
     }
 
-    /// Moves the region to huge pages in place, which blocks for half a millisecond for each. Safe while
-    /// other threads use the memory. Does nothing where the system cannot.
+    /// Moves the region to huge pages in place. Blocks users of the memory for half a millisecond a
+    /// page, and does nothing where the system cannot. Safe while other threads use the memory.
     pub(crate) fn collapse(&self) {
         #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
         unsafe {
             let (start, bytes) = (self.first.as_ptr().cast(), self.len * LINE);
             libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
-            // Since Linux 6.1. Without it the system does the same at its leisure.
+            // Since Linux 6.1. Older kernels do the same in the background.
             libc::madvise(start, bytes, libc::MADV_COLLAPSE);
         }
     }
 
-    /// The first line and the number of lines.
+    /// Returns the first line and the number of lines.
     #[inline(always)]
     pub(crate) fn raw_parts(&self) -> (NonNull<Line>, usize) {
         (self.first, self.len)
     }
 
-    /// Asks for huge pages. A hint.
+    /// Requests huge pages; the system may ignore it.
     fn advise_huge(&mut self) {
         self.is_huge = true;
         #[cfg(all(target_os = "linux", not(miri)))]
@@ -131,14 +132,14 @@ impl Region {
         }
     }
 
-    /// Its lines.
+    /// Returns the lines.
     #[inline(always)]
     pub fn lines(&self) -> &[Line] {
         // SAFETY: `first` points to `len` initialised lines that this region owns.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
-    /// Its lines, to be changed.
+    /// Returns the lines mutably.
     #[inline(always)]
     pub fn lines_mut(&mut self) -> &mut [Line] {
         // SAFETY: as in `lines`, and the borrow is exclusive.
@@ -148,12 +149,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: `first` and `len` came from `map`, and nobody borrows the region any more.
+        // SAFETY: `first` and `len` came from `map`, and nothing borrows the region any more.
         unsafe { unmap(self.first, self.len) }
     }
 }
 
-/// Takes zeroed lines from the system. Ends the process when there are none, as every allocation does.
+/// Maps zeroed lines. Aborts the process if the system has none, as every allocation does.
 #[cfg(all(unix, not(miri)))]
 fn map(len: usize) -> NonNull<Line> {
     let bytes = mapped(len);
@@ -172,8 +173,8 @@ fn map(len: usize) -> NonNull<Line> {
     if start == libc::MAP_FAILED {
         exhausted(len);
     }
-    // The mapping is too long by `align`; what is before the first aligned line and after the last
-    // one goes back.
+    // The mapping is too long by `align`: unmap what is before the first aligned line and after the
+    // last one.
     let before = start.cast::<u8>().align_offset(align.max(1));
     let after = align - before;
     // SAFETY: both ranges are within the new mapping and outside the part that is kept.
@@ -188,7 +189,7 @@ fn map(len: usize) -> NonNull<Line> {
     }
 }
 
-/// Gives lines back.
+/// Unmaps lines.
 ///
 /// # Safety
 ///
@@ -201,8 +202,8 @@ unsafe fn unmap(first: NonNull<Line>, len: usize) {
     }
 }
 
-/// Bytes of the mapping that holds `len` lines: from 2 MiB on whole huge pages, so that what is
-/// trimmed around it is made of whole pages, whatever their size. The rest is never touched.
+/// Returns the bytes to map for `len` lines. From 2 MiB on these are whole huge pages, so that what
+/// is trimmed around the mapping is whole pages of any size. The excess is never touched.
 #[cfg(all(unix, not(miri)))]
 fn mapped(len: usize) -> usize {
     if len < HUGE_LINES { len * LINE } else { len.next_multiple_of(HUGE_LINES) * LINE }
@@ -215,7 +216,7 @@ fn map(len: usize) -> NonNull<Line> {
         .unwrap_or_else(|| exhausted(len))
 }
 
-/// Gives lines back.
+/// Unmaps lines.
 ///
 /// # Safety
 ///
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_are_zeroed_aligned_and_their_own() {
+    fn regions_are_zeroed_aligned_and_disjoint() {
         let mut regions: Vec<_> = [1, 64, 65, HUGE_LINES, HUGE_LINES + 64, 3 * HUGE_LINES]
             .map(Region::new)
             .into_iter()
@@ -261,12 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn moving_keeps_what_was_there() {
+    fn moving_keeps_the_contents() {
         let mut region = Region::new(HUGE_LINES);
         region.lines_mut()[7] = Line([7; 8]);
-        let prepared = Region::prepared(HUGE_LINES);
-        assert!(prepared.lines().iter().all(|line| line.0 == [0; 8]));
-        let old = region.move_to(prepared);
+        let huge = Region::huge(HUGE_LINES);
+        assert!(huge.lines().iter().all(|line| line.0 == [0; 8]));
+        let old = region.move_to(huge);
         assert!(old.is_small() && !region.is_small());
         assert_eq!(region.lines()[7].0, [7; 8]);
     }
@@ -274,9 +275,9 @@ mod tests {
     #[test]
     fn values_fill_their_lines() {
         let mut region = Region::new(2);
-        assert_eq!(values::<[u8; 20]>(region.lines()).len(), 6);
-        values_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
-        values_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
+        assert_eq!(view::<[u8; 20]>(region.lines()).len(), 6);
+        view_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
+        view_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
         assert_eq!(region.lines()[1].0[6..], [0x0909_0909_0909_0909, 0x0707_0707_0707_0707]);
         crate::prefetch(&region.lines()[1]);
     }

@@ -1,7 +1,7 @@
 //! The prefetch hint.
 #![allow(unsafe_code)]
 
-/// Asks the processor to fetch the line in which `place` begins. A hint: nothing waits for it.
+/// Starts fetching the cache line in which `place` begins. A hint: returns at once.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     let address = std::ptr::from_ref(place).addr();

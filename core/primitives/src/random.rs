@@ -1,16 +1,16 @@
-//! The randomness of answers: small and fast, for choosing peers, not for secrets.
+//! A small, fast random number generator, for choosing peers and not for secrets.
 
-/// A stream of random numbers (wyrand). One for each thread, seeded by the caller.
+/// A stream of random numbers (wyrand). Each thread has one, which the caller seeds.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A stream that depends on `seed` alone.
+    /// Returns the stream of `seed`. Equal seeds give equal streams.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "a stream without end is no iterator")]
     pub fn next(&mut self) -> u64 {
@@ -19,7 +19,7 @@ impl Random {
         (product >> 64) as u64 ^ product as u64
     }
 
-    /// A number from 0 to `n` - 1, or 0 when `n` is 0. The bias is below `n` / 2^64.
+    /// Returns a number from 0 to `n` - 1, or 0 if `n` is 0. The bias is below `n` / 2^64.
     #[inline]
     pub fn below(&mut self, n: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u32

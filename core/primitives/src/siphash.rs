@@ -1,11 +1,12 @@
-//! SipHash (Aumasson and Bernstein, 2012): a keyed hash that nobody without the key can aim.
+//! SipHash (Aumasson and Bernstein, 2012): a keyed hash whose collisions cannot be found without
+//! the key.
 //!
-//! Rounds are chosen by the caller: 1-3 places torrents and peers, 2-4 is for what leaves the
-//! process and must not be forged.
+//! The caller chooses the rounds: 1-3 for places in tables, 2-4 for what leaves the process and
+//! must not be forged.
 
 use std::net::IpAddr;
 
-/// SipHash-`C`-`D` of `bytes` under `key`.
+/// Returns SipHash-`C`-`D` of `bytes` under `key`.
 #[inline]
 pub fn siphash<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> u64 {
     let mut state = State::new(key);
@@ -14,7 +15,7 @@ pub fn siphash<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> 
     state.squeeze::<D>()
 }
 
-/// The authors' variant with a longer result (SipHash-128): its first half first.
+/// Returns SipHash-128, the authors' variant with a longer result: its first half first.
 #[inline]
 pub fn siphash_128<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8]) -> [u64; 2] {
     let mut state = State::new(key);
@@ -26,7 +27,8 @@ pub fn siphash_128<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8])
     [first, state.squeeze::<D>()]
 }
 
-/// SipHash-`C`-`D` of an address under `key`. Families differ in length, so they cannot collide.
+/// Returns SipHash-`C`-`D` of an address under `key`. Families differ in length, so they cannot
+/// collide.
 #[inline]
 pub fn siphash_ip<const C: usize, const D: usize>(key: &[u8; 16], ip: IpAddr) -> u64 {
     match ip {
@@ -96,7 +98,7 @@ impl State {
     }
 }
 
-/// Up to 8 bytes as a little-endian number.
+/// Returns up to 8 bytes as a little-endian number.
 #[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
     if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {

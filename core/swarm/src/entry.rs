@@ -1,40 +1,40 @@
-//! Peers as they lie in memory: what sets need to know of the two packed forms.
+//! Packed peers: what sets need to know of the two forms.
 
 use bytemuck::Pod;
-use types::{PackedV4, PackedV6, PeerKey, StoreSink};
+use types::{PackedV4, PackedV6, PeerKey, PeerSink};
 
-use crate::mark::Mark;
+use crate::meta::PeerMeta;
 
 /// A packed peer.
 pub(crate) trait Entry: Pod + Default {
     /// Address and port in wire form.
     type Key: Copy + Eq + AsRef<[u8]>;
-    /// Peers up to which a set is one dense array.
+    /// A set of up to this many peers is one dense array.
     const DENSE_MAX: u32;
-    /// Peers in a page of a larger set, on average. Small pages make finding quick, large ones
-    /// waste less: half a line on average, each.
-    const PAGE: u32;
+    /// Average peers in a page of a larger set. Small pages are searched faster; large ones waste
+    /// less, since a page wastes half a line on average.
+    const PAGE_PEERS: u32;
 
-    fn new(key: Self::Key, mark: Mark) -> Self;
+    fn new(key: Self::Key, meta: PeerMeta) -> Self;
     fn key(&self) -> Self::Key;
     fn peer_key(&self) -> PeerKey;
-    fn mark(&self) -> Mark;
-    fn set_mark(&mut self, mark: Mark);
-    /// Where the first entry of that key is among the first `len` of `entries`. `entries` may hold
-    /// more, up to the end of the last line: leftovers, which do not count.
+    fn meta(&self) -> PeerMeta;
+    fn set_meta(&mut self, meta: PeerMeta);
+    /// Returns the index of the first entry with that key among the first `len` of `entries`.
+    /// Further entries, up to the end of the last line, are leftovers and are ignored.
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
-    /// Hands `peers` to the family's method of the sink.
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]);
+    /// Passes `peers` to the family's method of the sink.
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
 
 impl Entry for PackedV4 {
     type Key = [u8; 6];
     const DENSE_MAX: u32 = 96;
-    const PAGE: u32 = 80;
+    const PAGE_PEERS: u32 = 80;
 
     #[inline]
-    fn new([a, b, c, d, high, low]: [u8; 6], mark: Mark) -> Self {
-        let [m, n] = mark.0.to_le_bytes();
+    fn new([a, b, c, d, high, low]: [u8; 6], meta: PeerMeta) -> Self {
+        let [m, n] = meta.0.to_le_bytes();
         Self([a, b, c, d, high, low, m, n])
     }
 
@@ -48,24 +48,24 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
-    fn mark(&self) -> Mark {
+    fn meta(&self) -> PeerMeta {
         let [.., m, n] = self.0;
-        Mark(u16::from_le_bytes([m, n]))
+        PeerMeta(u16::from_le_bytes([m, n]))
     }
 
     #[inline]
-    fn set_mark(&mut self, mark: Mark) {
-        *self = Self::new(self.wire(), mark);
+    fn set_meta(&mut self, meta: PeerMeta) {
+        *self = Self::new(self.wire(), meta);
     }
 
-    /// A line at a time without a branch in between, which the compiler makes vector code of.
+    /// Compares a cache line at a time without branches, which the compiler vectorises.
     #[inline]
     fn find(entries: &[Self], len: usize, key: [u8; 6]) -> Option<usize> {
-        let wanted = u64::from_le_bytes(Self::new(key, Mark(0)).0);
+        let wanted = u64::from_le_bytes(Self::new(key, PeerMeta(0)).0);
         for (line, entries) in entries.chunks_exact(8).enumerate() {
             let mut hits = 0u32;
             for (at, entry) in entries.iter().enumerate() {
-                // Shifted left, the mark falls out of the comparison.
+                // The shift drops the metadata from the comparison.
                 hits |= u32::from((u64::from_le_bytes(entry.0) ^ wanted) << 16 == 0) << at;
             }
             if hits != 0 {
@@ -77,22 +77,22 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
-        sink.peers_v4(job, peers);
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
+        sink.peers_v4(slot, peers);
     }
 }
 
 impl Entry for PackedV6 {
     type Key = [u8; 18];
     const DENSE_MAX: u32 = 32;
-    const PAGE: u32 = 24;
+    const PAGE_PEERS: u32 = 24;
 
     #[inline]
-    fn new(key: [u8; 18], mark: Mark) -> Self {
+    fn new(key: [u8; 18], meta: PeerMeta) -> Self {
         let mut entry = Self::default();
         let (address, end) = entry.0.split_at_mut(18);
         address.copy_from_slice(&key);
-        end.copy_from_slice(&mark.0.to_le_bytes());
+        end.copy_from_slice(&meta.0.to_le_bytes());
         entry
     }
 
@@ -106,15 +106,15 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
-    fn mark(&self) -> Mark {
+    fn meta(&self) -> PeerMeta {
         let [.., m, n] = self.0;
-        Mark(u16::from_le_bytes([m, n]))
+        PeerMeta(u16::from_le_bytes([m, n]))
     }
 
     #[inline]
-    fn set_mark(&mut self, mark: Mark) {
+    fn set_meta(&mut self, meta: PeerMeta) {
         let [.., m, n] = &mut self.0;
-        [*m, *n] = mark.0.to_le_bytes();
+        [*m, *n] = meta.0.to_le_bytes();
     }
 
     #[inline]
@@ -123,8 +123,8 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
-    fn push(sink: &mut impl StoreSink, job: usize, peers: &[Self]) {
-        sink.peers_v6(job, peers);
+    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
+        sink.peers_v6(slot, peers);
     }
 }
 
@@ -133,24 +133,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_by_key_whatever_the_mark_and_skips_leftovers() {
+    fn finds_by_key_alone_and_skips_leftovers() {
         let mut entries: Vec<_> =
-            (0..24).map(|n| PackedV4::new([1, 2, 3, n, 4, 5], Mark(n.into()))).collect();
+            (0..24).map(|n| PackedV4::new([1, 2, 3, n, 4, 5], PeerMeta(n.into()))).collect();
         for n in 0..24 {
             let found = PackedV4::find(&entries, 21, [1, 2, 3, n, 4, 5]);
             assert_eq!(found, (n < 21).then_some(n.into()));
         }
-        entries[3].set_mark(Mark(0xffff));
+        entries[3].set_meta(PeerMeta(0xffff));
         assert_eq!(PackedV4::find(&entries, 24, [1, 2, 3, 3, 4, 5]), Some(3));
-        assert_eq!(entries[3].mark(), Mark(0xffff));
+        assert_eq!(entries[3].meta(), PeerMeta(0xffff));
         assert_eq!(PackedV4::find(&[], 0, [0; 6]), None);
     }
 
     #[test]
-    fn v6_keeps_key_and_mark_apart() {
-        let mut entry = PackedV6::new([9; 18], Mark(0x1234));
-        entry.set_mark(Mark(0x4321));
-        assert_eq!(entry, PackedV6::new([9; 18], Mark(0x4321)));
+    fn v6_keeps_key_and_meta_apart() {
+        let mut entry = PackedV6::new([9; 18], PeerMeta(0x1234));
+        entry.set_meta(PeerMeta(0x4321));
+        assert_eq!(entry, PackedV6::new([9; 18], PeerMeta(0x4321)));
         assert_eq!(PackedV6::find(&[entry], 1, [9; 18]), Some(0));
         assert_eq!(PackedV6::find(&[entry], 0, [9; 18]), None);
         assert_eq!(entry.peer_key(), PeerKey::V6([9; 18]));

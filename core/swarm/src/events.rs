@@ -1,53 +1,53 @@
-//! Torrents that come, go and are completed, for whoever listens.
+//! Events of torrents: added, removed, completed.
 
 use types::InfoHash;
 
-/// What has happened to a torrent.
+/// What happened to a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TorrentEvent {
-    /// Its first peer has come.
+    /// Its first peer came.
     Added(InfoHash),
-    /// It was removed, or forgotten some time after its last peer had left.
+    /// It was removed, or expired some time after its last peer left.
     Removed(InfoHash),
-    /// A peer has ended its download.
+    /// A peer completed its download.
     Completed(InfoHash),
 }
 
-/// What a shard has heard and nobody has taken yet: nothing, unless somebody listens.
+/// A shard's events that have not been read. Records nothing unless events are listened to.
 #[derive(Default)]
-pub(crate) struct Ear {
-    heard: Vec<TorrentEvent>,
-    /// Events that are kept; 0 while nobody listens.
-    room: usize,
+pub(crate) struct EventQueue {
+    queued: Vec<TorrentEvent>,
+    /// Most events kept; 0 while events are not listened to.
+    capacity: usize,
     missed: u64,
 }
 
-impl Ear {
-    /// Keeps up to `room` events from now on; 0 forgets all and stops.
-    pub(crate) fn listen(&mut self, room: usize) {
-        if room == 0 {
+impl EventQueue {
+    /// Keeps up to `capacity` events from now on. 0 drops all events and stops.
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        if capacity == 0 {
             *self = Self::default();
-        } else if self.room == 0 {
-            // At once, so that no announce waits for memory.
-            *self = Self { heard: Vec::with_capacity(room), room, missed: 0 };
+        } else if self.capacity == 0 {
+            // Allocate now, so that no announce has to.
+            *self = Self { queued: Vec::with_capacity(capacity), capacity, missed: 0 };
         }
     }
 
     #[inline]
-    pub(crate) fn hear(&mut self, event: impl FnOnce() -> TorrentEvent) {
-        if self.room == 0 {
+    pub(crate) fn push(&mut self, event: impl FnOnce() -> TorrentEvent) {
+        if self.capacity == 0 {
             return;
         }
-        if self.heard.len() < self.room {
-            self.heard.push(event());
+        if self.queued.len() < self.capacity {
+            self.queued.push(event());
         } else {
             self.missed += 1;
         }
     }
 
-    /// Moves what was heard to `events`, and says how much was not kept.
-    pub(crate) fn take(&mut self, events: &mut Vec<TorrentEvent>) -> u64 {
-        events.append(&mut self.heard);
+    /// Moves the events to `events`. Returns how many were lost because the queue was full.
+    pub(crate) fn drain_into(&mut self, events: &mut Vec<TorrentEvent>) -> u64 {
+        events.append(&mut self.queued);
         std::mem::take(&mut self.missed)
     }
 }

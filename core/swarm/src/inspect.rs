@@ -1,38 +1,38 @@
-//! What can be seen of torrents and peers by who does not announce.
+//! What operators see of torrents and peers.
 
 use std::net::SocketAddr;
 
 use types::{InfoHash, PeerId, Role, SwarmCounts, Tick};
 
-/// A torrent in figures.
+/// A torrent's counts and age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TorrentStats {
-    /// Which.
+    /// The torrent.
     pub info_hash: InfoHash,
     /// Peers and downloads.
     pub counts: SwarmCounts,
-    /// When it came, less up to 17 minutes.
+    /// When its first peer came, up to 17 minutes early.
     pub first_seen: Tick,
 }
 
-/// A torrent with its peers, or as many of them as were asked for.
+/// A torrent with its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorrentDetails {
-    /// Peers and downloads, and when it came.
-    pub figures: TorrentStats,
-    /// Its peers; of more than were asked for, a share of each family and role.
+    /// Its counts and age.
+    pub stats: TorrentStats,
+    /// Its peers, up to the number requested, in proportion to their families and roles.
     pub peers: Vec<PeerInfo>,
 }
 
 /// A peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// Where it can be reached; nothing is kept of where WebTorrent peers are.
+    /// Its address; `None` for WebTorrent peers, whose addresses are not kept.
     pub address: Option<SocketAddr>,
-    /// What it is to its swarm.
+    /// Its role.
     pub role: Role,
-    /// Seconds since its last announce, less up to 16.
+    /// Seconds since its last announce, up to 16 less.
     pub age_s: u32,
-    /// What it calls itself: of WebTorrent peers, and of others if their ids are kept.
+    /// Its id: always known of WebTorrent peers, of others only if ids are kept.
     pub id: Option<PeerId>,
 }

@@ -1,23 +1,29 @@
-//! Torrents and peers: the store.
+//! The store: torrents and their peers.
 //!
-//! Announces come in batches of [`StoreAnnounce`]s and their answers go, peer by peer, into an
+//! Callers pass batches of [`StoreAnnounce`]s; answers go, peer by peer, into a
 //! [`types::StoreSink`]. The store knows no protocol, clock or source of entropy: the time is a
-//! [`types::Tick`], randomness a [`primitives::Random`] that the caller seeds.
+//! [`types::Tick`], and randomness a [`primitives::Random`] that the caller seeds.
 //!
 //! ```text
 //! Store ─▶ Shard (a lock) ─▶ Index (hash -> number) ─▶ Record (a cache line, up to 4 peers)
 //!                                   │                    └▶ 4 PeerSets (role × family) ─▶ Arena (lines)
 //!                                   └▶ WebSwarm (WebTorrent peers, in a map of their own)
 //! ```
+//!
+//! Measured against the plain form, a `DashMap` of maps: an announce takes 421 ns in batches of 32
+//! and 804 ns alone, against 1,391 ns; a torrent with one peer takes 75 bytes against 266
+//! (`bench/record/2026-11-21-bench-store.txt` and `2026-11-21-store-memory.txt`).
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod announce;
 mod arena;
 mod entry;
 mod events;
 mod index;
 mod inspect;
-mod job;
-mod mark;
+mod meta;
 mod options;
 mod record;
 mod set;
@@ -28,9 +34,9 @@ mod tests;
 mod totals;
 mod web;
 
+pub use announce::{Action, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
-pub use job::{Action, StoreAnnounce, StoreWebAnnounce};
 pub use options::Options;
 pub use store::Store;
 pub use totals::{FamilyTotals, Totals};

@@ -1,7 +1,12 @@
-//! What is kept of a torrent: one cache line for up to four v4 peers, which most torrents are.
+//! Records of torrents: one cache line, with room for four v4 peers, which suffices for most
+//! torrents.
+//!
+//! Plain form: a struct with a list of peers. A torrent with one peer takes 75 bytes, index
+//! included, against 266 in a `DashMap` of maps (`bench/record/2026-11-21-store-memory.txt`,
+//! `2026-11-21-bench-store.txt`).
 
 use bytemuck::{Pod, Zeroable, cast_mut, cast_ref};
-use primitives::memory::{HUGE_LINES, LINE, Region, values, values_mut};
+use primitives::memory::{HUGE_LINES, LINE, Region, view, view_mut};
 use primitives::prefetch;
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
@@ -12,12 +17,14 @@ use crate::set::PeerSet;
 #[repr(C, align(64))]
 pub(crate) struct Record {
     pub(crate) info_hash: InfoHash,
-    /// Downloads completed.
+    /// Completed downloads.
     pub(crate) downloads: u32,
-    /// Peers in the body, at most [`FEW`], seeders first; or [`MANY`], when the body is [`Sets`].
-    pub(crate) few: u8,
-    pub(crate) few_seeders: u8,
-    /// When it came, in units of [`BORN_UNIT_S`]; and [`HAS_WEB`].
+    /// How many peers are inline in the body, seeders first, at most [`INLINE_MAX`]; or [`SPILLED`]
+    /// if the body is [`Sets`].
+    pub(crate) inline_len: u8,
+    pub(crate) inline_seeders: u8,
+    /// When the torrent's first peer came, in units of [`FIRST_SEEN_UNIT_S`]; and the flag
+    /// [`HAS_WEB`].
     first_seen: u16,
     /// Leechers that are partial seeds.
     pub(crate) partial_seeds: u32,
@@ -26,16 +33,16 @@ pub(crate) struct Record {
 
 const _: () = assert!(size_of::<Record>() == LINE);
 
-/// v4 peers that fit the record.
-pub(crate) const FEW: usize = 4;
-/// Says that the peers are in sets.
-const MANY: u8 = u8::MAX;
-/// Whether a torrent has WebTorrent peers too, which are kept beside (see `web`).
+/// Most v4 peers inline in a record.
+pub(crate) const INLINE_MAX: usize = 4;
+/// Marks a record whose peers are in sets.
+const SPILLED: u8 = u8::MAX;
+/// Flag: the torrent has WebTorrent peers, too, which are kept apart (see `web`).
 const HAS_WEB: u16 = 1 << 15;
-/// Seconds in a unit of birth: 15 bits of them are more than a year.
-const BORN_UNIT_S: u32 = 1024;
+/// Seconds in a unit of `first_seen`: 15 bits of them are more than a year.
+const FIRST_SEEN_UNIT_S: u32 = 1024;
 
-/// The peers of a larger torrent, or one with v6 peers.
+/// The peers of a torrent with more than four of them, or with v6 peers.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Sets {
@@ -46,25 +53,25 @@ pub(crate) struct Sets {
 }
 
 const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
-const _: () = assert!(size_of::<[PackedV4; FEW]>() == size_of::<[u64; 4]>());
+const _: () = assert!(size_of::<[PackedV4; INLINE_MAX]>() == size_of::<[u64; 4]>());
 
 impl Record {
-    /// A torrent that nobody has announced before `now`.
+    /// Returns the record of a new torrent.
     pub(crate) fn new(info_hash: InfoHash, now: Tick) -> Self {
-        // One that comes after a year counts as a year's: nothing but its place in a list depends on it.
-        let first_seen = (now.0 / BORN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
+        // Torrents that come after a year saturate: only their place in a list depends on it.
+        let first_seen = (now.0 / FIRST_SEEN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
         Self { info_hash, first_seen, ..Self::default() }
     }
 
-    /// When it came, less up to 17 minutes.
+    /// Returns when the torrent's first peer came, up to 17 minutes early.
     pub(crate) fn first_seen(&self) -> Tick {
-        Tick(u32::from(self.first_seen & !HAS_WEB) * BORN_UNIT_S)
+        Tick(u32::from(self.first_seen & !HAS_WEB) * FIRST_SEEN_UNIT_S)
     }
 
-    /// Whether the body is [`Sets`].
+    /// Whether the peers are in sets.
     #[inline]
-    pub(crate) fn is_many(&self) -> bool {
-        self.few == MANY
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.inline_len == SPILLED
     }
 
     /// Whether it has WebTorrent peers.
@@ -78,58 +85,58 @@ impl Record {
             if has_web { self.first_seen | HAS_WEB } else { self.first_seen & !HAS_WEB };
     }
 
-    /// The peers of a record that has them in itself.
+    /// Returns the inline peers. The record must not be spilled.
     #[inline]
-    pub(crate) fn few(&self) -> &[PackedV4] {
-        debug_assert!(!self.is_many());
-        let all: &[PackedV4; FEW] = cast_ref(&self.body);
-        &all[..usize::from(self.few)]
+    pub(crate) fn inline_peers(&self) -> &[PackedV4] {
+        debug_assert!(!self.is_spilled());
+        let all: &[PackedV4; INLINE_MAX] = cast_ref(&self.body);
+        &all[..usize::from(self.inline_len)]
     }
 
-    /// All places for peers in the record.
+    /// Returns all slots of inline peers.
     #[inline]
-    pub(crate) fn few_mut(&mut self) -> &mut [PackedV4; FEW] {
+    pub(crate) fn inline_slots(&mut self) -> &mut [PackedV4; INLINE_MAX] {
         cast_mut(&mut self.body)
     }
 
-    /// The sets of a record that has them.
+    /// Returns the sets. The record must be spilled.
     #[inline]
     pub(crate) fn sets(&self) -> &Sets {
-        debug_assert!(self.is_many());
+        debug_assert!(self.is_spilled());
         cast_ref(&self.body)
     }
 
-    /// The sets, to be changed.
+    /// Returns the sets mutably. The record must be spilled.
     #[inline]
     pub(crate) fn sets_mut(&mut self) -> &mut Sets {
-        debug_assert!(self.is_many());
+        debug_assert!(self.is_spilled());
         cast_mut(&mut self.body)
     }
 
-    /// Turns to sets; the caller enters the peers that were here.
-    pub(crate) fn become_many(&mut self) {
-        (self.few, self.few_seeders) = (MANY, 0);
+    /// Switches to empty sets. The caller inserts the peers that were inline.
+    pub(crate) fn become_spilled(&mut self) {
+        (self.inline_len, self.inline_seeders) = (SPILLED, 0);
         *self.sets_mut() = Sets::default();
     }
 
-    /// Turns back; the caller enters the peers.
-    pub(crate) fn become_few(&mut self) {
-        self.few = 0;
+    /// Switches back to no inline peers. The caller inserts the peers that were in sets.
+    pub(crate) fn become_inline(&mut self) {
+        self.inline_len = 0;
         self.body = [0; 4];
     }
 
-    /// Its figures, WebTorrent peers apart.
+    /// Returns its counts without WebTorrent peers.
     #[inline]
     pub(crate) fn counts(&self) -> SwarmCounts {
-        let (v4, v6) = if self.is_many() {
+        let (v4, v6) = if self.is_spilled() {
             let sets = self.sets();
             (
                 FamilyCounts { seeders: sets.v4[0].len(), leechers: sets.v4[1].len() },
                 FamilyCounts { seeders: sets.v6[0].len(), leechers: sets.v6[1].len() },
             )
         } else {
-            let seeders = u32::from(self.few_seeders);
-            let leechers = u32::from(self.few) - seeders;
+            let seeders = u32::from(self.inline_seeders);
+            let leechers = u32::from(self.inline_len) - seeders;
             (FamilyCounts { seeders, leechers }, FamilyCounts::default())
         };
         SwarmCounts {
@@ -153,13 +160,13 @@ impl Record {
 pub(crate) struct Records {
     chunks: Vec<Region>,
     len: u32,
-    /// The most there have been since a chunk was last let go: what the system had to give.
+    /// Most records since a chunk was last released: what the system had to provide.
     touched: usize,
     released: Vec<Region>,
 }
 
 impl Records {
-    /// How many there are; they are numbered from 0.
+    /// Returns how many there are; they are numbered from 0.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
@@ -169,23 +176,23 @@ impl Records {
     pub(crate) fn at(&self, number: u32) -> &Record {
         let number = number as usize;
         let lines = self.chunks[number / HUGE_LINES].lines();
-        &values::<Record>(&lines[number % HUGE_LINES..][..1])[0]
+        &view::<Record>(&lines[number % HUGE_LINES..][..1])[0]
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, number: u32) -> &mut Record {
         let number = number as usize;
         let lines = self.chunks[number / HUGE_LINES].lines_mut();
-        &mut values_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
+        &mut view_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
     }
 
-    /// Fetches one ahead of its use.
+    /// Prefetches a record.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         prefetch(self.at(number));
     }
 
-    /// Adds one at the end, and gives its number.
+    /// Appends a record and returns its number.
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         let number = self.len;
         if number as usize == self.chunks.len() * HUGE_LINES {
@@ -197,32 +204,33 @@ impl Records {
         number
     }
 
-    /// Takes one out. The last one gets its number, which is said if it was another.
+    /// Removes a record. The last one takes its number; returns the number that one had before, if
+    /// another.
     pub(crate) fn swap_remove(&mut self, number: u32) -> Option<u32> {
         let last = self.len - 1;
         let moved = *self.at(last);
         *self.at_mut(number) = moved;
         self.len = last;
-        // One empty chunk is kept, so that a number that goes up and down costs nothing.
+        // Keep one empty chunk, so that a count that goes up and down costs nothing.
         let needed = (last as usize).div_ceil(HUGE_LINES) + 1;
         self.released.extend(self.chunks.drain(needed.min(self.chunks.len())..));
         self.touched = self.touched.min(self.chunks.len() * HUGE_LINES);
         (last != number).then_some(last)
     }
 
-    /// Bytes taken from the system, but for what was never touched.
+    /// Returns the bytes that the system had to provide.
     pub(crate) fn reserved(&self) -> u64 {
         (self.touched * LINE) as u64
     }
 
-    /// A full chunk that is to be moved to a huge page.
-    pub(crate) fn small_chunk(&mut self) -> Option<&mut Region> {
+    /// Returns a full chunk that is still in small pages.
+    pub(crate) fn full_small_chunk(&mut self) -> Option<&mut Region> {
         let full = self.len as usize / HUGE_LINES;
         self.chunks.iter_mut().take(full).find(|chunk| chunk.is_small())
     }
 
-    /// Memory to be dropped where nobody waits for it.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
+    /// Returns released memory. Drop it after unlocking: that takes long.
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
         std::mem::take(&mut self.released)
     }
 }

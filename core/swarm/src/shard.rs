@@ -1,4 +1,5 @@
-//! A part of the store behind a lock of its own: some of the torrents, with all that belongs to them.
+//! A shard: a part of the store behind a lock of its own, with some of the torrents and all that
+//! belongs to them.
 
 mod announce;
 mod inspect;
@@ -13,14 +14,14 @@ use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
-use crate::events::Ear;
+use crate::events::EventQueue;
 use crate::index::{Index, tag};
 use crate::record::{Record, Records, Sets};
 use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};
 
-pub(crate) use announce::Draft;
+pub(crate) use announce::StagedAnnounce;
 pub(crate) use inspect::Walk;
 pub(crate) use sweep::Lifetimes;
 
@@ -30,26 +31,26 @@ pub(crate) struct Shard {
     index: Index,
     records: Records,
     arena: Arena,
-    /// Peer ids, if they are kept: a tree, because it grows without ever being rebuilt.
+    /// Peer ids, if they are kept. A tree, because it grows without ever being rebuilt.
     ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
-    /// WebTorrent peers, of those torrents that have any; a tree for the same reason.
+    /// WebTorrent peers of the torrents that have any. A tree for the same reason.
     web: BTreeMap<InfoHash, WebSwarm>,
     budget: Option<u64>,
     totals: Totals,
     cursor: sweep::Cursor,
     pass: sweep::Pass,
-    /// Hears of torrents that come and go, if anybody listens.
-    pub(crate) ear: Ear,
+    /// Events of torrents, if they are listened to.
+    pub(crate) event_queue: EventQueue,
 }
 
-/// A family's peers: which sets of a torrent they are in, and where the shard counts them.
-pub(crate) trait Of: Entry {
+/// A family's peers: their sets in a torrent, and their totals in the shard.
+pub(crate) trait FamilyPeers: Entry {
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2];
     fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2];
     fn totals(totals: &mut Totals) -> &mut FamilyTotals;
 }
 
-impl Of for PackedV4 {
+impl FamilyPeers for PackedV4 {
     #[inline]
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
         &sets.v4
@@ -63,7 +64,7 @@ impl Of for PackedV4 {
     }
 }
 
-impl Of for PackedV6 {
+impl FamilyPeers for PackedV6 {
     #[inline]
     fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
         &sets.v6
@@ -77,9 +78,9 @@ impl Of for PackedV6 {
     }
 }
 
-/// The place of seeders in pairs of sets.
+/// Index of seeders in pairs of sets.
 const SEEDERS: usize = 0;
-/// The place of leechers.
+/// Index of leechers in pairs of sets.
 const LEECHERS: usize = 1;
 
 impl Shard {
@@ -95,32 +96,34 @@ impl Shard {
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
             pass: sweep::Pass::default(),
-            ear: Ear::default(),
+            event_queue: EventQueue::default(),
         }
     }
 
-    /// The figures of a torrent, whose hash under the store's key is `hash`.
+    /// Returns the counts of a torrent; `hash` is the info hash's under the store's key.
     pub(crate) fn counts(&self, info_hash: &InfoHash, hash: u64) -> SwarmCounts {
         self.find(info_hash, hash).map(|number| self.counts_at(number)).unwrap_or_default()
     }
 
-    /// The figures of a torrent.
+    /// Returns the counts of the torrent with that number.
     #[inline]
     fn counts_at(&self, number: u32) -> SwarmCounts {
         let record = self.records.at(number);
         let mut counts = record.counts();
         if record.has_web() {
-            counts.web = self.web.get(&record.info_hash).map(WebSwarm::counts).unwrap_or_default();
+            let swarm = self.web.get(&record.info_hash);
+            debug_assert!(swarm.is_some(), "a torrent with WebTorrent peers has a swarm of them");
+            counts.web = swarm.map(WebSwarm::counts).unwrap_or_default();
         }
         counts
     }
 
-    /// By how many seconds peers may be forgotten late.
+    /// Returns by how many seconds peers may expire late.
     pub(crate) fn lag_s(&self, now: Tick) -> u32 {
         self.pass.lag_s(now)
     }
 
-    /// What it holds.
+    /// Returns what the shard holds.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             torrents: self.records.len().into(),
@@ -135,11 +138,11 @@ impl Shard {
         }
     }
 
-    /// Memory that was given up, to be returned to the system without the lock.
-    pub(crate) fn released(&mut self) -> Vec<Region> {
-        let mut released = self.records.released();
-        released.extend(self.arena.released());
-        released.extend(self.index.released());
+    /// Returns released memory, to be dropped after unlocking.
+    pub(crate) fn take_released(&mut self) -> Vec<Region> {
+        let mut released = self.records.take_released();
+        released.extend(self.arena.take_released());
+        released.extend(self.index.take_released());
         released
     }
 
@@ -148,14 +151,15 @@ impl Shard {
         lines * LINE as u64 + self.index.bytes() + self.id_bytes() + self.web_bytes()
     }
 
-    /// What the tree of peer ids takes, about: entries of 59 bytes in nodes two thirds full.
+    /// Estimates the bytes of the tree of peer ids: entries of 59 bytes in nodes that are two
+    /// thirds full.
     fn id_bytes(&self) -> u64 {
         const ID_BYTES: u64 = 96;
         self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
     }
 
-    /// What WebTorrent peers take, about: an entry of 40 bytes and its place in the hash table, with
-    /// room to grow; and for each torrent two maps and a node of the tree.
+    /// Estimates the bytes of WebTorrent peers: for each an entry of 40 bytes and its slot in the
+    /// hash table, with room to grow; for each torrent two maps and a tree node.
     fn web_bytes(&self) -> u64 {
         const PEER_BYTES: u64 = 80;
         const TORRENT_BYTES: u64 = 400;
@@ -163,7 +167,7 @@ impl Shard {
         peers * PEER_BYTES + self.web.len() as u64 * TORRENT_BYTES
     }
 
-    /// Whether nothing more may be stored.
+    /// Whether the memory budget is used up.
     fn is_full(&self) -> bool {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
@@ -173,10 +177,10 @@ impl Shard {
         self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
     }
 
-    /// A new torrent; nothing if there is no room.
+    /// Creates a torrent and returns its number; `None` if there is no room.
     fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
         let is_full = self.is_full();
-        self.index.fit(!is_full);
+        self.index.resize_if_needed(!is_full);
         if is_full && !self.index.has_room() {
             return None;
         }
@@ -185,11 +189,11 @@ impl Shard {
             self.records.swap_remove(number);
             return None;
         }
-        self.ear.hear(|| TorrentEvent::Added(info_hash));
+        self.event_queue.push(|| TorrentEvent::Added(info_hash));
         Some(number)
     }
 
-    /// Forgets a torrent that has no peers.
+    /// Removes a torrent, which must have no peers.
     fn delete(&mut self, number: u32) {
         debug_assert!(self.records.at(number).is_empty());
         let info_hash = self.records.at(number).info_hash;
@@ -199,18 +203,18 @@ impl Shard {
             let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
             self.index.renumber(tag(hash), moved, number);
         }
-        self.index.fit(true);
-        self.ear.hear(|| TorrentEvent::Removed(info_hash));
+        self.index.resize_if_needed(true);
+        self.event_queue.push(|| TorrentEvent::Removed(info_hash));
     }
 
-    fn forget_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
+    fn remove_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
         if let Some(ids) = &mut self.ids {
             ids.remove(&(info_hash, peer));
         }
     }
 }
 
-/// The hash of a peer by which large sets are paged.
+/// Returns the hash that assigns peers to the pages of large sets.
 #[inline]
 fn peer_hash<K: AsRef<[u8]>>(key: &[u8; 16]) -> impl Fn(K) -> u32 + Copy + use<K> {
     let key = *key;

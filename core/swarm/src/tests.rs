@@ -1,14 +1,14 @@
 //! The store beside a naive twin, driven by random operations.
 
-mod looks;
+mod inspect;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Role, StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
 use crate::{Action, Options, Store, StoreAnnounce, Totals};
@@ -30,7 +30,7 @@ fn store(shards: usize) -> Store {
     Store::new(&options(shards))
 }
 
-/// The whole truth about one torrent, in a map.
+/// The expected state of one torrent.
 #[derive(Default)]
 struct TwinTorrent {
     peers: BTreeMap<PeerKey, TwinPeer>,
@@ -61,78 +61,82 @@ impl TwinTorrent {
         counts
     }
 
-    /// Whether the store should not have done `job`; nothing where it may decide, since it knows
-    /// ages to 16 seconds.
-    fn is_too_soon(&self, now: Tick, job: &StoreAnnounce) -> Option<bool> {
-        let known = self.peers.get(&job.peer).filter(|peer| peer.role == job.role);
-        let known = known.filter(|_| job.action != Action::Stop);
+    /// Whether the store must reject `request` as too soon; `None` where either is right, because
+    /// the store knows ages to 16 seconds.
+    fn is_too_soon(&self, now: Tick, request: &StoreAnnounce) -> Option<bool> {
+        let known = self.peers.get(&request.peer).filter(|peer| peer.role == request.role);
+        let known = known.filter(|_| request.action != Action::Stop);
         match known.map(|peer| now.0 - peer.seen) {
-            Some(age_s) if age_s + 32 <= job.min_interval_s => Some(true),
-            Some(age_s) if age_s < job.min_interval_s => None,
+            Some(age_s) if age_s + 32 <= request.min_interval_s => Some(true),
+            Some(age_s) if age_s < request.min_interval_s => None,
             _ => Some(false),
         }
     }
 
-    fn announce(&mut self, now: Tick, job: &StoreAnnounce) {
-        let Action::Update { completed } = job.action else {
-            self.peers.remove(&job.peer);
+    fn announce(&mut self, now: Tick, request: &StoreAnnounce) {
+        let Action::Update { completed } = request.action else {
+            self.peers.remove(&request.peer);
             return;
         };
-        let counted = self.peers.get(&job.peer).is_some_and(|peer| peer.counted);
+        let counted = self.peers.get(&request.peer).is_some_and(|peer| peer.counted);
         self.downloads += u32::from(completed && !counted);
         let peer = TwinPeer {
-            role: job.role,
+            role: request.role,
             counted: counted || completed,
             seen: now.0,
-            id: job.peer_id,
+            id: request.peer_id,
         };
-        self.peers.insert(job.peer, peer);
+        self.peers.insert(request.peer, peer);
     }
 
-    /// Who may be in the answer to `job`.
-    fn candidates(&self, job: &StoreAnnounce) -> BTreeSet<PeerKey> {
+    /// Returns the peers that the answer to `request` may hold.
+    fn candidates(&self, request: &StoreAnnounce) -> BTreeSet<PeerKey> {
         let fits = |key: &PeerKey, peer: &TwinPeer| {
-            let family = job.families == Families::Both || key.family() == job.peer.family();
-            let role = job.role == Role::Leecher || peer.role != Role::Seeder;
-            family && role && *key != job.peer
+            let family =
+                request.families == Families::Both || key.family() == request.peer.family();
+            let role = request.role == Role::Leecher || peer.role != Role::Seeder;
+            family && role && *key != request.peer
         };
         let all = self.peers.iter().filter(|(key, peer)| fits(key, peer));
         all.map(|(key, _)| *key).collect()
     }
 }
 
-/// One job's answer.
+/// The answer to one announce.
 #[derive(Clone, Debug, Default)]
 struct Answer {
-    chosen: Option<AnnounceSummary>,
+    summary: Option<AnnounceSummary>,
     too_soon: Option<TooSoon>,
     peers: Vec<PeerKey>,
     ids: Vec<PeerId>,
 }
 
 #[derive(Default)]
-struct Answers(BTreeMap<usize, Answer>);
+struct Answers(BTreeMap<u8, Answer>);
 
 impl StoreSink for Answers {
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
         let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
-        assert!(self.0.insert(job, answer).is_none(), "answered twice");
+        assert!(self.0.insert(slot, answer).is_none(), "answered twice");
     }
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
-        let answer = self.0.entry(job).or_default();
-        assert!(answer.chosen.replace(*chosen).is_none(), "answered twice");
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
+        let answer = self.0.entry(slot).or_default();
+        assert!(answer.summary.replace(*summary).is_none(), "answered twice");
     }
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+}
+
+impl PeerSink for Answers {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         assert!(answer.peers.iter().all(|peer| peer.family() == Family::V4), "v4 after v6");
         answer.peers.extend(peers.iter().map(PackedV4::key));
     }
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         answer.peers.extend(peers.iter().map(PackedV6::key));
     }
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
-        let answer = self.0.get_mut(&job).expect("chosen comes first");
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        let answer = self.0.get_mut(&slot).expect("chosen comes first");
         answer.peers.push(peer);
         answer.ids.push(id);
     }
@@ -148,6 +152,7 @@ fn v6(number: u32) -> PeerKey {
 
 fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent; 20]),
         peer,
         peer_id: PeerId([1; 20]),
@@ -160,12 +165,22 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     }
 }
 
-fn announce(store: &Store, now: u32, jobs: &[StoreAnnounce]) -> Vec<Answer> {
-    let mut answers = Answers::default();
+/// Numbers announces by their index.
+fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
+    (0..).zip(requests).map(|(slot, request)| StoreAnnounce { slot, ..*request }).collect()
+}
+
+fn announce(store: &Store, now: u32, requests: &[StoreAnnounce]) -> Vec<Answer> {
     let mut random = Random::new(u64::from(now) + 1);
-    store.announce(Tick(now), &mut random, jobs, &mut answers);
-    assert_eq!(answers.0.len(), jobs.len());
-    answers.0.into_values().collect()
+    let mut all = Vec::new();
+    // Longer than a batch, so that the store has to split it.
+    for requests in requests.chunks(200) {
+        let mut answers = Answers::default();
+        store.announce(Tick(now), &mut random, &numbered(requests), &mut answers);
+        assert_eq!(answers.0.len(), requests.len());
+        all.extend(answers.0.into_values());
+    }
+    all
 }
 
 struct Scale {
@@ -183,30 +198,32 @@ fn compare(seed: u64, scale: &Scale) {
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
-        let jobs: Vec<StoreAnnounce> = (0..batch).map(|_| random_job(&mut random, scale)).collect();
+        // Slots are the caller's: use an order that is not the batch's.
+        let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
+        let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
         let mut answers = Answers::default();
-        store.announce(Tick(now), &mut random, &jobs, &mut answers);
-        for (at, job) in jobs.iter().enumerate() {
-            let answer = &answers.0[&at];
-            if job.action == Action::Stop && !twin.contains_key(&job.info_hash) {
-                assert_eq!(answer.chosen, Some(AnnounceSummary::default()));
+        store.announce(Tick(now), &mut random, &requests, &mut answers);
+        for request in &requests {
+            let answer = &answers.0[&request.slot];
+            if request.action == Action::Stop && !twin.contains_key(&request.info_hash) {
+                assert_eq!(answer.summary, Some(AnnounceSummary::default()));
                 continue;
             }
-            let torrent = twin.entry(job.info_hash).or_default();
+            let torrent = twin.entry(request.info_hash).or_default();
             let was_refused = answer.too_soon.is_some();
-            assert_eq!(torrent.is_too_soon(Tick(now), job).unwrap_or(was_refused), was_refused);
+            assert_eq!(torrent.is_too_soon(Tick(now), request).unwrap_or(was_refused), was_refused);
             if let Some(TooSoon { age_s }) = answer.too_soon {
-                assert!((now - torrent.peers[&job.peer].seen).abs_diff(age_s) < 16);
-                assert!(answer.chosen.is_none() && answer.peers.is_empty());
+                assert!((now - torrent.peers[&request.peer].seen).abs_diff(age_s) < 16);
+                assert!(answer.summary.is_none() && answer.peers.is_empty());
                 refused += 1;
                 continue;
             }
-            torrent.announce(Tick(now), job);
-            check(torrent, job, answer);
+            torrent.announce(Tick(now), request);
+            check(torrent, request, answer);
         }
         if round % 10 == 9 {
-            looks::check(&store, &twin, Tick(now));
-            looks::remove_some(&store, &mut twin, Tick(now), &mut random);
+            inspect::check(&store, &twin, Tick(now));
+            inspect::remove_some(&store, &mut twin, Tick(now), &mut random);
         }
         if round % 50 == 49 {
             sweep_both(&store, &mut twin, now, scale);
@@ -214,7 +231,7 @@ fn compare(seed: u64, scale: &Scale) {
     }
     check_totals(&store.totals(), &twin);
     assert!(refused >= 20, "{refused}");
-    // Everybody goes: nothing may be left, memory included.
+    // All peers expire: nothing may be left, including memory.
     now += 3 * LIFETIME_S;
     sweep_all(&store, now);
     sweep_all(&store, now);
@@ -227,7 +244,7 @@ fn compare(seed: u64, scale: &Scale) {
     assert!(totals.memory_used < 200_000, "{totals:?}");
 }
 
-fn random_job(random: &mut Random, scale: &Scale) -> StoreAnnounce {
+fn random_request(random: &mut Random, scale: &Scale) -> StoreAnnounce {
     // The product of two makes some torrents large and most small.
     let torrent = random.below(scale.torrents) * random.below(scale.torrents) / scale.torrents;
     let number = random.below(scale.peers) / (torrent + 1);
@@ -257,22 +274,22 @@ fn random_job(random: &mut Random, scale: &Scale) -> StoreAnnounce {
     }
 }
 
-fn check(torrent: &TwinTorrent, job: &StoreAnnounce, answer: &Answer) {
-    let chosen = answer.chosen.expect("every job is answered");
-    assert_eq!(chosen.counts, torrent.counts());
-    assert_eq!(usize::from(chosen.v4 + chosen.v6), answer.peers.len());
-    if job.action == Action::Stop {
+fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
+    let summary = answer.summary.expect("every job is answered");
+    assert_eq!(summary.counts, torrent.counts());
+    assert_eq!(usize::from(summary.v4 + summary.v6), answer.peers.len());
+    if request.action == Action::Stop {
         assert!(answer.peers.is_empty());
         return;
     }
-    let candidates = torrent.candidates(job);
+    let candidates = torrent.candidates(request);
     let distinct: BTreeSet<PeerKey> = answer.peers.iter().copied().collect();
     assert_eq!(distinct.len(), answer.peers.len(), "a peer twice");
     assert!(distinct.is_subset(&candidates), "a peer that should not be there");
-    assert_eq!(distinct.len(), candidates.len().min(job.want.into()));
+    assert_eq!(distinct.len(), candidates.len().min(request.want.into()));
     let of_v4 = answer.peers.iter().filter(|peer| peer.family() == Family::V4).count();
-    assert_eq!(of_v4, usize::from(chosen.v4));
-    if job.with_ids {
+    assert_eq!(of_v4, usize::from(summary.v4));
+    if request.with_ids {
         let known: Vec<PeerId> = answer.peers.iter().map(|peer| torrent.peers[peer].id).collect();
         assert_eq!(known, answer.ids);
     }
@@ -284,8 +301,8 @@ fn sweep_all(store: &Store, now: u32) {
     }
 }
 
-/// Ages are kept in units of 16 s, so the twin lets go only of what the store must have let go of,
-/// and asks the store about the rest by its counts.
+/// Ages are kept in units of 16 s, so the twin drops only peers that the store must have dropped,
+/// and compares the rest by counts.
 fn sweep_both(store: &Store, twin: &mut BTreeMap<InfoHash, TwinTorrent>, now: u32, scale: &Scale) {
     sweep_all(store, now);
     let unit = 16;
@@ -349,15 +366,15 @@ fn a_download_counts_once_for_each_peer() {
 }
 
 #[test]
-fn stopping_in_an_unknown_torrent_makes_none() {
+fn stopping_in_an_unknown_torrent_does_not_create_it() {
     let store = store(1);
     let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[stop])[0].chosen, Some(AnnounceSummary::default()));
+    assert_eq!(announce(&store, 1, &[stop])[0].summary, Some(AnnounceSummary::default()));
     assert_eq!(store.totals().torrents, 0);
 }
 
-/// Every other peer's share of many answers must be what chance gives: chi-square, with bounds so
-/// wide (and seeds so fixed) that only a fault gets past them.
+/// Checks that every other peer is chosen as often as chance predicts (chi-square). The bounds are
+/// so wide, and the seeds fixed, that only a fault exceeds them.
 fn check_chances(peers: u32, seeders: u32, want: u16) {
     let store = store(1);
     for number in 0..peers {
@@ -368,9 +385,9 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let mut seen: BTreeMap<PeerKey, u32> = BTreeMap::new();
     let mut random = Random::new(42);
     for _ in 0..rounds {
-        let job = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
+        let request = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
         let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        store.announce(Tick(1), &mut random, &[request], &mut answers);
         assert_eq!(answers.0[&0].peers.len(), usize::from(want));
         answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
@@ -378,12 +395,12 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let expected = f64::from(rounds) * f64::from(want) / others;
     let share = |number| f64::from(seen.get(&v4(number)).copied().unwrap_or(0));
     let chi: f64 = (0..peers - 1).map(|number| (share(number) - expected).powi(2) / expected).sum();
-    // Expectation: about the number of others, a little less without replacement.
+    // Expected: about the number of others, slightly less without replacement.
     assert!(chi < others + 8.0 * (2.0 * others).sqrt(), "{peers} {want}: {chi} for {others}");
 }
 
 #[test]
-fn every_peer_has_the_same_chance() {
+fn every_peer_has_the_same_probability() {
     check_chances(4, 2, 1);
     check_chances(4, 1, 2);
     check_chances(30, 10, 7);
@@ -391,9 +408,9 @@ fn every_peer_has_the_same_chance() {
 }
 
 #[test]
-fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
-    // Pages differ in length, so that runs from a random start are fair, but not independent: peers
-    // of one page come together. The bound is on single peers here.
+fn every_peer_of_a_large_swarm_has_about_the_same_probability() {
+    // Pages differ in length, so runs from a random start are fair but not independent: peers of
+    // one page come together. Here the bound is on single peers.
     let store = store(1);
     let peers = 2000;
     for number in 0..peers {
@@ -403,9 +420,10 @@ fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
     let mut random = Random::new(4);
     let rounds = 20_000;
     for _ in 0..rounds {
-        let job = StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
+        let request =
+            StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
         let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[job], &mut answers);
+        store.announce(Tick(1), &mut random, &[request], &mut answers);
         answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
     let expected = rounds * 50 / peers;
@@ -416,30 +434,30 @@ fn every_peer_of_a_large_swarm_has_about_the_same_chance() {
 }
 
 #[test]
-fn a_seeder_gets_leechers_only_and_a_leecher_both() {
+fn seeders_get_leechers_only_and_leechers_get_both() {
     let store = store(1);
     for number in 0..200 {
         let role = if number % 2 == 0 { Role::Seeder } else { Role::Leecher };
         announce(&store, 1, &[update(1, v4(number), role)]);
     }
     for role in [Role::Seeder, Role::PartialSeed] {
-        let job = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
-        let answer = &announce(&store, 1, &[job])[0];
+        let request = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
+        let answer = &announce(&store, 1, &[request])[0];
         assert!(answer.peers.len() >= 100 && answer.peers.len() <= 101);
         let odd = |peer: &PeerKey| peer.socket_addr().ip() != v4(0).socket_addr().ip();
         assert!(answer.peers.iter().all(odd));
     }
-    let job = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[job])[0].peers.len(), 200);
+    let request = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
+    assert_eq!(announce(&store, 1, &[request])[0].peers.len(), 200);
 }
 
 #[test]
-fn memory_comes_back_when_the_crowd_has_gone() {
+fn memory_is_released_when_peers_have_left() {
     let store = Store::new(&Options { keep_peer_ids: false, ..options(2) });
-    let jobs: Vec<StoreAnnounce> = (0..300_000)
+    let requests: Vec<StoreAnnounce> = (0..300_000)
         .map(|number| update((number % 251) as u8, v4(number), Role::Leecher))
         .collect();
-    announce(&store, 1, &jobs);
+    announce(&store, 1, &requests);
     let full = store.totals();
     assert_eq!(full.v4.leechers, 300_000);
     assert!(full.memory_used < 300_000 * 11, "{full:?}");
@@ -457,20 +475,20 @@ fn budget_holds_and_known_peers_are_still_served() {
     let budget = 1 << 20;
     let store =
         Store::new(&Options { memory_budget: Some(budget), keep_peer_ids: false, ..options(1) });
-    let job = |number: u32| {
+    let request = |number: u32| {
         let mut hash = [0; 20];
         hash[..4].copy_from_slice(&number.to_be_bytes());
         StoreAnnounce { info_hash: InfoHash(hash), ..update(0, v4(number), Role::Leecher) }
     };
     for number in 0..50_000 {
-        announce(&store, 1, &[job(number)]);
+        announce(&store, 1, &[request(number)]);
     }
     let totals = store.totals();
     assert!(totals.refused_for_memory > 10_000, "{totals:?}");
     assert!(totals.memory_used <= budget + budget / 50, "{totals:?}");
-    let known = announce(&store, 2, &[job(0)])[0].chosen.unwrap();
+    let known = announce(&store, 2, &[request(0)])[0].summary.unwrap();
     assert_eq!(known.counts.v4.leechers, 1);
-    // Under pressure peers go before their time.
+    // Under memory pressure peers expire early.
     for _ in 0..4 {
         sweep_all(&store, LIFETIME_S / 2);
     }
@@ -478,7 +496,7 @@ fn budget_holds_and_known_peers_are_still_served() {
 }
 
 #[test]
-fn threads_share_it() {
+fn threads_share_the_store() {
     let store = store(4);
     std::thread::scope(|scope| {
         for thread in 0..4u32 {
@@ -486,13 +504,13 @@ fn threads_share_it() {
             scope.spawn(move || {
                 let mut random = Random::new(thread.into());
                 for round in 0..300u32 {
-                    let jobs: Vec<StoreAnnounce> = (0..64)
+                    let requests: Vec<StoreAnnounce> = (0..64)
                         .map(|_| {
                             let peer = v4(thread * 100_000 + random.below(2000));
                             update(random.below(20) as u8, peer, Role::Leecher)
                         })
                         .collect();
-                    announce(store, round, &jobs);
+                    announce(store, round, &requests);
                 }
             });
         }

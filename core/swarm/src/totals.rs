@@ -1,42 +1,42 @@
-//! The store in figures.
+//! Totals of the store.
 
 /// Peers of one address family, or of WebTorrent, in the whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyTotals {
-    /// Peers that have everything.
+    /// Peers that have the whole torrent.
     pub seeders: u64,
-    /// Peers that miss something, partial seeds included.
+    /// Peers that lack a part of it, including partial seeds.
     pub leechers: u64,
 }
 
-/// What a store holds. Kept up to date as announces come, so that reading it walks nothing.
+/// What a store holds. Updated with each announce, so reading it walks nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Torrents, those included whose peers have gone but whose downloads are still remembered.
+    /// Torrents, including those without peers whose download counts are still kept.
     pub torrents: u64,
     /// IPv4 peers.
     pub v4: FamilyTotals,
     /// IPv6 peers.
     pub v6: FamilyTotals,
-    /// WebTorrent peers, of whatever family.
+    /// WebTorrent peers of either address family.
     pub web: FamilyTotals,
-    /// Those of the leechers that are partial seeds (BEP 21).
+    /// How many of the leechers are partial seeds (BEP 21).
     pub partial_seeds: u64,
-    /// Downloads counted since the start; never falls.
+    /// Downloads counted since the start; never decreases.
     pub downloads: u64,
-    /// Peers that aged out since the start; never falls.
+    /// Peers expired since the start; never decreases.
     pub expired: u64,
-    /// Bytes in which torrents and peers are now.
+    /// Bytes in use by torrents and peers.
     pub memory_used: u64,
-    /// Bytes the store has taken from the system and not given back.
+    /// Bytes taken from the system and not returned.
     pub memory_reserved: u64,
-    /// Announces of new peers that were not stored because the memory budget was used up, since
-    /// the start; never falls.
+    /// Announces of new peers that were not stored because the memory budget was used up, since the
+    /// start; never decreases.
     pub refused_for_memory: u64,
 }
 
 impl Totals {
-    /// The sum of two parts of a store.
+    /// Returns the sum of two parts of a store.
     pub(crate) fn plus(self, other: Self) -> Self {
         let family = |a: FamilyTotals, b: FamilyTotals| FamilyTotals {
             seeders: a.seeders + b.seeders,

@@ -1,14 +1,14 @@
-//! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does a
-//! scrape. (A new peer may: its memory comes in chunks.)
+//! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does
+//! a scrape. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
 use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-/// Counts what it is given.
+/// Counts answers and peers.
 #[derive(Default)]
 struct Count {
     answers: usize,
@@ -16,23 +16,26 @@ struct Count {
 }
 
 impl StoreSink for Count {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {}
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
         self.answers += 1;
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Count {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         self.peers += peers.len();
     }
-    fn peers_v6(&mut self, _: usize, peers: &[PackedV6]) {
+    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
         self.peers += peers.len();
     }
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {
         self.peers += 1;
     }
 }
 
-/// The peer of that number in a torrent that it picks: one of 1, 3, 60 or 1000 peers.
-fn job(number: u32, now: u32) -> StoreAnnounce {
+/// An announce of peer `number` in a torrent of 1, 3, 60 or 1000 peers.
+fn request(number: u32, now: u32) -> StoreAnnounce {
     let sizes = [1, 3, 60, 1000];
     let torrent = number % 4;
     let [a, b, c, d] = (number / 4 % sizes[torrent as usize]).to_be_bytes();
@@ -41,6 +44,7 @@ fn job(number: u32, now: u32) -> StoreAnnounce {
         _ => PeerKey::V4([a, b, c, d, 1, 2]),
     };
     StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent as u8; 20]),
         peer,
         peer_id: PeerId([number as u8; 20]),
@@ -66,17 +70,17 @@ fn allocations(keep_peer_ids: bool) -> u64 {
     let mut random = Random::new(1);
     let mut sink = Count::default();
     let round =
-        |now: u32| (0..12_000).map(|number| job(number, now)).collect::<Vec<StoreAnnounce>>();
+        |now: u32| (0..12_000).map(|number| request(number, now)).collect::<Vec<StoreAnnounce>>();
     for now in 1..=4 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
     }
-    let (jobs, mut counts) = (round(5), [SwarmCounts::default(); 4]);
+    let (requests, mut counts) = (round(5), [SwarmCounts::default(); 4]);
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));
     let info = allocation_counter::measure(|| {
-        store.announce(Tick(5), &mut random, &jobs, &mut sink);
+        store.announce(Tick(5), &mut random, &requests, &mut sink);
         store.scrape(&info_hashes, &mut counts);
     });
-    assert_eq!(sink.answers, 5 * jobs.len());
+    assert_eq!(sink.answers, 5 * requests.len());
     assert!(sink.peers > sink.answers);
     assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
     info.count_total

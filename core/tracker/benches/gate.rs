@@ -1,8 +1,9 @@
-//! What it costs to be let in: bans, live lists and keys; and what it costs to change them.
+//! The cost of admission: bans, live lists and keys; and of changing them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN]`. One thread; the median of slices that take a fraction
-//! of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
-#![allow(clippy::print_stdout, missing_docs)]
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN]`. One thread; the
+//! median of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with
+//! `taskset -c 0`.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,8 +16,8 @@ use tidegate_tracker::{
     Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
-    Tick,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Refusal, Tick,
 };
 
 const SLICES: usize = 300;
@@ -25,7 +26,7 @@ const BANS: u32 = 100_000;
 const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
-const DOOR: ListenerPolicyId = ListenerPolicyId(0);
+const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 50,
     families: Families::Own,
@@ -37,10 +38,10 @@ fn main() {
     let parts: [(&str, fn()); 4] =
         [("bans", bans), ("lists", lists), ("keys", keys), ("announces", announces)];
     let named: Vec<String> = std::env::args().skip(1).collect();
-    let is_asked_for = |name: &str| named.iter().any(|word| word == name);
-    let is_any = parts.iter().any(|(name, _)| is_asked_for(name));
+    let is_named = |name: &str| named.iter().any(|word| word == name);
+    let is_any = parts.iter().any(|(name, _)| is_named(name));
     for (name, part) in parts {
-        if !is_any || is_asked_for(name) {
+        if !is_any || is_named(name) {
             part();
         }
     }
@@ -51,16 +52,16 @@ fn bans() {
     let (v4, v6) = (addresses_v4(PEERS), addresses_v6(PEERS));
     let look =
         |ips: &[IpAddr]| median_ns(ips, |ip| _ = black_box(tracker.bans().contains(Tick(1), *ip)));
-    tell("ban look-up, none banned", look(&v4), "ns");
+    report("ban lookup, none banned", look(&v4), "ns");
     let banned = networks();
     let start = Instant::now();
     tracker.bans().put(&banned);
-    tell("100,000 networks banned at once", millis(start), "ms");
-    tell("ban look-up among 100,000, v4", look(&v4), "ns");
-    tell("ban look-up among 100,000, v6", look(&v6), "ns");
+    report("100,000 networks banned at once", millis(start), "ms");
+    report("ban lookup among 100,000, v4", look(&v4), "ns");
+    report("ban lookup among 100,000, v6", look(&v6), "ns");
     let start = Instant::now();
     tracker.bans().put(&banned[..1]);
-    tell("one network more", millis(start), "ms");
+    report("one network more", millis(start), "ms");
 }
 
 fn lists() {
@@ -71,17 +72,17 @@ fn lists() {
     let start = Instant::now();
     listed.chunks(10_000).for_each(|part| _ = live.insert(part));
     let per_s = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
-    tell("live list, import by 10,000", per_s / 1e6, "M/s");
-    tell("live list, memory", live.bytes() as f64 / f64::from(ENTRIES), "bytes each");
+    report("live list, import by 10,000", per_s / 1e6, "M/s");
+    report("live list, memory", live.bytes() as f64 / f64::from(ENTRIES), "bytes each");
     let frozen: HashList = listed.iter().copied().collect();
     for (name, probes) in [("found", &listed), ("not found", &others)] {
         let look = median_ns(probes, |hash| _ = black_box(live.contains(hash)));
-        tell(&format!("live list look-up, {name}"), look, "ns");
+        report(&format!("live list lookup, {name}"), look, "ns");
         let look = median_ns(probes, |hash| _ = black_box(frozen.contains(hash)));
-        tell(&format!("file's list look-up, {name}"), look, "ns");
+        report(&format!("file's list lookup, {name}"), look, "ns");
     }
-    tell("one entry in", median_ns(&others, |hash| _ = live.insert(&[*hash])), "ns");
-    tell("one entry out", median_ns(&others, |hash| _ = live.remove(&[*hash])), "ns");
+    report("one entry in", median_ns(&others, |hash| _ = live.insert(&[*hash])), "ns");
+    report("one entry out", median_ns(&others, |hash| _ = live.remove(&[*hash])), "ns");
 }
 
 fn keys() {
@@ -92,46 +93,45 @@ fn keys() {
     for (id, key) in &numbered {
         tracker.passkeys().put(*id, *key, KeyRules::default());
     }
-    tell("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
+    report("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
     let from = IpAddr::from([8, 8, 8, 8]);
     let admit = |tracker: &Tracker, key: Option<&[u8]>| {
-        _ = black_box(tracker.view(Tick(1)).authorize(DOOR, from, RequestKind::Scrape, key));
+        _ = black_box(tracker.view(Tick(1)).authorize(LISTENER, from, RequestKind::Scrape, key));
     };
-    tell("admit, open door", median_ns(&users, |_| admit(&tracker, None)), "ns");
+    report("authorize, open listener", median_ns(&users, |_| admit(&tracker, None)), "ns");
     tracker
         .listener_policies()
         .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
     let good = median_ns(&users, |key| admit(&tracker, Some(key.as_bytes())));
-    tell("admit, a key of 10,000", good, "ns");
+    report("authorize, a key of 10,000", good, "ns");
 }
 
-/// A tracker's gate, as its operator has it.
+/// An operator's settings.
 #[derive(Clone, Copy)]
 struct Gate {
     name: &'static str,
-    /// A million torrents denied, and 100,000 networks banned.
+    /// Whether a million torrents are denied, and 100,000 networks banned.
     is_listed: bool,
-    /// The rules of each of the keys, where they are needed.
+    /// The rules of each key, if the listener is private.
     rules: Option<KeyRules>,
 }
 
-/// Batches of announces of a million peers, 64 in each, or of as many as the command line says: peers, and
-/// announces in a batch.
+/// Announces of a million peers in batches of 64, or as the command line says: peers, batch length.
 fn announces() {
     let mut numbers = std::env::args().filter_map(|word| word.parse().ok());
     let peers = numbers.next().unwrap_or(PEERS);
     let len = numbers.next().unwrap_or(64);
     let none = KeyRules::default();
-    let bounds = KeyRules { torrents: 100_000, addresses: 1000, ..none };
+    let quotas = KeyRules { torrents: 100_000, addresses: 1000, ..none };
     for gate in [
-        Gate { name: "open door", is_listed: false, rules: None },
+        Gate { name: "open listener", is_listed: false, rules: None },
         Gate { name: "with lists and bans", is_listed: true, rules: None },
         Gate { name: "with keys", is_listed: false, rules: Some(none) },
         Gate { name: "with keys, lists and bans", is_listed: true, rules: Some(none) },
-        Gate { name: "with keys and bounds", is_listed: false, rules: Some(bounds) },
+        Gate { name: "with keys and quotas", is_listed: false, rules: Some(quotas) },
     ] {
         let what = format!("announce of {peers} peers, {}", gate.name);
-        tell(&what, announce_ns(gate, peers, len as usize), "ns");
+        report(&what, announce_ns(gate, peers, len as usize), "ns");
     }
 }
 
@@ -166,7 +166,7 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
                 let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
                 let key = private.then(|| key_text(*number));
                 let key = key.as_ref().map(|key| &key[..]);
-                let grant = view.authorize_unverified(DOOR, from, RequestKind::Announce, key);
+                let grant = view.authorize_unverified(LISTENER, from, RequestKind::Announce, key);
                 Some(AnnounceRequest {
                     grant: grant.ok()?,
                     via_local_address: false,
@@ -175,11 +175,11 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
                 })
             })
             .collect();
-        view.announce(&mut random, &requests, &mut Nobody);
+        view.announce(&mut random, &requests, &mut Ignore);
     };
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
-    // As ever so often.
+    // The sweep collapses the tables into huge pages.
     tracker.sweep(Tick(1), 20);
     let mut sample_seed = Random::new(4);
     (1..order.len()).for_each(|at| order.swap(at, sample_seed.below(at as u32 + 1) as usize));
@@ -195,19 +195,22 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     slices[slices.len() / 2]
 }
 
-/// Hears nothing.
-struct Nobody;
+/// Ignores the answers.
+struct Ignore;
 
-impl AnnounceSink for Nobody {
-    fn accept(&mut self, _: usize, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
+impl AnnounceSink for Ignore {
+    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
+    fn refuse(&mut self, _: u8, refusal: Refusal) {
         unreachable!("{refusal:?}");
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Ignore {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         black_box(peers);
     }
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 fn announce(number: u32) -> Announce {
@@ -227,7 +230,7 @@ fn announce(number: u32) -> Announce {
     }
 }
 
-/// Most of a real list: single addresses and small networks, some of them within others.
+/// Returns a list like real ones: single addresses and small networks, some of them nested.
 fn networks() -> Vec<(IpPrefix, Option<Tick>)> {
     let mut random = Random::new(5);
     let mut one = |number: u32| {
@@ -271,7 +274,7 @@ fn user(number: u32) -> UserKey {
         .unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// The key of a peer of that number, made at no cost: in earnest it comes with the announce.
+/// Returns the key of a peer, at no cost: in production it comes with the announce.
 fn key_text(number: u32) -> [u8; 32] {
     let mut text = *b"aaaaaaaa0123456789abcdef01234567";
     for (at, letter) in text.iter_mut().take(4).enumerate() {
@@ -311,6 +314,6 @@ fn millis(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0
 }
 
-fn tell(what: &str, figure: f64, unit: &str) {
+fn report(what: &str, figure: f64, unit: &str) {
     println!("{what:<50} {figure:>8.1} {unit}");
 }

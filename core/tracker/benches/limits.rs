@@ -1,9 +1,9 @@
-//! What the limits cost a request that they let through, and one that they refuse.
+//! The cost of rate limits for requests that they admit, and that they refuse.
 //!
 //! `cargo bench -p tidegate-tracker --bench limits`. One thread; the median of
-//! slices that take a fraction of a millisecond, since the machine may be busy. They go round and
-//! round through as many addresses as the case has. Pin it with `taskset -c 0`.
-#![allow(clippy::print_stdout, missing_docs)]
+//! slices that take a fraction of a millisecond, since the machine may be busy. They cycle through the
+//! addresses of the case. Pin it with `taskset -c 0`.
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

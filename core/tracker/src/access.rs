@@ -1,8 +1,7 @@
 //! Access lists: which torrents are served.
 //!
-//! A list is a sorted array of info hashes with a directory over their leading bits: 20 bytes an
-//! entry and half a byte of directory, one or two cache lines a look-up. It is built off the hot
-//! path and put in force with its [`crate::ListenerPolicy`].
+//! Lists of files ([`HashList`]) are immutable, and replaced with their [`crate::ListenerPolicy`]. Live
+//! lists ([`LiveList`]) are changed entry by entry, and hold for all listeners.
 
 mod hash_list;
 mod live_list;
@@ -14,7 +13,7 @@ use types::{InfoHash, Refusal};
 pub use hash_list::{BadLine, HashList, LineFault};
 pub use live_list::LiveList;
 
-/// Which lists count.
+/// Which lists decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Every torrent is served.
@@ -28,10 +27,10 @@ pub enum Mode {
     Both,
 }
 
-/// The lists with the mode in which they count.
+/// The lists of a listener, and the mode that says which of them decide.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLists {
-    /// Which of the two count.
+    /// Which of the two decide.
     pub mode: Mode,
     /// The allow list.
     pub allow: Arc<HashList>,
@@ -39,7 +38,7 @@ pub struct AccessLists {
     pub deny: Arc<HashList>,
 }
 
-/// Entries that count at every door, beside its own lists.
+/// Entries that hold for every listener, in addition to its own lists.
 #[derive(Debug, Default)]
 pub(crate) struct LiveLists {
     pub(crate) allow: LiveList,
@@ -47,8 +46,8 @@ pub(crate) struct LiveLists {
 }
 
 impl AccessLists {
-    /// Whether `hash` is served, by these lists and the live ones beside them; the same for announces
-    /// and scrapes of every protocol.
+    /// Refuses a torrent that is not served, by these lists and the live ones. The same for announces and
+    /// scrapes of every protocol.
     #[inline]
     pub(crate) fn admit(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
         match self.mode {
@@ -59,7 +58,7 @@ impl AccessLists {
         }
     }
 
-    /// Asks for the memory that [`AccessLists::admit`] will need first.
+    /// Prefetches what [`AccessLists::admit`] reads first.
     #[inline]
     pub(crate) fn prefetch(&self, live: &LiveLists, hash: &InfoHash) {
         if matches!(self.mode, Mode::Deny | Mode::Both) {
@@ -72,7 +71,7 @@ impl AccessLists {
         }
     }
 
-    /// Whether no list counts.
+    /// Returns whether every torrent is served.
     pub fn is_open(&self) -> bool {
         self.mode == Mode::Open
     }
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn modes() {
+    fn mode_says_which_lists_decide() {
         let live = LiveLists::default();
         let verdicts = |mode| {
             let lists = lists(mode);

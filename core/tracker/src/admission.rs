@@ -1,7 +1,7 @@
 //! Admission: which requests are served. One path for UDP, HTTP and WebTorrent.
 //!
 //! A worker takes a [`View`] of everything the operator decides once for each batch of datagrams, or
-//! for each read of a connection, and asks it about every request.
+//! for each read of a connection, and authorizes every request with it.
 //!
 //! # Order of checks
 //!

@@ -1,12 +1,11 @@
-//! Networks that are not served: banned by a person, or by what came from them.
+//! Banned networks: banned by an operator, or automatically for offences.
 //!
-//! Plain form: a list of networks, each until some time, that is looked through for each request.
-//! Departures:
-//! 1. What requests look into is an image of the list ([`ranges`]), built aside and put in force as a
-//!    whole: nobody waits for a change.
-//! 2. While nothing is banned a request costs one look at one word.
-//! 3. Bans that come from traffic are entered in the list at once and in the image by the sweep, a few
-//!    times a second: a flood of them builds no image each.
+//! Plain form: a list of networks with expiry times, scanned for each request. Departures:
+//! 1. Requests read an image of the list ([`ranges`]), which is built aside and replaced as a whole: no
+//!    request waits for a change.
+//! 2. While nothing is banned a request reads one word.
+//! 3. Automatic bans are added to the list at once, and to the image by the sweep, a few times a second:
+//!    a flood of offences does not build an image for each ban.
 
 mod offences;
 mod ranges;
@@ -28,12 +27,12 @@ use ranges::Ranges;
 
 pub use offences::{BanReason, BanRules};
 
-/// The networks that are not served.
+/// The banned networks.
 pub struct Bans {
-    /// Whether the image holds anything.
+    /// Whether the image contains any network.
     is_any: AtomicBool,
     image: ArcSwap<Image>,
-    /// Held while the image is built, so that an older one never takes the place of a newer.
+    /// Held while the image is built, so that an older one never replaces a newer one.
     builder: Mutex<()>,
     list: Mutex<List>,
     offences: OffenceCounters,
@@ -42,13 +41,13 @@ pub struct Bans {
 #[derive(Default)]
 struct List {
     networks: BTreeMap<IpPrefix, Ban>,
-    /// How many of them are automatic.
+    /// Number of automatic bans.
     automatic: usize,
-    /// Automatic ones that nobody has taken.
+    /// Automatic bans that were not taken yet.
     fresh: Vec<(IpPrefix, Option<Tick>, BanReason)>,
-    /// Whether the image is behind.
+    /// Whether the image is out of date.
     is_changed: bool,
-    /// The earliest end of a ban, if one ends.
+    /// When the first ban ends, if one does.
     next_end: Option<Tick>,
 }
 
@@ -67,11 +66,11 @@ pub(crate) struct Image {
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
 
-/// Automatic bans that wait for who takes them; of more, nobody is told.
+/// Automatic bans kept until they are taken. Those over the limit hold, but are not reported.
 const FRESH_MAX: usize = 4096;
 
 impl Bans {
-    /// None. `key` keeps others from aiming at the tables of offenders.
+    /// Returns an empty list. `key` keeps clients from aiming at buckets of offence counters.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             is_any: AtomicBool::default(),
@@ -82,9 +81,9 @@ impl Bans {
         }
     }
 
-    /// Bans networks until some time, or for good (`None`), in place of what was decided about the
-    /// same networks before. In force for every worker when this returns. Above [`limits::BANS_MAX`]
-    /// the rest is left out; gives how many were taken.
+    /// Bans networks until a time, or forever (`None`), and replaces earlier bans of the same networks. In
+    /// force for every worker when this returns. Stops at [`limits::BANS_MAX`] bans, and returns how many
+    /// of the networks are banned.
     pub fn put(&self, networks: &[(IpPrefix, Option<Tick>)]) -> usize {
         let mut list = self.list.lock();
         let taken = networks
@@ -98,8 +97,8 @@ impl Bans {
         taken
     }
 
-    /// Ends the bans of just these networks; those that hold them, or are held by them, stay. In force
-    /// for every worker when this returns. Gives how many there were.
+    /// Removes the bans of exactly these networks, not of networks that contain them or are contained in
+    /// them. In force for every worker when this returns. Returns how many there were.
     pub fn remove(&self, networks: &[IpPrefix]) -> usize {
         let mut list = self.list.lock();
         let removed = networks.iter().filter(|network| list.remove(network)).count();
@@ -108,7 +107,7 @@ impl Bans {
         removed
     }
 
-    /// Whether `ip` is in a network that is banned. A v4-mapped v6 address is its v4 address.
+    /// Returns whether `ip` is in a banned network. A v4-mapped v6 address counts as its v4 address.
     #[inline]
     pub fn contains(&self, now: Tick, ip: IpAddr) -> bool {
         self.view().contains(now, ip)
@@ -120,34 +119,34 @@ impl Bans {
         BansView(self.is_any.load(Ordering::Relaxed).then(|| self.image.load()))
     }
 
-    /// How many networks are banned; one whose time has passed counts for up to a second more.
+    /// Returns the number of bans. A ban that has ended counts for up to a second more.
     pub fn len(&self) -> usize {
         self.list.lock().networks.len()
     }
 
-    /// Whether none is.
+    /// Returns whether there are no bans.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Says for what networks are banned automatically, from now on.
+    /// Sets for which offences networks are banned automatically from now on.
     pub fn set_rules(&self, rules: BanRules) {
         self.offences.set_rules(rules);
     }
 
-    /// Adds the automatic bans to `into` that were made since they were taken last.
+    /// Appends the automatic bans since the last call to `into`.
     pub fn take_automatic(&self, into: &mut Vec<(IpPrefix, Option<Tick>, BanReason)>) {
         into.append(&mut self.list.lock().fresh);
     }
 
-    /// Whether something of that kind is looked for.
+    /// Returns whether there is a rule for `reason`.
     #[inline]
     pub(crate) fn is_enabled(&self, reason: BanReason) -> bool {
         self.offences.is_enabled(reason)
     }
 
-    /// Notes something bad that came from a network, which may be banned for it. Never waits: what
-    /// comes while the list is being read is as if it had not come.
+    /// Counts an offence of a network, and bans it if it is one too many. Never waits: if the list is
+    /// locked, the next offence bans.
     pub(crate) fn note(&self, now: Tick, network: IpPrefix, reason: BanReason) {
         let Some(time_s) = self.offences.note(now, network, reason) else { return };
         if let Some(mut list) = self.list.try_lock() {
@@ -155,7 +154,7 @@ impl Bans {
         }
     }
 
-    /// Puts in force what has come in, and forgets what is over. For a few times a second.
+    /// Puts new automatic bans in force, and removes bans that have ended. Call it a few times a second.
     pub(crate) fn settle(&self, now: Tick) {
         let mut list = self.list.lock();
         list.expire(now);
@@ -166,7 +165,7 @@ impl Bans {
         }
     }
 
-    /// Makes the image anew.
+    /// Builds the image from the list.
     fn build(&self) {
         let _builder = self.builder.lock();
         let mut list = self.list.lock();
@@ -177,7 +176,7 @@ impl Bans {
             let (first, last) = network.bounds();
             of_family.push((first, last, ban.until.unwrap_or(Tick(u32::MAX))));
         }
-        // Workers that note something must not find it locked for long.
+        // Building takes long: do it without the lock that workers need.
         drop(list);
         let image = Image { v4: Ranges::new(v4), v6: Ranges::new(v6) };
         let is_any = !(image.v4.is_empty() && image.v6.is_empty());
@@ -206,7 +205,7 @@ impl Image {
 }
 
 impl List {
-    /// Gives whether there was room.
+    /// Returns false if there is no room.
     fn put(&mut self, network: IpPrefix, ban: Ban) -> bool {
         if self.networks.len() >= limits::BANS_MAX && !self.networks.contains_key(&network) {
             return false;
@@ -221,12 +220,14 @@ impl List {
 
     fn remove(&mut self, network: &IpPrefix) -> bool {
         let removed = self.networks.remove(network);
-        self.automatic -= usize::from(removed.is_some_and(|ban| ban.is_automatic));
+        let is_automatic = removed.is_some_and(|ban| ban.is_automatic);
+        debug_assert!(self.automatic >= usize::from(is_automatic), "automatic bans are miscounted");
+        self.automatic -= usize::from(is_automatic);
         self.is_changed |= removed.is_some();
         removed.is_some()
     }
 
-    /// An automatic ban, unless the network has one of whatever kind.
+    /// Adds an automatic ban, unless the network is banned already.
     fn add(&mut self, network: IpPrefix, until: Tick, reason: BanReason) {
         if self.automatic >= limits::BANS_AUTOMATIC_MAX || self.networks.contains_key(&network) {
             return;

@@ -1,46 +1,46 @@
-//! Which client software is served, by what its peer ids begin with (BEP 20).
+//! Which client software is served, by the prefix of its peer ids (BEP 20).
 //!
-//! Anybody can claim to be any software: this keeps out clients that do harm unawares, and nobody else.
+//! Clients can claim to be any software: this keeps out misbehaving versions, not attackers.
 
 use types::{PeerId, Refusal};
 
-/// What peer ids may begin with.
+/// Allowed and denied prefixes of peer ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRules {
-    /// Only these, if there are any.
+    /// If not empty, only these are served.
     pub allow: Prefixes,
-    /// All but these.
+    /// These are never served, even if allowed.
     pub deny: Prefixes,
 }
 
-/// Beginnings of peer ids.
+/// Prefixes of peer ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Sorted; none begins with another.
+    /// Sorted; no prefix begins with another one.
     sorted: Vec<Box<[u8]>>,
 }
 
 impl ClientRules {
-    /// Whether whoever calls itself `peer_id` is served.
+    /// Refuses a client with `peer_id` if its software is not served.
     #[inline]
     pub(crate) fn admit(&self, peer_id: &PeerId) -> Result<(), Refusal> {
         if self.allow.sorted.is_empty() && self.deny.sorted.is_empty() {
             return Ok(());
         }
-        let is_allowed = self.allow.sorted.is_empty() || self.allow.begin(peer_id);
-        if is_allowed && !self.deny.begin(peer_id) { Ok(()) } else { Err(Refusal::ClientRefused) }
+        let is_allowed = self.allow.sorted.is_empty() || self.allow.matches(peer_id);
+        if is_allowed && !self.deny.matches(peer_id) { Ok(()) } else { Err(Refusal::ClientRefused) }
     }
 }
 
 impl Prefixes {
-    /// Whether there are none.
+    /// Returns whether there are no prefixes.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// Whether `peer_id` begins with one of them.
-    fn begin(&self, peer_id: &PeerId) -> bool {
-        // The last one that is not after it: any other that it began with would begin that one.
+    /// Returns whether `peer_id` begins with one of the prefixes.
+    fn matches(&self, peer_id: &PeerId) -> bool {
+        // Only the last prefix that sorts before the id can match: no prefix begins with another.
         let behind = self.sorted.partition_point(|prefix| **prefix <= *peer_id.0.as_slice());
         let before = behind.checked_sub(1).and_then(|at| self.sorted.get(at));
         before.is_some_and(|prefix| peer_id.0.starts_with(prefix))
@@ -48,7 +48,7 @@ impl Prefixes {
 }
 
 impl<T: AsRef<[u8]>> FromIterator<T> for Prefixes {
-    /// What begins with another one is left out.
+    /// Drops prefixes that begin with another one.
     fn from_iter<I: IntoIterator<Item = T>>(prefixes: I) -> Self {
         let mut sorted: Vec<Box<[u8]>> =
             prefixes.into_iter().map(|prefix| prefix.as_ref().into()).collect();
@@ -64,7 +64,7 @@ mod tests {
     use primitives::Random;
 
     #[test]
-    fn agree_with_a_look_at_each_prefix() {
+    fn agrees_with_a_scan_of_all_prefixes() {
         let mut random = Random::new(1);
         for _ in 0..2000 {
             let mut text = |most| -> Vec<u8> {
@@ -76,13 +76,13 @@ mod tests {
                 let mut id = [0; 20];
                 id[..5].iter_mut().for_each(|byte| *byte = text(3).len() as u8 - 1);
                 let expected = prefixes.iter().any(|prefix| id.starts_with(prefix));
-                assert_eq!(fast.begin(&PeerId(id)), expected, "{id:?} {prefixes:?}");
+                assert_eq!(fast.matches(&PeerId(id)), expected, "{id:?} {prefixes:?}");
             }
         }
     }
 
     #[test]
-    fn what_is_denied_is_so_though_it_is_allowed() {
+    fn denied_prefixes_win_over_allowed_ones() {
         let rules = |allow: &[&str], deny: &[&str]| ClientRules {
             allow: allow.iter().collect(),
             deny: deny.iter().collect(),

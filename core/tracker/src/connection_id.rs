@@ -1,8 +1,8 @@
-//! Connection ids (BEP 15): proof that a client receives at the address it sends from.
+//! Connection ids (BEP 15): proof that a client receives packets at the address it sends from.
 //!
-//! An id is SipHash-2-4, all 64 bits of it, over the number of the time slice and the source
+//! An id is SipHash-2-4, with all its 64 bits, over the number of the time slice and the source
 //! address. Nothing is stored, so a flood of connects costs no memory, and every worker (and every
-//! node with the same key) accepts every worker's ids. The port is left out because clients and
+//! node with the same key) accepts the ids of all others. The port is left out because clients and
 //! NATs change it between packets.
 
 use std::net::IpAddr;
@@ -19,20 +19,20 @@ impl ConnectionIds {
         Self { key }
     }
 
-    /// The id for `ip` in the slice of `lifetime_s` seconds that `now` is in.
+    /// Returns the id of `ip` in the current slice of `lifetime_s` seconds.
     //= bep15#connection-id-unguessable
     pub(crate) fn issue(&self, now: Tick, lifetime_s: u32, ip: IpAddr) -> u64 {
         self.mac(slice(now, lifetime_s), ip)
     }
 
-    /// Whether `id` is that of the current slice or of the one before it.
+    /// Returns whether `id` is that of `ip` in the current slice or the one before it.
     //= bep15#connection-id-lifetime
     pub(crate) fn verify(&self, now: Tick, lifetime_s: u32, ip: IpAddr, id: u64) -> bool {
         let slice = slice(now, lifetime_s);
         id == self.mac(slice, ip) || id == self.mac(slice.wrapping_sub(1), ip)
     }
 
-    /// 8 bytes are hashed for a v4 address, 20 for a v6 one, so the families cannot collide.
+    /// Hashes 8 bytes for a v4 address and 20 for a v6 one, so that the families cannot collide.
     fn mac(&self, slice: u32, ip: IpAddr) -> u64 {
         let mut message = [0; 20];
         let (head, tail) = message.split_at_mut(4);
@@ -51,7 +51,8 @@ impl ConnectionIds {
     }
 }
 
-/// Slices count from 1, so that the one before the first is not the last of the number range.
+/// Returns the number of the current slice. Counts from 1, so that the slice before the first is not
+/// `u32::MAX`.
 fn slice(now: Tick, lifetime_s: u32) -> u32 {
     now.0 / lifetime_s.max(1) + 1
 }
@@ -69,7 +70,7 @@ mod tests {
     //= bep15#connection-id-lifetime
     //= type=test
     #[test]
-    fn good_for_one_lifetime_and_at_most_two() {
+    fn ids_are_good_for_one_lifetime_and_at_most_two() {
         let ids = ConnectionIds::new([7; 16]);
         for start in 0..2 * LIFETIME_S {
             let id = ids.issue(Tick(start), LIFETIME_S, ip("1.2.3.4"));
@@ -83,7 +84,7 @@ mod tests {
     //= bep15#connection-id-unguessable
     //= type=test
     #[test]
-    fn bound_to_address_and_key() {
+    fn ids_are_bound_to_address_and_key() {
         let ids = ConnectionIds::new([7; 16]);
         let id = ids.issue(Tick(5), LIFETIME_S, ip("1.2.3.4"));
         assert!(!ids.verify(Tick(5), LIFETIME_S, ip("1.2.3.5"), id));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_v6_byte_counts() {
+    fn ids_depend_on_every_byte_of_a_v6_address() {
         let ids = ConnectionIds::new([9; 16]);
         let id = ids.issue(Tick(5), LIFETIME_S, ip("2001:db8::1"));
         for byte in 0..16 {

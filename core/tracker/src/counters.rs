@@ -1,143 +1,26 @@
-//! What the operator can count. A worker owns a plain [`Counters`] struct for each listener and
-//! increments it without synchronisation; now and then it publishes a copy that others may read.
+//! What the operator can count.
+//!
+//! A worker owns a plain [`Counters`] value for each listener and increments it without
+//! synchronization. A few times a second it publishes a copy that other threads may read.
 
 mod clients;
+mod drop_reason;
 mod latency;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use types::{Family, Refusal};
 
+use crate::labelled::labelled;
 use crate::{ListenerPolicyId, RequestKind};
 
 pub use clients::{ClientPrefix, Clients};
+pub use drop_reason::DropReason;
 pub use latency::Latency;
 
-/// Why something was dropped without a word, or a connection closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// UDP: fewer bytes than any request has.
-    TooShort,
-    /// UDP: more bytes than any request has.
-    Oversize,
-    /// UDP: not a connect and no known action: not tracker traffic.
-    NotATracker,
-    /// UDP: a connection id that was not issued to the source address, or is too old.
-    BadConnectionId,
-    /// UDP: BEP 41 options that run past the packet.
-    MalformedOptions,
-    /// The reply could not be sent.
-    SendFailed,
-    /// The reply was dropped because the socket's send buffer was full.
-    Blocked,
-    /// A PROXY or Simple Proxy header from an address that is no trusted proxy.
-    UntrustedProxy,
-    /// A trusted proxy that sent no such header, or a broken one.
-    BadProxyHeader,
-    /// HTTP: request line or headers above the limit.
-    HeadTooLarge,
-    /// HTTP: bytes that are no HTTP request, or one that this server does not take.
-    BadHttp,
-    /// HTTP: the client was silent, or slower than allowed.
-    TimedOut,
-    /// TCP: a connection above the limit.
-    ConnectionLimit,
-    /// TCP: a connection above the limit of its client's prefix.
-    PrefixConnectionLimit,
-    /// UDP: a connect above the limit of its prefix.
-    ConnectRate,
-    /// UDP: an announce or scrape above the limit of its prefix.
-    RequestRate,
-    /// UDP: a request of a network that is banned. TCP: a connection of one.
-    Banned,
-    /// TCP: the connection broke.
-    Reset,
-    /// TLS: the client broke it, has no version or cipher in common, left in the handshake because it does
-    /// not trust the certificate, or speaks something else.
-    BadTls,
-    /// WebSocket: a request for one that is not as RFC 6455 has it.
-    BadUpgrade,
-    /// WebSocket: a page of a site that may not use the tracker.
-    ForbiddenOrigin,
-    /// WebSocket: the client broke RFC 6455.
-    BadFrame,
-    /// WebSocket: a message above the limit.
-    MessageTooBig,
-    /// WebSocket: the client did not read what was sent to it.
-    SlowReader,
-    /// WebTorrent: an answer to an offer that is not outstanding.
-    StrayAnswer,
-}
-
-impl DropReason {
-    /// Every reason, in the order of [`DropReason::index`].
-    pub const ALL: [Self; 25] = [
-        Self::TooShort,
-        Self::Oversize,
-        Self::NotATracker,
-        Self::BadConnectionId,
-        Self::MalformedOptions,
-        Self::SendFailed,
-        Self::Blocked,
-        Self::UntrustedProxy,
-        Self::BadProxyHeader,
-        Self::HeadTooLarge,
-        Self::BadHttp,
-        Self::TimedOut,
-        Self::ConnectionLimit,
-        Self::PrefixConnectionLimit,
-        Self::ConnectRate,
-        Self::RequestRate,
-        Self::Banned,
-        Self::Reset,
-        Self::BadTls,
-        Self::BadUpgrade,
-        Self::ForbiddenOrigin,
-        Self::BadFrame,
-        Self::MessageTooBig,
-        Self::SlowReader,
-        Self::StrayAnswer,
-    ];
-
-    /// The place in tables.
-    pub fn index(self) -> usize {
-        self as usize
-    }
-
-    /// The name in metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::TooShort => "too_short",
-            Self::Oversize => "oversize",
-            Self::NotATracker => "not_a_tracker",
-            Self::BadConnectionId => "bad_connection_id",
-            Self::MalformedOptions => "malformed_options",
-            Self::SendFailed => "send_failed",
-            Self::Blocked => "blocked",
-            Self::UntrustedProxy => "untrusted_proxy",
-            Self::BadProxyHeader => "bad_proxy_header",
-            Self::HeadTooLarge => "head_too_large",
-            Self::BadHttp => "bad_http",
-            Self::TimedOut => "timed_out",
-            Self::ConnectionLimit => "connection_limit",
-            Self::PrefixConnectionLimit => "prefix_connection_limit",
-            Self::ConnectRate => "connect_rate",
-            Self::RequestRate => "request_rate",
-            Self::Banned => "banned",
-            Self::Reset => "reset",
-            Self::BadTls => "bad_tls",
-            Self::BadUpgrade => "bad_upgrade",
-            Self::ForbiddenOrigin => "forbidden_origin",
-            Self::BadFrame => "bad_frame",
-            Self::MessageTooBig => "message_too_big",
-            Self::SlowReader => "slow_reader",
-            Self::StrayAnswer => "stray_answer",
-        }
-    }
-}
-
-/// Everything that one worker counts at one listener. All figures but those of clients only grow.
+/// Everything that one worker counts at one listener. All fields only grow, except `connections_open` and
+/// `clients`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -152,20 +35,22 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Payload bytes sent.
     pub bytes_out: u64,
-    /// Peers given in answers; WebTorrent: offers passed on.
+    /// Peers in announce responses; WebTorrent: offers relayed.
     pub peers_sent: u64,
-    /// Networks that the kernel was asked to shut out.
+    /// Prefixes that the kernel was asked to block.
     pub kernel_blocks: u64,
     /// TLS handshakes completed.
     pub tls_handshakes: u64,
     /// TCP connections accepted.
     pub connections_opened: u64,
-    /// TCP connections ended.
+    /// TCP connections closed.
     pub connections_closed: u64,
-    /// From when a request was taken in to when its answer was ready to leave. Datagrams that came
-    /// together take as long as all of them; of what comes over TCP a part is measured.
+    /// TCP connections open now: a gauge.
+    pub connections_open: u64,
+    /// Time from reading a request to having its response ready. All datagrams of a batch count as
+    /// long as the batch; over TCP, a sample of the requests is measured.
     pub latency: Latency,
-    /// Which software announces.
+    /// Which client software announces.
     pub clients: Clients,
 }
 
@@ -182,7 +67,7 @@ impl Counters {
         self.responses[family.index()][kind.index()] += 1;
     }
 
-    /// Counts a refusal; its response is counted apart.
+    /// Counts a refusal. Does not count its response.
     #[inline]
     pub fn refuse(&mut self, refusal: Refusal) {
         self.refusals[refusal.index()] += 1;
@@ -194,7 +79,22 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
-    /// Adds another worker's figures.
+    /// Counts a TCP connection that opens.
+    #[inline]
+    pub fn connection_opened(&mut self) {
+        self.connections_opened += 1;
+        self.connections_open += 1;
+    }
+
+    /// Counts a TCP connection that closes.
+    #[inline]
+    pub fn connection_closed(&mut self) {
+        debug_assert!(self.connections_open > 0, "more connections closed than opened");
+        self.connections_closed += 1;
+        self.connections_open = self.connections_open.saturating_sub(1);
+    }
+
+    /// Adds another worker's counters.
     pub fn add(&mut self, other: &Self) {
         add_all(self.requests.as_flattened_mut(), other.requests.as_flattened());
         add_all(self.responses.as_flattened_mut(), other.responses.as_flattened());
@@ -207,6 +107,7 @@ impl Counters {
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;
         self.connections_closed += other.connections_closed;
+        self.connections_open += other.connections_open;
         self.latency.add(&other.latency);
         self.clients.add(&other.clients);
     }
@@ -216,46 +117,34 @@ fn add_all(to: &mut [u64], from: &[u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
-/// What a listener speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// BEP 15.
-    Udp,
-    /// BEP 3.
-    Http,
-    /// The same over TLS.
-    Https,
-    /// WebTorrent.
-    Ws,
-    /// The same over TLS.
-    Wss,
-}
-
-impl Protocol {
-    /// The name in metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Http => "http",
-            Self::Https => "https",
-            Self::Ws => "ws",
-            Self::Wss => "wss",
-        }
+labelled! {
+    /// The protocol of a listener.
+    pub enum Protocol {
+        /// BEP 15.
+        Udp = "udp",
+        /// BEP 3.
+        Http = "http",
+        /// BEP 3 over TLS.
+        Https = "https",
+        /// WebTorrent.
+        Ws = "ws",
+        /// WebTorrent over TLS.
+        Wss = "wss",
     }
 }
 
 /// A listener, as the operator knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
-    /// What is decided for it.
+    /// Its policy.
     pub listener_policy: ListenerPolicyId,
 }
 
-/// All ledgers of the process.
+/// The published counters of all workers.
 #[derive(Default)]
 pub struct MetricsRegistry {
     published: Mutex<Vec<(Listener, Slot)>>,
@@ -263,36 +152,34 @@ pub struct MetricsRegistry {
 
 type Slot = Arc<Mutex<Published>>;
 
-/// The last copy of a ledger's figures.
+/// The last published copy of a worker's counters.
 #[derive(Default)]
 struct Published {
     counters: Counters,
-    /// How often there was one.
+    /// Number of copies published so far.
     times: u64,
 }
 
-/// One worker's account of one listener.
+/// One worker's counters for one listener.
 pub struct WorkerMetrics {
-    /// The running figures.
+    /// The running counters.
     pub counters: Counters,
     published: Slot,
 }
 
 impl MetricsRegistry {
-    /// A new account; several workers may have one for the same listener.
+    /// Returns new counters for a worker of `listener`. Several workers may serve the same listener.
     pub fn register(&self, listener: Listener) -> WorkerMetrics {
         let published = Slot::default();
-        let mut all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push((listener, Arc::clone(&published)));
+        lock(&self.published).push((listener, Arc::clone(&published)));
         WorkerMetrics { counters: Counters::default(), published }
     }
 
-    /// What was last published, summed up by listener, in the order of registration.
+    /// Returns what was published last, summed up by listener, in the order of registration.
     pub fn read(&self) -> Vec<(Listener, Counters)> {
-        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
-        for (listener, slot) in all.iter() {
-            let published = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        for (listener, slot) in lock(&self.published).iter() {
+            let published = lock(slot);
             match sums.iter_mut().find(|(known, _)| known == listener) {
                 Some((_, sum)) => sum.add(&published.counters),
                 None => sums.push((*listener, published.counters.clone())),
@@ -301,23 +188,27 @@ impl MetricsRegistry {
         sums
     }
 
-    /// How often each account was published, in the order of registration. Workers publish all of
-    /// theirs a few times a second: a number that stands still is that of a worker that is stuck.
+    /// Returns how often each worker has published, in the order of registration. Workers publish a
+    /// few times a second: a number that does not change belongs to a stuck worker.
     pub fn publish_counts(&self) -> Vec<(Listener, u64)> {
-        let all = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = |slot: &Slot| slot.lock().unwrap_or_else(PoisonError::into_inner).times;
-        all.iter().map(|(listener, slot)| (*listener, times(slot))).collect()
+        let all = lock(&self.published);
+        all.iter().map(|(listener, slot)| (*listener, lock(slot).times)).collect()
     }
 }
 
 impl WorkerMetrics {
-    /// Lets others see the figures as they are now. Costs a lock nobody else holds for long, and a
-    /// copy of a kilobyte or two: for a few times a second.
+    /// Publishes a copy of the counters. Takes a short lock and copies one or two kilobytes: call it a
+    /// few times a second.
     pub fn publish(&mut self) {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = lock(&self.published);
         published.counters.clone_from(&self.counters);
         published.times += 1;
     }
+}
+
+/// Locks a mutex whose value is valid at every moment, so that a panic elsewhere does not matter.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -325,12 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_in_index_order() {
-        assert!(DropReason::ALL.iter().enumerate().all(|(at, drop)| drop.index() == at));
-    }
-
-    #[test]
-    fn board_sums_workers_of_a_listener() {
+    fn registry_sums_the_workers_of_a_listener() {
         let registry = MetricsRegistry::default();
         let udp = Listener {
             protocol: Protocol::Udp,

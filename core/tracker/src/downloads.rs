@@ -1,7 +1,8 @@
 //! Download counts that outlive torrents and restarts.
 //!
 //! The store forgets a torrent's count with the torrent. Where there are durable records, the counts
-//! are here instead: one for each torrent that was downloaded, ever, up to a bound.
+//! are here instead: one for each torrent that was ever downloaded, up to a limit. This is the plain
+//! form: a sharded [`HashTable`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -10,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use primitives::siphash::siphash;
 use types::{InfoHash, limits};
 
-/// How often each torrent was downloaded. Off, and empty, unless [`Downloads::enable`]d.
+/// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
 pub struct Downloads {
     is_on: AtomicBool,
     key: [u8; 16],
@@ -21,13 +22,13 @@ pub struct Downloads {
 #[derive(Default)]
 struct Shard {
     counts: HashTable<Count>,
-    /// Those that have changed since they were taken last.
+    /// Torrents whose counts have changed since they were last taken.
     changed: Vec<InfoHash>,
 }
 
 struct Count {
     info_hash: InfoHash,
-    /// Its highest bit says that it is among the shard's `changed`.
+    /// The count in 31 bits. The highest bit is set if the torrent is in the shard's `changed`.
     word: u32,
 }
 
@@ -39,7 +40,7 @@ const _: () = assert!(size_of::<Count>() == 24);
 const SHARDS: usize = 1024;
 
 impl Downloads {
-    /// None. `key` keeps others from aiming at tables.
+    /// Returns an empty table. `key` keeps clients from aiming at shards.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self {
             is_on: AtomicBool::default(),
@@ -49,24 +50,24 @@ impl Downloads {
         }
     }
 
-    /// From now on downloads are counted here, and these counts are told.
+    /// Counts downloads here from now on, and reports these counts to clients.
     pub fn enable(&self) {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Enters counts that were kept. Where there is a count already, the larger one stays.
+    /// Loads durable counts. Of two counts for a torrent, the larger one stays.
     pub fn load(&self, counts: impl Iterator<Item = (InfoHash, u32)>) {
-        for (info_hash, kept) in counts {
+        for (info_hash, loaded) in counts {
             self.change(&info_hash, |word| {
-                (*word & CHANGED) | (*word & !CHANGED).max(kept & !CHANGED)
+                (word & CHANGED) | (word & !CHANGED).max(loaded & !CHANGED)
             });
         }
     }
 
-    /// Adds the counts to `into` that have changed since they were taken last, each once.
+    /// Appends the counts that have changed since the last call to `into`, each once.
     pub fn take_changed(&self, into: &mut Vec<(InfoHash, u32)>) {
-        for at in 0..SHARDS {
-            let shard = &mut *self.shards[at].lock();
+        for shard in &self.shards {
+            let shard = &mut *shard.lock();
             for info_hash in shard.changed.drain(..) {
                 let hash = self.hash(&info_hash);
                 if let Some(count) = shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
@@ -77,60 +78,60 @@ impl Downloads {
         }
     }
 
-    /// How often a torrent was downloaded.
+    /// Returns the number of downloads of a torrent.
     pub fn of(&self, info_hash: &InfoHash) -> u32 {
         let hash = self.hash(info_hash);
         let shard = self.shard(hash);
         shard.counts.find(hash, |it| it.info_hash == *info_hash).map_or(0, |it| it.word & !CHANGED)
     }
 
-    /// Torrents that were downloaded.
+    /// Returns the number of torrents with a count.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether none was.
+    /// Returns whether no torrent has a count.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether counts are kept.
+    /// Returns whether downloads are counted here.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Counts a download, if they are counted here.
+    /// Counts a download, if downloads are counted here.
     pub(crate) fn count(&self, info_hash: &InfoHash) {
         if !self.is_on() {
             return;
         }
         let mut is_new_change = false;
-        let known = self.change(info_hash, |word| {
-            is_new_change = *word & CHANGED == 0;
-            CHANGED | (*word & !CHANGED).saturating_add(1).min(!CHANGED)
+        let shard = self.change(info_hash, |word| {
+            is_new_change = word & CHANGED == 0;
+            CHANGED | (word & !CHANGED).saturating_add(1).min(!CHANGED)
         });
-        if let Some(mut shard) = known.filter(|_| is_new_change) {
+        if let Some(mut shard) = shard.filter(|_| is_new_change) {
             shard.changed.push(*info_hash);
         }
     }
 
-    /// Replaces a torrent's word, which is 0 at first. Gives the shard in which it is, if there is room.
+    /// Replaces a torrent's word, which is 0 at first. Returns its shard, or `None` if that is full.
     fn change(
         &self,
         info_hash: &InfoHash,
-        change: impl FnOnce(&u32) -> u32,
+        change: impl FnOnce(u32) -> u32,
     ) -> Option<MutexGuard<'_, Shard>> {
         let hash = self.hash(info_hash);
         let mut shard = self.shard(hash);
         if let Some(count) = shard.counts.find_mut(hash, |it| it.info_hash == *info_hash) {
-            count.word = change(&count.word);
+            count.word = change(count.word);
             return Some(shard);
         }
         if shard.counts.len() >= limits::DOWNLOADS_MAX / SHARDS {
             return None;
         }
-        let count = Count { info_hash: *info_hash, word: change(&0) };
+        let count = Count { info_hash: *info_hash, word: change(0) };
         shard.counts.insert_unique(hash, count, |it| self.hash(&it.info_hash));
         self.len.fetch_add(1, Ordering::Relaxed);
         Some(shard)
@@ -141,7 +142,7 @@ impl Downloads {
         siphash::<1, 3>(&self.key, &info_hash.0)
     }
 
-    /// By the middle bits: inside a table, the lowest and the highest count.
+    /// Chosen by the middle bits: a shard's table uses the lowest and the highest.
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[(hash >> 40) as usize % SHARDS].lock()
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_counts_on_and_is_not_a_change() {
+    fn loaded_counts_go_on_and_are_not_changes() {
         let downloads = Downloads::new([1; 16]);
         let [a, b] = [1, 2].map(|byte| InfoHash([byte; 20]));
         downloads.load([(a, 7), (b, u32::MAX)].into_iter());
@@ -194,7 +195,7 @@ mod tests {
         let mut taken = Vec::new();
         downloads.take_changed(&mut taken);
         taken.sort_unstable();
-        assert_eq!(taken, [(a, 8), (b, !CHANGED)], "31 bits are as far as it goes");
+        assert_eq!(taken, [(a, 8), (b, !CHANGED)], "saturates at 31 bits");
         downloads.take_changed(&mut taken);
         assert_eq!(taken.len(), 2);
     }

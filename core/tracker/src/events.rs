@@ -1,27 +1,27 @@
-//! What happens to torrents, for whoever listens: nothing is kept, and nothing costs more than a branch,
-//! while nobody does.
+//! Events of torrents. While there is no listener nothing is stored, and an announce pays one branch.
 
 use swarm::Store;
-pub use swarm::TorrentEvent as Event;
+pub use swarm::TorrentEvent;
 
-/// The events of a tracker since they were taken last, up to [`types::limits::EVENTS_MAX`] of them. There
-/// is one for all: who hands them on to several does that by itself.
-pub struct Feed<'a>(pub(crate) &'a Store);
+/// The events of a tracker since they were last taken, up to [`types::limits::EVENTS_MAX`] of them.
+///
+/// There is one stream: a caller that serves several listeners distributes the events itself.
+pub struct EventStream<'a>(pub(crate) &'a Store);
 
-impl Feed<'_> {
-    /// Keeps events from now on, until they are taken.
+impl EventStream<'_> {
+    /// Starts to store events until they are taken.
     pub fn listen(&self) {
         self.0.listen(true);
     }
 
-    /// Keeps none any more, and forgets those that were not taken.
+    /// Stops, and drops events that were not taken.
     pub fn stop(&self) {
         self.0.listen(false);
     }
 
-    /// Moves the events to `into`, those of one torrent in order; gives the number of those for which
-    /// there was no room.
-    pub fn take(&self, into: &mut Vec<Event>) -> u64 {
+    /// Appends the events to `into`, those of one torrent in order. Returns how many were lost because
+    /// there was no room for them.
+    pub fn take(&self, into: &mut Vec<TorrentEvent>) -> u64 {
         self.0.take_events(into)
     }
 }

@@ -1,5 +1,7 @@
-//! Frozen torrents: a small set beside the store, so that a torrent's record has nothing to keep and an
+//! Frozen torrents: a small set beside the store. A torrent's record needs no flag for it, and an
 //! announce pays one branch while the set is empty.
+//!
+//! A plain sorted vector, replaced as a whole: nothing here needs a measurement.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +12,14 @@ use types::{InfoHash, Refusal, limits};
 /// Torrents whose announces are refused.
 #[derive(Default)]
 pub(crate) struct Frozen {
-    any: AtomicBool,
-    /// In order.
+    is_any: AtomicBool,
+    /// Sorted.
     hashes: ArcSwap<Vec<InfoHash>>,
     change: Mutex<()>,
 }
 
 impl Frozen {
+    /// Refuses frozen torrents.
     #[inline]
     pub(crate) fn admit(&self, hash: &InfoHash) -> Result<(), Refusal> {
         if self.contains(hash) { Err(Refusal::Frozen) } else { Ok(()) }
@@ -24,7 +27,7 @@ impl Frozen {
 
     #[inline]
     pub(crate) fn contains(&self, hash: &InfoHash) -> bool {
-        self.any.load(Ordering::Relaxed) && self.search(hash)
+        self.is_any.load(Ordering::Relaxed) && self.search(hash)
     }
 
     #[cold]
@@ -32,7 +35,8 @@ impl Frozen {
         self.hashes.load().binary_search(hash).is_ok()
     }
 
-    /// Puts a torrent in or takes it out; false if it is one more than there may be.
+    /// Freezes or unfreezes a torrent. Returns false, and does nothing, if that would freeze more than
+    /// [`limits::FROZEN_MAX`].
     pub(crate) fn set(&self, hash: &InfoHash, frozen: bool) -> bool {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let mut hashes = Vec::clone(&self.hashes.load());
@@ -42,9 +46,9 @@ impl Frozen {
             Err(at) if frozen => hashes.insert(at, *hash),
             _ => return true,
         }
-        let any = !hashes.is_empty();
+        let is_any = !hashes.is_empty();
         self.hashes.store(Arc::new(hashes));
-        self.any.store(any, Ordering::Relaxed);
+        self.is_any.store(is_any, Ordering::Relaxed);
         true
     }
 

@@ -1,5 +1,5 @@
-//! What operators see of torrents and peers, and do to them. No announce waits for any of it for longer
-//! than for a batch of others.
+//! What operators see of torrents and peers, and do to them. An announce never waits for any of it for
+//! longer than for a batch of other announces.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,83 +8,85 @@ use swarm::{PeerInfo, TorrentStats};
 use types::{InfoHash, Tick};
 
 use crate::Tracker;
-use crate::events::Feed;
+use crate::events::EventStream;
 
-/// A torrent with its peers, or as many of them as were asked for.
+/// A torrent with some or all of its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorrentDetails {
-    /// Peers and downloads, and when it came.
-    pub figures: TorrentStats,
-    /// Whether announces are refused.
+    /// Counts of peers and downloads, and when the torrent was first seen.
+    pub stats: TorrentStats,
+    /// Whether its announces are refused.
     pub frozen: bool,
-    /// Its peers; of more than were asked for, a share of each family and role.
+    /// Its peers; if there are more than were asked for, a share of each family and role.
     pub peers: Vec<PeerInfo>,
 }
 
 impl Tracker {
-    /// A torrent with at most `peers_max` of its peers, and at most [`types::limits::LOOK_PEERS_MAX`].
+    /// Returns a torrent with at most `peers_max` of its peers, and at most
+    /// [`types::limits::INSPECT_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
-        let inspect = self.store.inspect(now, hash, peers_max)?;
-        let (frozen, figures) = (self.frozen.contains(hash), self.with_downloads(&inspect.figures));
-        Some(TorrentDetails { figures, frozen, peers: inspect.peers })
+        let details = self.store.inspect(now, hash, peers_max)?;
+        let (frozen, stats) = (self.frozen.contains(hash), self.with_downloads(&details.stats));
+        Some(TorrentDetails { stats, frozen, peers: details.peers })
     }
 
-    /// Shows every torrent to `see`, without a lock held. One may be shown twice if others are removed
-    /// meanwhile; none is left out.
+    /// Calls `see` with every torrent, without holding a lock. A torrent may come twice if others are
+    /// removed meanwhile; none is left out.
     pub fn overview(&self, mut see: impl FnMut(&TorrentStats)) {
-        self.store.each_torrent(|figures| see(&self.with_downloads(figures)));
+        self.store.each_torrent(|stats| see(&self.with_downloads(stats)));
     }
 
-    /// Downloads are those that clients are told.
-    fn with_downloads(&self, figures: &TorrentStats) -> TorrentStats {
-        let mut figures = *figures;
+    /// Replaces the store's count of downloads by the durable one, as clients get it.
+    fn with_downloads(&self, stats: &TorrentStats) -> TorrentStats {
+        let mut stats = *stats;
         if self.downloads.is_on() {
-            figures.counts.downloads = self.downloads.of(&figures.info_hash);
+            stats.counts.downloads = self.downloads.of(&stats.info_hash);
         }
-        figures
+        stats
     }
 
-    /// Removes a torrent with its peers; says whether there was one. The next announce brings it back,
-    /// unless lists forbid it or it is frozen.
+    /// Removes a torrent with its peers. Returns whether it existed. The next announce adds it again,
+    /// unless lists refuse it or it is frozen.
     pub fn remove_torrent(&self, hash: &InfoHash) -> bool {
         self.store.remove(hash)
     }
 
-    /// At most `peers_max` peers at `ip` with their torrents; WebTorrent peers are not looked at. Looks
-    /// at all peers there are: seconds, if they are many.
+    /// Returns at most `peers_max` peers at `ip` with their torrents, without WebTorrent peers. Visits
+    /// all peers: takes seconds if there are many.
     pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerInfo)> {
         self.store.peers_at(now, ip, peers_max)
     }
 
-    /// Removes the peers at `ip` from all torrents; gives their number. As slow as
+    /// Removes the peers at `ip` from all torrents, and returns their number. As slow as
     /// [`Self::peers_at`].
     pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {
         self.store.remove_peers_at(now, ip)
     }
 
-    /// Refuses announces of a torrent from now on, whether there is one or not, or takes them again.
-    /// Its peers stay until they age out, and scrapes are answered. False if more than
-    /// [`types::limits::FROZEN_MAX`] torrents would be frozen: then nothing is done.
+    /// Freezes a torrent, known or not: refuses its announces from now on. Or unfreezes it. Peers of a
+    /// frozen torrent stay until they time out, and scrapes are answered.
+    ///
+    /// Returns false, and does nothing, if that would freeze more than [`types::limits::FROZEN_MAX`].
     pub fn freeze(&self, hash: &InfoHash, frozen: bool) -> bool {
         self.frozen.set(hash, frozen)
     }
 
-    /// All torrents that are frozen, in order.
+    /// Returns all frozen torrents, sorted.
     pub fn frozen(&self) -> Arc<Vec<InfoHash>> {
         self.frozen.all()
     }
 
-    /// Where torrents are heard to come and go.
-    pub fn feed(&self) -> Feed<'_> {
-        Feed(&self.store)
+    /// Returns the stream of torrents' events.
+    pub fn event_stream(&self) -> EventStream<'_> {
+        EventStream(&self.store)
     }
 
-    /// By how many seconds peers may be forgotten late.
+    /// Returns by how many seconds peers may be removed late.
     pub fn expiry_lag_s(&self, now: Tick) -> u32 {
         self.store.expiry_lag_s(now)
     }
 
-    /// Bytes that torrents and peers may take, if that is bounded.
+    /// Returns the bytes that torrents and peers may take; `None` = unlimited.
     pub fn memory_budget(&self) -> Option<u64> {
         self.store.memory_budget()
     }

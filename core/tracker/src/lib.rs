@@ -1,9 +1,11 @@
-//! What may happen: the one entry through which every protocol's requests reach the store.
+//! The tracker: the one entry through which every protocol's requests reach the store.
 //!
-//! `tracker` decides (port 0, access lists, how many peers, which interval), issues and verifies
-//! connection ids, and defines the counters. It knows no protocol's bytes: what differs between
-//! protocols comes in as an [`AnnouncePolicy`] value. Time and randomness are arguments.
+//! It decides which requests are served ([`admission`]), how many peers they get, and when to announce
+//! again. It issues and verifies connection ids, and defines the counters. It knows no protocol's bytes:
+//! differences between protocols are [`AnnouncePolicy`] values. Time and randomness are arguments.
 #![forbid(unsafe_code)]
+// Tests may start threads and read the clock.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod access;
 pub mod admission;
@@ -15,6 +17,7 @@ mod downloads;
 pub mod events;
 mod frozen;
 mod inspect;
+mod labelled;
 mod limiter;
 mod listener_policies;
 mod networks;
@@ -30,7 +33,7 @@ use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
 use types::{
     Announce, AnnounceSummary, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
+    PeerSink, Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
 pub use admission::{Grant, UnverifiedGrant, View};
@@ -46,7 +49,7 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
-pub use types::{BadKey, UserKey};
+pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
@@ -55,31 +58,31 @@ use connection_id::ConnectionIds;
 use frozen::Frozen;
 use passkeys::SessionTag;
 
-/// Secrets that the application draws at start.
+/// Random secrets, drawn by the application.
 #[derive(Clone, Copy)]
 pub struct Secrets {
-    /// Keys the connection ids. Nodes that share it accept each other's ids.
+    /// Key of the connection ids. Nodes that share it accept each other's ids.
     pub connection_ids: [u8; 16],
-    /// Keys the names of WebTorrent offers on their way.
+    /// Key of the tags of WebTorrent offers.
     pub offers: [u8; 16],
-    /// Keys the tables in which clients' requests and connections, users' keys and downloads are.
+    /// Key of the tables of requests, connections, offences, users' keys and downloads.
     pub limits: [u8; 16],
 }
 
-/// What differs between the protocols that announce.
+/// How announces differ between protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncePolicy {
-    /// Peers that one answer of this protocol can hold, whatever is asked.
+    /// Upper bound of the peers in a response of this protocol.
     pub peers_max: u16,
-    /// Whether the answer can hold the other family's peers too.
+    /// Whether the response can hold the other family's peers, too.
     pub families: Families,
-    /// Whether the answer shall hold peer ids (BEP 3 dict model).
+    /// Whether the response holds peer ids (BEP 3 dict model).
     pub with_ids: bool,
-    /// Whether the answer says how often the torrent was downloaded.
+    /// Whether the response holds the torrent's number of downloads.
     pub with_downloads: bool,
 }
 
-/// One announce and where it came from.
+/// An announce and its origin.
 #[derive(Clone, Copy, Debug)]
 pub struct AnnounceRequest {
     /// The client's permission to announce, with its address.
@@ -87,39 +90,33 @@ pub struct AnnounceRequest {
     /// Whether the client reached the tracker at an address that is not public. Ignored for clients
     /// with a public address.
     pub via_local_address: bool,
-    /// What the client says.
+    /// What the client sent.
     pub announce: Announce,
     /// What its protocol allows.
     pub policy: AnnouncePolicy,
 }
 
-/// The head of the answer to an accepted announce.
+/// The head of the response to an accepted announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnounceOk {
-    /// The torrent's figures, and how many peers follow.
+    /// The torrent's counts, and how many peers follow.
     pub chosen: AnnounceSummary,
     /// When the client should announce again, seconds.
     pub interval_s: u32,
-    /// The soonest that it may, seconds.
+    /// When it may announce again at the earliest, seconds.
     pub interval_min_s: u32,
 }
 
-/// Where the answers to a batch of announces go. Each ask is either refused, or accepted and then
-/// given exactly `chosen.v4` and `chosen.v6` peers in any number of runs, v4 before v6.
-pub trait AnnounceSink {
-    /// Ask number `ask` is served.
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk);
-    /// Ask number `ask` is not.
-    fn refuse(&mut self, ask: usize, refusal: Refusal);
-    /// Some v4 peers for `ask`.
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]);
-    /// Some v6 peers for `ask`.
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]);
-    /// One peer with its id, for an ask whose policy wanted ids.
-    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId);
+/// Receives the answers to a batch of announces: for each request one call of `accept` or `refuse`,
+/// and peers after `accept`. `slot` is the request's index in the batch.
+pub trait AnnounceSink: PeerSink {
+    /// The request is served.
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk);
+    /// The request is refused.
+    fn refuse(&mut self, slot: u8, refusal: Refusal);
 }
 
-/// The tracker: shared by all workers, every method callable from any of them.
+/// The tracker. Shared by all workers.
 pub struct Tracker {
     store: Store,
     listener_policies: ListenerPolicies,
@@ -135,7 +132,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// An empty tracker that serves every torrent, and as much as anybody asks for.
+    /// Returns an empty tracker that serves every torrent, without limits.
     pub fn new(options: &Options, keys: &Secrets) -> Self {
         Self {
             store: Store::new(&options.store),
@@ -152,7 +149,7 @@ impl Tracker {
         }
     }
 
-    /// Puts another policy in force, for all workers from their next batch on.
+    /// Replaces the policy, for every worker from its next batch on.
     pub fn reconfigure(&self, policy: &Policy) {
         self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.policy.store(Arc::new(*policy));
@@ -167,9 +164,9 @@ impl Tracker {
         }
     }
 
-    /// Does one of `parts` equal parts of a pass that removes peers not heard of for a lifetime, and
-    /// puts in force what has been banned by itself, and is banned no more. For some times a second.
-    /// Never holds a lock long enough to be noticed.
+    /// Does one of `parts` equal parts of a pass that removes peers and sessions whose lifetime has passed.
+    /// Puts automatic bans in force, and ends bans. Call it several times a second; it never holds a lock
+    /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
         let policy = self.policy.load();
@@ -177,56 +174,57 @@ impl Tracker {
         self.bans.settle(now);
     }
 
-    /// Seconds without an announce after which a peer of any kind may be forgotten.
+    /// Returns the seconds without an announce after which a peer of any protocol may be removed.
     pub fn peer_lifetime_min_s(&self) -> u32 {
         let policy = self.policy.load();
         policy.peer_lifetime_s.min(policy.web_lifetime_s())
     }
 
-    /// What the store holds now.
+    /// Returns what the store holds now.
     pub fn totals(&self) -> Totals {
         self.store.totals()
     }
 
-    /// What clients may ask for and hold, to look at or replace.
+    /// Returns the limits of requests and connections.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
-    /// What is decided for each listener, to look at or replace.
+    /// Returns the listeners' policies.
     pub fn listener_policies(&self) -> &ListenerPolicies {
         &self.listener_policies
     }
 
-    /// The keys of private doors' users, to look at or change.
+    /// Returns the keys of private listeners' users.
     pub fn passkeys(&self) -> &PasskeyStore {
         &self.passkeys
     }
 
-    /// The networks that are not served, to look at or change.
+    /// Returns the banned networks.
     pub fn bans(&self) -> &Bans {
         &self.bans
     }
 
-    /// What is on the allow list of every door, beside the door's own. Counts in the modes in which that
-    /// one does.
+    /// Returns the live allow list. It adds to the allow list of every listener, and holds in the same
+    /// modes.
     pub fn allowed(&self) -> &LiveList {
         &self.live.allow
     }
 
-    /// What is on the deny list of every door, in the same way.
+    /// Returns the live deny list. It adds to the deny list of every listener.
     pub fn denied(&self) -> &LiveList {
         &self.live.deny
     }
 
-    /// The download counts that are kept for good.
+    /// Returns the durable download counts.
     pub fn downloads(&self) -> &Downloads {
         &self.downloads
     }
 }
 
 impl View<'_> {
-    /// Serves up to [`limits::BATCH_MAX`] announces in one pass through the store; more are cut.
+    /// Serves a batch of announces in one pass through the store. Requests above [`limits::BATCH_MAX`] are
+    /// not answered: callers never send more.
     ///
     /// Does what [`View::authorize_unverified`] left of the [order of checks](admission) for each.
     pub fn announce(
@@ -235,36 +233,25 @@ impl View<'_> {
         requests: &[AnnounceRequest],
         answers: &mut impl AnnounceSink,
     ) {
+        debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
         let (tracker, policy) = (self.tracker, &**self.policy);
-        let mut jobs: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
-        let mut askers: ArrayVec<u8, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
-        for (ask, session) in requests.iter().zip(&mut sessions) {
-            let Announce { info_hash, peer_id, .. } = &ask.announce;
-            *session = self.prefetch_torrent(&ask.grant, info_hash, peer_id);
+        for (request, session) in requests.iter().zip(&mut sessions) {
+            let Announce { info_hash, peer_id, .. } = &request.announce;
+            *session = self.prefetch_torrent(&request.grant, info_hash, peer_id);
         }
-        for (at, (ask, session)) in requests.iter().zip(sessions).enumerate() {
-            match self.admit_torrent(&ask.grant, session, &ask.claim()) {
-                Err(refusal) => answers.refuse(at, refusal),
-                Ok(()) => {
-                    jobs.push(job(ask, policy));
-                    askers.push(at as u8);
-                }
+        for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
+            match self.admit_torrent(&request.grant, session, &request.claim()) {
+                Err(refusal) => answers.refuse(slot, refusal),
+                Ok(()) => admitted.push(store_announce(slot, request, policy)),
             }
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
         let durable = Some(&tracker.downloads).filter(|downloads| downloads.is_on());
-        let mut sink = Forward {
-            answers,
-            requests,
-            jobs: &jobs,
-            askers: &askers,
-            policy,
-            interval_s,
-            durable,
-        };
-        tracker.store.announce(self.now, random, &jobs, &mut sink);
+        let mut sink = Forward { answers, requests, policy, interval_s, durable };
+        tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
 }
 
@@ -287,92 +274,96 @@ impl AnnounceRequest {
     }
 }
 
-/// What the store has to do for an admitted ask.
-fn job(ask: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
-    let announce = &ask.announce;
+/// Returns what the store has to do for an admitted announce.
+fn store_announce(slot: u8, request: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
+    let announce = &request.announce;
     let (action, want) = match announce.event {
         //= bep15#announce-stopped
         //= bep3#announce-stopped
         Event::Stopped => (Action::Stop, 0),
         event => (
             Action::Update { completed: event == Event::Completed },
-            policy.peers(announce.want).min(ask.policy.peers_max),
+            policy.peers(announce.want).min(request.policy.peers_max),
         ),
     };
     StoreAnnounce {
+        slot,
         info_hash: announce.info_hash,
         //= bep7#source-address
-        peer: PeerKey::new(ask.grant.client_ip(), announce.port),
+        peer: PeerKey::new(request.grant.client_ip(), announce.port),
         peer_id: announce.peer_id,
         role: announce.role(),
         action,
         min_interval_s: policy.min_interval_s(announce.event),
         want,
-        families: ask.policy.families,
-        with_ids: ask.policy.with_ids,
+        families: request.policy.families,
+        with_ids: request.policy.with_ids,
     }
 }
 
-/// Renumbers the store's jobs to the caller's asks and adds the intervals.
+/// Forwards the store's answers, and adds what the store does not know: intervals, the refusal of early
+/// announces, and durable download counts.
 struct Forward<'a, A> {
     answers: &'a mut A,
     requests: &'a [AnnounceRequest],
-    jobs: &'a [StoreAnnounce],
-    askers: &'a [u8],
     policy: &'a Policy,
     interval_s: u32,
-    /// Download counts that outlive the store's, if there are such.
+    /// The durable download counts, if downloads are counted there.
     durable: Option<&'a Downloads>,
 }
 
 impl<A> Forward<'_, A> {
+    /// Returns the durable download counts, if there are such, and the request in `slot`.
     #[inline]
-    fn asker(&self, job: usize) -> usize {
-        self.askers.get(job).copied().unwrap_or_default().into()
+    fn durable(&self, slot: u8) -> Option<(&Downloads, &AnnounceRequest)> {
+        let request = self.requests.get(usize::from(slot));
+        debug_assert!(request.is_some(), "an answer without a request");
+        self.durable.zip(request)
     }
 }
 
 impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon) {
-        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
-        self.answers.refuse(self.asker(job), refusal);
-    }
-
-    fn downloaded(&mut self, job: usize) {
-        if let Some((durable, job)) = self.durable.zip(self.jobs.get(job)) {
-            durable.count(&job.info_hash);
-        }
-    }
-
     #[inline]
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary) {
-        let asker = self.asker(job);
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
         let mut accepted = AnnounceOk {
-            chosen: *chosen,
+            chosen: *summary,
             interval_s: self.interval_s,
             interval_min_s: self.policy.interval_min_s,
         };
-        if let Some((durable, ask)) = self.durable.zip(self.requests.get(asker))
-            && ask.policy.with_downloads
+        if let Some((durable, request)) = self.durable(slot)
+            && request.policy.with_downloads
         {
-            accepted.chosen.counts.downloads = durable.of(&ask.announce.info_hash);
+            accepted.chosen.counts.downloads = durable.of(&request.announce.info_hash);
         }
-        self.answers.accept(asker, &accepted);
+        self.answers.accept(slot, &accepted);
+    }
+
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
+        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
+        self.answers.refuse(slot, refusal);
+    }
+
+    fn downloaded(&mut self, slot: u8) {
+        if let Some((durable, request)) = self.durable(slot) {
+            durable.count(&request.announce.info_hash);
+        }
+    }
+}
+
+impl<A: AnnounceSink> PeerSink for Forward<'_, A> {
+    #[inline]
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.answers.peers_v4(slot, peers);
     }
 
     #[inline]
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]) {
-        self.answers.peers_v4(self.asker(job), peers);
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.answers.peers_v6(slot, peers);
     }
 
     #[inline]
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]) {
-        self.answers.peers_v6(self.asker(job), peers);
-    }
-
-    #[inline]
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId) {
-        self.answers.peer_with_id(self.asker(job), peer, id);
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        self.answers.peer_with_id(slot, peer, id);
     }
 }
 

@@ -1,11 +1,10 @@
-//! How much clients may ask for, and how many connections they may hold: counted by prefix, because
-//! whoever has one address of an IPv6 network has all of them.
+//! Limits: how much clients may ask for, and how many connections they may hold. Both are counted by
+//! prefix, because a client with one address of an IPv6 network has all of them.
 //!
-//! What is counted is counted under an address that was shown to be the client's: by a connection id
-//! over UDP, by the handshake over TCP. UDP connects alone come before that. Their source may be
-//! forged, so they have a table of their own: a forged flood can use up the connects of those whose
-//! addresses it forges, and nothing else. Who has a connection id goes on with it; packets with a
-//! bad one are dropped uncounted.
+//! Requests are counted under a verified source address: by a connection id over UDP, by the handshake
+//! over TCP. Only UDP connects come before that. Their source may be forged, so they have a table of
+//! their own: a forged flood can use up the connects of the addresses that it forges, and nothing else.
+//! A client with a connection id is not affected; packets with a bad one are dropped uncounted.
 //!
 //! Ticks are whole seconds: a prefix over its limit gets a second's worth at the beginning of each
 //! second.
@@ -34,7 +33,7 @@ pub use buckets::Rate;
 pub use connections::ConnectionPermit;
 pub use heavy_hitters::HeavyHitters;
 
-/// What clients of one prefix may do.
+/// What the clients of one prefix may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// UDP connects.
@@ -43,21 +42,21 @@ pub struct Limits {
     pub announces: Rate,
     /// Scrapes, over all protocols together.
     pub scrapes: Rate,
-    /// TCP connections held at a time; 0 is no limit.
+    /// TCP connections at a time; 0 = unlimited.
     pub connections: u32,
-    /// Requests refused in a second, over UDP and by one worker, above which a prefix is shut out; 0
-    /// is never.
+    /// UDP requests refused by one worker in a second, above which the kernel drops the prefix; 0 =
+    /// never.
     pub kernel_block_per_s: u32,
-    /// Seconds for which it is shut out.
+    /// Seconds for which the kernel drops it.
     pub kernel_block_s: u32,
     /// Bits of an IPv4 address that make a prefix.
     pub prefix_v4: u8,
     /// Bits of an IPv6 address that make a prefix.
     pub prefix_v6: u8,
-    /// Prefixes whose requests are remembered, for each of the rates; 8 bytes each. At least so many
-    /// are: the number is rounded up to a power of two. For good, once there is a rate.
+    /// Prefixes remembered for each rate, 8 bytes each; rounded up to a power of two. Cannot be changed
+    /// once there is a rate.
     pub buckets: u32,
-    /// Networks for which none of this holds.
+    /// Networks for which no limit holds.
     pub exempt: Networks,
 }
 
@@ -78,22 +77,22 @@ impl Default for Limits {
     }
 }
 
-/// What a rate's table has in it.
+/// How full a rate's table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableUsage {
-    /// The rate's name in metrics.
+    /// The label in metrics of the kind of requests.
     pub label: &'static str,
-    /// Buckets of prefixes that have asked for something of late.
+    /// Buckets of prefixes with recent requests.
     pub in_use: usize,
     /// All buckets.
     pub buckets: usize,
 }
 
-/// The limits in force, and what was counted for them.
+/// The limits in force, and what is counted for them.
 pub struct Limiter {
     key: [u8; 16],
     /// In the order of `LIMITED`.
-    meters: [Meter; LIMITED.len()],
+    limits: [RateLimit; LIMITED.len()],
     /// Bits that make a prefix.
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
@@ -109,24 +108,24 @@ const LIMITED: [RequestKind; 3] =
     [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape];
 
 const _: () =
-    assert!(LIMITED[0] as usize == 0 && LIMITED[1] as usize == 1 && LIMITED[2] as usize == 2);
+    assert!(LIMITED[0].index() == 0 && LIMITED[1].index() == 1 && LIMITED[2].index() == 2);
 
-/// A rate, and who has asked. What is asked for with every request is a few words, each of which is
-/// replaced by itself: during a reload a request may meet the old of one and the new of another.
+/// A rate, and the prefixes that it was applied to. Every request reads a few words, which are replaced
+/// one by one: during a reload a request may see one old and one new.
 #[derive(Default)]
-struct Meter {
-    /// The burst in the upper half; 0 is no limit.
+struct RateLimit {
+    /// The burst in the upper half, the rate in the lower one; 0 = unlimited.
     rate: AtomicU64,
-    /// Made when there is a limit for the first time.
+    /// Allocated with the first rate.
     buckets: OnceLock<Buckets>,
 }
 
 impl Limiter {
-    /// No limits. `key` keeps others from knowing which prefixes share a bucket.
+    /// Returns a limiter without limits. `key` keeps clients from knowing which prefixes share a bucket.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         let limiter = Self {
             key,
-            meters: Default::default(),
+            limits: Default::default(),
             prefix_v4: AtomicU8::default(),
             prefix_v6: AtomicU8::default(),
             connections: AtomicU32::default(),
@@ -139,13 +138,13 @@ impl Limiter {
         limiter
     }
 
-    /// Puts other limits in force, for every worker from its next request on. What was counted is
-    /// kept, and the number of buckets stays what it was when there was a limit for the first time.
-    /// Connections that came while there was no limit of them are never counted.
+    /// Replaces the limits, for every worker from its next request on. Keeps what was counted, and the
+    /// number of buckets that the first rate had. Connections opened while there was no limit are never
+    /// counted.
     pub fn replace(&self, limits: Limits) {
         let rates = [limits.connects, limits.announces, limits.scrapes];
-        for (meter, rate) in self.meters.iter().zip(rates) {
-            meter.set(rate, limits.buckets);
+        for (limit, rate) in self.limits.iter().zip(rates) {
+            limit.set(rate, limits.buckets);
         }
         self.prefix_v4.store(limits.prefix_v4, Relaxed);
         self.prefix_v6.store(limits.prefix_v6, Relaxed);
@@ -155,15 +154,15 @@ impl Limiter {
         self.exempt.store(Arc::new(limits.exempt));
     }
 
-    /// Notes a request that [`crate::View::authorize`] refused as one too many. Gives whether that makes
-    /// its prefix one to shut out.
+    /// Counts a request that was refused as one too many. Returns whether the kernel should drop its
+    /// prefix from now on.
     pub(crate) fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
         let max = self.kernel_block_per_s.load(Relaxed);
         let time_s = self.kernel_block_s.load(Relaxed);
         max > 0 && heavy_hitters.refused(now, self.prefix(from), max, time_s)
     }
 
-    /// The prefix that `ip` is counted in.
+    /// Returns the prefix under which `ip` is counted.
     #[inline]
     pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
         match ip.to_canonical() {
@@ -172,12 +171,12 @@ impl Limiter {
         }
     }
 
-    /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit;
-    /// the caller looks up exemptions.
+    /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit.
+    /// The caller looks up exemptions.
     #[inline]
     pub(crate) fn take(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
-        let limit = self.meters.get(kind.index()).and_then(Meter::limit);
-        limit.is_none_or(|(rate, buckets)| buckets.take(self.name(from), now, rate))
+        let limit = self.limits.get(kind.index()).and_then(RateLimit::get);
+        limit.is_none_or(|(rate, buckets)| buckets.take(self.prefix_hash(from), now, rate))
     }
 
     /// Returns the networks for which no limit holds.
@@ -185,47 +184,49 @@ impl Limiter {
         self.exempt.load()
     }
 
-    /// Lets `from` hold one more connection, over TCP of whatever kind and at whichever worker, unless
-    /// its prefix holds as many as it may.
+    /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker, or
+    /// `None` if its prefix holds as many as it may.
     pub fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
-        match self.connections_of(from) {
-            Some(max) => self.permits.take(self.name(from), max),
-            None => Some(ConnectionPermit::free()),
+        match self.connections_max(from) {
+            Some(max) => self.permits.take(self.prefix_hash(from), max),
+            None => Some(ConnectionPermit::uncounted()),
         }
     }
 
-    /// Whether [`Limiter::permit`] would let it, now.
+    /// Returns whether [`Limiter::permit`] would return a permit now.
     pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        self.connections_of(from).is_none_or(|max| self.permits.has_room(self.name(from), max))
+        let has_room = |max| self.permits.has_room(self.prefix_hash(from), max);
+        self.connections_max(from).is_none_or(has_room)
     }
 
-    /// The tables of the rates in force. Looks at every bucket: for once in some seconds.
+    /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
+    /// seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
-        let fill = |(meter, kind): (&Meter, RequestKind)| {
-            let (rate, buckets) = meter.limit()?;
+        let usage = |(limit, kind): (&RateLimit, RequestKind)| {
+            let (rate, buckets) = limit.get()?;
             Some(TableUsage {
                 label: kind.label(),
                 in_use: buckets.in_use(now, rate.per_s),
                 buckets: buckets.len(),
             })
         };
-        self.meters.iter().zip(LIMITED).filter_map(fill).collect()
+        self.limits.iter().zip(LIMITED).filter_map(usage).collect()
     }
 
-    /// How many connections the prefix of `from` may hold, if there is a limit.
-    fn connections_of(&self, from: IpAddr) -> Option<u32> {
+    /// Returns how many connections the prefix of `from` may hold, if that is limited.
+    fn connections_max(&self, from: IpAddr) -> Option<u32> {
         let max = self.connections.load(Relaxed);
         (max > 0 && !self.exempt.load().contains(from)).then_some(max)
     }
 
-    /// Stands for a prefix: a keyed hash.
+    /// Returns a keyed hash of the prefix of `ip`.
     #[inline]
-    fn name(&self, ip: IpAddr) -> u64 {
+    fn prefix_hash(&self, ip: IpAddr) -> u64 {
         siphash_ip::<1, 3>(&self.key, self.prefix(ip).address())
     }
 }
 
-impl Meter {
+impl RateLimit {
     fn set(&self, rate: Rate, buckets: u32) {
         let mut word = 0;
         if rate.per_s > 0 {
@@ -237,7 +238,7 @@ impl Meter {
     }
 
     #[inline]
-    fn limit(&self) -> Option<(Rate, &Buckets)> {
+    fn get(&self) -> Option<(Rate, &Buckets)> {
         let word = self.rate.load(Relaxed);
         if word == 0 {
             return None;

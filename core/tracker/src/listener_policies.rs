@@ -1,7 +1,7 @@
-//! What is decided for each listener by itself: who may come in by it, and for which torrents.
+//! Settings of single listeners: which clients and torrents are served there.
 //!
-//! A door is a value, found by the number that its listeners know. All doors are replaced as a whole:
-//! every batch sees either the old ones or the new ones.
+//! A policy is a value that listeners refer to by number. All policies are replaced as a whole: every
+//! batch sees either the old ones or the new ones.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use types::{Refusal, Scope};
 use crate::ClientRules;
 use crate::access::AccessLists;
 
-/// The number of a listener's door. Several listeners may have the same.
+/// The number of a listener's policy. Several listeners may share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerPolicyId(pub u16);
 
-/// Who is served at a door, and what.
+/// Which clients and torrents are served at a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerPolicy {
-    /// Which torrents.
+    /// Which torrents are served.
     pub lists: AccessLists,
     /// Whether peers may have addresses that are not public.
     pub private_addresses: PrivateAddresses,
-    /// Whether users need a key.
+    /// Whether clients need a key.
     pub private: bool,
-    /// Which client software.
+    /// Which client software is served.
     pub clients: ClientRules,
 }
 
-/// Which peers with addresses that are not public are taken ([`Scope::Local`]). Such as no host can
-/// have are never taken.
+/// Which peers with addresses that are not public ([`Scope::Local`]) are accepted. Addresses that no
+/// host can have are never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrivateAddresses {
-    /// Those that have reached the tracker at such an address, too: their own network is its own.
+    /// Peers that reached the tracker at such an address, too: they are in its own network.
     #[default]
     Auto,
     /// All.
@@ -45,14 +45,14 @@ pub enum PrivateAddresses {
 impl ListenerPolicyId {
     #[inline]
     pub(crate) fn of(self, listener_policies: &[ListenerPolicy]) -> &ListenerPolicy {
-        // Doors are numbered by whoever made them, and stay as long as listeners do.
+        // Ids come from the same configuration as the policies, which are never removed.
         &listener_policies[usize::from(self.0)]
     }
 }
 
 impl ListenerPolicy {
-    /// Whether there may be a peer at `ip`, which has reached the tracker at an address that is
-    /// public, or `via_local_address`.
+    /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is whether it reached
+    /// the tracker at an address that is not public.
     #[inline]
     pub(crate) fn admit_address(&self, ip: IpAddr, via_local_address: bool) -> Result<(), Refusal> {
         match (Scope::of(ip), self.private_addresses) {
@@ -63,7 +63,7 @@ impl ListenerPolicy {
     }
 }
 
-/// The doors in force, by their numbers. There is always the first.
+/// The policies in force, by their ids. The first always exists.
 #[derive(Debug)]
 pub struct ListenerPolicies(ArcSwap<Vec<ListenerPolicy>>);
 
@@ -74,14 +74,14 @@ impl Default for ListenerPolicies {
 }
 
 impl ListenerPolicies {
-    /// The doors in force now.
+    /// Returns the policies in force now.
     #[inline]
     pub fn load(&self) -> Guard<Arc<Vec<ListenerPolicy>>> {
         self.0.load()
     }
 
-    /// Puts other doors in force, for every worker from its next batch on. Those past the last of
-    /// `listener_policies` stay as they are: no listener loses its own.
+    /// Replaces the policies, for every worker from its next batch on. Keeps those past the end of
+    /// `listener_policies`, so that no listener loses its own.
     pub fn replace(&self, mut listener_policies: Vec<ListenerPolicy>) {
         let len = listener_policies.len();
         listener_policies.extend(self.0.load().iter().skip(len).cloned());
@@ -95,7 +95,7 @@ mod tests {
     use crate::access::Mode;
 
     #[test]
-    fn replaced_as_a_whole() {
+    fn policies_are_replaced_as_a_whole() {
         let listener_policies = ListenerPolicies::default();
         let before = listener_policies.load();
         let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };

@@ -13,7 +13,11 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// Reads addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
+    /// Parses addresses (`192.0.2.1`) and networks (`192.0.2.0/24`, `2001:db8::/32`).
+    ///
+    /// # Errors
+    ///
+    /// If a text is neither.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseIpPrefixError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for text in texts {
@@ -24,21 +28,21 @@ impl Networks {
         Ok(Self { v4: joined(v4), v6: joined(v6) })
     }
 
-    /// Whether there are none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// Whether they hold all addresses of a family.
-    pub fn holds_everybody(&self) -> bool {
+    /// Returns whether the set contains all addresses of a family.
+    pub fn contains_whole_family(&self) -> bool {
         self.v4.contains(&(0, u32::MAX.into())) || self.v6.contains(&(0, u128::MAX))
     }
 
-    /// Whether one of them holds `ip`. A v4-mapped v6 address is its v4 address.
+    /// Returns whether the set contains `ip`. A v4-mapped v6 address counts as its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
-            IpAddr::V4(ip) => holds(&self.v4, ip.to_bits().into()),
-            IpAddr::V6(ip) => holds(&self.v6, ip.to_bits()),
+            IpAddr::V4(ip) => contains(&self.v4, ip.to_bits().into()),
+            IpAddr::V6(ip) => contains(&self.v6, ip.to_bits()),
         }
     }
 }
@@ -56,8 +60,8 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     ranges
 }
 
-/// Whether one of the ranges holds `ip`.
-fn holds(ranges: &[(u128, u128)], ip: u128) -> bool {
+/// Returns whether one of the ranges contains `ip`.
+fn contains(ranges: &[(u128, u128)], ip: u128) -> bool {
     let behind = ranges.partition_point(|(first, _)| *first <= ip);
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|(_, last)| ip <= *last)
 }
@@ -68,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    /// Random networks, and a plain look through them.
+    /// Compares random networks with a scan of the list.
     #[test]
-    fn ranges_hold_what_the_networks_hold() {
+    fn ranges_contain_what_the_networks_contain() {
         let mut state = 1_u64;
         let mut random = |below: u32| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -103,9 +107,13 @@ mod tests {
         let contains = |ip: &str| networks.contains(ip.parse().unwrap());
         assert!(contains("192.0.2.7") && contains("::ffff:192.0.2.7") && contains("::1"));
         assert!(!contains("192.0.2.8") && !contains("::ffff:192.0.2.8"));
-        let everybody =
-            |texts: &[&str]| Networks::parse(texts.iter().copied()).unwrap().holds_everybody();
-        assert!(networks.holds_everybody() && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"]));
+        let everybody = |texts: &[&str]| {
+            Networks::parse(texts.iter().copied()).unwrap().contains_whole_family()
+        };
+        assert!(
+            networks.contains_whole_family()
+                && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"])
+        );
         assert!(!everybody(&[]) && !everybody(&["0.0.0.0/1", "8000::/1"]));
     }
 

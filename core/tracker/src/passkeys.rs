@@ -1,18 +1,18 @@
-//! Users' keys: who may use the private doors, within which bounds, and what each has moved.
+//! Users' passkeys: who may use private listeners, within which quota, and how much each has transferred.
 //!
-//! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to what that
-//! peer said last, whose difference to what it says now goes to the totals. Departures:
-//! 1. Both are spread over many small tables with a lock each, found by a keyed hash: thousands of keys
-//!    come and go while announces pass, no table is large enough for its growth to be felt, and nobody
-//!    can aim at a table, or learn from the time a look-up takes how near a guess has come.
-//! 2. A key is known by 128 bits of a keyed hash, and its text is not kept: a key and all that is counted
+//! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to that
+//! peer's last report; each announce adds the difference between two reports to the totals. Departures:
+//! 1. Both maps are sharded by a keyed hash ([`table`]): thousands of keys come and go while announces
+//!    pass, no shard is large enough for its growth to be noticed, and clients cannot aim at a shard, or
+//!    learn from the time of a lookup how close a guess is.
+//! 2. A key is known by 128 bits of a keyed hash; its text is not stored. A key and all that is counted
 //!    for it are one cache line, and comparing it takes the same time whatever it is compared with.
-//! 3. Who has bounds has a place of his own, where his torrents and addresses are counted; nobody else.
+//! 3. Only keys with a quota have a [`QuotaState`], where their torrents and addresses are counted.
 //!
-//! Peers are told apart by their peer id here, not by their address as in the store: a client that
-//! announces over both families, or two protocols, has moved its bytes once.
+//! Peers are distinguished by peer id here, not by address as in the store: a client that announces over
+//! both families, or two protocols, has transferred its bytes once.
 
-mod bounds;
+mod quota;
 mod sessions;
 mod table;
 #[cfg(test)]
@@ -27,9 +27,9 @@ use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
-use bounds::Bounded;
-use sessions::{Session, Sessions, Spot, Spots, Tagger};
-use table::{Line, Locked, Name, Place, Tables};
+use quota::QuotaState;
+use sessions::{QuotaEntries, QuotaEntry, Session, Sessions};
+use table::{LockedShard, Row, RowIndex, RowKey, ShardedTable};
 
 pub(crate) use sessions::SessionTag;
 
@@ -38,58 +38,57 @@ pub(crate) use sessions::SessionTag;
 pub struct KeyId(pub u32);
 
 impl KeyId {
-    /// From this number on keys are of files, and have no record.
+    /// Ids from this one on belong to keys of files, which have no record.
     pub const FILE_FIRST: u32 = 1 << 31;
 }
 
-/// What the holder of a key may do. 0 is no bound.
+/// What a key allows. 0 = unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules {
-    /// From when on the key is no longer good; `None` is never.
+    /// When the key expires; `None` = never.
     pub expires: Option<Tick>,
     /// Peers in one torrent. A peer counts until it stops or its lifetime has passed.
     pub peers_per_torrent: u16,
     /// Torrents at a time.
     pub torrents: u32,
-    /// Addresses at a time, as the limits' prefixes have them: an IPv6 network counts once.
+    /// Addresses at a time, by the prefixes of [`crate::Limits`]: an IPv6 network counts once.
     pub addresses: u16,
-    /// Announces a minute, of all its peers.
+    /// Announces per minute, of all its peers together.
     pub announces_per_minute: u16,
 }
 
-/// What the peers of a key have done since it was asked for last.
+/// What the peers of a key have transferred since the totals were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyTotals {
-    /// Bytes sent, by their own account.
+    /// Bytes sent, as the clients claim.
     pub uploaded: u64,
-    /// Bytes received, by their own account.
+    /// Bytes received, as the clients claim.
     pub downloaded: u64,
-    /// Seconds as a seeder, of each peer in each torrent.
+    /// Seconds as a seeder, summed over peers and torrents.
     pub seeding_s: u64,
-    /// Announces that were let through.
+    /// Announces served.
     pub announces: u64,
 }
 
-/// All keys, and what their holders' peers said last.
+/// All keys, and the last report of each of their peers.
 pub struct PasskeyStore {
-    key: [u8; 16],
-    keys: Tables<Entry, Rest, 8>,
-    /// Under which names the keys are.
-    names: Mutex<BTreeMap<KeyId, KeyHash>>,
+    secret: [u8; 16],
+    keys: ShardedTable<KeyRecord, TableAux, 8>,
+    /// The hash of each key.
+    hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
-    tagger: Tagger,
 }
 
-/// Stands for a key: a keyed hash, long enough that nobody finds another text that has it. Its first word is
-/// not 0.
+/// Identifies a key: a keyed hash, long enough that another text with the same one cannot be found. Its
+/// first word is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash([u64; 2]);
 
-/// What a key holder's peer says.
+/// What a peer of a key reports.
 #[derive(Clone, Copy)]
 pub(crate) struct Report<'a> {
     pub(crate) info_hash: &'a InfoHash,
-    /// The prefix that it asks from.
+    /// The prefix of its address.
     pub(crate) prefix: IpAddr,
     pub(crate) event: Event,
     pub(crate) role: Role,
@@ -99,241 +98,240 @@ pub(crate) struct Report<'a> {
     pub(crate) is_web: bool,
 }
 
-/// The holder of a key, who is about to do something: nobody else reads or changes what is known of him and
-/// of some others.
+/// A key that is good for a request, with its shard locked.
 pub(crate) struct LockedKey<'a> {
-    ring: &'a PasskeyStore,
+    store: &'a PasskeyStore,
     keys: LockedKeys<'a>,
-    place: Place,
-    entry: Entry,
+    row: RowIndex,
+    record: KeyRecord,
 }
 
-type LockedKeys<'a> = Locked<'a, Entry, Rest, 8>;
+type LockedKeys<'a> = LockedShard<'a, KeyRecord, TableAux, 8>;
 
-/// What a table of keys has beside them.
+/// What a shard of keys has beside its rows.
 #[derive(Default)]
-struct Rest {
-    /// Those with totals that have not been taken.
+struct TableAux {
+    /// Keys with totals that were not taken yet.
     changed: Vec<KeyHash>,
-    /// Those that were used for the first time, and nobody has heard of it.
+    /// Keys used for the first time, which were not taken yet.
     first_uses: Vec<KeyId>,
-    /// What those had moved that are gone, and nobody has taken.
-    parted: Vec<(KeyId, KeyTotals)>,
-    /// Those that have, or had, bounds.
-    bounded: HashTable<(KeyHash, Bounded)>,
+    /// Totals of removed keys, which were not taken yet.
+    retired: Vec<(KeyId, KeyTotals)>,
+    /// The quotas of keys that have, or had, one.
+    quotas: HashTable<(KeyHash, QuotaState)>,
 }
 
 /// A key.
 #[derive(Clone, Copy)]
-struct Entry {
-    name: KeyHash,
+struct KeyRecord {
+    hash: KeyHash,
     id: KeyId,
-    /// [`NEVER`], or from when on the key is no longer good.
+    /// When the key expires, or [`NEVER`].
     expires: Tick,
     uploaded: u64,
     downloaded: u64,
     seeding_s: u64,
-    /// They are taken long before they are too many; if nobody takes them, they stay at the most.
+    /// Saturates, in case the totals are never taken.
     announces: u32,
-    /// Whether it is among the table's `changed`.
+    /// Whether the key is in the shard's `changed`.
     is_changed: bool,
     is_used: bool,
-    /// Whether it is among the table's `bounded`.
-    is_bounded: bool,
+    /// Whether the key is in the shard's `quotas`.
+    has_quota: bool,
 }
 
-/// No tracker lives to see it.
+/// 136 years after the start.
 const NEVER: Tick = Tick(u32::MAX);
 
 impl PasskeyStore {
-    /// No keys. `key` keeps others from aiming at tables.
-    pub(crate) fn new(key: [u8; 16]) -> Self {
+    /// Returns an empty store. `secret` keeps clients from aiming at shards.
+    pub(crate) fn new(secret: [u8; 16]) -> Self {
         Self {
-            key,
-            keys: Tables::new(),
-            names: Mutex::default(),
+            secret,
+            keys: ShardedTable::new(),
+            hashes: Mutex::default(),
             sessions: Sessions::new(),
-            tagger: Tagger::new(&key),
         }
     }
 
-    /// Makes `key` good from now on, with `rules`, under the number `id`. A key that had the number
-    /// before is good no longer, unless it is the same: then its rules are replaced and the rest stays.
-    /// Above [`limits::USER_KEYS_MAX`] nothing is done, and that is said.
+    /// Adds a key with number `id`, in force when this returns. Removes the key that had the number
+    /// before; if it is the same key, replaces its rules and keeps everything else.
+    ///
+    /// Returns false, and does nothing, if there are [`limits::USER_KEYS_MAX`] keys.
     pub fn put(&self, id: KeyId, key: UserKey, rules: KeyRules) -> bool {
-        let name = self.name(key.as_bytes());
-        let mut names = self.names.lock();
-        if names.len() >= limits::USER_KEYS_MAX && !names.contains_key(&id) {
+        let hash = self.hash(key.as_bytes());
+        let mut hashes = self.hashes.lock();
+        if hashes.len() >= limits::USER_KEYS_MAX && !hashes.contains_key(&id) {
             return false;
         }
-        if let Some(old) = names.insert(id, name)
-            && old != name
+        if let Some(old) = hashes.insert(id, hash)
+            && old != hash
         {
-            part(&mut self.keys.lock(old), old);
+            retire(&mut self.keys.lock(old), old);
         }
-        let mut keys = self.keys.lock(name);
-        if let Some((place, mut entry)) = keys.find(name) {
-            entry.rule(keys.with(), rules);
-            let number = std::mem::replace(&mut entry.id, id);
-            keys.set(place, entry);
-            if number != id {
-                names.remove(&number);
+        let mut keys = self.keys.lock(hash);
+        if let Some((row, mut record)) = keys.find(hash) {
+            record.set_rules(keys.aux_mut(), rules);
+            let old_id = std::mem::replace(&mut record.id, id);
+            keys.set(row, record);
+            if old_id != id {
+                hashes.remove(&old_id);
             }
         } else {
-            let mut entry = Entry::new(name, id);
-            entry.rule(keys.with(), rules);
-            keys.insert(entry);
+            let mut record = KeyRecord::new(hash, id);
+            record.set_rules(keys.aux_mut(), rules);
+            keys.insert(record);
         }
         true
     }
 
-    /// Ends a key: from now on it is as unknown as any other. Gives whether there was one. What its
-    /// holder has moved can still be taken.
+    /// Removes a key, in force when this returns. Returns whether it existed. Its totals can still be
+    /// taken.
     pub fn remove(&self, id: KeyId) -> bool {
-        let mut names = self.names.lock();
-        let Some(name) = names.remove(&id) else { return false };
-        part(&mut self.keys.lock(name), name);
+        let mut hashes = self.hashes.lock();
+        let Some(hash) = hashes.remove(&id) else { return false };
+        retire(&mut self.keys.lock(hash), hash);
         true
     }
 
-    /// How many keys there are, those that have expired included.
+    /// Returns the number of keys, expired ones included.
     pub fn len(&self) -> usize {
-        self.names.lock().len()
+        self.hashes.lock().len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many peers of key holders are remembered.
+    /// Returns the number of peers with a key that are remembered.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Adds what the holders of keys have moved to `into`, each key once at the most for each time that
-    /// it was put, and forgets it.
+    /// Appends what the peers of each key have transferred since the last call to `into`, and resets it.
+    /// A key appears once for each time that it was added.
     pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        for mut keys in self.keys.each() {
-            into.append(&mut keys.with().parted);
-            let mut changed = std::mem::take(&mut keys.with().changed);
-            for name in changed.drain(..) {
-                if let Some((place, mut entry)) = keys.find(name) {
-                    into.push((entry.id, entry.take_totals()));
-                    keys.set(place, entry);
+        for mut keys in self.keys.lock_each() {
+            into.append(&mut keys.aux_mut().retired);
+            let mut changed = std::mem::take(&mut keys.aux_mut().changed);
+            for hash in changed.drain(..) {
+                if let Some((row, mut record)) = keys.find(hash) {
+                    into.push((record.id, record.take_totals()));
+                    keys.set(row, record);
                 }
             }
-            // It keeps its memory.
-            keys.with().changed = changed;
+            // Put it back for its memory.
+            keys.aux_mut().changed = changed;
         }
     }
 
-    /// Adds the keys to `into` that were used for the first time since they were put, or the tracker was
-    /// started, each once.
+    /// Appends the keys that were used for the first time to `into`, each once, counted from when they
+    /// were added or the tracker started.
     pub fn take_first_uses(&self, into: &mut Vec<KeyId>) {
-        self.keys.each().for_each(|mut keys| into.append(&mut keys.with().first_uses));
+        self.keys.lock_each().for_each(|mut keys| into.append(&mut keys.aux_mut().first_uses));
     }
 
-    /// The name of the key `text`, whether it is one or not. Asks for the memory that [`PasskeyStore::admit`] will
-    /// need.
+    /// Returns the hash of a key, whether the key exists or not, and prefetches what
+    /// [`PasskeyStore::admit`] reads.
     #[inline]
     pub(crate) fn hash_and_prefetch(&self, text: &[u8]) -> KeyHash {
-        // No key is longer, and of a longer text there is no more to know.
+        // No key is longer: a longer text is unknown by its beginning already.
         let text = text.get(..=limits::USER_KEY_LEN_MAX).unwrap_or(text);
-        let name = self.name(text);
-        self.keys.prefetch(name);
-        name
+        let hash = self.hash(text);
+        self.keys.prefetch(hash);
+        hash
     }
 
-    /// Lets the holder of a key do something, and nobody else with a key of the same table until he is done.
+    /// Locks the key's shard, then checks that the key exists, has not expired, and is within its rate
+    /// of announces.
     #[inline]
     pub(crate) fn admit(
         &self,
         now: Tick,
-        name: KeyHash,
+        hash: KeyHash,
         kind: RequestKind,
     ) -> Result<LockedKey<'_>, Refusal> {
-        let mut keys = self.keys.lock(name);
-        let (place, mut entry) = keys.find(name).ok_or(Refusal::KeyUnknown)?;
-        if now >= entry.expires {
+        let mut keys = self.keys.lock(hash);
+        let (row, mut record) = keys.find(hash).ok_or(Refusal::KeyUnknown)?;
+        if now >= record.expires {
             return Err(Refusal::KeyExpired);
         }
         if kind == RequestKind::Announce
-            && let Some(bounded) = entry.bounded(keys.with())
+            && let Some(quota) = record.quota(keys.aux_mut())
         {
-            bounded.keep_pace(now)?;
+            quota.check_rate(now)?;
         }
-        if !std::mem::replace(&mut entry.is_used, true) {
-            keys.set(place, entry);
-            keys.with().first_uses.push(entry.id);
+        if !std::mem::replace(&mut record.is_used, true) {
+            keys.set(row, record);
+            keys.aux_mut().first_uses.push(record.id);
         }
-        Ok(LockedKey { ring: self, keys, place, entry })
+        Ok(LockedKey { store: self, keys, row, record })
     }
 
-    /// Asks for the memory that [`LockedKey::account`] will need, and names it.
+    /// Returns the tag of a peer's session, and prefetches what [`LockedKey::account`] reads.
     #[inline]
     pub(crate) fn prefetch_session(
         &self,
-        name: KeyHash,
+        key: KeyHash,
         info_hash: &InfoHash,
         peer_id: &PeerId,
     ) -> SessionTag {
-        let tag = self.tagger.tag(name, info_hash, peer_id);
+        let tag = SessionTag::new(&self.secret, key, info_hash, peer_id);
         self.sessions.prefetch(tag);
         tag
     }
 
-    /// Does one of `parts` parts of a pass that forgets peers not heard of for their lifetime.
+    /// Does one of `parts` parts of a pass that forgets peers whose lifetime has passed.
     pub(crate) fn sweep(&self, now: Tick, parts: u32, plain_s: u32, web_s: u32) {
         let mut ended = Vec::new();
         self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
-        for (holder, spot) in ended {
-            let mut keys = self.keys.lock(holder);
-            if let Some((_, entry)) = keys.find(holder) {
-                entry.leave(keys.with(), spot);
+        for (hash, entry) in ended {
+            let mut keys = self.keys.lock(hash);
+            if let Some((_, record)) = keys.find(hash) {
+                record.remove_peer(keys.aux_mut(), entry);
             }
         }
-        self.keys.make_huge();
+        self.keys.collapse_huge_pages();
     }
 
-    /// What a peer counts as against its holder's bounds, if he has such: torrent and address.
-    fn spot(&self, bounded: &Bounded, report: &Report<'_>) -> Option<Spot> {
-        if !bounded.counts_peers() {
+    /// Returns what a peer counts as in a quota, if the quota counts peers.
+    fn quota_entry(&self, quota: &QuotaState, report: &Report<'_>) -> Option<QuotaEntry> {
+        if !quota.counts_peers() {
             return None;
         }
-        let torrent = siphash::<1, 3>(&self.key, &report.info_hash.0) as u32;
-        let address = siphash_ip::<1, 3>(&self.key, report.prefix);
-        Some((torrent, address as u32))
+        let torrent = siphash::<1, 3>(&self.secret, &report.info_hash.0) as u32;
+        Some((torrent, siphash_ip::<1, 3>(&self.secret, report.prefix) as u32))
     }
 
     #[inline]
-    fn name(&self, key: &[u8]) -> KeyHash {
-        let [first, second] = siphash_128::<1, 3>(&self.key, key);
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        let [first, second] = siphash_128::<1, 3>(&self.secret, key);
         KeyHash([first.max(1), second])
     }
 }
 
-impl Name for KeyHash {
+impl RowKey for KeyHash {
     #[inline]
-    fn bits(self) -> u64 {
+    fn hash(self) -> u64 {
         self.0[0]
     }
 }
 
-impl Line<8> for Entry {
-    type Name = KeyHash;
+impl Row<8> for KeyRecord {
+    type Key = KeyHash;
     /// With 100,000 keys, 400 in each.
-    const TABLES: usize = 256;
+    const SHARDS: usize = 256;
 
     #[inline]
-    fn name(&self) -> KeyHash {
-        self.name
+    fn key(&self) -> KeyHash {
+        self.hash
     }
 
     #[inline]
     fn to_words(self) -> [u64; 8] {
-        let Self { name: KeyHash([first, second]), uploaded, downloaded, seeding_s, .. } = self;
-        let flags = [self.is_changed, self.is_used, self.is_bounded].map(u64::from);
+        let Self { hash: KeyHash([first, second]), uploaded, downloaded, seeding_s, .. } = self;
+        let flags = [self.is_changed, self.is_used, self.has_quota].map(u64::from);
         let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
         let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
         let rest = u64::from(self.expires.0) | flags << 32;
@@ -346,7 +344,7 @@ impl Line<8> for Entry {
     ) -> Self {
         let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
         Self {
-            name: KeyHash([first, second]),
+            hash: KeyHash([first, second]),
             id: KeyId((numbers >> 32) as u32),
             expires: Tick(rest as u32),
             uploaded,
@@ -355,29 +353,32 @@ impl Line<8> for Entry {
             announces: numbers as u32,
             is_changed: has(0),
             is_used: has(1),
-            is_bounded: has(2),
+            has_quota: has(2),
         }
     }
 }
 
-/// Removes a key, and keeps what its holder has moved.
-fn part(keys: &mut LockedKeys<'_>, name: KeyHash) {
-    let Some(mut entry) = keys.remove(name) else { return };
-    let rest = keys.with();
-    if let Ok(bounded) = rest.bounded.find_entry(name.bits(), |(of, _)| *of == name) {
-        bounded.remove();
+/// Removes a key, and keeps its totals until they are taken.
+fn retire(keys: &mut LockedKeys<'_>, hash: KeyHash) {
+    let Some(mut record) = keys.remove(hash) else {
+        debug_assert!(false, "a numbered key has no record");
+        return;
+    };
+    let aux = keys.aux_mut();
+    if let Ok(quota) = aux.quotas.find_entry(hash.hash(), |(of, _)| *of == hash) {
+        quota.remove();
     }
-    if entry.is_changed {
-        rest.changed.retain(|changed| *changed != name);
-        // Where nobody takes them, they are not for ever.
-        if rest.parted.len() < limits::USER_KEYS_MAX / Entry::TABLES {
-            rest.parted.push((entry.id, entry.take_totals()));
+    if record.is_changed {
+        aux.changed.retain(|changed| *changed != hash);
+        // Bounded, in case the totals are never taken.
+        if aux.retired.len() < limits::USER_KEYS_MAX / KeyRecord::SHARDS {
+            aux.retired.push((record.id, record.take_totals()));
         }
     }
 }
 
 impl LockedKey<'_> {
-    /// Counts an announce of his, unless it goes beyond what he may.
+    /// Counts an announce for the key, unless its quota is exceeded.
     #[inline]
     pub(crate) fn account(
         self,
@@ -385,41 +386,43 @@ impl LockedKey<'_> {
         tag: SessionTag,
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
-        let Self { ring, mut keys, place, mut entry } = self;
-        // Locks are taken in this order everywhere: keys before sessions.
-        let mut sessions = ring.sessions.lock(tag);
-        let mut moved = KeyTotals::default();
+        let Self { store, mut keys, row, mut record } = self;
+        // 1. Lock the session, too. Everywhere: keys before sessions.
+        let mut sessions = store.sessions.lock(tag);
+        let mut progress = KeyTotals::default();
+        // 2. Move the session and the quota on.
         if report.event == Event::Stopped {
             if let Some((at, mut session)) = sessions.find(tag) {
-                moved = session.moved(now, report);
-                if let Some((_, spot)) = session.take_spot(sessions.with()) {
-                    entry.leave(keys.with(), spot);
+                progress = session.progress(now, report);
+                if let Some((_, entry)) = session.take_quota_entry(sessions.aux_mut()) {
+                    record.remove_peer(keys.aux_mut(), entry);
                 }
-                sessions.take(at);
+                sessions.remove_at(at);
             }
         } else if let Some((at, mut session)) = sessions.find(tag) {
-            entry.go_on(ring, keys.with(), (&mut session, sessions.with()), report)?;
-            moved = session.moved(now, report);
-            session.renew(now, report);
+            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
+            progress = session.progress(now, report);
+            session.update(now, report);
             sessions.set(at, session);
         } else if Sessions::has_room(&sessions) {
             let mut session = Session::new(tag, now, report);
-            entry.go_on(ring, keys.with(), (&mut session, sessions.with()), report)?;
+            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
             sessions.insert(session);
         }
-        entry.count(&moved);
-        if !std::mem::replace(&mut entry.is_changed, true) {
-            keys.with().changed.push(entry.name);
+        // 3. Add the peer's progress to the key's totals.
+        record.add(&progress);
+        if !std::mem::replace(&mut record.is_changed, true) {
+            keys.aux_mut().changed.push(record.hash);
         }
-        keys.set(place, entry);
+        keys.set(row, record);
         Ok(())
     }
 }
 
-impl Entry {
-    fn new(name: KeyHash, id: KeyId) -> Self {
+impl KeyRecord {
+    fn new(hash: KeyHash, id: KeyId) -> Self {
         Self {
-            name,
+            hash,
             id,
             expires: NEVER,
             uploaded: 0,
@@ -428,42 +431,44 @@ impl Entry {
             announces: 0,
             is_changed: false,
             is_used: false,
-            is_bounded: false,
+            has_quota: false,
         }
     }
 
-    /// Puts rules in force.
-    fn rule(&mut self, rest: &mut Rest, rules: KeyRules) {
+    fn set_rules(&mut self, aux: &mut TableAux, rules: KeyRules) {
         self.expires = rules.expires.unwrap_or(NEVER);
-        if !self.is_bounded && rules.has_bounds() {
-            let bounded = (self.name, Bounded::default());
-            rest.bounded.insert_unique(self.name.bits(), bounded, |(name, _)| name.bits());
-            self.is_bounded = true;
+        if !self.has_quota && rules.has_quota() {
+            let quota = (self.hash, QuotaState::default());
+            aux.quotas.insert_unique(self.hash.hash(), quota, |(hash, _)| hash.hash());
+            self.has_quota = true;
         }
-        // What is counted stays: the peers are still there when other bounds come.
-        if let Some(bounded) = self.bounded(rest) {
-            bounded.rules = rules;
+        // Keep the counts: the key's peers are still there under the new rules.
+        if let Some(quota) = self.quota(aux) {
+            quota.rules = rules;
         }
     }
 
-    /// Its bounds, if it has, or had, some.
+    /// Returns the key's quota, if it has or had one.
     #[inline]
-    fn bounded<'a>(&self, rest: &'a mut Rest) -> Option<&'a mut Bounded> {
-        if !self.is_bounded {
+    fn quota<'a>(&self, aux: &'a mut TableAux) -> Option<&'a mut QuotaState> {
+        if !self.has_quota {
             return None;
         }
-        let found = rest.bounded.find_mut(self.name.bits(), |(name, _)| *name == self.name);
-        found.map(|(_, bounded)| bounded)
+        let found = aux.quotas.find_mut(self.hash.hash(), |(hash, _)| *hash == self.hash);
+        debug_assert!(found.is_some(), "a key lost its quota");
+        found.map(|(_, quota)| quota)
     }
 
+    /// Adds an announce and a peer's progress to the totals.
     #[inline]
-    fn count(&mut self, moved: &KeyTotals) {
-        self.uploaded = self.uploaded.saturating_add(moved.uploaded);
-        self.downloaded = self.downloaded.saturating_add(moved.downloaded);
-        self.seeding_s = self.seeding_s.saturating_add(moved.seeding_s);
+    fn add(&mut self, progress: &KeyTotals) {
+        self.uploaded = self.uploaded.saturating_add(progress.uploaded);
+        self.downloaded = self.downloaded.saturating_add(progress.downloaded);
+        self.seeding_s = self.seeding_s.saturating_add(progress.seeding_s);
         self.announces = self.announces.saturating_add(1);
     }
 
+    /// Returns the totals, and resets them.
     fn take_totals(&mut self) -> KeyTotals {
         self.is_changed = false;
         KeyTotals {
@@ -474,43 +479,43 @@ impl Entry {
         }
     }
 
-    /// Counts a peer that was not, or has another address now, unless that is one too many.
+    /// Charges the quota for a peer that is new or has changed its address.
     #[inline]
-    fn go_on(
+    fn charge(
         &self,
-        ring: &PasskeyStore,
-        rest: &mut Rest,
-        (session, spots): (&mut Session, &mut Spots),
+        store: &PasskeyStore,
+        aux: &mut TableAux,
+        (session, entries): (&mut Session, &mut QuotaEntries),
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
-        let Some(bounded) = self.bounded(rest) else { return Ok(()) };
-        let Some((torrent, address)) = ring.spot(bounded, report) else { return Ok(()) };
-        match session.spot(spots) {
+        let Some(quota) = self.quota(aux) else { return Ok(()) };
+        let Some((torrent, address)) = store.quota_entry(quota, report) else { return Ok(()) };
+        match session.quota_entry(entries) {
             Some((_, old)) if old == address => return Ok(()),
-            Some((_, old)) => bounded.change_address(old, address)?,
-            None => bounded.enter(torrent, address)?,
+            Some((_, old)) => quota.change_address(old, address)?,
+            None => quota.add_peer(torrent, address)?,
         }
-        session.put_spot(spots, self.name, (torrent, address));
+        session.set_quota_entry(entries, self.hash, (torrent, address));
         Ok(())
     }
 
-    /// A peer is there no more.
-    fn leave(&self, rest: &mut Rest, (torrent, address): Spot) {
-        if let Some(bounded) = self.bounded(rest) {
-            bounded.leave(torrent, address);
+    /// Removes a peer from the quota.
+    fn remove_peer(&self, aux: &mut TableAux, (torrent, address): QuotaEntry) {
+        if let Some(quota) = self.quota(aux) {
+            quota.remove_peer(torrent, address);
         }
     }
 }
 
 impl KeyRules {
-    fn has_bounds(&self) -> bool {
+    fn has_quota(&self) -> bool {
         let Self { peers_per_torrent, torrents, addresses, announces_per_minute, .. } = *self;
         peers_per_torrent > 0 || torrents > 0 || addresses > 0 || announces_per_minute > 0
     }
 }
 
 impl KeyTotals {
-    /// The sum.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {

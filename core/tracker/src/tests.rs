@@ -15,20 +15,23 @@ struct Seen {
 }
 
 impl AnnounceSink for Seen {
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
-        self.answers.push((ask, Ok(*accepted)));
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        self.answers.push((slot.into(), Ok(*accepted)));
     }
-    fn refuse(&mut self, ask: usize, refusal: Refusal) {
-        self.answers.push((ask, Err(refusal)));
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        self.answers.push((slot.into(), Err(refusal)));
     }
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
-        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+}
+
+impl PeerSink for Seen {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
     }
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
-        self.peers.extend(peers.iter().map(|peer| (ask, peer.key())));
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
     }
-    fn peer_with_id(&mut self, ask: usize, peer: PeerKey, id: PeerId) {
-        self.peers.push((ask, peer));
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        self.peers.push((slot.into(), peer));
         self.ids.push(id);
     }
 }
@@ -55,7 +58,7 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
     )
 }
 
-fn ask(host: u8, hash: u8) -> AnnounceRequest {
+fn request(host: u8, hash: u8) -> AnnounceRequest {
     AnnounceRequest {
         grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [10, 0, 0, host].into()),
         via_local_address: true,
@@ -73,15 +76,15 @@ fn ask(host: u8, hash: u8) -> AnnounceRequest {
     }
 }
 
-/// Has the only door serve by `lists`.
-fn open_by(tracker: &Tracker, lists: AccessLists) {
+/// Sets the lists of the only listener.
+fn set_lists(tracker: &Tracker, lists: AccessLists) {
     tracker
         .listener_policies()
         .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
 }
 
 #[test]
-fn a_key_where_there_are_none_is_refused() {
+fn listener_without_keys_refuses_a_key() {
     let tracker = tracker(Policy::default());
     let (listener_policy, from) = (ListenerPolicyId(0), [10, 0, 0, 1].into());
     let view = tracker.view(Tick(0));
@@ -91,51 +94,54 @@ fn a_key_where_there_are_none_is_refused() {
 }
 
 #[test]
-fn a_frozen_torrent_takes_no_announces_but_keeps_what_it_has() {
+fn frozen_torrent_refuses_announces_and_keeps_its_peers() {
     let tracker = crowd(Policy::default());
     let (one, two) = (InfoHash([1; 20]), InfoHash([2; 20]));
     assert!(tracker.freeze(&one, true) && tracker.freeze(&one, true));
-    let refused = announce(&tracker, &[ask(61, 1), ask(62, 2)]).answers;
+    let refused = announce(&tracker, &[request(61, 1), request(62, 2)]).answers;
     assert!(refused.contains(&(0, Err(Refusal::Frozen))));
     assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
     let mut counts = [SwarmCounts::default()];
     scrape(&tracker, 0, &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
-    let inspect = tracker.torrent(Tick(1), &one, 7).unwrap();
-    assert_eq!((inspect.frozen, inspect.figures.counts, inspect.peers.len()), (true, counts[0], 7));
+    let details = tracker.torrent(Tick(1), &one, 7).unwrap();
+    assert_eq!((details.frozen, details.stats.counts, details.peers.len()), (true, counts[0], 7));
     assert!(!tracker.torrent(Tick(1), &two, 7).unwrap().frozen);
     assert!(tracker.freeze(&one, false) && tracker.frozen().is_empty());
-    assert!(announce(&tracker, &[ask(61, 1)]).answers[0].1.is_ok());
+    assert!(announce(&tracker, &[request(61, 1)]).answers[0].1.is_ok());
 }
 
 #[test]
-fn no_more_are_frozen_than_may_be() {
+fn frozen_torrents_are_bounded() {
     let tracker = tracker(Policy::default());
     let hash = |number: usize| {
         InfoHash(std::array::from_fn(|at| if at < 2 { (number >> (8 * at)) as u8 } else { 0 }))
     };
     assert!((0..limits::FROZEN_MAX).all(|number| tracker.freeze(&hash(number), true)));
     assert!(!tracker.freeze(&hash(limits::FROZEN_MAX), true));
-    assert!(tracker.freeze(&hash(3), true), "it is frozen already");
+    assert!(tracker.freeze(&hash(3), true), "already frozen");
     assert!(tracker.freeze(&hash(3), false));
     assert!(tracker.freeze(&hash(limits::FROZEN_MAX), true));
     assert_eq!(tracker.frozen().len(), limits::FROZEN_MAX);
 }
 
 #[test]
-fn whoever_listens_hears_of_torrents() {
+fn event_stream_reports_torrents() {
     let tracker = tracker(Policy::default());
-    let feed = tracker.feed();
-    feed.listen();
-    announce(&tracker, &[ask(1, 1)]);
+    let event_stream = tracker.event_stream();
+    event_stream.listen();
+    announce(&tracker, &[request(1, 1)]);
     assert!(tracker.remove_torrent(&InfoHash([1; 20])));
-    let mut heard = Vec::new();
-    assert_eq!(feed.take(&mut heard), 0);
+    let mut events_seen = Vec::new();
+    assert_eq!(event_stream.take(&mut events_seen), 0);
     let hash = InfoHash([1; 20]);
-    assert_eq!(heard, [events::Event::Added(hash), events::Event::Removed(hash)]);
-    feed.stop();
-    announce(&tracker, &[ask(1, 1)]);
-    assert_eq!((feed.take(&mut heard), heard.len()), (0, 2));
+    assert_eq!(
+        events_seen,
+        [events::TorrentEvent::Added(hash), events::TorrentEvent::Removed(hash)]
+    );
+    event_stream.stop();
+    announce(&tracker, &[request(1, 1)]);
+    assert_eq!((event_stream.take(&mut events_seen), events_seen.len()), (0, 2));
 }
 
 fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
@@ -157,15 +163,15 @@ fn scrape(
 }
 
 fn with(change: impl FnOnce(&mut Announce)) -> AnnounceRequest {
-    let mut ask = ask(99, 1);
-    change(&mut ask.announce);
-    ask
+    let mut request = request(99, 1);
+    change(&mut request.announce);
+    request
 }
 
 /// A tracker with 60 leechers of torrent 1.
 fn crowd(policy: Policy) -> Tracker {
     let tracker = tracker(policy);
-    let requests: Vec<AnnounceRequest> = (1..=60).map(|host| ask(host, 1)).collect();
+    let requests: Vec<AnnounceRequest> = (1..=60).map(|host| request(host, 1)).collect();
     announce(&tracker, &requests);
     tracker
 }
@@ -177,7 +183,7 @@ fn peers_for(tracker: &Tracker, want: NumWant) -> usize {
 //= bep15#announce-num-want-default
 //= type=test
 #[test]
-fn numwant_is_obeyed_and_capped() {
+fn numwant_is_respected_and_capped() {
     let policy = Policy { numwant_default: 20, numwant_max: 30, ..Policy::default() };
     let tracker = crowd(policy);
     assert_eq!(peers_for(&tracker, NumWant::Default), 20);
@@ -204,9 +210,9 @@ fn protocol_caps_peers() {
 #[test]
 fn stopped_leaves_and_gets_no_peers() {
     let tracker = crowd(Policy::default());
-    let seen = announce(&tracker, &[AnnounceRequest { ..ask(1, 1) }]);
+    let seen = announce(&tracker, &[AnnounceRequest { ..request(1, 1) }]);
     assert_eq!(seen.peers.len(), 50);
-    let mut leaving = ask(1, 1);
+    let mut leaving = request(1, 1);
     leaving.announce.event = Event::Stopped;
     let seen = announce(&tracker, &[leaving]);
     assert!(seen.peers.is_empty());
@@ -215,20 +221,20 @@ fn stopped_leaves_and_gets_no_peers() {
 }
 
 #[test]
-fn counts_include_the_asker() {
+fn counts_include_the_announcing_peer() {
     let tracker = tracker(Policy::default());
-    let counts = announce(&tracker, &[ask(1, 1)]).answers[0].1.unwrap().chosen.counts;
+    let counts = announce(&tracker, &[request(1, 1)]).answers[0].1.unwrap().chosen.counts;
     assert_eq!((counts.seeders(), counts.leechers()), (0, 1));
 }
 
 //= bep7#source-address
 //= type=test
 #[test]
-fn own_address_is_never_given() {
+fn peers_never_include_the_client_itself() {
     let tracker = crowd(Policy::default());
     for host in 1..=60 {
         let own = PeerKey::new(IpAddr::from([10, 0, 0, host]), 6881);
-        let mut all = ask(host, 1);
+        let mut all = request(host, 1);
         all.announce.want = NumWant::Peers(100);
         let peers = announce(&tracker, &[all]).peers;
         assert_eq!(peers.len(), 59);
@@ -237,36 +243,43 @@ fn own_address_is_never_given() {
 }
 
 #[test]
-fn refusals_do_not_disturb_the_rest_of_the_batch() {
+fn refusals_do_not_affect_the_rest_of_the_batch() {
     let tracker = crowd(Policy::default());
     let deny = Arc::new([InfoHash([2; 20])].into_iter().collect::<HashList>());
-    open_by(&tracker, AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
-    let batch = [with(|a| a.port = 0), ask(1, 2), ask(70, 1), with(|a| a.port = 0), ask(71, 3)];
+    set_lists(&tracker, AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
+    let batch =
+        [with(|a| a.port = 0), request(1, 2), request(70, 1), with(|a| a.port = 0), request(71, 3)];
     let seen = announce(&tracker, &batch);
-    let mut refused: Vec<_> =
-        seen.answers.iter().filter_map(|(ask, answer)| Some((*ask, answer.err()?))).collect();
-    refused.sort_by_key(|(ask, _)| *ask);
+    let mut refused: Vec<_> = seen
+        .answers
+        .iter()
+        .filter_map(|(request, answer)| Some((*request, answer.err()?)))
+        .collect();
+    refused.sort_by_key(|(request, _)| *request);
     let expected = [(0, Refusal::PortZero), (1, Refusal::Denied), (3, Refusal::PortZero)];
     assert_eq!(refused, expected);
-    let mut served: Vec<_> =
-        seen.answers.iter().filter_map(|(ask, answer)| answer.is_ok().then_some(*ask)).collect();
+    let mut served: Vec<_> = seen
+        .answers
+        .iter()
+        .filter_map(|(request, answer)| answer.is_ok().then_some(*request))
+        .collect();
     served.sort_unstable();
     assert_eq!(served, [2, 4]);
-    assert!(seen.peers.iter().all(|(ask, _)| *ask == 2));
+    assert!(seen.peers.iter().all(|(request, _)| *request == 2));
     assert_eq!(seen.peers.len(), 50);
 }
 
 #[test]
-fn scrape_is_gated_as_announce_is() {
+fn lists_hold_for_scrapes_too() {
     let tracker = crowd(Policy::default());
-    announce(&tracker, &[ask(1, 2)]);
+    announce(&tracker, &[request(1, 2)]);
     let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
     let mut counts = [SwarmCounts::default(); 3];
     assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
 
     let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
-    open_by(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
+    set_lists(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
     assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
     assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
     let only_refused = scrape(&tracker, 0, &hashes[..1], &mut counts[..1]);
@@ -274,7 +287,7 @@ fn scrape_is_gated_as_announce_is() {
 }
 
 #[test]
-fn interval_and_jitter() {
+fn jitter_is_added_to_the_interval() {
     let policy =
         Policy { interval_s: 100, interval_min_s: 50, interval_jitter_s: 10, ..Policy::default() };
     let tracker = tracker(policy);
@@ -282,7 +295,7 @@ fn interval_and_jitter() {
     let mut intervals = std::collections::BTreeSet::new();
     for _ in 0..500 {
         let mut seen = Seen::default();
-        tracker.view(Tick(1)).announce(&mut random, &[ask(1, 1)], &mut seen);
+        tracker.view(Tick(1)).announce(&mut random, &[request(1, 1)], &mut seen);
         let accepted = seen.answers[0].1.unwrap();
         assert_eq!(accepted.interval_min_s, 50);
         intervals.insert(accepted.interval_s);
@@ -291,7 +304,7 @@ fn interval_and_jitter() {
 }
 
 #[test]
-fn ids_are_given_to_those_who_want_them() {
+fn ids_are_included_on_request() {
     let tracker = crowd(Policy::default());
     let mut dict = with(|_| ());
     dict.policy.with_ids = true;
@@ -304,7 +317,7 @@ fn ids_are_given_to_those_who_want_them() {
 }
 
 #[test]
-fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
+fn policy_decides_about_addresses_that_are_not_public() {
     use PrivateAddresses::{Allow, Auto, Deny};
     let refused = |private_addresses, from: &str, via_local_address| {
         let tracker = tracker(Policy::default());
@@ -312,8 +325,9 @@ fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
             .listener_policies()
             .replace(vec![ListenerPolicy { private_addresses, ..ListenerPolicy::default() }]);
         let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
-        let ask = AnnounceRequest { grant, via_local_address, ..ask(1, 1) };
-        let refused = announce(&tracker, &[ask]).answers == [(0, Err(Refusal::AddressNotPublic))];
+        let request = AnnounceRequest { grant, via_local_address, ..request(1, 1) };
+        let refused =
+            announce(&tracker, &[request]).answers == [(0, Err(Refusal::AddressNotPublic))];
         assert_eq!(tracker.totals().torrents, u64::from(!refused));
         refused
     };
@@ -350,18 +364,18 @@ fn addresses_that_are_not_public_are_taken_as_the_policy_says() {
 //= bep31#retry-in
 //= type=test
 #[test]
-fn who_comes_too_soon_is_served_once_it_has_waited_as_told() {
+fn early_announce_is_served_after_the_wait_it_was_told() {
     for interval_min_s in [1, 15, 47, 60, 100, 300] {
         let policy = Policy { interval_min_s, enforce_interval_min: true, ..Policy::default() };
         let tracker = tracker(policy);
         let mut port = 0;
-        // What a new peer is told that has announced at `start`, and does again so much later.
+        // Returns the answer to a new peer that announces at `start` and again `after_s` later.
         let mut again = |start: u32, after_s: u32| {
             port += 1;
-            let ask = with(|announce| (announce.event, announce.port) = (Event::None, port));
+            let request = with(|announce| (announce.event, announce.port) = (Event::None, port));
             let answer = [start, start + after_s].map(|now| {
                 let mut seen = Seen::default();
-                tracker.view(Tick(now)).announce(&mut Random::new(1), &[ask], &mut seen);
+                tracker.view(Tick(now)).announce(&mut Random::new(1), &[request], &mut seen);
                 seen.answers.remove(0).1
             });
             assert!(answer[0].is_ok());
@@ -387,11 +401,11 @@ fn who_comes_too_soon_is_served_once_it_has_waited_as_told() {
 }
 
 #[test]
-fn news_are_never_too_soon_and_refusals_change_nothing() {
+fn events_are_never_too_soon_and_refusals_change_nothing() {
     let tracker = tracker(Policy { enforce_interval_min: true, ..Policy::default() });
     let is_refused = |event, left| {
-        let ask = with(|announce| (announce.event, announce.left) = (event, left));
-        let refused = announce(&tracker, &[ask]).answers[0].1.is_err();
+        let request = with(|announce| (announce.event, announce.left) = (event, left));
+        let refused = announce(&tracker, &[request]).answers[0].1.is_err();
         assert_eq!(tracker.totals().torrents, 1);
         refused
     };
@@ -408,7 +422,7 @@ fn news_are_never_too_soon_and_refusals_change_nothing() {
 }
 
 #[test]
-fn each_door_has_its_own_lists_and_addresses() {
+fn each_listener_has_its_own_lists_and_addresses() {
     let tracker = tracker(Policy::default());
     let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
     let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
@@ -421,7 +435,7 @@ fn each_door_has_its_own_lists_and_addresses() {
     let by = |listener_policy, hash, from: &str| {
         let listener_policy = ListenerPolicyId(listener_policy);
         let grant = UnverifiedGrant::unchecked(listener_policy, from.parse().unwrap());
-        AnnounceRequest { grant, ..ask(1, hash) }
+        AnnounceRequest { grant, ..request(1, hash) }
     };
     let public = "8.8.8.8";
     let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
@@ -436,7 +450,7 @@ fn each_door_has_its_own_lists_and_addresses() {
 }
 
 #[test]
-fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
+fn private_listeners_require_a_key_for_every_kind_of_request() {
     let tracker = tracker(Policy::default());
     let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
@@ -457,8 +471,8 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
         let view = tracker.view(Tick(0));
         view.authorize_unverified(ListenerPolicyId(1), from, kind, Some(key.as_bytes())).unwrap()
     };
-    let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..ask(1, hash) };
-    let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..ask(1, 1) };
+    let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..request(1, hash) };
+    let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..request(1, 1) };
     guess.announce.port = 0;
     let answers = announce(&tracker, &[guess]).answers;
     assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
@@ -467,7 +481,7 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
         stop.announce.event = Event::Stopped;
         stop
     };
-    let requests = [by(1), by(2), by(1), stop(1), by(2), ask(1, 3)];
+    let requests = [by(1), by(2), by(1), stop(1), by(2), request(1, 3)];
     let mut seen = announce(&tracker, &requests).answers;
     seen.sort_by_key(|(at, _)| *at);
     let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
@@ -484,7 +498,7 @@ fn private_doors_ask_for_a_key_and_scrapes_are_no_exception() {
 }
 
 #[test]
-fn sessions_are_forgotten_with_their_peers() {
+fn sessions_expire_with_their_peers() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
     tracker
         .listener_policies()
@@ -496,8 +510,8 @@ fn sessions_are_forgotten_with_their_peers() {
         let key = Some(key.as_bytes());
         let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
         let mut seen = Seen::default();
-        let ask = AnnounceRequest { grant, ..ask(1, hash) };
-        view.announce(&mut Random::new(1), &[ask], &mut seen);
+        let request = AnnounceRequest { grant, ..request(1, hash) };
+        view.announce(&mut Random::new(1), &[request], &mut seen);
         seen.answers.remove(0).1.err()
     };
     assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
@@ -509,7 +523,7 @@ fn sessions_are_forgotten_with_their_peers() {
 }
 
 #[test]
-fn live_entries_count_at_every_door_from_the_next_announce_on() {
+fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
     let tracker = tracker(Policy::default());
     let listener_policy = |mode| ListenerPolicy {
         lists: AccessLists { mode, ..AccessLists::default() },
@@ -523,7 +537,7 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
         let by = |listener| {
             let from = [10, 0, 0, 1].into();
             let grant = UnverifiedGrant::unchecked(ListenerPolicyId(listener), from);
-            AnnounceRequest { grant, ..ask(1, 1) }
+            AnnounceRequest { grant, ..request(1, 1) }
         };
         [0, 1, 2]
             .map(|listener_policy| announce(&tracker, &[by(listener_policy)]).answers[0].1.err())
@@ -542,14 +556,14 @@ fn live_entries_count_at_every_door_from_the_next_announce_on() {
 }
 
 #[test]
-fn download_counts_outlive_torrents_where_they_are_durable() {
+fn durable_download_counts_outlive_torrents() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
     let torrent = InfoHash([1; 20]);
     let downloads = |now, event| {
         let mut seen = Seen::default();
-        let mut ask = ask(1, 1);
-        ask.announce.event = event;
-        tracker.view(Tick(now)).announce(&mut Random::new(1), &[ask], &mut seen);
+        let mut request = request(1, 1);
+        request.announce.event = event;
+        tracker.view(Tick(now)).announce(&mut Random::new(1), &[request], &mut seen);
         let mut counts = [SwarmCounts::default()];
         scrape(&tracker, 0, &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;
@@ -576,14 +590,14 @@ fn download_counts_outlive_torrents_where_they_are_durable() {
 }
 
 #[test]
-fn the_exempt_are_not_banned_by_themselves() {
+fn exempt_networks_are_not_banned_automatically() {
     let tracker = tracker(Policy::default());
     let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
     tracker.limiter().replace(Limits { exempt, prefix_v4: 24, ..Limits::default() });
     tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
     let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
     for from in [monitor, stranger] {
-        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Garbage));
+        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Malformed));
     }
     tracker.sweep(Tick(0), 1);
     let view = tracker.view(Tick(0));

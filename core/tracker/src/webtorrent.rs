@@ -1,5 +1,5 @@
-//! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses who gets them,
-//! and an answer finds its way back by the offer it answers.
+//! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses the peers that get
+//! them; an answer finds its way back by the offer that it answers.
 
 use std::collections::VecDeque;
 
@@ -15,40 +15,40 @@ use crate::admission::{Endpoint, PeerClaim};
 use crate::policy::too_soon;
 use crate::{Policy, Tracker, UnverifiedGrant, View};
 
-/// One WebTorrent announce.
+/// A WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
 pub struct WebAnnounceRequest {
     /// The client's permission to announce.
     pub grant: UnverifiedGrant,
     /// The torrent.
     pub info_hash: InfoHash,
-    /// Who announces.
+    /// The peer that announces.
     pub peer: WebPeer,
-    /// Why.
+    /// The event.
     pub event: Event,
-    /// The role it claims.
+    /// The role that it claims.
     pub role: Role,
     /// How many peers it asks for.
     pub want: NumWant,
-    /// How many offers it brings: it gets no more peers than that.
+    /// The number of its offers, which bounds the number of its peers.
     pub offers: u16,
-    /// Bytes it has sent since it started, by its own account.
+    /// Bytes sent since it started, as it claims.
     pub uploaded: u64,
-    /// Bytes it has received since it started, by its own account.
+    /// Bytes received since it started, as it claims.
     pub downloaded: u64,
 }
 
-/// The answer to an accepted WebTorrent announce.
+/// The response to an accepted WebTorrent announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebAnnounceOk {
-    /// The torrent's figures.
+    /// The torrent's counts.
     pub counts: SwarmCounts,
     /// When the client should announce again, seconds.
     pub interval_s: u32,
 }
 
-/// Stands for an offer on its way: a keyed hash of the torrent, the offer's id, who made it and who
-/// was given it. Who has not seen all of that cannot answer.
+/// Identifies an outstanding offer: a keyed hash of the torrent, the offer's id, its sender and its
+/// receiver. A client that does not know all of them cannot answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferTag(u64);
 
@@ -60,21 +60,22 @@ impl View<'_> {
     pub fn announce_web(
         &self,
         random: &mut Random,
-        ask: &WebAnnounceRequest,
+        request: &WebAnnounceRequest,
         chosen: &mut RelayTargets,
     ) -> Result<WebAnnounceOk, Refusal> {
         let (tracker, policy) = (self.tracker, &**self.policy);
-        let session = self.prefetch_torrent(&ask.grant, &ask.info_hash, &ask.peer.peer_id);
-        self.admit_torrent(&ask.grant, session, &ask.claim())?;
-        let job = web_job(ask, policy);
-        let done = tracker.store.announce_web(self.now, random, &job, chosen);
+        let session =
+            self.prefetch_torrent(&request.grant, &request.info_hash, &request.peer.peer_id);
+        self.admit_torrent(&request.grant, session, &request.claim())?;
+        let announce = store_announce(request, policy);
+        let done = tracker.store.announce_web(self.now, random, &announce, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
         if tracker.downloads.is_on() {
             if downloaded {
-                tracker.downloads.count(&ask.info_hash);
+                tracker.downloads.count(&request.info_hash);
             }
-            counts.downloads = tracker.downloads.of(&ask.info_hash);
+            counts.downloads = tracker.downloads.of(&request.info_hash);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
     }
@@ -95,12 +96,12 @@ impl WebAnnounceRequest {
 }
 
 impl Tracker {
-    /// Removes a WebTorrent peer whose connection has ended, if it is there.
+    /// Removes a WebTorrent peer whose connection has ended.
     pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
         self.store.leave_web(info_hash, peer);
     }
 
-    /// The name of the offer `id` that `from` makes to `to`.
+    /// Returns the tag of the offer `id` of `from` to `to`.
     pub fn offer_tag(
         &self,
         info_hash: &InfoHash,
@@ -117,57 +118,57 @@ impl Tracker {
     }
 }
 
-fn web_job(ask: &WebAnnounceRequest, policy: &Policy) -> StoreWebAnnounce {
-    let (action, want) = match ask.event {
+fn store_announce(request: &WebAnnounceRequest, policy: &Policy) -> StoreWebAnnounce {
+    let (action, want) = match request.event {
         //= webtorrent#stopped
         Event::Stopped => (Action::Stop, 0),
         event => (
             Action::Update { completed: event == Event::Completed },
             //= webtorrent#relay
-            policy.peers(ask.want).min(ask.offers).min(limits::WEB_OFFERS_MAX as u16),
+            policy.peers(request.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
         ),
     };
-    let min_interval_s = policy.web_min_interval_s(ask.event);
+    let min_interval_s = policy.web_min_interval_s(request.event);
     StoreWebAnnounce {
-        info_hash: ask.info_hash,
-        peer: ask.peer,
-        role: ask.role,
+        info_hash: request.info_hash,
+        peer: request.peer,
+        role: request.role,
         action,
         min_interval_s,
         want,
     }
 }
 
-/// The offers that one connection was given and may answer, oldest first.
+/// The offers that a connection got and may answer, oldest first.
 #[derive(Debug, Default)]
 pub struct Offers(VecDeque<Outstanding>);
 
 #[derive(Debug)]
 struct Outstanding {
-    name: OfferTag,
+    tag: OfferTag,
     from: ConnectionKey,
     until: Tick,
 }
 
 impl Offers {
-    /// Remembers an offer that `from` made. Above [`limits::OFFERS_OUTSTANDING_MAX`] the oldest is
-    /// forgotten.
-    pub fn expect(&mut self, now: Tick, name: OfferTag, from: ConnectionKey) {
+    /// Remembers an offer of `from`. Forgets the oldest one above [`limits::OFFERS_OUTSTANDING_MAX`].
+    pub fn remember(&mut self, now: Tick, tag: OfferTag, from: ConnectionKey) {
         if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
             self.0.pop_front();
         }
         let until = now.after(limits::OFFER_LIFETIME_S);
-        self.0.push_back(Outstanding { name, from, until });
+        self.0.push_back(Outstanding { tag, from, until });
     }
 
-    /// Who made the offer, if it was given here and is not too old. Only the first answer finds out.
-    pub fn take(&mut self, now: Tick, name: OfferTag) -> Option<ConnectionKey> {
-        let at = self.0.iter().position(|offer| offer.name == name)?;
+    /// Removes an offer, and returns its sender if the offer has not expired. So only the first answer is
+    /// relayed.
+    pub fn take(&mut self, now: Tick, tag: OfferTag) -> Option<ConnectionKey> {
+        let at = self.0.iter().position(|offer| offer.tag == tag)?;
         let offer = self.0.remove(at)?;
         (now <= offer.until).then_some(offer.from)
     }
 
-    /// Forgets offers that are too old, and gives memory back when none is left.
+    /// Forgets expired offers, and frees the memory when none is left.
     pub fn expire(&mut self, now: Tick) {
         while self.0.front().is_some_and(|offer| now > offer.until) {
             self.0.pop_front();
@@ -186,7 +187,7 @@ mod tests {
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
-    fn ask(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
+    fn request(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
         WebAnnounceRequest {
             grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [127, 0, 0, 1].into()),
             info_hash: HASH,
@@ -206,52 +207,52 @@ mod tests {
 
     fn announce(
         tracker: &Tracker,
-        ask: &WebAnnounceRequest,
+        request: &WebAnnounceRequest,
     ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
         let mut chosen = RelayTargets::new();
-        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), ask, &mut chosen);
+        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), request, &mut chosen);
         (answer, chosen)
     }
 
     //= webtorrent#relay
     //= type=test
     #[test]
-    fn peers_are_no_more_than_offers_or_numwant_or_the_policy_allow() {
+    fn peers_are_bounded_by_offers_numwant_and_policy() {
         let tracker = tracker(Policy { numwant_max: 3, ..Policy::default() });
         for peer in 1..=9 {
-            announce(&tracker, &ask(peer, Event::Started, 0)).0.unwrap();
+            announce(&tracker, &request(peer, Event::Started, 0)).0.unwrap();
         }
-        let chosen = |ask| announce(&tracker, &ask).1.len();
-        assert_eq!(chosen(ask(9, Event::None, 2)), 2);
-        assert_eq!(chosen(ask(9, Event::None, 9)), 3);
-        let wanting = |want| WebAnnounceRequest { want, ..ask(9, Event::None, 9) };
+        let chosen = |request| announce(&tracker, &request).1.len();
+        assert_eq!(chosen(request(9, Event::None, 2)), 2);
+        assert_eq!(chosen(request(9, Event::None, 9)), 3);
+        let wanting = |want| WebAnnounceRequest { want, ..request(9, Event::None, 9) };
         assert_eq!(chosen(wanting(NumWant::Peers(1))), 1);
         assert_eq!(chosen(wanting(NumWant::Peers(0))), 0);
-        assert_eq!(chosen(ask(9, Event::Stopped, 9)), 0);
-        let (accepted, _) = announce(&tracker, &ask(8, Event::None, 0));
+        assert_eq!(chosen(request(9, Event::Stopped, 9)), 0);
+        let (accepted, _) = announce(&tracker, &request(8, Event::None, 0));
         let accepted = accepted.unwrap();
         assert_eq!((accepted.counts.leechers(), accepted.interval_s), (8, 120));
     }
 
     #[test]
-    fn offers_are_answered_once_and_in_time_by_whom_they_were_made_to() {
+    fn offers_are_answered_once_in_time_and_by_their_receiver() {
         let tracker = tracker(Policy::default());
         let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
-        let name = tracker.offer_tag(&HASH, &OfferId([3; 20]), &one, &two);
+        let tag = tracker.offer_tag(&HASH, &OfferId([3; 20]), &one, &two);
         for other in [
             tracker.offer_tag(&InfoHash([9; 20]), &OfferId([3; 20]), &one, &two),
             tracker.offer_tag(&HASH, &OfferId([9; 20]), &one, &two),
             tracker.offer_tag(&HASH, &OfferId([3; 20]), &two, &one),
         ] {
-            assert_ne!(name, other);
+            assert_ne!(tag, other);
         }
         let mut offers = Offers::default();
-        assert_eq!(offers.take(Tick(0), name), None);
-        offers.expect(Tick(0), name, ConnectionKey(7));
-        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), name), Some(ConnectionKey(7)));
-        assert_eq!(offers.take(Tick(1), name), None);
-        offers.expect(Tick(0), name, ConnectionKey(7));
-        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), name), None);
+        assert_eq!(offers.take(Tick(0), tag), None);
+        offers.remember(Tick(0), tag, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), tag), Some(ConnectionKey(7)));
+        assert_eq!(offers.take(Tick(1), tag), None);
+        offers.remember(Tick(0), tag, ConnectionKey(7));
+        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), tag), None);
     }
 
     #[test]
@@ -259,7 +260,7 @@ mod tests {
         let mut offers = Offers::default();
         let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
         for number in 0..count {
-            offers.expect(Tick(5), OfferTag(number), ConnectionKey(number));
+            offers.remember(Tick(5), OfferTag(number), ConnectionKey(number));
         }
         assert_eq!(offers.take(Tick(5), OfferTag(0)), None);
         assert_eq!(offers.take(Tick(5), OfferTag(1)), Some(ConnectionKey(1)));

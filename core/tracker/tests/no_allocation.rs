@@ -1,5 +1,5 @@
-//! With keys, their bounds, bans, live lists and durable counts, the announce of a known peer allocates
-//! nothing, and neither does a scrape.
+//! With keys, quotas, bans, live lists and durable counts, the announce of a known peer allocates nothing,
+//! and neither does a scrape.
 
 use std::net::IpAddr;
 
@@ -10,27 +10,30 @@ use tidegate_tracker::{
     Tracker, UserKey,
 };
 use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
-    SwarmCounts, Tick,
+    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
+    Refusal, SwarmCounts, Tick,
 };
 
 const KEYS: u32 = 50;
 const PEERS: u32 = 2000;
 
-/// Counts what is accepted.
+/// Counts accepted announces.
 #[derive(Default)]
 struct Count(u32);
 
 impl AnnounceSink for Count {
-    fn accept(&mut self, _: usize, _: &AnnounceOk) {
+    fn accept(&mut self, _: u8, _: &AnnounceOk) {
         self.0 += 1;
     }
-    fn refuse(&mut self, _: usize, refusal: Refusal) {
+    fn refuse(&mut self, _: u8, refusal: Refusal) {
         panic!("{refusal:?}");
     }
-    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+}
+
+impl PeerSink for Count {
+    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 fn key(number: u32) -> UserKey {
@@ -72,8 +75,8 @@ fn tracker() -> Tracker {
     tracker
 }
 
-/// What a peer asks in a round.
-fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequest {
+/// Returns the announce of a peer in a round.
+fn request(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequest {
     let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
     let (view, key) = (tracker.view(Tick(now)), Some(user.as_bytes()));
     let grant = view.authorize_unverified(ListenerPolicyId(0), from, RequestKind::Announce, key);
@@ -99,14 +102,14 @@ fn ask(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequ
 }
 
 #[test]
-fn known_peers_of_key_holders_allocate_nothing() {
+fn announces_of_known_peers_with_keys_do_not_allocate() {
     let (tracker, mut random, mut count) = (tracker(), Random::new(1), Count::default());
     let (mut totals, mut changed) = (Vec::with_capacity(1000), Vec::with_capacity(1000));
     let users: Vec<UserKey> = (0..KEYS).map(key).collect();
     let mut round = |now: u32| {
         for number in 0..PEERS {
-            let ask = ask(&tracker, &users[(number % KEYS) as usize], number, now);
-            tracker.view(Tick(now)).announce(&mut random, &[ask], &mut count);
+            let request = request(&tracker, &users[(number % KEYS) as usize], number, now);
+            tracker.view(Tick(now)).announce(&mut random, &[request], &mut count);
         }
         let user = users[0];
         let view = tracker.view(Tick(now));

@@ -1,8 +1,8 @@
-//! What a client says when it announces, whatever the protocol.
+//! What a client says when it announces, over any protocol.
 
 use crate::{InfoHash, PeerId};
 
-/// Why the client announces now (BEP 3, BEP 15, BEP 21). Anything else a client sends is `None`.
+/// Why the client announces now (BEP 3, BEP 15, BEP 21). Unknown events are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Event {
     /// A regular update.
@@ -14,65 +14,65 @@ pub enum Event {
     Completed,
     /// The client leaves the swarm.
     Stopped,
-    /// A partial seed: it has all it wants, and wants no more (BEP 21).
+    /// The client is a partial seed: it has all it wants and downloads no more (BEP 21).
     Paused,
 }
 
-/// What the peer is to its swarm.
+/// What the peer is in its swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It has everything.
+    /// It has the whole torrent.
     Seeder,
-    /// It is missing something and fetching it.
+    /// It lacks a part of the torrent and downloads it.
     Leecher,
-    /// It is missing something that it does not want (BEP 21): counted as incomplete, but not
-    /// among the downloaders.
+    /// It lacks a part that it does not want (BEP 21). Counted as incomplete, but not as a
+    /// downloader.
     PartialSeed,
 }
 
-/// How many peers the client asks for.
+/// How many peers the client wants (`numwant`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NumWant {
-    /// It left that to the tracker: absent, negative or unreadable.
+    /// The tracker decides: `numwant` is absent, negative or unreadable.
     #[default]
     Default,
-    /// So many; 0 means none.
+    /// This many; 0 means none.
     Peers(u16),
 }
 
-/// Which families' peers an answer may hold.
+/// Which address families the peers of an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Families {
-    /// Only the asker's own (BEP 15: the packet's family decides).
+    /// The announcing peer's own (BEP 15: the packet's family decides).
     Own,
-    /// Both, in proportion (BEP 7 answers over HTTP).
+    /// Both, in proportion to the peers there are (BEP 7 answers over HTTP).
     Both,
 }
 
-/// An announce, without where it came from.
+/// An announce, without the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announce {
     /// The torrent.
     pub info_hash: InfoHash,
     /// What the client calls itself.
     pub peer_id: PeerId,
-    /// The port it says it listens on; 0 is refused by the tracker.
+    /// The port it listens on. The tracker refuses 0.
     pub port: u16,
     /// Why it announces.
     pub event: Event,
-    /// Bytes it still misses; `None` when it does not know (UDP 2^64-1, absent, JSON null).
+    /// Bytes left to download; `None` if unknown (UDP 2^64-1, absent, JSON null).
     pub left: Option<u64>,
-    /// Bytes it has sent since it started, by its own account.
+    /// Bytes uploaded since the client started, as the client reports them.
     pub uploaded: u64,
-    /// Bytes it has received since it started, by its own account.
+    /// Bytes downloaded since the client started, as the client reports them.
     pub downloaded: u64,
-    /// How many peers it asks for.
+    /// How many peers it wants.
     pub want: NumWant,
 }
 
 impl Role {
-    /// The role that an announce claims. `completed` makes a seeder whatever `left` says, because
-    /// clients in the field send it with a stale or unknown `left`; an unknown `left` alone never does.
+    /// Returns the role that an announce claims. `completed` always makes a seeder, because clients
+    /// in the field send it with a stale or unknown `left`. An unknown `left` alone never does.
     pub fn claimed(event: Event, left: Option<u64>) -> Self {
         match (event, left) {
             (Event::Completed, _) | (_, Some(0)) => Self::Seeder,
@@ -83,7 +83,7 @@ impl Role {
 }
 
 impl Announce {
-    /// The role that the announce claims.
+    /// Returns the role that the announce claims.
     pub fn role(&self) -> Role {
         Role::claimed(self.event, self.left)
     }

@@ -1,4 +1,4 @@
-//! The 20-byte names: which torrent, which client software instance, and which of its offers.
+//! The 20-byte identifiers: of torrents, of clients, and of WebTorrent offers.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,18 +6,19 @@ use std::str::FromStr;
 
 use bytemuck::{Pod, Zeroable};
 
-/// A torrent's name: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 cut to 20 bytes (BEP 52).
+/// Identifies a torrent: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 truncated to 20
+/// bytes (BEP 52).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct InfoHash(pub [u8; 20]);
 
-/// What a client calls itself: 20 bytes of its own choice (BEP 3, BEP 20). Spoofable, so never an
-/// identity in plain swarms.
+/// Identifies a client: 20 bytes of its own choice (BEP 3, BEP 20). Clients can copy it, so it
+/// never identifies a peer in plain swarms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct PeerId(pub [u8; 20]);
 
-/// What a WebTorrent client calls one of its offers: 20 bytes of its own choice, which the answer
+/// Identifies one offer of a WebTorrent client: 20 bytes of its own choice, which the answer
 /// repeats.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
@@ -26,16 +27,16 @@ pub struct OfferId(pub [u8; 20]);
 /// Why a text is not an info hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseInfoHashError {
-    /// Neither 40 (v1) nor 64 (v2) characters; holds the number of bytes found.
+    /// The text has neither 40 (v1) nor 64 (v2) bytes; holds the number found.
     Length(usize),
-    /// A byte that is no hex digit, with its position from 0.
+    /// A byte is not a hex digit; holds its position, from 0.
     Digit(usize),
 }
 
 impl FromStr for InfoHash {
     type Err = ParseInfoHashError;
 
-    /// Reads 40 hex digits, or 64 of a v2 hash which is cut to its first 20 bytes (BEP 52).
+    /// Reads 40 hex digits, or 64 of a v2 hash, which is truncated to its first 20 bytes (BEP 52).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::from_hex(text.as_bytes())
     }
@@ -58,7 +59,7 @@ impl InfoHash {
     }
 }
 
-/// The value of a hex digit; the caller has checked that it is one.
+/// Returns the value of a hex digit. `digit` must be one.
 fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -68,18 +69,18 @@ fn hex_value(digit: u8) -> u8 {
 }
 
 impl InfoHash {
-    /// The hash as three numbers, which are in the same order as the bytes.
+    /// Returns the hash as three numbers that sort as its bytes do.
     #[inline]
     fn words(&self) -> (u64, u64, u32) {
-        let ([head, middle], tail) = self.0.as_chunks::<8>() else { return (0, 0, 0) };
-        let tail = tail.first_chunk().copied().unwrap_or_default();
-        (u64::from_be_bytes(*head), u64::from_be_bytes(*middle), u32::from_be_bytes(tail))
+        let [a, b, c, d, e] = bytemuck::cast::<_, [u32; 5]>(self.0).map(u32::from_be);
+        let join = |high, low| u64::from(high) << 32 | u64::from(low);
+        (join(a, b), join(c, d), e)
     }
 }
 
 impl Ord for InfoHash {
-    /// Byte by byte from the first on. Compared as numbers: a call for each comparison would take most of
-    /// a search's time.
+    /// Compares byte by byte. It compares numbers, because a call to memcmp for each comparison
+    /// would take most of a binary search's time.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         self.words().cmp(&other.words())
@@ -96,8 +97,8 @@ impl PartialOrd for InfoHash {
 impl fmt::Display for ParseInfoHashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(n) => write!(f, "{n} characters where 40 or 64 hex digits are due"),
-            Self::Digit(at) => write!(f, "character {} is no hex digit", at + 1),
+            Self::Length(n) => write!(f, "expected 40 or 64 hex digits, found {n} characters"),
+            Self::Digit(at) => write!(f, "character {} is not a hex digit", at + 1),
         }
     }
 }
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_v1_and_cuts_v2() {
+    fn reads_v1_and_truncates_v2() {
         let v1 = "0123456789abcdefABCDEF0123456789abcdef01";
         let hash: InfoHash = v1.parse().unwrap();
         assert_eq!(hash.to_string(), v1.to_lowercase());
@@ -142,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_the_bytes() {
+    fn sorts_as_its_bytes_do() {
         let mut state = 1_u64;
         let mut random = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as usize
         };
         for _ in 0..20_000 {
-            // Alike up to some byte.
+            // Two hashes that agree up to some byte.
             let mut pair = [InfoHash([random() as u8; 20]); 2];
             (0..3).for_each(|_| pair[random() % 2].0[random() % 20] = random() as u8);
             assert_eq!(pair[0].cmp(&pair[1]), pair[0].0.cmp(&pair[1].0), "{pair:?}");
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_wrong() {
+    fn reports_what_is_wrong() {
         assert_eq!("00".parse::<InfoHash>(), Err(ParseInfoHashError::Length(2)));
         let bad = format!("0000x{}", "0".repeat(35));
         assert_eq!(bad.parse::<InfoHash>(), Err(ParseInfoHashError::Digit(4)));

@@ -1,8 +1,8 @@
 //! The vocabulary of tidegate: one definition for each noun of the field.
 //!
 //! Everything here is plain data. Codecs (`wire`) fill and read these types, the store (`swarm`)
-//! keeps the packed ones, `tracker` decides about them. No bytes of any protocol, no clock, no
-//! entropy, no I/O.
+//! keeps the packed ones, and `tracker` decides about them. This crate knows no protocol's bytes,
+//! no clock, no entropy and no I/O.
 #![forbid(unsafe_code)]
 
 mod announce;
@@ -20,8 +20,8 @@ pub use announce::{Announce, Event, Families, NumWant, Role};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
-pub use reply::{AnnounceSummary, FamilyCounts, StoreSink, SwarmCounts, TooSoon};
+pub use reply::{AnnounceSummary, FamilyCounts, PeerSink, StoreSink, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
-pub use user_key::{BadKey, UserKey};
+pub use user_key::{ParseUserKeyError, UserKey};
 pub use web::{ConnectionKey, WebPeer};

@@ -1,4 +1,4 @@
-//! Who a plain peer is, and the packed forms in which the store keeps peers and codecs send them.
+//! The identity of IP peers, and the packed forms that the store keeps and codecs send.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both, in the order in which tables are laid out.
+    /// Both, in the order of [`Family::index`].
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     /// Returns the family of `ip`. A v4-mapped v6 address is its v4 address.
@@ -23,7 +23,7 @@ impl Family {
         if ip.to_canonical().is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// 0 for v4, 1 for v6.
+    /// Returns 0 for v4, 1 for v6.
     pub fn index(self) -> usize {
         match self {
             Self::V4 => 0,
@@ -32,8 +32,8 @@ impl Family {
     }
 }
 
-/// The identity of a plain peer: address and port, in wire form (BEP 23, BEP 7: address then port,
-/// network byte order). Never the peer id, which anybody can claim.
+/// The identity of an IP peer: address and port in wire form (BEP 23, BEP 7: address, then port,
+/// network byte order). The peer id is not part of it, because any client can copy one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerKey {
     /// 4 bytes of address, 2 of port.
@@ -43,7 +43,8 @@ pub enum PeerKey {
 }
 
 impl PeerKey {
-    /// The key of a peer that listens on `port` of `ip`. A v4-mapped v6 address is its v4 address.
+    /// Returns the key of a peer that listens on `port` of `ip`. A v4-mapped v6 address is its v4
+    /// address.
     pub fn new(ip: IpAddr, port: u16) -> Self {
         let [high, low] = port.to_be_bytes();
         match ip.to_canonical() {
@@ -61,7 +62,7 @@ impl PeerKey {
         }
     }
 
-    /// Which family the address is of.
+    /// Returns the address's family.
     pub fn family(&self) -> Family {
         match self {
             Self::V4(_) => Family::V4,
@@ -69,7 +70,7 @@ impl PeerKey {
         }
     }
 
-    /// The address and port as the standard library has them.
+    /// Returns address and port as a [`SocketAddr`].
     pub fn socket_addr(&self) -> SocketAddr {
         match *self {
             Self::V4([a, b, c, d, high, low]) => {
@@ -85,45 +86,46 @@ impl PeerKey {
     }
 }
 
-/// A v4 peer as the store keeps it: 6 bytes that go over the wire as they are (BEP 23), and 2 of
-/// the store's own (age and flags), which codecs skip.
+/// A v4 peer as the store keeps it: 6 bytes that are sent unchanged (BEP 23), and 2 of the store's
+/// own (age and flags), which codecs skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct PackedV4(pub [u8; 8]);
 
-/// A v6 peer as the store keeps it: 18 wire bytes (BEP 7), and 2 of the store's own.
+/// A v6 peer as the store keeps it: 18 bytes that are sent unchanged (BEP 7), and 2 of the store's
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct PackedV6(pub [u8; 20]);
 
 impl PackedV4 {
-    /// Bytes a v4 peer takes in compact form.
+    /// Bytes of a v4 peer in compact form.
     pub const WIRE_LEN: usize = 6;
 
-    /// Address and port in wire form.
+    /// Returns address and port in wire form.
     pub fn wire(&self) -> [u8; 6] {
         let [a, b, c, d, high, low, ..] = self.0;
         [a, b, c, d, high, low]
     }
 
-    /// The same as an identity.
+    /// Returns the peer's identity.
     pub fn key(&self) -> PeerKey {
         PeerKey::V4(self.wire())
     }
 }
 
 impl PackedV6 {
-    /// Bytes a v6 peer takes in compact form.
+    /// Bytes of a v6 peer in compact form.
     pub const WIRE_LEN: usize = 18;
 
-    /// Address and port in wire form.
+    /// Returns address and port in wire form.
     pub fn wire(&self) -> [u8; 18] {
         let mut wire = [0; 18];
         wire.copy_from_slice(self.0.split_at(18).0);
         wire
     }
 
-    /// The same as an identity.
+    /// Returns the peer's identity.
     pub fn key(&self) -> PeerKey {
         PeerKey::V6(self.wire())
     }

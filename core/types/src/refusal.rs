@@ -1,258 +1,204 @@
 //! Why a request was refused: one value for every audience. The client gets [`Refusal::text`], the
-//! operator a counter under [`Refusal::label`].
+//! operator a counter with [`Refusal::label`].
 
-use std::mem::discriminant;
-
-/// A refusal that the client is told about. Faults that are met with silence are not here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// The torrent is not on the allow list.
-    NotAllowed,
-    /// The torrent is on the deny list.
-    Denied,
-    /// The torrent is frozen by the operator.
-    Frozen,
-    /// The announced port is 0.
-    PortZero,
-    /// The client's address cannot be reached from where the tracker's peers are.
-    AddressNotPublic,
-    /// HTTP: `info_hash` is missing.
-    InfoHashMissing,
-    /// HTTP: `info_hash` is not 20 bytes, or its percent-encoding is cut.
-    InfoHashMalformed,
-    /// HTTP: `peer_id` is missing or not 20 bytes.
-    PeerIdMalformed,
-    /// HTTP: `port` is missing or no number from 1 to 65535.
-    PortMalformed,
-    /// HTTP: `left` is there, but no number.
-    LeftMalformed,
-    /// A scrape of everything, which is not served (BEP 48 leaves it open).
-    FullScrape,
-    /// UDP: an action that is none of connect, announce, scrape.
-    UnknownAction,
-    /// UDP: a packet of a verified client too short for its action.
-    Truncated,
-    /// `/announce/KEY`: this door has no keys.
-    KeyUnexpected,
-    /// A private tracker was asked without a key.
-    KeyMissing,
-    /// The key is not known here: it never was, or it was revoked.
-    KeyUnknown,
-    /// The key is known, and its time has passed.
-    KeyExpired,
-    /// The key has announced as often as it may.
-    KeyRate,
-    /// The key has as many peers in this torrent as it may.
-    KeyPeers,
-    /// The key is in as many torrents as it may be.
-    KeyTorrents,
-    /// The key is used from as many addresses as it may be.
-    KeyAddresses,
-    /// The client's network is banned. Over UDP it is met with silence.
-    Banned,
-    /// The client software is not served.
-    ClientRefused,
-    /// WebTorrent: no JSON object.
-    NotJson,
-    /// WebTorrent: `info_hash` is there, but no 20 characters up to U+00FF.
-    InfoHashString,
-    /// WebTorrent: `peer_id` is missing, or no 20 characters up to U+00FF.
-    PeerIdString,
-    /// WebTorrent: `offers` is no array of identifiers and objects.
-    OfferMalformed,
-    /// WebTorrent: `answer` is no object, or `to_peer_id` or `offer_id` do not say for whom.
-    AnswerMalformed,
-    /// WebTorrent: the connection is in as many torrents as it may be.
-    TooManyTorrents,
-    /// The client's prefix has asked for more than it may. Over UDP it is met with silence.
-    TooManyRequests,
-    /// The peer has announced already, and not long ago.
-    TooSoon {
-        /// Minutes after which it will be served.
-        wait_min: u16,
-    },
-}
-
-/// When a refused client may come back (BEP 31).
+/// When a refused client may try again (BEP 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Asking again will not help.
+    /// Never: another attempt would fail, too.
     Never,
-    /// After so many minutes at the earliest.
+    /// After this many minutes at the earliest.
     Minutes(u16),
-    /// Nothing is said; the client decides.
-    Unsaid,
+    /// The tracker says nothing; the client decides.
+    Unspecified,
 }
 
-impl Refusal {
-    /// Every refusal, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 31] = [
-        Self::NotAllowed,
-        Self::Denied,
-        Self::Frozen,
-        Self::PortZero,
-        Self::AddressNotPublic,
-        Self::InfoHashMissing,
-        Self::InfoHashMalformed,
-        Self::PeerIdMalformed,
-        Self::PortMalformed,
-        Self::LeftMalformed,
-        Self::FullScrape,
-        Self::UnknownAction,
-        Self::Truncated,
-        Self::KeyUnexpected,
-        Self::KeyMissing,
-        Self::KeyUnknown,
-        Self::KeyExpired,
-        Self::KeyRate,
-        Self::KeyPeers,
-        Self::KeyTorrents,
-        Self::KeyAddresses,
-        Self::Banned,
-        Self::ClientRefused,
-        Self::NotJson,
-        Self::InfoHashString,
-        Self::PeerIdString,
-        Self::OfferMalformed,
-        Self::AnswerMalformed,
-        Self::TooManyTorrents,
-        Self::TooManyRequests,
-        Self::TooSoon { wait_min: 0 },
-    ];
+/// Lists grow, keys are renewed and bans end while clients run: they may come back, but seldom.
+const AFTER_AN_HOUR: Retry = Retry::Minutes(60);
+/// Until then other peers of the key stop, or time out.
+const AFTER_A_SESSION: Retry = Retry::Minutes(15);
+/// Seconds would do, but BEP 31 counts minutes.
+const AFTER_A_MOMENT: Retry = Retry::Minutes(1);
 
-    /// The place in tables of counters.
-    pub fn index(self) -> usize {
-        // What a refusal says besides its reason makes it no other.
-        let reason = discriminant(&self);
-        Self::ALL.iter().position(|other| discriminant(other) == reason).unwrap_or_default()
-    }
+/// Makes [`Refusal`] from one row for each variant: its documentation, `Variant => label, retry, text;`.
+/// A variant with a field gives the value that it has in `ALL`.
+macro_rules! refusals {
+    ($(
+        $(#[doc = $doc:literal])*
+        $variant:ident $({ $(#[doc = $field_doc:literal])* $field:ident: $type:ty = $zero:literal })?
+        => $label:literal, $retry:expr, $text:literal;
+    )+) => {
+        /// A refusal that is sent to the client. Faults that are met with silence are not here.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Refusal {
+            $($(#[doc = $doc])* $variant $({ $(#[doc = $field_doc])* $field: $type })?,)+
+        }
 
-    /// The sentence for the client: what is wrong.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::NotAllowed => "this torrent is not on the tracker's allow list",
-            Self::Denied => "this torrent is on the tracker's deny list",
-            Self::Frozen => "this torrent is frozen: its announces are not taken for now",
-            Self::PortZero => "port 0 cannot be reached: announce the port you listen on",
-            Self::AddressNotPublic => {
-                "other peers cannot reach your address: this tracker takes public addresses only"
+        impl Refusal {
+            /// Every refusal, in the order of [`Refusal::index`].
+            pub const ALL: [Self; [$($label),+].len()] =
+                [$(Self::$variant $({ $field: $zero })?),+];
+
+            /// Returns the refusal's index into tables of counters. It depends on the reason only, not
+            /// on the fields.
+            pub const fn index(self) -> usize {
+                enum Index {
+                    $($variant),+
+                }
+                match self {
+                    $(Self::$variant { .. } => Index::$variant as usize,)+
+                }
             }
-            Self::InfoHashMissing => "info_hash is missing",
-            Self::InfoHashMalformed => "info_hash must be 20 percent-encoded bytes",
-            Self::PeerIdMalformed => "peer_id must be 20 percent-encoded bytes",
-            Self::PortMalformed => "port must be a number from 1 to 65535",
-            Self::LeftMalformed => "left must be a number of bytes",
-            Self::FullScrape => "a scrape must name its torrents: info_hash is missing",
-            Self::UnknownAction => "unknown action",
-            Self::Truncated => "the packet is too short",
-            Self::KeyUnexpected => "this tracker has no keys: announce to /announce",
-            Self::KeyMissing => {
-                "this tracker is private: its announce URL must have your key, as in /announce/KEY"
+
+            /// Returns the sentence for the client, in lower case and without a full stop.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $text,)+
+                }
             }
-            Self::KeyUnknown => {
-                "the key in the announce URL is not known here: get a new torrent file"
+
+            /// Returns the refusal's label in metrics.
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $label,)+
+                }
             }
-            Self::KeyExpired => "your key has expired",
-            Self::KeyRate => "your key has announced too often: slow down",
-            Self::KeyPeers => "your key has as many clients on this torrent as it may have",
-            Self::KeyTorrents => "your key is on as many torrents as it may be",
-            Self::KeyAddresses => "your key is used from as many addresses as it may be",
-            Self::Banned => "your address or network is banned from this tracker",
-            Self::ClientRefused => "this tracker does not serve your BitTorrent client",
-            Self::NotJson => "the message is not a JSON object, or too deeply nested",
-            Self::InfoHashString => {
-                "info_hash must be a string of 20 characters from U+0000 to U+00FF"
-            }
-            Self::PeerIdString => "peer_id must be a string of 20 characters from U+0000 to U+00FF",
-            Self::OfferMalformed => {
-                "offers must be an array of {offer_id, offer}: a string of 20 characters from U+0000 to U+00FF, and an object"
-            }
-            Self::AnswerMalformed => {
-                "an answer must be an object, and needs to_peer_id and offer_id: strings of 20 characters from U+0000 to U+00FF"
-            }
-            Self::TooManyTorrents => "too many torrents on one connection",
-            Self::TooManyRequests => "too many requests from your address or network: slow down",
-            Self::TooSoon { .. } => {
-                "you have announced this torrent already: wait for the interval"
+
+            /// Returns when the client may try again.
+            pub const fn retry(self) -> Retry {
+                match self {
+                    $(Self::$variant $({ $field })? => $retry,)+
+                }
             }
         }
-    }
+    };
+}
 
-    /// The name in metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::NotAllowed => "not_allowed",
-            Self::Denied => "denied",
-            Self::Frozen => "frozen",
-            Self::PortZero => "port_zero",
-            Self::AddressNotPublic => "address_not_public",
-            Self::InfoHashMissing => "info_hash_missing",
-            Self::InfoHashMalformed => "info_hash_malformed",
-            Self::PeerIdMalformed => "peer_id_malformed",
-            Self::PortMalformed => "port_malformed",
-            Self::LeftMalformed => "left_malformed",
-            Self::FullScrape => "full_scrape",
-            Self::UnknownAction => "unknown_action",
-            Self::Truncated => "truncated",
-            Self::KeyUnexpected => "key_unexpected",
-            Self::KeyMissing => "key_missing",
-            Self::KeyUnknown => "key_unknown",
-            Self::KeyExpired => "key_expired",
-            Self::KeyRate => "key_rate",
-            Self::KeyPeers => "key_peers",
-            Self::KeyTorrents => "key_torrents",
-            Self::KeyAddresses => "key_addresses",
-            Self::Banned => "banned",
-            Self::ClientRefused => "client_refused",
-            Self::NotJson => "not_json",
-            Self::InfoHashString => "info_hash_string",
-            Self::PeerIdString => "peer_id_string",
-            Self::OfferMalformed => "offer_malformed",
-            Self::AnswerMalformed => "answer_malformed",
-            Self::TooManyTorrents => "too_many_torrents",
-            Self::TooManyRequests => "too_many_requests",
-            Self::TooSoon { .. } => "too_soon",
-        }
-    }
-
-    /// What BEP 31 `retry in` says with it.
-    pub fn retry(self) -> Retry {
-        match self {
-            // Lists grow, keys are renewed and bans end while clients run: come back, but seldom.
-            Self::NotAllowed | Self::Frozen | Self::KeyExpired | Self::Banned => Retry::Minutes(60),
-            Self::Denied
-            | Self::KeyUnexpected
-            | Self::KeyMissing
-            | Self::KeyUnknown
-            | Self::ClientRefused => Retry::Never,
-            // Other peers of the key stop, or are forgotten.
-            Self::KeyPeers | Self::KeyTorrents | Self::KeyAddresses => Retry::Minutes(15),
-            // Seconds would do, but BEP 31 counts in minutes.
-            Self::TooManyRequests | Self::KeyRate => Retry::Minutes(1),
-            Self::TooSoon { wait_min } => Retry::Minutes(wait_min),
-            _ => Retry::Unsaid,
-        }
-    }
+refusals! {
+    /// The torrent is not on the allow list.
+    NotAllowed => "not_allowed", AFTER_AN_HOUR,
+        "this torrent is not on the tracker's allow list";
+    /// The torrent is on the deny list.
+    Denied => "denied", Retry::Never,
+        "this torrent is on the tracker's deny list";
+    /// The operator has frozen the torrent.
+    Frozen => "frozen", AFTER_AN_HOUR,
+        "this torrent is frozen: the tracker accepts no announces for now";
+    /// The announced port is 0.
+    PortZero => "port_zero", Retry::Unspecified,
+        "port 0 cannot be reached: announce the port you listen on";
+    /// The client's address cannot be reached by the tracker's other peers.
+    AddressNotPublic => "address_not_public", Retry::Unspecified,
+        "other peers cannot reach your address: this tracker accepts public addresses only";
+    /// HTTP: `info_hash` is missing.
+    InfoHashMissing => "info_hash_missing", Retry::Unspecified,
+        "info_hash is missing";
+    /// HTTP: `info_hash` is not 20 bytes, or its percent-encoding is truncated.
+    InfoHashMalformed => "info_hash_malformed", Retry::Unspecified,
+        "info_hash must be 20 percent-encoded bytes";
+    /// HTTP: `peer_id` is missing or not 20 bytes.
+    PeerIdMalformed => "peer_id_malformed", Retry::Unspecified,
+        "peer_id must be 20 percent-encoded bytes";
+    /// HTTP: `port` is missing or not a number from 1 to 65535.
+    PortMalformed => "port_malformed", Retry::Unspecified,
+        "port must be a number from 1 to 65535";
+    /// HTTP: `left` is present, but not a number.
+    LeftMalformed => "left_malformed", Retry::Unspecified,
+        "left must be a number of bytes";
+    /// A scrape of all torrents, which tidegate does not serve (BEP 48 leaves it open).
+    FullScrape => "full_scrape", Retry::Unspecified,
+        "a scrape must name its torrents: info_hash is missing";
+    /// UDP: an action other than connect, announce and scrape.
+    UnknownAction => "unknown_action", Retry::Unspecified,
+        "unknown action";
+    /// UDP: a packet of a verified client that is too short for its action.
+    Truncated => "truncated", Retry::Unspecified,
+        "the packet is too short";
+    /// The client sent a key, as in `/announce/KEY`, to a listener without keys.
+    KeyUnexpected => "key_unexpected", Retry::Never,
+        "this tracker does not use keys: announce to /announce";
+    /// A private tracker got a request without a key.
+    KeyMissing => "key_missing", Retry::Never,
+        "this tracker is private: the announce URL must contain your key, as in /announce/KEY";
+    /// The key does not exist: it never did, or it was revoked.
+    KeyUnknown => "key_unknown", Retry::Never,
+        "unknown key in the announce URL: download the torrent file again";
+    /// The key exists, but has expired.
+    KeyExpired => "key_expired", AFTER_AN_HOUR,
+        "your key has expired";
+    /// The key is over its announces per minute.
+    KeyRate => "key_rate", AFTER_A_MOMENT,
+        "too many announces with your key: slow down";
+    /// The key has as many peers in this torrent as its quota allows.
+    KeyPeers => "key_peers", AFTER_A_SESSION,
+        "your key has reached its limit of clients on this torrent";
+    /// The key is active in as many torrents as its quota allows.
+    KeyTorrents => "key_torrents", AFTER_A_SESSION,
+        "your key has reached its limit of torrents";
+    /// The key is used from as many addresses as its quota allows.
+    KeyAddresses => "key_addresses", AFTER_A_SESSION,
+        "your key has reached its limit of addresses";
+    /// The client's network is banned. UDP answers with silence instead.
+    Banned => "banned", AFTER_AN_HOUR,
+        "your address or network is banned from this tracker";
+    /// The client software is not served.
+    ClientRefused => "client_refused", Retry::Never,
+        "this tracker does not serve your BitTorrent client";
+    /// WebTorrent: the message is not a JSON object.
+    NotJson => "not_json", Retry::Unspecified,
+        "the message is not a JSON object, or too deeply nested";
+    /// WebTorrent: `info_hash` is present, but not 20 characters up to U+00FF.
+    InfoHashString => "info_hash_string", Retry::Unspecified,
+        "info_hash must be a string of 20 characters from U+0000 to U+00FF";
+    /// WebTorrent: `peer_id` is missing, or not 20 characters up to U+00FF.
+    PeerIdString => "peer_id_string", Retry::Unspecified,
+        "peer_id must be a string of 20 characters from U+0000 to U+00FF";
+    /// WebTorrent: `offers` is not an array of identifiers and objects.
+    OfferMalformed => "offer_malformed", Retry::Unspecified,
+        "offers must be an array of {offer_id, offer}: \
+         a string of 20 characters from U+0000 to U+00FF, and an object";
+    /// WebTorrent: `answer` is not an object, or `to_peer_id` or `offer_id` are not valid.
+    AnswerMalformed => "answer_malformed", Retry::Unspecified,
+        "an answer must be an object, and needs to_peer_id and offer_id: \
+         strings of 20 characters from U+0000 to U+00FF";
+    /// WebTorrent: the connection is in as many torrents as it may be.
+    TooManyTorrents => "too_many_torrents", Retry::Unspecified,
+        "too many torrents on one connection";
+    /// The client's prefix is over its rate. UDP answers with silence instead.
+    TooManyRequests => "too_many_requests", AFTER_A_MOMENT,
+        "too many requests from your address or network: slow down";
+    /// The peer has announced a short time ago.
+    TooSoon {
+        /// Minutes after which it will be served.
+        wait_min: u16 = 0
+    } => "too_soon", Retry::Minutes(wait_min),
+        "you announced this torrent too recently: wait for the interval";
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn table_order_is_index_order() {
-        for (at, refusal) in Refusal::ALL.iter().enumerate() {
-            assert_eq!(refusal.index(), at);
-        }
-        assert_eq!(
-            Refusal::TooSoon { wait_min: 7 }.index(),
-            Refusal::TooSoon { wait_min: 0 }.index()
-        );
+    fn all_is_in_index_order() {
+        assert!(Refusal::ALL.iter().enumerate().all(|(at, refusal)| refusal.index() == at));
+        let [one, other] = [7, 0].map(|wait_min| Refusal::TooSoon { wait_min });
+        assert_eq!(one.index(), other.index());
     }
 
     #[test]
-    fn labels_are_distinct() {
-        let labels: std::collections::HashSet<_> = Refusal::ALL.iter().map(|r| r.label()).collect();
-        assert_eq!(labels.len(), Refusal::ALL.len());
+    fn labels_and_texts_are_distinct_and_plain() {
+        let labels: BTreeSet<_> = Refusal::ALL.iter().map(|refusal| refusal.label()).collect();
+        let texts: BTreeSet<_> = Refusal::ALL.iter().map(|refusal| refusal.text()).collect();
+        assert_eq!([labels.len(), texts.len()], [Refusal::ALL.len(); 2]);
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        assert!(labels.iter().all(|label| label.bytes().all(is_plain)));
+        assert!(texts.iter().all(|text| text.is_ascii() && !text.ends_with('.')));
+    }
+
+    #[test]
+    fn too_soon_says_how_long_to_wait() {
+        assert_eq!(Refusal::TooSoon { wait_min: 7 }.retry(), Retry::Minutes(7));
     }
 }

@@ -1,81 +1,90 @@
-//! What the tracker gives back, pushed piece by piece into the protocol's encoder: no list of peers
-//! is built in between.
+//! What store and tracker answer. Peers go piece by piece into the protocol's encoder, so no list
+//! of peers is built in between.
 
 use crate::{PackedV4, PackedV6, PeerId, PeerKey};
 
-/// Peers of one address family, or of WebTorrent.
+/// Counts of one address family, or of WebTorrent peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FamilyCounts {
-    /// Peers that have everything.
+    /// Peers that have the whole torrent.
     pub seeders: u32,
-    /// Peers that miss something, partial seeds included.
+    /// Peers that lack a part of it, including partial seeds.
     pub leechers: u32,
 }
 
-/// The figures of one torrent. An announce's figures include the announcer.
+/// Counts of one torrent. The answer to an announce counts the announcing peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SwarmCounts {
     /// IPv4 peers.
     pub v4: FamilyCounts,
     /// IPv6 peers.
     pub v6: FamilyCounts,
-    /// WebTorrent peers, of whatever family.
+    /// WebTorrent peers of either address family.
     pub web: FamilyCounts,
-    /// Those of the leechers that are partial seeds (BEP 21).
+    /// How many of the leechers are partial seeds (BEP 21).
     pub partial_seeds: u32,
-    /// Downloads completed, one for each peer.
+    /// Completed downloads; a peer counts once.
     pub downloads: u32,
 }
 
 impl SwarmCounts {
-    /// BEP 3 `complete`.
+    /// Returns BEP 3 `complete`.
     pub fn seeders(&self) -> u32 {
         self.v4.seeders.saturating_add(self.v6.seeders).saturating_add(self.web.seeders)
     }
 
-    /// BEP 3 `incomplete`.
+    /// Returns BEP 3 `incomplete`.
     pub fn leechers(&self) -> u32 {
         self.v4.leechers.saturating_add(self.v6.leechers).saturating_add(self.web.leechers)
     }
 
-    /// BEP 21 `downloaders`: incomplete and still fetching.
+    /// Returns BEP 21 `downloaders`: incomplete peers that still download.
     pub fn downloaders(&self) -> u32 {
         self.leechers().saturating_sub(self.partial_seeds)
     }
 }
 
-/// What an accepted announce is answered with: exactly so many peers follow.
+/// The head of the answer to an accepted announce. Exactly `v4` and `v6` peers follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AnnounceSummary {
-    /// The torrent after this announce.
+    /// The torrent's counts after this announce.
     pub counts: SwarmCounts,
-    /// v4 peers that follow.
+    /// How many v4 peers follow.
     pub v4: u16,
-    /// v6 peers that follow.
+    /// How many v6 peers follow.
     pub v6: u16,
 }
 
-/// What becomes of an announce that comes too soon after its peer's last one: nothing.
+/// The announce came too soon after the peer's last one, and was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooSoon {
-    /// Seconds since the last one, known to 16: it may be up to 15 more or less.
+    /// Seconds since the last one. Ages are kept in units of 16 s, so this may be up to 15 off.
     pub age_s: u32,
 }
 
-/// Where the store puts the answers to a batch of announces. For every job it calls either `too_soon`
-/// or `chosen` once, and after this pushes exactly `v4` and `v6` peers in any number of runs, v4
-/// before v6.
-pub trait StoreSink {
-    /// Job number `job` was not done.
-    fn too_soon(&mut self, job: usize, too_soon: TooSoon);
-    /// Job number `job` was counted as a download. Comes before its `chosen`.
-    fn downloaded(&mut self, _job: usize) {}
-    /// The figures of job number `job` of the batch, and how many peers follow.
-    fn chosen(&mut self, job: usize, chosen: &AnnounceSummary);
-    /// Some v4 peers for `job`.
-    fn peers_v4(&mut self, job: usize, peers: &[PackedV4]);
-    /// Some v6 peers for `job`.
-    fn peers_v6(&mut self, job: usize, peers: &[PackedV6]);
-    /// One peer with its id, in place of the two above, for a job that asked for ids (BEP 3 dict model).
-    fn peer_with_id(&mut self, job: usize, peer: PeerKey, id: PeerId);
+/// Receives the peers of answers to a batch of announces. Every method names the announce by its
+/// `slot`: the caller's number for it, which passes through tracker and store unchanged.
+///
+/// [`StoreSink`] and the tracker's sink extend this trait with the start of an answer. After an
+/// announce is accepted, exactly the `v4` and `v6` peers of its [`AnnounceSummary`] follow, in any
+/// number of runs, v4 before v6.
+pub trait PeerSink {
+    /// Appends v4 peers to the answer.
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]);
+    /// Appends v6 peers to the answer.
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]);
+    /// Appends one peer with its id. Called instead of the other two for an announce that wants ids
+    /// (BEP 3 dict model).
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId);
+}
+
+/// Receives the store's answers to a batch of announces: one call of `accept` or `too_soon` for
+/// each announce, then the peers of accepted ones.
+pub trait StoreSink: PeerSink {
+    /// The announce was done.
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary);
+    /// The announce was not done, because it came too soon.
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon);
+    /// The announce was counted as a download. Called before its `accept`.
+    fn downloaded(&mut self, _slot: u8) {}
 }

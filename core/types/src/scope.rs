@@ -7,16 +7,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum Scope {
     /// From anywhere on the internet.
     Public,
-    /// From a network of its own: private, shared (carrier NAT), loopback, link-local, reserved, or
-    /// kept for documentation and measurements.
+    /// From its own network only: private, shared (carrier NAT), loopback, link-local, reserved, or
+    /// set aside for documentation and measurements.
     Local,
-    /// From nowhere: unspecified, multicast, broadcast. No host has it.
+    /// From nowhere: unspecified, multicast or broadcast. No host has such an address.
     Nowhere,
 }
 
 impl Scope {
-    /// By the registries of special-purpose addresses (RFC 6890). A v4-mapped v6 address is its v4
-    /// address.
+    /// Classifies `ip` by the registries of special-purpose addresses (RFC 6890). A v4-mapped v6
+    /// address is its v4 address.
     #[inline]
     pub fn of(ip: IpAddr) -> Self {
         match ip.to_canonical() {
@@ -46,7 +46,7 @@ impl Scope {
     fn of_v6(ip: Ipv6Addr) -> Self {
         match ip.segments() {
             [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Local,
-            // All that has been given out so far, and v4 clients behind a translator (RFC 6052).
+            // All blocks assigned so far, and v4 clients behind a translator (RFC 6052).
             [0x2000..=0x3fff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Self::Public,
             [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Self::Nowhere,
             _ => Self::Local,
@@ -64,9 +64,9 @@ mod tests {
         }
     }
 
-    /// The ends of each range, and what lies just beside them.
+    /// The ends of each range and their neighbours.
     #[test]
-    fn addresses_by_registry() {
+    fn classifies_addresses_by_registry() {
         #[rustfmt::skip]
         assert_all(Scope::Local, &[
             "0.0.0.1", "0.255.255.255", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255",

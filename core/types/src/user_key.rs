@@ -1,62 +1,66 @@
-//! A user's key, as it is in an announce URL.
+//! Users' keys, as they appear in announce URLs.
 
 use std::fmt;
 use std::hint::black_box;
 
 use crate::limits::{USER_KEY_LEN_MAX, USER_KEY_LEN_MIN};
 
-/// A key as users have it in their announce URL: 16 to 64 characters of `A-Z a-z 0-9 _ -`. It is
-/// compared in a time that does not depend on where keys differ, and `Debug` shows four characters only.
+/// A user's key: 16 to 64 characters of `A-Z a-z 0-9 _ -`. Comparing takes the same time wherever
+/// keys differ, and `Debug` prints only the first four characters.
 #[derive(Clone, Copy)]
 pub struct UserKey {
-    /// Zeros behind the key.
+    /// Zero-padded.
     bytes: [u8; USER_KEY_LEN_MAX],
     len: u8,
 }
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadKey {
-    /// It is too short or too long; holds the bytes found.
+pub enum ParseUserKeyError {
+    /// The text is too short or too long; holds the number of bytes found.
     Length(usize),
-    /// A byte that keys do not have, with its position from 0.
+    /// A byte is not allowed in keys; holds its position, from 0.
     Character(usize),
 }
 
 impl UserKey {
-    /// Reads a key, which must be all of `text`.
-    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, BadKey> {
+    /// Reads a key, which must be the whole of `text`.
+    pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseUserKeyError> {
         let text = text.as_ref();
         if text.len() < USER_KEY_LEN_MIN || text.len() > USER_KEY_LEN_MAX {
-            return Err(BadKey::Length(text.len()));
+            return Err(ParseUserKeyError::Length(text.len()));
         }
         let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         if let Some(at) = text.iter().position(|byte| !is_part(byte)) {
-            return Err(BadKey::Character(at));
+            return Err(ParseUserKeyError::Character(at));
         }
         let mut bytes = [0; USER_KEY_LEN_MAX];
         bytes.iter_mut().zip(text).for_each(|(room, byte)| *room = *byte);
         Ok(Self { bytes, len: text.len() as u8 })
     }
 
-    /// The key's text: the secret itself, which does not belong in a log.
+    /// Returns the key's text. It is a secret: do not log it.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+        let text = std::str::from_utf8(self.as_bytes());
+        debug_assert!(text.is_ok(), "a key is ASCII");
+        text.unwrap_or_default()
     }
 
-    /// Whether `text` is this key. Looks at every byte, whatever it finds; only the length may show.
+    /// Whether `text` is this key. Always compares every byte; only the length may leak.
     #[inline]
     pub fn is(&self, text: &[u8]) -> bool {
         let pairs = self.as_bytes().iter().zip(text);
         let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
-        // The compiler must not know that the rest makes no difference once one has.
+        // `black_box` keeps the compiler from returning at the first difference.
         text.len() == usize::from(self.len) && black_box(differs) == 0
     }
 
-    /// The same as bytes.
+    /// Returns the key's bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len.into()).unwrap_or_default()
+        let bytes = self.bytes.get(..self.len.into());
+        debug_assert!(bytes.is_some(), "a key is not longer than its buffer");
+        bytes.unwrap_or_default()
     }
 }
 
@@ -75,37 +79,37 @@ impl fmt::Debug for UserKey {
     }
 }
 
-impl fmt::Display for BadKey {
+impl fmt::Display for ParseUserKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(found) => write!(
                 f,
-                "{found} characters where a key has {USER_KEY_LEN_MIN} to {USER_KEY_LEN_MAX}"
+                "expected a key of {USER_KEY_LEN_MIN} to {USER_KEY_LEN_MAX} characters, found {found}"
             ),
             Self::Character(at) => {
-                write!(f, "character {} is none of A-Z a-z 0-9 _ -", at + 1)
+                write!(f, "character {} is not one of A-Z a-z 0-9 _ -", at + 1)
             }
         }
     }
 }
 
-impl std::error::Error for BadKey {}
+impl std::error::Error for ParseUserKeyError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_16_to_64_characters_that_urls_leave_alone() {
+    fn keys_are_16_to_64_unreserved_characters() {
         let key = |len: usize| UserKey::parse("a".repeat(len));
-        assert_eq!(key(15), Err(BadKey::Length(15)));
+        assert_eq!(key(15), Err(ParseUserKeyError::Length(15)));
         assert!(key(16).is_ok() && key(64).is_ok());
-        assert_eq!(key(65), Err(BadKey::Length(65)));
+        assert_eq!(key(65), Err(ParseUserKeyError::Length(65)));
         assert_eq!(UserKey::parse("0123456789ABCdef_-").unwrap().as_str(), "0123456789ABCdef_-");
         for (bad, at) in
             [("0123456789abcde/", 15), ("%123456789abcdef", 0), ("0123456789é!!!!!", 10)]
         {
-            assert_eq!(UserKey::parse(bad), Err(BadKey::Character(at)), "{bad}");
+            assert_eq!(UserKey::parse(bad), Err(ParseUserKeyError::Character(at)), "{bad}");
         }
     }
 
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_does_not_give_the_key_away() {
+    fn debug_does_not_reveal_the_key() {
         let key = UserKey::parse("secretsecretsecret").unwrap();
         assert_eq!(format!("{key:?}"), "secr...");
     }

@@ -4,7 +4,7 @@
 //! parses an announce without offers. For comparison, `serde_json` parses the same text with borrowed
 //! raw values. Times are wall-clock. The minimum of many rounds is robust against other processes on
 //! the core; the median needs a core of its own (`taskset -c 0`).
-#![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

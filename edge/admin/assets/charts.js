@@ -35,7 +35,7 @@ export function chart (title, series, format, { stacked = false } = {}) {
     for (const step of [0, 0.5, 1]) {
       const at = Math.round(y(high * step)) + 0.5
       parts.push(s('line', { class: 'grid-line', x1: LEFT, x2: width - RIGHT, y1: at, y2: at }),
-        s('text', { x: LEFT - 6, y: at + 4, 'text-anchor': 'end' }, format(high * step)))
+        s('text', { x: LEFT - 6, y: at + 4, 'text-anchor': 'end' }, step === 0 ? '0' : format(high * step)))
     }
     if (samples.length > 1) {
       parts.push(s('text', { x: LEFT, y: HEIGHT - 4 }, clock(first)),

@@ -15,9 +15,9 @@ const pages = [
   ['overview', 'Overview', overview, 'stats:read'],
   ['torrents', 'Torrents', torrents, 'torrents:read'],
   ['lists', 'Access lists', lists, 'lists:read'],
-  ['keys', 'Keys', keys, 'keys:read'],
+  ['keys', 'User keys', keys, 'keys:read'],
   ['bans', 'Bans', bans, 'bans:read'],
-  ['tokens', 'Tokens', tokens, 'tokens:read'],
+  ['tokens', 'API tokens', tokens, 'tokens:read'],
   ['settings', 'Configuration', settings, 'config:read'],
   ['log', 'Log', log, 'events:read']
 ]

@@ -23,6 +23,7 @@ mod problem;
 mod route;
 mod scope;
 mod session;
+mod session_store;
 mod state;
 mod stats;
 mod stats_stream;

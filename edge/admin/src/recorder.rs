@@ -216,13 +216,13 @@ fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot
         totals.torrents as f64,
         (totals.v4.seeders + totals.v6.seeders + totals.web.seeders) as f64,
         (totals.v4.leechers + totals.v6.leechers + totals.web.leechers) as f64,
-        new.connections_opened.saturating_sub(new.connections_closed) as f64,
+        new.connections_open as f64,
         (now.cpu_s - last.cpu_s) / passed_s,
         (sources.process)().resident_bytes as f64,
     ]
 }
 
-/// Returns the quantile `part` of the latencies between two readings in microseconds, interpolated within its
+/// Returns the quantile `part` of the latencies between two snapshots in microseconds, interpolated within its
 /// bucket; 0 without responses.
 fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
     let responses: Vec<u64> =

@@ -8,7 +8,7 @@ use types::InfoHash;
 
 use crate::clock::ClockReading;
 use crate::records::Writer;
-use crate::records::tables::bans::{self, BanRow};
+use crate::records::tables::bans;
 use crate::records::tables::counts;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::tables::lists::{self, List};
@@ -21,12 +21,12 @@ const PAGE: u32 = 50_000;
 pub fn restore(
     tracker: &Tracker,
     writer: &Writer,
-    clock_reading: ClockReading,
+    now: ClockReading,
     counts_downloads: bool,
 ) -> Result<(), rusqlite::Error> {
     let connection = writer.connection();
-    restore_keys(tracker, connection, clock_reading)?;
-    restore_bans(tracker, connection, clock_reading)?;
+    restore_keys(tracker, connection, now)?;
+    restore_bans(tracker, connection, now)?;
     each_page(connection, List::Allow, |page| tracker.allowed().insert(page))?;
     each_page(connection, List::Deny, |page| tracker.denied().insert(page))?;
     each_page(connection, List::Frozen, |page| {
@@ -51,21 +51,21 @@ pub fn restore(
 fn restore_keys(
     tracker: &Tracker,
     connection: &Connection,
-    clock_reading: ClockReading,
+    now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
     let mut after = 0;
     loop {
         let page = keys::page(connection, after, PAGE)?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.id;
-        page.iter().for_each(|row| apply_key(tracker, row, clock_reading));
+        page.iter().for_each(|row| apply_key(tracker, row, now));
     }
 }
 
 /// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
-pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, clock_reading: ClockReading) {
+pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
     let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
-    let expires = expires.map(|time| clock_reading.tick_at(time));
+    let expires = expires.map(|time| now.tick_at(time));
     let rules = KeyRules { expires, peers_per_torrent, torrents, addresses, announces_per_minute };
     let key = row.id;
     let Ok(user_key) = UserKey::parse(&row.key) else {
@@ -79,20 +79,21 @@ pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, clock_reading: ClockRea
 fn restore_bans(
     tracker: &Tracker,
     connection: &Connection,
-    clock_reading: ClockReading,
+    now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
-    bans::expire(connection, clock_reading.time)?;
+    bans::expire(connection, now.time)?;
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
-        let page = bans::page(connection, clock_reading.time, &after, PAGE)?;
+        let page = bans::page(connection, now.time, &after, PAGE)?;
         let Some(last) = page.last() else { break };
         after.clone_from(&last.network);
-        let ban = |row: &BanRow| {
-            let network: IpPrefix = row.network.parse().ok()?;
-            Some((network, row.expires.map(|time| clock_reading.tick_at(time))))
-        };
-        all.extend(page.iter().filter_map(ban));
+        for row in &page {
+            match row.network.parse::<IpPrefix>() {
+                Ok(network) => all.push((network, row.expires.map(|time| now.tick_at(time)))),
+                Err(_) => warn!(network = row.network, "recorded ban is malformed and was ignored"),
+            }
+        }
     }
     tracker.bans().put(&all);
     Ok(())

@@ -11,6 +11,8 @@
 //! Arguments: `keep-alive`, `close` or `idle`; connections (for `idle`, connections to hold);
 //! requests. `idle` prints the resident memory for each connection instead.
 
+#![expect(clippy::print_stdout, reason = "the result goes to standard output")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
 use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, serve};
-use tidegate_front::web::Place;
+use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
@@ -28,7 +30,8 @@ const PEERS: usize = 64;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let word = |at: usize, default: &str| args.get(at).cloned().unwrap_or(default.to_owned());
+    let word =
+        |at: usize, default: &str| args.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let connections: usize = word(1, "8").parse().expect("connections: expected a number");
     let requests: usize = word(2, "64").parse().expect("requests: expected a number");
     let (address, stop, worker) = start();
@@ -69,7 +72,7 @@ fn start() -> Started {
         listeners: vec![HttpListener { socket, tls: None, options, http, web }],
         clock: Clock::start(),
         seed: 1,
-        place: Place::for_workers(1).remove(0),
+        link: WorkerLink::for_workers(1).remove(0),
     };
     let (stop, stopped) = watch::channel(false);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

@@ -1,8 +1,9 @@
-//! Who the client is: the other end, unless that is a trusted proxy, which says for whom it speaks.
+//! The client of a connection or datagram: the other end, or, if that is a trusted proxy, the client
+//! that the proxy names.
 //!
-//! What is nearer to the wire comes first. Of a connection that is the PROXY header, then, if the
-//! address that it names is a trusted proxy as well, what stands in the HTTP request. Of a datagram
-//! it is the Simple Proxy header.
+//! The header closest to the transport is read first. On a connection that is the PROXY header, then,
+//! if the address that it names is a trusted proxy as well, the forwarded header of the HTTP request.
+//! In a datagram it is the Simple Proxy header.
 
 use std::net::IpAddr;
 
@@ -12,42 +13,42 @@ use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::query_key;
 
-/// The other end of a TCP connection, as far as its first bytes have told.
+/// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// The nearest address that is known.
+pub(crate) struct RemoteClient {
+    /// The closest address that is known.
     ip: IpAddr,
-    /// Whether the caller has reached an address that is not public.
+    /// Whether the client connected to an address that is not public.
     pub(crate) via_local_address: bool,
-    state: State,
+    state: ProxyState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ProxyState {
     /// A PROXY header must come before anything else.
-    Announced,
-    /// If it is a trusted proxy, the request says for whom it speaks.
-    Known,
-    /// A proxy that has said it speaks for nobody it can name, so that whatever a request says comes
-    /// from that nobody.
-    Alone,
+    ExpectsProxyHeader,
+    /// The client itself, or a proxy whose requests name the client if it is trusted.
+    Direct,
+    /// A proxy whose PROXY header names no client. Its requests are its own (health checks), so their
+    /// forwarded headers are not trusted.
+    ProxyLocal,
 }
 
-/// What was heard at the start of a connection.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// All there is to hear about the caller: what it says itself begins so many bytes further on.
-    All(usize),
-    /// A part of a PROXY header: more must come.
-    Part,
-    /// No PROXY header, though there must be one. The connection is to be closed.
-    Nonsense,
+pub(crate) enum HeaderProgress {
+    /// The header is complete, or none is expected. Its length: the client's own input follows.
+    Complete(usize),
+    /// The input is a part of a PROXY header: more must come.
+    Partial,
+    /// The input is not a PROXY header, though one is expected. The connection must be closed.
+    Invalid,
 }
 
-impl Caller {
-    /// Somebody who has connected from `peer`, to a listener on which `proxies` begin with a PROXY
-    /// header, if such are due at all. `local` gives the address that was reached; it is only asked
-    /// for peers that are not public.
+impl RemoteClient {
+    /// A client that connected from `peer` to a listener where connections from `proxies` begin with
+    /// a PROXY header; `None` if no header is expected at the listener. `local` returns the address
+    /// that was connected to; it is called only for peers that are not public.
     pub(crate) fn new(
         peer: IpAddr,
         local: impl FnOnce() -> Option<IpAddr>,
@@ -55,57 +56,64 @@ impl Caller {
     ) -> Self {
         let ip = peer.to_canonical();
         //= proxy#trusted-only
-        let is_announced = proxies.is_some_and(|proxies| proxies.contains(ip));
-        let state = if is_announced { State::Announced } else { State::Known };
+        let expects_header = proxies.is_some_and(|proxies| proxies.contains(ip));
+        let state =
+            if expects_header { ProxyState::ExpectsProxyHeader } else { ProxyState::Direct };
         Self { ip, via_local_address: is_via_local_address(ip, local), state }
     }
 
-    /// Whether a PROXY header must come first, and has not yet.
+    /// Whether a PROXY header must come first, and has not come yet.
     #[inline]
-    pub(crate) fn is_announced(&self) -> bool {
-        self.state == State::Announced
+    pub(crate) fn expects_proxy_header(&self) -> bool {
+        self.state == ProxyState::ExpectsProxyHeader
     }
 
-    /// Takes in `input`, all that has come so far of the connection's first bytes, before TLS and
-    /// HTTP see it. Once everything is known this is always [`Heard::All`] of 0.
+    /// Parses `input`, all first bytes that have come, before TLS and HTTP see them. Returns
+    /// `Complete(0)` if no header is expected.
     #[inline]
-    pub(crate) fn hear(&mut self, input: &[u8]) -> Heard {
-        if self.is_announced() { self.hear_header(input) } else { Heard::All(0) }
+    pub(crate) fn read_proxy_header(&mut self, input: &[u8]) -> HeaderProgress {
+        if self.expects_proxy_header() {
+            self.parse_header(input)
+        } else {
+            HeaderProgress::Complete(0)
+        }
     }
 
     //= proxy#no-guessing
-    fn hear_header(&mut self, input: &[u8]) -> Heard {
+    fn parse_header(&mut self, input: &[u8]) -> HeaderProgress {
         let header = match proxy::read(input) {
             ParsedProxyHeader::Complete(header) => header,
-            ParsedProxyHeader::Partial { .. } => return Heard::Part,
-            ParsedProxyHeader::Invalid(_) => return Heard::Nonsense,
+            ParsedProxyHeader::Partial { .. } => return HeaderProgress::Partial,
+            ParsedProxyHeader::Invalid(_) => return HeaderProgress::Invalid,
         };
-        self.state = State::Alone;
+        self.state = ProxyState::ProxyLocal;
         if let Some(route) = header.route {
             self.ip = route.client.ip();
             self.via_local_address = Scope::of(route.server.ip()) != Scope::Public;
-            self.state = State::Known;
+            self.state = ProxyState::Direct;
         }
-        Heard::All(header.len)
+        HeaderProgress::Complete(header.len)
     }
 
-    /// The nearest address that is known.
+    /// The closest address that is known: the client's, or that of a proxy whose requests name it.
     pub(crate) fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// The address of the client that sent `request`: the caller's, unless that is a trusted proxy.
-    /// Then the right-most hop that is none: everything to the left of it may have been made up by
-    /// the client. A hop without an address ends the search at the one that wrote it.
+    /// The address of the client that sent `request`. If the other end is a trusted proxy, that is the
+    /// right-most hop of its forwarded header that is not a trusted proxy: the client may have made up
+    /// everything to the left of it. A hop without an address ends the search at the proxy that wrote
+    /// it.
     //= rfc7239#trust
-    pub(crate) fn client(
+    #[inline]
+    pub(crate) fn client_ip(
         &self,
         request: &RequestHead<'_>,
         proxies: &Networks,
         header: ForwardedHeader,
     ) -> IpAddr {
         let mut known = self.ip;
-        if self.state != State::Known || !proxies.contains(known) {
+        if self.state != ProxyState::Direct || !proxies.contains(known) {
             return known;
         }
         for hop in request.forwarded_addresses(header) {
@@ -119,8 +127,8 @@ impl Caller {
     }
 }
 
-/// Returns the key in a request's URL: the one of its path, `in_path`, or on a private listener the one
-/// of its query. On other listeners `key` in a query has another meaning.
+/// The passkey of a request's URL: the one in its path, `in_path`, or, at a private listener, the one in
+/// its query. Elsewhere the query is not searched: clients send a `key` of another meaning there.
 #[inline]
 pub(crate) fn user_key<'a>(
     is_private: bool,
@@ -133,14 +141,15 @@ pub(crate) fn user_key<'a>(
     }
 }
 
-/// Whether a client that is not public has reached an address that is not public either. `local` is
-/// asked for that address, unless the answer is clear without; of public clients it is always false.
+/// Whether a client that is not public connected to an address that is not public either. Always false
+/// for public clients. `local` returns the address that was connected to; it is called only if the
+/// answer depends on it.
 #[inline]
 pub(crate) fn is_via_local_address(ip: IpAddr, local: impl FnOnce() -> Option<IpAddr>) -> bool {
     if Scope::of(ip) == Scope::Public {
         return false;
     }
-    // Nobody comes from this host's loopback addresses but this host.
+    // Only this host itself has loopback addresses.
     ip.is_loopback() || local().is_some_and(|local| Scope::of(local) != Scope::Public)
 }
 

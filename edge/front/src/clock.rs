@@ -1,40 +1,41 @@
-//! The one place of the serving path where time is read.
+//! The clock of the serving path. Time is read nowhere else.
 
 use std::time::{Duration, Instant};
 use types::Tick;
 
-/// Counts the seconds since the tracker started. Copied to every worker, so all agree on [`Tick`].
+/// Counts the seconds since the tracker started. Every worker has a copy, so all agree on [`Tick`].
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts at tick 0. Called once, by the binary.
+    /// Returns a clock at tick 0. The binary calls it once.
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Goes on where another process's clock was `elapsed` after its start, so that what depends on
-    /// ticks, as connection ids do, is good in both.
+    /// Returns a clock that continues that of another process, `elapsed` after its start, so that
+    /// values which depend on ticks, such as connection ids, stay valid.
     pub fn after(elapsed: Duration) -> Self {
         let now = Instant::now();
-        // A time before the machine's own start is nobody's: whoever says so starts at 0.
+        // No process started before its machine: such a value is wrong, and the clock starts at 0.
         Self(now.checked_sub(elapsed).unwrap_or(now))
     }
 
-    /// The tick now: monotonic; about 20 ns, so workers ask once for a batch or a read.
+    /// Returns the present tick, which never decreases. Takes about 20 ns, so workers call it once for a
+    /// batch or a read.
     pub fn now(&self) -> Tick {
         // 2^32 seconds are 136 years: the cast cannot wrap in a process's life.
         Tick(self.0.elapsed().as_secs() as u32)
     }
 
-    /// The time now, to measure from.
+    /// Returns the present time, for a measurement.
     pub(crate) fn moment(&self) -> Moment {
         let at = Instant::now();
         Moment { since_start: at.duration_since(self.0), at }
     }
 }
 
-/// A time, to the nanosecond where it began to be measured.
+/// The start of a measurement, with the precision of the system's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     since_start: Duration,
@@ -42,25 +43,25 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The tick that it is in.
+    /// The tick at that time.
     pub(crate) fn tick(self) -> Tick {
         Tick(self.since_start.as_secs() as u32)
     }
 
-    /// How long ago it is.
+    /// The time since then.
     pub(crate) fn elapsed(self) -> Duration {
         self.at.elapsed()
     }
 }
 
-/// Chooses what is measured: one of so many turns that looking at the clock costs next to nothing.
+/// Chooses one of 16 steps for a measurement, so that reading the clock costs next to nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sampling(u8);
 
 impl Sampling {
     const ONE_OF: u8 = 16;
 
-    /// The time now, if what begins is to be measured.
+    /// Returns the present time if the step that begins is to be measured.
     #[inline]
     pub(crate) fn begin(&mut self, clock: &Clock) -> Option<Moment> {
         self.0 = (self.0 + 1) % Self::ONE_OF;
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn one_turn_of_many_is_measured() {
+    fn measures_one_step_of_sixteen() {
         let (clock, mut sampling) = (Clock::after(Duration::from_secs(5)), Sampling::default());
         let moments: Vec<_> = (0..64).filter_map(|_| sampling.begin(&clock)).collect();
         assert_eq!(moments.len(), 4);

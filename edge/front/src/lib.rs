@@ -1,15 +1,32 @@
-//! The adapters: bytes from an engine become requests, go to the tracker, and come back as bytes.
+//! The protocol adapters: input from an engine becomes requests, goes to the tracker, and comes back as
+//! output.
 //!
-//! One module for each protocol. Only this crate names a protocol *and* the tracker; what bytes
-//! mean is `wire`'s business, what may happen is `tracker`'s, how bytes travel is `net`'s.
+//! There is one module for each protocol. Only this crate names a protocol *and* the tracker: `wire`
+//! parses and writes bytes, `tracker` decides, `net` moves bytes.
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod client;
 mod clock;
+mod connection_error;
+mod connections;
 pub mod http;
+mod listener;
 mod reject_log;
 mod stream;
+mod tasks;
+#[cfg(test)]
+mod test_panic;
+#[cfg(test)]
+#[allow(dead_code, unused_imports, reason = "unit tests use a part of it")]
+#[path = "../tests/sockets/testing/mod.rs"]
+mod testing;
 pub mod udp;
-pub mod web;
+pub mod webtorrent;
+mod worker;
 
 pub use clock::Clock;
+
+/// The crate by the name that the tests in `tests/` use, with which unit tests share their servers.
+#[cfg(test)]
+extern crate self as front;

@@ -1,27 +1,28 @@
-//! Tells of clients that got nothing, and why, if the log is to say so much: at level debug. What they
-//! asked for is never told, since URLs have users' keys in them.
+//! Logs requests that are refused or dropped, and connections that fail, at level debug. Never logs
+//! what a client asked for: URLs contain passkeys.
 
-use std::io;
 use std::net::IpAddr;
 
 use tracing::debug;
 use tracker::counters::DropReason;
 use types::Refusal;
 
-/// A client was told why it is not served.
+use crate::connection_error::ConnectionError;
+
+/// Logs a request that was answered with a refusal.
 #[cold]
-pub(crate) fn refused(protocol: &str, ip: IpAddr, refusal: Refusal) {
-    debug!("{protocol} from {ip}: {}", refusal.text());
+pub(crate) fn refused(protocol: &str, client: IpAddr, refusal: Refusal) {
+    debug!(protocol, %client, reason = refusal.text(), "request refused");
 }
 
-/// Something was met with silence, or with the end of its connection.
+/// Logs input that was dropped.
 #[cold]
-pub(crate) fn dropped(protocol: &str, ip: IpAddr, reason: DropReason) {
-    debug!("{protocol} from {ip}: dropped, {}", reason.label());
+pub(crate) fn dropped(protocol: &str, client: IpAddr, reason: DropReason) {
+    debug!(protocol, %client, reason = reason.label(), "request dropped");
 }
 
-/// A connection broke.
+/// Logs a connection that failed.
 #[cold]
-pub(crate) fn broken(protocol: &str, ip: IpAddr, error: &io::Error) {
-    debug!("{protocol} from {ip}: {error}");
+pub(crate) fn broken(protocol: &str, client: IpAddr, error: &ConnectionError) {
+    debug!(protocol, %client, %error, "connection failed");
 }

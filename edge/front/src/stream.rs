@@ -1,39 +1,58 @@
-//! Sockets that never wait, with TLS or without.
-
-#[cfg(test)]
-mod tests;
+//! Non-blocking sockets, with TLS or without.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io::{self, Read, Write};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use net::tls::{SEALED_MAX, TlsConfig, TlsSession};
-use tokio::io::Interest;
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tracker::counters::DropReason;
 use wire::http::{Method, ResponseFraming, Status};
 use wire::proxy;
 
-/// A connected socket that never waits.
+use crate::connection_error::ConnectionError;
+
+/// A connected socket whose calls return at once.
 pub(crate) trait Stream {
-    /// Bytes that have come; `WouldBlock` when there are none, 0 when none will come.
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// How many of `bytes` were taken; `WouldBlock` when the socket is full.
+    /// Reads what has come.
+    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError>;
+    /// Returns how many of `bytes` the socket took. `WouldBlock` if it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
-    /// Whether bytes that were taken have not left yet; to write nothing sends them on.
+    /// Whether bytes that were taken have not left yet. Writing nothing sends them on.
     fn is_pending(&self) -> bool {
         false
     }
 }
 
-/// A socket that the reactor watches.
+/// The result of a read that does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOutcome {
+    /// The length of the input; never 0.
+    Data(usize),
+    /// There is no input now.
+    Blocked,
+    /// The client has closed its side: there will be no more input.
+    End,
+}
+
+impl ReadOutcome {
+    fn of(read: io::Result<usize>) -> Result<Self, ConnectionError> {
+        match read {
+            Ok(0) => Ok(Self::End),
+            Ok(len) => Ok(Self::Data(len)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Self::Blocked),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A socket that is registered with the reactor.
 pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<Tls>),
 }
 
-/// A socket with TLS on it.
+/// A socket with a TLS session.
 pub(crate) struct Tls {
     tcp: TcpStream,
     session: RefCell<TlsSession>,
@@ -41,19 +60,19 @@ pub(crate) struct Tls {
     has_begun: Cell<bool>,
 }
 
-/// The most that one read takes of a socket with TLS on it: 64 KiB in the clear hold that, and a
-/// record that was waiting for its last byte.
-const INCOMING_MAX: usize = 48 * 1024;
+/// The most that one read takes from a socket with TLS: 64 KiB of plain text hold that, and a record
+/// whose last byte was missing.
+const SEALED_READ_MAX: usize = 48 * 1024;
 
 thread_local! {
-    /// What has come, before it is opened. It holds nothing from one read to the next.
-    static INCOMING: RefCell<Box<[u8]>> = RefCell::new(vec![0; INCOMING_MAX].into());
-    /// What was sealed, before it leaves. It holds nothing from one write to the next.
-    static OUTGOING: RefCell<Box<[u8]>> = RefCell::new(vec![0; SEALED_MAX].into());
+    /// Input before it is decrypted. Empty between two reads.
+    static SEALED_INPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; SEALED_READ_MAX].into());
+    /// Output after it is encrypted. Empty between two writes.
+    static SEALED_OUTPUT: RefCell<Box<[u8]>> = RefCell::new(vec![0; SEALED_MAX].into());
 }
 
 impl Socket {
-    /// With TLS if `tls` says how.
+    /// Starts a TLS session if `tls` is set.
     pub(crate) fn new(tcp: TcpStream, tls: Option<&TlsConfig>) -> io::Result<Self> {
         let Some(tls) = tls else { return Ok(Self::Plain(tcp)) };
         Ok(Self::Tls(Box::new(Tls {
@@ -70,7 +89,7 @@ impl Socket {
         }
     }
 
-    /// Whether TLS is still being agreed on.
+    /// Whether the TLS handshake is still under way.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -78,77 +97,80 @@ impl Socket {
         }
     }
 
-    /// Says that nothing more will be sent, where saying nothing would look like an attack.
-    pub(crate) fn say_goodbye(&self) -> io::Result<()> {
+    /// Sends TLS's close_notify. Without it the client must take the end for a truncation attack.
+    pub(crate) fn send_close_notify(&self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
-            Self::Tls(tls) => OUTGOING.with_borrow_mut(|outgoing| {
-                tls.session.borrow_mut().finish(outgoing, &mut Unsealed(&tls.tcp))
+            Self::Tls(tls) => SEALED_OUTPUT.with_borrow_mut(|sealed| {
+                tls.session.borrow_mut().finish(sealed, &mut TcpWriter(&tls.tcp))
             }),
         }
     }
 
-    /// Says that nothing more will be sent.
-    pub(crate) fn finish(&self) -> io::Result<()> {
-        self.say_goodbye()?;
-        net::finish(self.tcp())
+    /// Ends this side's output; the client may still send.
+    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+        self.send_close_notify()?;
+        net::shutdown_write(self.tcp())
     }
 
-    /// Ends it both ways, which wakes whoever waits on it.
-    pub(crate) fn hang_up(&self) -> io::Result<()> {
-        // Who does not read will not hear this either.
-        let _ = self.say_goodbye();
-        net::hang_up(self.tcp())
+    /// Ends both directions, which wakes the tasks that wait for the socket.
+    pub(crate) fn shutdown_both(&self) -> io::Result<()> {
+        // A client that does not read misses this, too.
+        let _ = self.send_close_notify();
+        net::shutdown_both(self.tcp())
     }
 
-    /// Waits for input, or its end, and looks at it without taking it. TLS has no part in this.
-    pub(crate) async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.tcp().peek(buffer).await
+    /// Waits for input or its end, and copies it without consuming it. TLS is bypassed.
+    pub(crate) fn poll_peek(
+        &self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        self.tcp().poll_peek(context, &mut ReadBuf::new(buffer))
     }
 
-    /// Takes `seen.len()` bytes that have been looked at.
+    /// Consumes `seen.len()` bytes that were peeked at.
     pub(crate) fn skip(&self, seen: &mut [u8]) -> io::Result<usize> {
         self.tcp().try_read(seen)
     }
 
-    /// Waits until there is input, or its end. For one task of a socket: tokio's own `readable`
-    /// serves any number, but takes tens of bytes more in each idle task.
-    pub(crate) fn readable(&self) -> impl Future<Output = io::Result<()>> {
-        poll_fn(|context| match self {
-            // The end is known already, though TCP may go on.
+    /// Waits for input or its end. For one task of a socket: tokio's own `readable` serves any number
+    /// of tasks, but adds tens of bytes to each idle one.
+    #[inline]
+    pub(crate) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            // close_notify has ended the input, though TCP may still be open.
             Self::Tls(tls) if tls.session.borrow().is_over() => Poll::Ready(Ok(())),
             _ => self.tcp().poll_read_ready(context),
-        })
+        }
     }
 
-    /// Waits until there is room for output. For one task of a socket.
-    pub(crate) fn writable(&self) -> impl Future<Output = io::Result<()>> {
-        poll_fn(|context| self.tcp().poll_write_ready(context))
-    }
-
-    /// The same for any number of tasks.
-    pub(crate) async fn writable_for_any(&self) -> io::Result<()> {
-        self.tcp().writable().await
+    /// Waits until the socket takes output. For one task of a socket.
+    pub(crate) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tcp().poll_write_ready(context)
     }
 }
 
 impl Stream for Socket {
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    #[inline]
+    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
         match self {
-            Self::Plain(tcp) => tcp.read_now(buffer),
+            Self::Plain(tcp) => ReadOutcome::of(read_tcp(tcp, buffer)),
             Self::Tls(tls) => tls.read_now(buffer),
         }
     }
 
+    #[inline]
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(tcp) => tcp.write_now(bytes),
-            Self::Tls(tls) => OUTGOING.with_borrow_mut(|outgoing| {
-                tls.session.borrow_mut().write(bytes, outgoing, &mut Unsealed(&tls.tcp))
+            Self::Plain(tcp) => tcp.try_write(bytes),
+            Self::Tls(tls) => SEALED_OUTPUT.with_borrow_mut(|sealed| {
+                tls.session.borrow_mut().write(bytes, sealed, &mut TcpWriter(&tls.tcp))
             }),
         }
     }
 
+    #[inline]
     fn is_pending(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -158,66 +180,55 @@ impl Stream for Socket {
 }
 
 impl Tls {
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
         let mut session = self.session.borrow_mut();
         if session.is_over() {
-            return Ok(0);
+            return Ok(ReadOutcome::End);
         }
-        INCOMING.with_borrow_mut(|incoming| {
-            let len = self.tcp.read_now(incoming)?;
-            let sealed = incoming.get_mut(..len).unwrap_or_default();
-            if sealed.is_empty() {
-                // Who trusts another authority than ours may well leave without a word.
-                let is_rude = self.has_begun.get() && session.is_handshaking();
-                return if is_rude { Err(broken("it left in the handshake")) } else { Ok(0) };
-            }
+        SEALED_INPUT.with_borrow_mut(|sealed| {
+            let len = match ReadOutcome::of(read_tcp(&self.tcp, sealed))? {
+                ReadOutcome::Data(len) => len,
+                // Clients that do not trust the certificate often leave without an alert.
+                ReadOutcome::End if self.has_begun.get() && session.is_handshaking() => {
+                    return Err(ConnectionError::HandshakeAborted);
+                }
+                outcome => return Ok(outcome),
+            };
+            let sealed = sealed.get_mut(..len).unwrap_or_default();
             if !self.has_begun.replace(true) {
-                if proxy::is_proxy_header(sealed) {
-                    return Err(io::ErrorKind::PermissionDenied.into());
-                }
-                if sealed.first().is_some_and(u8::is_ascii_uppercase) {
-                    return Err(self.reject_plain());
-                }
+                self.check_first_bytes(sealed)?;
             }
-            match session.open(sealed, buffer, &mut Unsealed(&self.tcp))? {
-                0 if !session.is_over() => Err(io::ErrorKind::WouldBlock.into()),
-                len => Ok(len),
+            let opened = session.open(sealed, buffer, &mut TcpWriter(&self.tcp));
+            match opened.map_err(ConnectionError::from_tls)? {
+                0 if session.is_over() => Ok(ReadOutcome::End),
+                0 => Ok(ReadOutcome::Blocked),
+                len => Ok(ReadOutcome::Data(len)),
             }
         })
     }
 
-    /// Tells a client that speaks HTTP, in HTTP, that it should speak TLS.
-    fn reject_plain(&self) -> io::Error {
+    /// Rejects a PROXY header that is not expected, and plain HTTP.
+    fn check_first_bytes(&self, input: &[u8]) -> Result<(), ConnectionError> {
+        if proxy::is_proxy_header(input) {
+            return Err(ConnectionError::UntrustedProxy);
+        }
+        if !input.first().is_some_and(u8::is_ascii_uppercase) {
+            return Ok(());
+        }
         let mut out = Vec::new();
         let response = ResponseFraming { method: Method::Get, keep_alive: false };
-        let sentence = "this port speaks TLS: the URL must begin with https:// or wss://\n";
-        response.text(&mut out, Status::BadRequest, sentence);
-        // Who does not take it has no use for it.
-        let _ = self.tcp.write_now(&out);
-        broken(sentence)
+        let text = "this port speaks TLS: the URL must begin with https:// or wss://\n";
+        response.text(&mut out, Status::BadRequest, text);
+        // A client that does not take the response has no use for it.
+        let _ = self.tcp.try_write(&out);
+        Err(ConnectionError::NotTls)
     }
 }
 
-/// What is wrong with a client's TLS.
-fn broken(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why)
-}
+/// The TCP stream below TLS.
+struct TcpWriter<'a>(&'a TcpStream);
 
-/// Why a connection broke.
-pub(crate) fn reason(error: &io::Error) -> DropReason {
-    match error.kind() {
-        _ if error.raw_os_error().is_some() => DropReason::Reset,
-        io::ErrorKind::InvalidInput => DropReason::BadProxyHeader,
-        io::ErrorKind::PermissionDenied => DropReason::UntrustedProxy,
-        io::ErrorKind::InvalidData => DropReason::BadTls,
-        _ => DropReason::Reset,
-    }
-}
-
-/// The TCP stream under TLS.
-struct Unsealed<'a>(&'a TcpStream);
-
-impl Write for Unsealed<'_> {
+impl Write for TcpWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
@@ -227,30 +238,25 @@ impl Write for Unsealed<'_> {
     }
 }
 
-impl Stream for TcpStream {
-    /// A short read means that the socket is empty: saying so spares the read that would only find
-    /// that out.
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut short = None;
-        let read = self.try_io(Interest::READABLE, || {
-            let len = net::receive(self, buffer)?;
-            if (1..buffer.len()).contains(&len) {
-                short = Some(len);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(len)
-        });
-        short.map_or(read, Ok)
-    }
-
-    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_write(bytes)
-    }
+/// Reads what has come. A short read means that the socket is empty: telling tokio so spares the read
+/// that would only find that out.
+#[inline]
+fn read_tcp(tcp: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut short = None;
+    let read = tcp.try_io(Interest::READABLE, || {
+        let len = net::receive(tcp, buffer)?;
+        if (1..buffer.len()).contains(&len) {
+            short = Some(len);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(len)
+    });
+    short.map_or(read, Ok)
 }
 
 impl Stream for std::net::TcpStream {
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buffer)
+    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+        ReadOutcome::of((&mut &*self).read(buffer))
     }
 
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {

@@ -1,10 +1,10 @@
-//! UDP (BEP 15): batches of datagrams from `net`'s engines, through `wire::udp`, to the tracker.
+//! UDP (BEP 15): batches of datagrams from `net`'s engines go through `wire::udp` to the tracker.
 //!
-//! A batch is read once: connects and scrapes are answered as they are met, announces of verified
-//! clients are collected and go through the tracker together, which writes each answer into its
-//! datagram's own reply slot. Before a connection id is verified nothing is answered but a connect,
-//! and that with as many bytes as it has itself: nobody can make this tracker send more to a victim
-//! than he sends himself.
+//! A batch is read once. Connects and scrapes are answered as they are read. Announces of verified
+//! clients are collected and go to the tracker together, which writes each response into its
+//! datagram's own reply slot. Before a connection id is verified, only connects are answered, with as
+//! many bytes as they have themselves: no attacker can make this tracker send more to a victim than
+//! the attacker sends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tracker::{
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
-    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, limits,
 };
 use wire::proxy::simple;
@@ -27,24 +27,24 @@ use wire::url;
 use crate::client::{is_via_local_address, user_key};
 use crate::{Clock, reject_log};
 
-/// What one worker does with datagrams.
+/// Handles the datagrams of one worker.
 pub struct UdpFront {
     tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
-    /// One for each socket.
+    /// One listener for each socket, in the same order.
     listeners: Vec<UdpListener>,
     heavy_hitters: HeavyHitters,
 }
 
-/// What a worker knows of one of its sockets.
+/// One of a worker's sockets.
 pub struct UdpListener {
-    /// Its account.
+    /// The listener's metrics.
     pub metrics: WorkerMetrics,
-    /// What is decided for it.
+    /// The listener's policy.
     pub listener_policy: ListenerPolicyId,
-    /// Those who wrap each datagram in a Simple Proxy header, and unwrap the replies, if such are
-    /// expected.
+    /// Proxies that put a Simple Proxy header before each datagram, and expect it before each reply.
+    /// `None` = no such header is expected from any address.
     pub proxies: Option<Networks>,
 }
 
@@ -52,10 +52,10 @@ const _: () = assert!(net::SOURCE_FILTER_MAX == limits::SOURCE_FILTER_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);
 const _: () = assert!(net::REQUEST_MAX == limits::UDP_REQUEST_MAX);
 const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
-const _: () = assert!(Place::V4.peers_max() == limits::PEERS_UDP_V4_MAX);
-const _: () = assert!(Place::V6.peers_max() == limits::PEERS_UDP_V6_MAX);
+const _: () = assert!(ReplySlot::V4.peers_max() == limits::PEERS_UDP_V4_MAX);
+const _: () = assert!(ReplySlot::V6.peers_max() == limits::PEERS_UDP_V6_MAX);
 
-/// What the datagrams of one batch share.
+/// What the datagrams of a batch share.
 struct BatchContext<'a> {
     view: View<'a>,
     listener: &'a mut UdpListener,
@@ -63,29 +63,32 @@ struct BatchContext<'a> {
     heavy_hitters: &'a mut HeavyHitters,
 }
 
-/// An announce that waits for the rest of its batch.
+/// An announce that goes to the tracker with the rest of its batch.
 #[derive(Clone, Copy)]
 struct Pending {
-    /// Its number in the batch of datagrams.
+    /// The number of its datagram in the batch.
     slot: usize,
+    /// The client's address.
+    client: IpAddr,
     transaction_id: u32,
-    place: Place,
-    /// Bytes of reply so far.
+    reply_slot: ReplySlot,
+    /// The length of the reply so far, in bytes.
     len: usize,
 }
 
-/// Where in a datagram's reply slot the reply goes, and to which family's client.
+/// The part of a datagram's reply slot that the reply may fill.
 #[derive(Clone, Copy)]
-struct Place {
+struct ReplySlot {
+    /// The client's family: it decides on the form of the reply.
     family: Family,
-    /// Bytes before it: the header that it is wrapped in, which is there already.
+    /// The length of the Simple Proxy header before the reply, which is written already.
     start: usize,
-    /// The end of the slot, as far as the datagram may reach.
+    /// The maximum length of the datagram.
     end: usize,
 }
 
 impl UdpFront {
-    /// A handler for the sockets of `listeners`, in the order of the sockets.
+    /// Returns a handler for the sockets of `listeners`, in the order of the sockets.
     pub fn new(
         tracker: Arc<Tracker>,
         listeners: Vec<UdpListener>,
@@ -98,7 +101,7 @@ impl UdpFront {
 }
 
 impl BatchContext<'_> {
-    /// Answers datagram `slot`, or gives its announce and where the answer goes.
+    /// Answers datagram `slot`, or returns its announce and where the response goes.
     fn read(&mut self, batch: &mut Batch, slot: usize) -> Option<(AnnounceRequest, Pending)> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
@@ -107,11 +110,11 @@ impl BatchContext<'_> {
         let counters = &mut metrics.counters;
         counters.bytes_in += request.len() as u64;
         if truncated {
-            counters.drop(DropReason::Oversize);
+            counters.drop(DropReason::TooLong);
             return None;
         }
-        let (mut ip, mut request, mut place) = (from, request, Place::new(from));
-        let mut reached = None;
+        let (mut ip, mut request, mut reply_slot) = (from, request, ReplySlot::new(from));
+        let mut local_address = None;
         let mut heavy_hitters = Some(&mut *self.heavy_hitters);
         if proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
@@ -119,13 +122,12 @@ impl BatchContext<'_> {
                 return None;
             };
             (ip, request) = (wrapped.route.client.ip(), wrapped.datagram);
-            reached = Some(wrapped.route.server.ip());
-            // The kernel would see the proxy's address.
+            local_address = Some(wrapped.route.server.ip());
+            // A filter in the kernel would match the proxy's address.
             heavy_hitters = None;
-            place = place.behind(reply, wrapped.header, ip);
+            reply_slot = reply_slot.behind(reply, wrapped.header, ip);
         }
-        let room = reply.get_mut(place.start..place.end).unwrap_or_default();
-        let mut turn = Turn {
+        let mut datagram = DatagramContext {
             view: &self.view,
             counters,
             heavy_hitters,
@@ -133,16 +135,17 @@ impl BatchContext<'_> {
             ip,
             len: 0,
         };
-        let asked = turn.take(request, room);
-        batch.set_reply(slot, place.whole(turn.len));
-        let (grant, announce, transaction_id) = asked?;
-        let via_local_address = is_via_local_address(ip, || reached.or_else(|| batch.to(slot)));
-        let pending = Pending { slot, transaction_id, place, len: 0 };
-        let policy = place.policy();
+        let announce = datagram.serve(request, reply_slot.of(reply));
+        batch.set_reply(slot, reply_slot.datagram_len(datagram.len));
+        let (grant, announce, transaction_id) = announce?;
+        let via_local_address =
+            is_via_local_address(ip, || local_address.or_else(|| batch.to(slot)));
+        let pending = Pending { slot, client: ip, transaction_id, reply_slot, len: 0 };
+        let policy = reply_slot.policy();
         Some((AnnounceRequest { grant, via_local_address, announce, policy }, pending))
     }
 
-    /// Serves the announces of a batch.
+    /// Passes the announces of a batch to the tracker.
     fn serve(
         &mut self,
         batch: &mut Batch,
@@ -153,9 +156,9 @@ impl BatchContext<'_> {
         self.view.announce(self.random, requests, &mut replies);
         let (accepted, last) = (replies.accepted, replies.last);
         for done in pending {
-            batch.set_reply(done.slot, done.place.whole(done.len));
+            batch.set_reply(done.slot, done.reply_slot.datagram_len(done.len));
         }
-        let last = || Some(requests.get(last?)?.announce.peer_id);
+        let last = || Some(requests.get(usize::from(last?))?.announce.peer_id);
         counters.clients.pass(accepted, last);
     }
 }
@@ -169,9 +172,9 @@ impl Handler for UdpFront {
         let mut requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
         for slot in 0..batch.len() {
-            if let Some((ask, asker)) = context.read(batch, slot) {
-                requests.push(ask);
-                pending.push(asker);
+            if let Some((request, waiting)) = context.read(batch, slot) {
+                requests.push(request);
+                pending.push(waiting);
             }
         }
         context.serve(batch, (&requests, &mut pending));
@@ -187,20 +190,20 @@ impl Handler for UdpFront {
     }
 
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool) {
-        let reason = if blocked { DropReason::Blocked } else { DropReason::SendFailed };
+        let reason = if blocked { DropReason::SendBufferFull } else { DropReason::SendFailed };
         self.listeners[socket].metrics.counters.drops[reason.index()] += datagrams as u64;
     }
 
     fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
-        Some(self.heavy_hitters.change()?.collect())
+        Some(self.heavy_hitters.take_change()?.collect())
     }
 }
 
-impl Place {
+impl ReplySlot {
     const V4: Self = Self { family: Family::V4, start: 0, end: limits::UDP_PAYLOAD_V4_MAX };
     const V6: Self = Self { family: Family::V6, start: 0, end: limits::UDP_PAYLOAD_V6_MAX };
 
-    /// For a client that has sent its datagram itself.
+    /// For a client without a proxy.
     #[inline]
     fn new(from: IpAddr) -> Self {
         match Family::of(from) {
@@ -209,22 +212,32 @@ impl Place {
         }
     }
 
-    /// For the client at `ip` behind a proxy: `header` is put into the slot before the reply.
+    /// For the client at `ip` behind a proxy. Writes `header` into the slot, before the reply.
     //= spp#reply
     fn behind(self, slot: &mut [u8], header: &[u8; simple::HEADER_LEN], ip: IpAddr) -> Self {
-        if let Some(room) = slot.first_chunk_mut() {
+        let room = slot.first_chunk_mut();
+        debug_assert!(room.is_some(), "a reply slot is shorter than a Simple Proxy header");
+        if let Some(room) = room {
             *room = *header;
         }
         Self { family: Family::of(ip), start: simple::HEADER_LEN, ..self }
     }
 
-    /// Bytes of the datagram whose reply has `len`; no reply is no datagram.
+    /// The part of `slot` that the reply may fill. Empty if the slot is too short, so that nothing is
+    /// sent.
     #[inline]
-    fn whole(self, len: usize) -> usize {
+    fn of(self, slot: &mut [u8]) -> &mut [u8] {
+        debug_assert!(self.end <= slot.len(), "a reply slot is shorter than a datagram");
+        slot.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The length of the datagram whose reply has `len` bytes. Without a reply there is none: 0.
+    #[inline]
+    fn datagram_len(self, len: usize) -> usize {
         if len == 0 { 0 } else { self.start + len }
     }
 
-    /// What an announce's reply can hold.
+    /// What the response to an announce can hold.
     #[inline]
     const fn policy(self) -> AnnouncePolicy {
         //= bep15#announce-reply-family
@@ -236,7 +249,7 @@ impl Place {
         }
     }
 
-    /// Peers that an announce's reply has room for.
+    /// The most peers in the response to an announce.
     #[inline]
     const fn peers_max(self) -> u16 {
         let room = self.end - self.start - udp::ANNOUNCE_HEAD_LEN;
@@ -248,29 +261,30 @@ impl Place {
     }
 }
 
-/// One datagram on its way.
-struct Turn<'a> {
+/// A datagram that is being served.
+struct DatagramContext<'a> {
     view: &'a View<'a>,
     counters: &'a mut Counters,
-    /// Whom to shut out, if the client can be.
+    /// Counts clients that the kernel should block. `None` for clients behind a proxy, whose address
+    /// the kernel does not see.
     heavy_hitters: Option<&'a mut HeavyHitters>,
-    /// Where the client has come in.
+    /// The listener's policy.
     listener_policy: ListenerPolicyId,
     /// The client's address.
     ip: IpAddr,
-    /// Bytes of reply.
+    /// The length of the reply, in bytes.
     len: usize,
 }
 
-impl Turn<'_> {
-    /// Answers at once, or gives the announce that is to be answered with others.
-    fn take(
+impl DatagramContext<'_> {
+    /// Answers the datagram, or returns its announce, which is served with the rest of the batch.
+    fn serve(
         &mut self,
         request: &[u8],
         reply: &mut [u8],
     ) -> Option<(UnverifiedGrant, Announce, u32)> {
         let family = Family::of(self.ip);
-        let (connection_id, transaction_id, call) = match udp::decode(request) {
+        let (connection_id, transaction_id, verified) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
                 self.counters.request(family, RequestKind::Connect);
                 if let Err(refusal) = self.view.authorize_connect(self.ip) {
@@ -285,13 +299,13 @@ impl Turn<'_> {
                 self.counters.response(family, RequestKind::Connect);
                 return None;
             }
-            Ok(Request::Connected { connection_id, transaction_id, request: call }) => {
-                (connection_id, transaction_id, call)
+            Ok(Request::Connected { connection_id, transaction_id, request }) => {
+                (connection_id, transaction_id, request)
             }
-            Err(noise) => {
-                let reason = match noise {
+            Err(error) => {
+                let reason = match error {
                     DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::WrongMagic => DropReason::NotATracker,
+                    DecodeError::WrongMagic => DropReason::WrongMagic,
                 };
                 self.drop(reason, request);
                 return None;
@@ -302,10 +316,10 @@ impl Turn<'_> {
             self.drop(DropReason::BadConnectionId, request);
             return None;
         }
-        match call {
+        match verified {
             VerifiedRequest::Announce { announce, options } => {
                 self.counters.request(family, RequestKind::Announce);
-                // The announce is served all the same: what counts stands before the options.
+                // The announce is served nevertheless: its fields precede the options.
                 if options.is_malformed() {
                     self.counters.drop(DropReason::MalformedOptions);
                 }
@@ -325,7 +339,7 @@ impl Turn<'_> {
                 self.counters.request(family, RequestKind::Other);
                 let grant = self.authorize_key(None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {
-                    self.view.report_offence(self.ip, BanReason::Garbage);
+                    self.view.report_offence(self.ip, BanReason::Malformed);
                 }
                 self.refuse(grant.err().unwrap_or(refusal), transaction_id, reply);
             }
@@ -361,19 +375,20 @@ impl Turn<'_> {
         transaction_id: u32,
         reply: &mut [u8],
     ) -> Result<(), Refusal> {
-        // A scrape carries no options, so no key either: private doors refuse it.
+        // A scrape has no options, and so no passkey: private listeners refuse it.
         let (listener, kind) = (self.listener_policy, RequestKind::Scrape);
         let grant = self.view.authorize(listener, self.ip, kind, None)?;
-        let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
-        let hashes = hashes.copy_to(&mut room);
+        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
+        let hashes = hashes.copy_to(&mut buffer);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
-        let counts = counts.get_mut(..hashes.len()).unwrap_or_default();
+        let (counts, _) = counts.split_at_mut(hashes.len());
         self.view.scrape(grant, hashes, counts)?;
         self.len = udp::scrape_reply(reply, transaction_id, counts);
         Ok(())
     }
 
-    /// Says why, except to who asks too much, or is banned: that would take as much as serving.
+    /// Sends the reason. Banned clients, and those over their rate, get no reply: to send one would cost
+    /// as much as to serve them.
     fn refuse(&mut self, refusal: Refusal, transaction_id: u32, reply: &mut [u8]) {
         reject_log::refused("udp", self.ip, refusal);
         if refusal == Refusal::Banned {
@@ -381,8 +396,8 @@ impl Turn<'_> {
         }
         if refusal == Refusal::TooManyRequests {
             if let Some(heavy_hitters) = &mut self.heavy_hitters {
-                let is_too_far = self.view.note_refusal(heavy_hitters, self.ip);
-                self.counters.kernel_blocks += u64::from(is_too_far);
+                let is_blocked = self.view.note_refusal(heavy_hitters, self.ip);
+                self.counters.kernel_blocks += u64::from(is_blocked);
             }
             return self.counters.drop(DropReason::RequestRate);
         }
@@ -391,8 +406,8 @@ impl Turn<'_> {
         self.counters.response(Family::of(self.ip), RequestKind::Other);
     }
 
-    /// Counts a datagram that is met with silence. A header of a proxy looks like anything but a
-    /// request, and the operator should hear of it.
+    /// Drops a datagram. A Simple Proxy header from an address that is not trusted looks like noise; it
+    /// is counted apart, because the operator can fix it.
     fn drop(&mut self, reason: DropReason, request: &[u8]) {
         let is_wrapped = simple::unwrap(request).is_some();
         let reason = if is_wrapped { DropReason::UntrustedProxy } else { reason };
@@ -404,74 +419,78 @@ impl Turn<'_> {
     }
 }
 
-/// Writes the answers to a batch's announces into their datagrams' reply slots.
+/// Writes the responses to a batch's announces into their datagrams' reply slots.
 struct Replies<'a> {
     batch: &'a mut Batch,
     pending: &'a mut [Pending],
     counters: &'a mut Counters,
-    /// How many were served, and the last of them.
+    /// The number of announces served.
     accepted: u32,
-    last: Option<usize>,
+    /// The slot of the last of them.
+    last: Option<u8>,
 }
 
 impl Replies<'_> {
-    /// Lets `write` go on with the reply to `ask`: it gets the slot and the length so far, and
-    /// gives the new length.
+    /// The datagram whose announce has `slot`.
     #[inline]
-    fn go_on(&mut self, ask: usize, write: impl FnOnce(&mut [u8], Pending) -> usize) {
-        let Some(pending) = self.pending.get_mut(ask) else { return };
-        let Place { start, end, .. } = pending.place;
-        let slot = self.batch.reply_buffer(pending.slot);
-        pending.len = write(slot.get_mut(start..end).unwrap_or_default(), *pending);
+    fn find(&self, slot: u8) -> Option<Pending> {
+        let pending = self.pending.get(usize::from(slot)).copied();
+        debug_assert!(pending.is_some(), "a response to an announce that is not in the batch");
+        pending
     }
 
-    fn family(&self, ask: usize) -> Family {
-        self.pending.get(ask).map_or(Family::V4, |pending| pending.place.family)
+    /// Passes the reply to the announce of `slot` to `write`, which appends to it and returns its new
+    /// length.
+    #[inline]
+    fn append(&mut self, slot: u8, write: impl FnOnce(&mut [u8], Pending) -> usize) {
+        let Some(pending) = self.pending.get_mut(usize::from(slot)) else { return };
+        let buffer = self.batch.reply_buffer(pending.slot);
+        pending.len = write(pending.reply_slot.of(buffer), *pending);
     }
 }
 
 impl AnnounceSink for Replies<'_> {
     #[inline]
-    fn accept(&mut self, ask: usize, accepted: &AnnounceOk) {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        let Some(Pending { reply_slot, .. }) = self.find(slot) else { return };
         let chosen = accepted.chosen;
-        (self.accepted, self.last) = (self.accepted + 1, Some(ask));
-        self.counters.response(self.family(ask), RequestKind::Announce);
+        (self.accepted, self.last) = (self.accepted + 1, Some(slot));
+        self.counters.response(reply_slot.family, RequestKind::Announce);
         self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
-        self.go_on(ask, |slot, pending| {
+        self.append(slot, |buffer, pending| {
             let head = AnnounceHead {
                 transaction_id: pending.transaction_id,
                 interval_s: accepted.interval_s,
                 leechers: chosen.counts.leechers(),
                 seeders: chosen.counts.seeders(),
             };
-            udp::announce_reply(slot, &head)
+            udp::announce_reply(buffer, &head)
         });
     }
 
-    fn refuse(&mut self, ask: usize, refusal: Refusal) {
-        if let Some(pending) = self.pending.get(ask) {
-            reject_log::refused("udp", self.batch.from(pending.slot).ip(), refusal);
-        }
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        let Some(pending) = self.find(slot) else { return };
+        // Not the datagram's source: that may be a proxy.
+        reject_log::refused("udp", pending.client, refusal);
         self.counters.refuse(refusal);
-        self.counters.response(self.family(ask), RequestKind::Other);
-        self.go_on(ask, |slot, pending| {
-            udp::error_reply(slot, pending.transaction_id, refusal.text())
+        self.counters.response(pending.reply_slot.family, RequestKind::Other);
+        self.append(slot, |buffer, pending| {
+            udp::error_reply(buffer, pending.transaction_id, refusal.text())
         });
     }
-
-    #[inline]
-    fn peers_v4(&mut self, ask: usize, peers: &[PackedV4]) {
-        self.go_on(ask, |slot, pending| udp::append_peers_v4(slot, pending.len, peers));
-    }
-
-    #[inline]
-    fn peers_v6(&mut self, ask: usize, peers: &[PackedV6]) {
-        self.go_on(ask, |slot, pending| udp::append_peers_v6(slot, pending.len, peers));
-    }
-
-    /// UDP has no room for ids, and does not ask for them.
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
 }
 
-#[cfg(test)]
-mod tests;
+impl PeerSink for Replies<'_> {
+    #[inline]
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.append(slot, |buffer, pending| udp::append_peers_v4(buffer, pending.len, peers));
+    }
+
+    #[inline]
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.append(slot, |buffer, pending| udp::append_peers_v6(buffer, pending.len, peers));
+    }
+
+    /// Not called: UDP does not ask for peer ids.
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
+}

@@ -1,29 +1,30 @@
-//! Listening: several sockets on one address, and good words when it fails.
+//! Binding: several sockets on one address, and helpful messages if that fails.
 //!
-//! Every worker has a socket of its own on the same address (SO_REUSEPORT) and the kernel spreads
-//! the load. That option also lets a second process of the same user share the port unnoticed, so
-//! a group's first socket is bound without it, which fails when anybody else is there, and gets the
-//! option only then; the others join. There is no moment at which the port is free in between, so
-//! two processes that start at once cannot both pass.
+//! Every worker has its own socket on the same address (SO_REUSEPORT), and the kernel distributes the
+//! load. That option would also let a second process of the same user share the port unnoticed. So
+//! the first socket of a group is bound without it, which fails if the port is in use, and gets the
+//! option afterwards; the other sockets then join. The port is never free in between, so two
+//! processes that start at the same time cannot both succeed.
 //!
-//! Sockets that somebody else has bound (`process::Inherited`) are taken as they are: nobody joins
-//! their group, because whoever keeps them when we end would lose what waits in ours.
+//! Sockets that another process has bound (`process::InheritedSockets`) are used as they are, and no
+//! further sockets are bound to their address: when this process ends, the process that keeps the
+//! inherited sockets would lose the packets that wait in ours.
 
 use socket2::{Domain, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-/// What kind of socket is bound; the name in messages.
+/// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Udp,
     Tcp,
 }
 
-/// Binds `count` sockets (at least one) to `address`; port 0 takes a free port, the same for all.
-/// `prepare` sets options on each before it is bound. All are non-blocking and close-on-exec; a v6
-/// socket takes no v4 traffic. Elsewhere than on Linux only one socket can share the load usefully.
+/// Binds `count` sockets (at least one) to `address`. Port 0 takes a free port, the same for all.
+/// `prepare` sets options on each socket before it is bound. All are non-blocking and close-on-exec;
+/// v6 sockets accept no v4 traffic. Only Linux distributes the load, so use one socket elsewhere.
 pub(crate) fn bind_group(
     transport: Transport,
     address: SocketAddr,
@@ -49,22 +50,22 @@ pub(crate) fn bind_group(
     Ok(sockets)
 }
 
-/// A socket that somebody else has bound and handed over.
+/// A socket that another process has bound and passed on.
 #[derive(Debug)]
 pub struct InheritedSocket(pub(crate) Socket);
 
-/// Makes the sockets of `count` workers from those that were handed over: each worker has one, and
-/// several share one if there are fewer. More than `count` are all kept, because clients are spread
-/// over all of them. `prepare` sets options on each; all become non-blocking.
+/// Distributes inherited sockets among `count` workers. If there are fewer sockets than workers,
+/// workers share them. If there are more, all are kept, because the kernel distributes clients over
+/// all of them. `prepare` sets options on each socket; all become non-blocking.
 pub(crate) fn adopt_group(
     transport: Transport,
     address: SocketAddr,
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
     let adopt = || -> io::Result<Vec<Socket>> {
-        let mut sockets: Vec<Socket> = handed.into_iter().map(|handed| handed.0).collect();
+        let mut sockets: Vec<Socket> = inherited.into_iter().map(|inherited| inherited.0).collect();
         for socket in &sockets {
             socket.set_nonblocking(true)?;
             prepare(socket)?;
@@ -79,7 +80,7 @@ pub(crate) fn adopt_group(
     adopt().map_err(|cause| BindError { transport, address, cause })
 }
 
-/// A fresh socket of the address's family.
+/// Creates a socket of the address's family.
 fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
     let kind = match transport {
         Transport::Udp => Type::DGRAM,
@@ -93,19 +94,19 @@ fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Lets other sockets of this process have the same address.
+/// Lets other sockets of this user bind the same address.
 #[cfg(unix)]
 fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
 
-/// There is no such thing here: one worker has to do.
+/// Always fails: without SO_REUSEPORT there can be only one worker.
 #[cfg(not(unix))]
 fn share(_: &Socket) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// An address that cannot be listened on: which, why, and what to do about it.
+/// An address cannot be bound. The message says which, why, and what to do.
 #[derive(Debug)]
 pub struct BindError {
     transport: Transport,
@@ -118,18 +119,18 @@ impl BindError {
         Self { transport, address, cause }
     }
 
-    /// The address that was asked for.
+    /// Returns the requested address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the kernel said.
+    /// Returns the kernel's error.
     pub fn cause(&self) -> &io::Error {
         &self.cause
     }
 
-    /// Whether this machine lacks the address family altogether (IPv6 switched off in the kernel),
-    /// so that a default list of listeners can do without this one.
+    /// Returns whether the kernel does not support the address family (IPv6 is disabled), so that this
+    /// address can be dropped from a default list of listeners.
     pub fn is_family_absent(&self) -> bool {
         #[cfg(unix)]
         return self.cause.raw_os_error() == Some(libc::EAFNOSUPPORT);
@@ -137,7 +138,7 @@ impl BindError {
         return false;
     }
 
-    /// Reason and remedy in one sentence, without the address.
+    /// Returns the reason and the remedy in one sentence, without the address.
     fn advice(&self) -> String {
         let port = self.address.port();
         let (letter, filter) = match self.transport {
@@ -145,24 +146,24 @@ impl BindError {
             Transport::Tcp => ('t', "TCP"),
         };
         if self.is_family_absent() {
-            return "the kernel has no IPv6: take this address off the list, or enable IPv6".into();
+            return "the kernel has no IPv6: remove this address, or enable IPv6".into();
         }
         match self.cause.kind() {
             io::ErrorKind::AddrInUse => format!(
-                "{filter} port {port} is taken by another process: stop it \
-                 (`ss -ln{letter}p sport = :{port}` shows it), or listen on another port"
+                "{filter} port {port} is in use by another process: stop it \
+                 (`ss -ln{letter}p sport = :{port}` shows it), or use another port"
             ),
             io::ErrorKind::AddrNotAvailable => format!(
-                "no interface of this machine has the address {}: listen on one that `ip address` \
-                 shows, or on all with {}",
+                "no interface of this machine has the address {}: use an address that `ip address` \
+                 shows, or {} for all",
                 self.address.ip(),
                 if self.address.is_ipv4() { "0.0.0.0" } else { "[::]" },
             ),
-            io::ErrorKind::PermissionDenied if (1..1024).contains(&port) => format!(
+            io::ErrorKind::PermissionDenied if (1..1024).contains(&port) => {
                 "ports below 1024 are reserved: start as root (privileges can be dropped after \
-                 binding), give the binary CAP_NET_BIND_SERVICE, or use a port above {}",
-                1023
-            ),
+                 binding), give the binary CAP_NET_BIND_SERVICE, or use port 1024 or above"
+                    .into()
+            }
             _ => format!("{} ({filter} port {port})", self.cause),
         }
     }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_shares_one_port_and_keeps_others_out() {
+    fn group_shares_a_port_that_others_cannot_bind() {
         for transport in [Transport::Udp, Transport::Tcp] {
             let group = bind(transport, "127.0.0.1:0", 3).unwrap();
             let address = group[0].local_addr().unwrap().as_socket().unwrap();
@@ -198,18 +199,18 @@ mod tests {
             }
             let error = bind(transport, &address.to_string(), 2).unwrap_err();
             assert_eq!(error.cause().kind(), io::ErrorKind::AddrInUse);
-            assert!(error.to_string().contains("taken by another process"), "{error}");
+            assert!(error.to_string().contains("in use by another process"), "{error}");
             assert!(error.to_string().contains(&address.port().to_string()), "{error}");
         }
     }
 
     #[test]
-    fn handed_sockets_are_shared_or_all_kept() {
+    fn inherited_sockets_are_shared_or_all_kept() {
         for transport in [Transport::Udp, Transport::Tcp] {
             let address = "127.0.0.1:0".parse().unwrap();
-            for (handed, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
-                let group = bind_group(transport, address, handed.max(1), |_| Ok(())).unwrap();
-                let group = group.into_iter().take(handed).map(InheritedSocket).collect();
+            for (inherited, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
+                let group = bind_group(transport, address, inherited.max(1), |_| Ok(())).unwrap();
+                let group = group.into_iter().take(inherited).map(InheritedSocket).collect();
                 let adopted = adopt_group(transport, address, group, workers, |_| Ok(())).unwrap();
                 assert_eq!(adopted.len(), sockets);
                 assert!(adopted.iter().all(|socket| socket.nonblocking().unwrap()));
@@ -218,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn says_when_the_address_is_not_ours() {
+    fn names_addresses_of_no_interface() {
         let error = bind(Transport::Udp, "192.0.2.1:0", 1).unwrap_err();
         assert!(error.to_string().contains("192.0.2.1"), "{error}");
         assert!(error.to_string().contains("no interface"), "{error}");
     }
 
     #[test]
-    fn says_what_to_do_about_low_ports_and_absent_ipv6() {
+    fn advises_on_low_ports_and_missing_ipv6() {
         let error = |address: &str, code| {
             let cause = io::Error::from_raw_os_error(code);
             BindError::new(Transport::Udp, address.parse().unwrap(), cause)

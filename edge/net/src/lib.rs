@@ -1,23 +1,23 @@
-//! The kernel's side of tidegate: sockets, UDP engines, process settings.
+//! The interface to the kernel: sockets, UDP engines and process settings.
 //!
 //! Knows nothing of BitTorrent. UDP engines move batches of datagrams between sockets and a
-//! [`Handler`]: [`Engine::Mmsg`] (Linux, the fast one), [`Engine::Portable`] (everywhere), and
-//! [`sim`] (no sockets at all, for tests). All engines drive the same handler.
+//! [`Handler`]: [`Engine::Mmsg`] (Linux, fast), [`Engine::Portable`] (all platforms), and [`sim`] (no
+//! sockets, for tests). All engines drive the same handler.
 //!
 //! # Safety
 //!
-//! This crate is the home of `unsafe` at the edge. It is confined to `option` (setsockopt),
-//! `udp/mmsg` (recvmmsg, sendmmsg, poll), `tcp` (accept4) and, below `process`, `inherit` (descriptors
-//! by number), `launch` (fork, dup2) and `sandbox/landlock` (its system calls). No pointer outlives
-//! the call that it is made for, so buffers are ordinary boxes and nothing is self-referential.
+//! The modules that allow unsafe code are `option` (setsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
+//! `tcp` (accept4) and, below `process`, `inherit` (descriptors by number), `launch` (fork, dup2),
+//! `priority` (sched_setattr) and `sandbox/landlock` (its system calls). No pointer outlives the call
+//! that it is made for, so buffers are ordinary boxes and nothing is self-referential.
 
 mod bind;
-#[cfg(target_os = "linux")]
-mod name;
 #[cfg(target_os = "linux")]
 mod option;
 #[cfg(unix)]
 pub mod process;
+#[cfg(target_os = "linux")]
+mod raw_sock_addr;
 pub mod sim;
 mod tcp;
 pub mod tls;
@@ -25,7 +25,8 @@ mod udp;
 
 pub use bind::{BindError, InheritedSocket};
 pub use tcp::{
-    TcpOptions, accept, adopt_tcp, bind_tcp, finish, hang_up, is_out_of_descriptors, receive,
+    TcpOptions, accept, adopt_tcp, bind_tcp, is_out_of_descriptors, receive, shutdown_both,
+    shutdown_write,
 };
 pub use udp::{
     BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,

@@ -1,9 +1,10 @@
-//! Socket options that neither the standard library nor `socket2` has.
+//! Socket options that neither the standard library nor `socket2` supports.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Sets an option whose value is an `int`. `level` and `name` are libc's.
+/// Sets an option of type `int`. `level` and `name` are constants of libc.
 pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads
     // `size_of::<i32>()` bytes from `value`, which lives until the call returns.

@@ -1,8 +1,6 @@
-//! The process itself: cores, priorities, privileges, limits, what it has used; what it is handed at its start,
-//! whom it tells how it is, how it is started anew, and what it gives up.
+//! The process: cores, priorities, privileges, limits and resource usage; inherited sockets, service
+//! manager notification, restarting, and the sandbox.
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
 mod inherit;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -11,17 +9,19 @@ mod notify;
 mod priority;
 #[cfg(target_os = "linux")]
 mod sandbox;
-
 #[cfg(not(target_os = "linux"))]
-pub use elsewhere::{Launcher, Sandbox, confine, lower_priority, raise_priority};
-pub use inherit::{InheritError, Inherited};
+mod unsupported;
+
+pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
-pub use notify::{Notifier, watchdog_time};
+pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};
 #[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::{Launcher, Sandbox, confine, lower_priority, raise_priority};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -33,51 +33,51 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a confined process may still reach.
+/// What a sandboxed process may still access.
 #[derive(Clone, Debug, Default)]
-pub struct Allowed {
-    /// Folders, or files, of which everything can be read.
+pub struct SandboxPolicy {
+    /// Files, and folders with everything below them, that can be read.
     pub readable: Vec<PathBuf>,
-    /// Folders in which files can be made, replaced and removed, too. They must be there.
+    /// Folders in which files can also be created, replaced and removed. They must exist.
     pub writable: Vec<PathBuf>,
-    /// TCP ports, on any host, to which connections can be made.
+    /// TCP ports to which connections can be opened, on any host.
     pub ports: Vec<u16>,
 }
 
-/// The cores that this process may run on, by number.
+/// Returns the numbers of the cores that this process may run on.
 pub fn cores() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return vec![0] };
     (0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect()
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to one core.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Whether this process may do everything.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
 
-/// Why privileges could not be dropped.
+/// The reason why privileges could not be dropped.
 #[derive(Debug)]
-pub enum DropError {
+pub enum DropPrivilegesError {
     /// No such user on this system.
     UnknownUser(String),
     /// No such group on this system.
     UnknownGroup(String),
-    /// Only root can become someone else.
+    /// Only root can change its user.
     NotRoot,
     /// The kernel refused.
     System(io::Error),
-    /// Root could be had back: nothing was gained.
+    /// The process could become root again, so dropping privileges had no effect.
     NotDropped,
 }
 
-/// The numbers of a user and a group.
+/// The ids of a user and a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     user: Uid,
@@ -85,53 +85,53 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up `user`, and `group`, which is the user's own if empty.
-    pub fn find(user: &str, group: &str) -> Result<Self, DropError> {
-        let system = |error: nix::Error| DropError::System(error.into());
+    /// Looks up `user` and `group`. An empty `group` stands for the user's primary group.
+    pub fn find(user: &str, group: &str) -> Result<Self, DropPrivilegesError> {
+        let system = |error: nix::Error| DropPrivilegesError::System(error.into());
         let found = User::from_name(user).map_err(system)?;
-        let found = found.ok_or_else(|| DropError::UnknownUser(user.to_owned()))?;
+        let found = found.ok_or_else(|| DropPrivilegesError::UnknownUser(user.to_owned()))?;
         let gid = if group.is_empty() {
             found.gid
         } else {
             let found = Group::from_name(group).map_err(system)?;
-            found.ok_or_else(|| DropError::UnknownGroup(group.to_owned()))?.gid
+            found.ok_or_else(|| DropPrivilegesError::UnknownGroup(group.to_owned()))?.gid
         };
         Ok(Self { user: found.uid, group: gid })
     }
 
-    /// Makes a file or folder theirs.
+    /// Changes the owner of a file or folder.
     pub fn give(self, path: &Path) -> io::Result<()> {
         std::os::unix::fs::chown(path, Some(self.user.as_raw()), Some(self.group.as_raw()))
     }
 
-    /// The number of the user.
+    /// Returns the user's id.
     pub fn user(self) -> u32 {
         self.user.as_raw()
     }
 
-    /// The number of the group.
+    /// Returns the group's id.
     pub fn group(self) -> u32 {
         self.group.as_raw()
     }
 }
 
-/// Becomes `identity` for good, all threads of the process, without any supplementary group.
-pub fn drop_privileges(identity: Identity) -> Result<(), DropError> {
+/// Changes the user and group of all threads to `identity` for good, without supplementary groups.
+pub fn drop_privileges(identity: Identity) -> Result<(), DropPrivilegesError> {
     if !is_root() {
-        return Err(DropError::NotRoot);
+        return Err(DropPrivilegesError::NotRoot);
     }
-    let system = |error: nix::Error| DropError::System(error.into());
+    let system = |error: nix::Error| DropPrivilegesError::System(error.into());
     // The user last: only root may set the others.
     setgroups(&[]).map_err(system)?;
     setgid(identity.group).map_err(system)?;
     setuid(identity.user).map_err(system)?;
     if !identity.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
-        return Err(DropError::NotDropped);
+        return Err(DropPrivilegesError::NotDropped);
     }
     Ok(())
 }
 
-/// Raises the number of descriptors to what the system allows this process.
+/// Raises the soft limit of open descriptors to the hard limit.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {
@@ -140,15 +140,15 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// The system's monotonic clock: the same for all processes of this machine.
+/// Returns the time of the system's monotonic clock, which all processes of this machine share.
 pub fn monotonic() -> Duration {
-    // Every Linux and BSD has it; without it time would stand still, and nothing expire.
+    // Every Linux and BSD has this clock. Without it time would stand still and nothing would expire.
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     now.map_or(Duration::ZERO, Duration::from)
 }
 
-/// The addresses by which other machines may know this one: none of the loopback interface, and
-/// none that need the name of an interface.
+/// Returns the addresses by which other machines may reach this one: no loopback and no link-local
+/// addresses.
 pub fn own_addresses() -> Vec<IpAddr> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let addresses = interfaces
@@ -165,20 +165,20 @@ pub fn own_addresses() -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// What the process has used.
+/// Resources used by the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Seconds of CPU time in user space.
     pub user_s: f64,
     /// Seconds of CPU time in the kernel.
     pub system_s: f64,
-    /// Bytes of memory resident now; 0 where the system does not say.
+    /// Bytes of resident memory; 0 if the system does not report it.
     pub resident_bytes: u64,
-    /// Open descriptors; 0 where the system does not say.
+    /// Open descriptors; 0 if the system does not report them.
     pub descriptors: u64,
 }
 
-/// What the process has used so far.
+/// Returns the resources that the process has used so far.
 pub fn usage() -> Usage {
     let seconds =
         |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1_000_000.0;
@@ -194,34 +194,34 @@ pub fn usage() -> Usage {
     }
 }
 
-impl std::fmt::Display for DropError {
+impl std::fmt::Display for DropPrivilegesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::UnknownUser(name) => write!(f, "there is no user `{name}` on this system"),
-            Self::UnknownGroup(name) => write!(f, "there is no group `{name}` on this system"),
-            Self::NotRoot => write!(f, "only root can become another user"),
+            Self::UnknownUser(name) => write!(f, "no user `{name}` on this system"),
+            Self::UnknownGroup(name) => write!(f, "no group `{name}` on this system"),
+            Self::NotRoot => write!(f, "only root can change its user"),
             Self::System(error) => write!(f, "cannot change user or group: {error}"),
-            Self::NotDropped => write!(f, "root privileges could be taken back"),
+            Self::NotDropped => write!(f, "root privileges could be regained"),
         }
     }
 }
 
-impl std::error::Error for DropError {}
+impl std::error::Error for DropPrivilegesError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn unknown_names_are_named() {
-        let user = Identity::find("nobody-of-this-name", "").unwrap_err();
-        assert!(user.to_string().contains("nobody-of-this-name"));
+    fn errors_name_unknown_users_and_groups() {
+        let user = Identity::find("no-user-of-this-name", "").unwrap_err();
+        assert!(user.to_string().contains("no-user-of-this-name"));
         let group = Identity::find("root", "no-group-of-this-name").unwrap_err();
         assert!(group.to_string().contains("no-group-of-this-name"));
     }
 
     #[test]
-    fn a_thread_stays_where_it_is_pinned() {
+    fn pins_a_thread_to_its_core() {
         let core = *cores().last().unwrap();
         std::thread::spawn(move || {
             pin_to_core(core).unwrap();
@@ -232,22 +232,22 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_address_is_not_told() {
+    fn own_addresses_exclude_loopback() {
         assert!(own_addresses().iter().all(|ip| !ip.is_loopback() && !ip.is_unspecified()));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn all_clocks_of_the_machine_agree() {
+    fn monotonic_clock_follows_uptime() {
         let text = std::fs::read_to_string("/proc/uptime").unwrap();
         let uptime: f64 = text.split(' ').next().unwrap().parse().unwrap();
-        // Uptime counts suspensions as well, and is rounded down.
+        // Uptime includes suspended time and is rounded down.
         let now = monotonic().as_secs_f64();
         assert!(now > 0.0 && uptime + 60.0 > now, "{now} {uptime}");
     }
 
     #[test]
-    fn usage_grows() {
+    fn reports_usage() {
         raise_descriptor_limit().unwrap();
         let usage = usage();
         assert!(usage.user_s + usage.system_s >= 0.0 && usage.resident_bytes > 0);

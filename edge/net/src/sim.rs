@@ -1,13 +1,13 @@
-//! An engine without sockets: what is put in is handled at once, on the caller's thread.
+//! An engine without sockets: datagrams are handled at once, on the caller's thread.
 
 use crate::udp::{Batch, Handler, REQUEST_MAX};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// What all datagrams seem to be sent to.
+/// The destination of all datagrams.
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6969);
 
-/// Pushes datagrams through a handler as if they had come to socket number `socket`, in batches as
-/// full as an engine would make them, sent to the loopback address, and gives the replies in order, each with its destination.
+/// Passes datagrams to a handler as if socket number `socket` had received them on the loopback
+/// address, in full batches. Returns the replies in order, each with its destination.
 pub fn exchange(
     handler: &mut impl Handler,
     socket: usize,
@@ -18,7 +18,7 @@ pub fn exchange(
     for part in datagrams.chunks(crate::BATCH_MAX) {
         batch.clear(LOCAL);
         for (from, bytes) in part {
-            let Some(place) = batch.next_place() else { break };
+            let Some(place) = batch.next_request_slot() else { break };
             let kept = bytes.len().min(REQUEST_MAX);
             place[..kept].copy_from_slice(&bytes[..kept]);
             batch.push(*from, bytes.len(), false);

@@ -1,4 +1,5 @@
-//! TCP: listeners, and the few calls on connections that the standard library makes dearer.
+//! TCP: listeners, and calls on connections that cost more system calls in the standard library.
+#![allow(unsafe_code)]
 
 use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};
@@ -6,13 +7,13 @@ use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-/// How listeners are set up.
+/// Options of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// Connections that the kernel keeps until they are accepted.
+    /// Maximum number of connections that wait to be accepted.
     pub backlog: i32,
-    /// Whether the kernel shall hold a connection back until its request is here (Linux:
-    /// TCP_DEFER_ACCEPT), so that accepting and reading need no wake-up between them.
+    /// Whether the kernel reports a connection only when its request has arrived (Linux:
+    /// TCP_DEFER_ACCEPT), which saves a wake-up between accepting and reading.
     pub defer_accept: bool,
 }
 
@@ -22,12 +23,12 @@ impl Default for TcpOptions {
     }
 }
 
-/// Seconds for which a connection without a request may be held back; then it is handed over.
+/// Seconds after which the kernel reports a connection even without a request.
 #[cfg(target_os = "linux")]
-const DEFER_S: i32 = 3;
+const DEFER_ACCEPT_S: i32 = 3;
 
 /// Binds a listener: `count` sockets on `address`, one for each worker. All are non-blocking, and
-/// connections inherit TCP_NODELAY from them. Port 0 takes a free port, the same for all.
+/// accepted connections inherit TCP_NODELAY. Port 0 takes a free port, the same for all.
 pub fn bind_tcp(
     address: SocketAddr,
     count: usize,
@@ -44,45 +45,45 @@ pub fn bind_tcp(
         .map_err(|cause| BindError::new(Transport::Tcp, address, cause))
 }
 
-/// Takes over sockets that somebody else has bound to `address`, and listens on, instead of binding:
-/// one for each of `count` workers, which share them if there are fewer, or all of them.
+/// Like [`bind_tcp`], with inherited sockets that already listen on `address`. Workers share sockets if
+/// there are fewer than `count`; if there are more, all are returned.
 pub fn adopt_tcp(
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &TcpOptions,
 ) -> Result<Vec<TcpListener>, BindError> {
     let group =
-        adopt_group(Transport::Tcp, address, handed, count, |socket| prepare(socket, options))?;
+        adopt_group(Transport::Tcp, address, inherited, count, |socket| prepare(socket, options))?;
     Ok(group.into_iter().map(TcpListener::from).collect())
 }
 
 fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
-    // A restart must not wait for connections of the last process to be forgotten.
+    // Without this, a restart would have to wait until connections in TIME_WAIT expire.
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     if options.defer_accept {
-        crate::option::set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_S)?;
+        crate::option::set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_S)?;
     }
     #[cfg(not(target_os = "linux"))]
     let _ = options;
     Ok(())
 }
 
-/// Accepts a connection, non-blocking and close-on-exec from its first moment, with one system call.
+/// Accepts a connection with one system call. It is non-blocking and close-on-exec.
 #[cfg(target_os = "linux")]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    use crate::name::Name;
+    use crate::raw_sock_addr::RawSockAddr;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    let mut name = Name::EMPTY;
-    let mut len = Name::V6_LEN as libc::socklen_t;
-    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `name`, which has as
+    let mut raw = RawSockAddr::EMPTY;
+    let mut len = RawSockAddr::V6_LEN as libc::socklen_t;
+    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `raw`, which has as
     // many, and one number to `len`. Both live until the call returns.
     let fd = unsafe {
         libc::accept4(
             listener.as_raw_fd(),
-            name.as_mut_ptr().cast(),
+            raw.as_mut_ptr().cast(),
             &raw mut len,
             libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
         )
@@ -90,13 +91,13 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened `fd` for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened `fd` for us, and nothing else owns it.
     let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let from = name.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
+    let from = raw.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
     Ok((stream, from))
 }
 
-/// Accepts a connection, non-blocking.
+/// Accepts a connection, which is non-blocking.
 #[cfg(not(target_os = "linux"))]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
@@ -104,25 +105,25 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     Ok((stream, from))
 }
 
-/// Whether accepting failed because this process, or the system, can open no more descriptors:
-/// trying again at once would only fail again.
+/// Returns whether accepting failed because the process or the system is out of descriptors or memory.
+/// Retrying at once would fail again.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].map(Some).contains(&code)
 }
 
-/// Reads what has come; `WouldBlock` when nothing has, 0 when nothing will.
+/// Reads available bytes. Returns 0 at the end of the stream, and `WouldBlock` if there are none yet.
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     (&*SockRef::from(socket)).read(buffer)
 }
 
-/// Says that nothing more will be sent; the other end may still send.
-pub fn finish(socket: &impl AsFd) -> io::Result<()> {
+/// Shuts down the sending direction. The peer may still send.
+pub fn shutdown_write(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Write)
 }
 
-/// Ends a connection both ways, which wakes whoever waits on it.
-pub fn hang_up(socket: &impl AsFd) -> io::Result<()> {
+/// Shuts down both directions, which wakes tasks that wait for the socket.
+pub fn shutdown_both(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Both)
 }
 
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_connection_comes_with_its_request() {
+    fn deferred_connection_is_accepted_with_its_request() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let mut group = bind_tcp(address.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
             let listener = group.remove(0);
@@ -161,9 +162,9 @@ mod tests {
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 5);
             let empty = receive(&stream, &mut buffer).unwrap_err();
             assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
-            finish(&stream).unwrap();
+            shutdown_write(&stream).unwrap();
             assert_eq!(client.read(&mut buffer).unwrap(), 0);
-            hang_up(&stream).unwrap();
+            shutdown_both(&stream).unwrap();
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 0);
         }
     }

@@ -1,5 +1,5 @@
 //! TLS on TCP connections: [`Certificates`] that can be replaced while serving, and [`TlsSession`]s
-//! over sockets that never wait.
+//! over non-blocking sockets.
 
 mod certificate;
 mod challenge;
@@ -18,18 +18,19 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, SignatureScheme, SupportedCipherSuite};
 
-pub use certificate::{Certificate, CertificateError, CertificateFiles, Chain};
+pub use certificate::{Certificate, CertificateError, CertificateFiles, ChainStatus};
 pub use session::{SEALED_MAX, TlsSession};
 
-/// How a listener's connections speak TLS. Cheap to clone.
+/// The TLS configuration of a listener. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsConfig(pub(crate) Arc<ServerConfig>);
 
 impl TlsConfig {
-    /// TLS 1.2 and 1.3 with these certificates, for HTTP/1.1 and the proofs of RFC 8737.
+    /// Creates a configuration for TLS 1.2 and 1.3 with these certificates, for HTTP/1.1 and the
+    /// challenges of RFC 8737.
     ///
-    /// Sessions are resumed by tickets, whose keys live as long as the process and change every few
-    /// hours: nothing is stored for a client.
+    /// Sessions are resumed by tickets, so nothing is stored for a client. The tickets' keys change
+    /// every few hours and end with the process.
     pub fn new(certificates: &Arc<Certificates>) -> Self {
         let provider =
             CryptoProvider { cipher_suites: SUITES.to_vec(), ..aws_lc_rs::default_provider() };
@@ -45,19 +46,19 @@ impl TlsConfig {
         if let Ok(ticketer) = aws_lc_rs::Ticketer::new() {
             config.ticketer = ticketer;
         }
-        // One is used again at most; two would only cost bytes.
+        // A client uses one ticket at most; two would only cost bytes.
         config.send_tls13_tickets = 1;
         Self(Arc::new(config))
     }
 
-    /// The same for those who bring sockets of their own.
+    /// Returns the rustls configuration, for callers with their own sockets.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0)
     }
 }
 
-/// In the order in which they are chosen, whatever the client prefers. Many ask for AES-256 first, whose
-/// SHA-384 takes a sixth of a handshake; what is said here needs no more than AES-128 gives.
+/// Cipher suites in the server's order of preference, which overrides the client's. Many clients prefer
+/// AES-256, whose SHA-384 takes a sixth of a handshake; AES-128 is strong enough for a tracker.
 const SUITES: &[SupportedCipherSuite] = &[
     cipher_suite::TLS13_AES_128_GCM_SHA256,
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -70,7 +71,7 @@ const SUITES: &[SupportedCipherSuite] = &[
     cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
 ];
 
-/// The certificates in force: from files, from an ACME authority, and its challenges.
+/// The current certificates: from files, from an ACME authority, and for its challenges.
 #[derive(Debug, Default)]
 pub struct Certificates {
     files: ArcSwap<Vec<Certificate>>,
@@ -79,31 +80,31 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Puts others from files in force, for connections that begin from now on. They go before those
-    /// that were obtained. The first of all is for clients that name no host, or one that no
-    /// certificate is for.
+    /// Replaces the certificates from files, for new connections. They take precedence over those of an
+    /// ACME authority. The first certificate of all is the default for clients that name no host, or an
+    /// unknown one.
     pub fn replace(&self, certificates: Vec<Certificate>) {
         self.files.store(Arc::new(certificates));
     }
 
-    /// The same for those that an authority gave us.
+    /// Replaces the certificates from an ACME authority, for new connections.
     pub fn replace_obtained(&self, certificates: Vec<Certificate>) {
         self.obtained.store(Arc::new(certificates));
     }
 
-    /// Puts the answer to an authority's challenge in force, or takes it back: only a connection for
-    /// `acme-tls/1` sees it (RFC 8737).
+    /// Sets or removes the certificate that answers an authority's challenge. Only connections for
+    /// `acme-tls/1` see it (RFC 8737).
     pub fn set_challenge(&self, certificate: Option<Certificate>) {
         self.challenge.store(certificate.map(Arc::new));
     }
 
-    /// Those from files.
+    /// Returns the certificates from files.
     pub fn load(&self) -> Arc<Vec<Certificate>> {
         self.files.load_full()
     }
 
-    /// Every host name with the end of the certificate that its clients get. A certificate without a
-    /// name has the empty one.
+    /// Returns each host name with the expiry of the certificate that its clients get. A certificate
+    /// without names is listed under the empty name.
     pub fn expiries(&self) -> BTreeMap<String, SystemTime> {
         let mut expiries = BTreeMap::new();
         for certificate in self.files.load().iter().chain(self.obtained.load().iter()) {
@@ -119,28 +120,28 @@ impl Certificates {
         expiries
     }
 
-    /// The first that is for `host` and signs as the client understands, or else the first of those
-    /// that sign so: of an ECDSA and an RSA certificate for one name, old clients get the latter.
+    /// Returns the first certificate for `host` with a signature scheme of the client, or else the first
+    /// one with such a scheme. If a host has an ECDSA and an RSA certificate, old clients get the latter.
     fn find(&self, host: Option<&str>, schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let (files, obtained) = (self.files.load(), self.obtained.load());
         let all = files.iter().chain(obtained.iter());
-        let mut fit = all.filter(|one| one.signs_by(schemes)).peekable();
+        let mut fit = all.filter(|one| one.supports_any_scheme(schemes)).peekable();
         let first = fit.peek().copied();
-        let named = host.and_then(|host| fit.find(|one| one.is_for(host)));
+        let named = host.and_then(|host| fit.find(|one| one.covers_host(host)));
         named.or(first).map(Certificate::key)
     }
 
     fn find_challenge(&self, host: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let challenge = self.challenge.load();
         let challenge = challenge.as_ref()?;
-        challenge.is_for(host?).then(|| challenge.key())
+        challenge.covers_host(host?).then(|| challenge.key())
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         //= rfc8737#only-alpn
-        if challenge::asks_for_proof(&hello) {
+        if challenge::is_acme_challenge(&hello) {
             return self.find_challenge(hello.server_name());
         }
         self.find(hello.server_name(), hello.signature_schemes())

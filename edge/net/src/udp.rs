@@ -1,17 +1,17 @@
-//! UDP: the seam between engines and handlers.
+//! UDP: engines move datagrams, handlers answer them.
 //!
-//! One worker is one thread with its own sockets (usually a v4 and a v6 one) and its own handler.
-//! [`run_udp`] receives what is there, up to [`BATCH_MAX`] datagrams, gives them to the handler
-//! together, sends the replies that the handler wrote, and sleeps in the kernel when all sockets
-//! are empty. It never waits for a full send buffer: replies that do not fit are dropped and
-//! counted, so overload costs packets and neither memory nor time of those served.
+//! A worker is a thread with its own sockets (usually one v4 and one v6) and its own handler.
+//! [`run_udp`] receives up to [`BATCH_MAX`] waiting datagrams, passes them to the handler as a batch,
+//! sends the handler's replies, and sleeps in the kernel when all sockets are empty. It never waits
+//! for a full send buffer: replies that do not fit are dropped and counted. Overload therefore costs
+//! packets, but neither memory nor the time of other clients.
 
 mod batch;
 #[cfg(target_os = "linux")]
 mod control;
+mod idle_timer;
 #[cfg(target_os = "linux")]
 mod mmsg;
-mod pace;
 mod portable;
 mod socket;
 #[cfg(target_os = "linux")]
@@ -25,29 +25,29 @@ use std::sync::atomic::AtomicBool;
 
 use primitives::IpPrefix;
 
-/// Datagrams that go through the kernel together. Past 64 nothing is gained, and latency grows.
+/// Maximum datagrams in a batch, which is one system call. Above 64 only latency grows.
 pub const BATCH_MAX: usize = 64;
-/// Bytes of a request that are looked at.
+/// Maximum length of a request in bytes. Longer requests are truncated.
 pub const REQUEST_MAX: usize = 2560;
-/// Bytes of a reply: what fits one Ethernet frame over IPv4.
+/// Maximum length of a reply in bytes: the payload of an Ethernet frame over IPv4.
 pub const REPLY_MAX: usize = 1472;
 
-/// How datagrams move.
+/// The system calls that move datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// The best that this platform has.
+    /// The fastest engine of this platform.
     #[default]
     Auto,
-    /// recvmmsg and sendmmsg: a system call for a batch. Linux. Replies of a socket bound to a
-    /// wildcard address leave from the address that was asked.
+    /// recvmmsg and sendmmsg: one system call for each batch. Linux only. Replies from a wildcard
+    /// socket leave from the address that the request was sent to.
     Mmsg,
-    /// One system call for a datagram, on any platform. A host with several addresses should
-    /// listen on each by name: from a wildcard address the kernel picks whence replies leave.
+    /// One system call for each datagram, on all platforms. A host with several addresses should bind
+    /// each of them: the kernel chooses the source address of replies from a wildcard socket.
     Portable,
 }
 
 impl Engine {
-    /// What [`Engine::Auto`] stands for here; others are themselves.
+    /// Returns the engine that [`Engine::Auto`] selects on this platform; other engines are unchanged.
     pub fn resolve(self) -> Self {
         match self {
             Self::Auto if cfg!(target_os = "linux") => Self::Mmsg,
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// The name in configuration and logs.
+    /// Returns the name in configuration and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -66,32 +66,33 @@ impl Engine {
     }
 }
 
-/// Networks that a worker's sockets can shut out: all of them are looked at for every datagram.
+/// Maximum number of blocked networks of a worker's sockets. The kernel compares every datagram with
+/// all of them.
 pub const SOURCE_FILTER_MAX: usize = 32;
 
-/// What a worker does with datagrams. Sockets are numbered as they were given to [`run_udp`].
+/// Answers the datagrams of a worker. Sockets are numbered in the order of [`run_udp`]'s argument.
 pub trait Handler {
-    /// Looks at the datagrams of one socket, and writes replies into the batch.
+    /// Reads the datagrams of one socket and writes replies into the batch.
     fn batch(&mut self, socket: usize, batch: &mut Batch);
 
-    /// Called about four times a second, whether there is traffic or not, and once at the end.
+    /// Called about four times a second, with or without traffic, and once at the end.
     fn idle(&mut self);
 
-    /// So many replies could not be sent. `blocked`: the send buffer was full; otherwise the kernel
-    /// refused the datagram (no route, a forged source port 0, a firewall).
+    /// Called when replies could not be sent. `blocked` is true if the send buffer was full. Otherwise
+    /// the kernel refused the datagrams (no route, a forged source port 0, a firewall).
     fn send_failed(&mut self, socket: usize, datagrams: usize, blocked: bool);
 
-    /// Asked after every batch: the networks whose datagrams shall be dropped from now on before they
-    /// take time or room, if they are others than before. An engine that cannot do that does not ask;
-    /// of more than [`SOURCE_FILTER_MAX`] some go on as they are.
+    /// Called after every batch. Returns the networks whose datagrams the kernel should drop from now
+    /// on, or `None` if they have not changed. Only the first [`SOURCE_FILTER_MAX`] are used. Engines
+    /// without filters do not call this.
     fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
         None
     }
 }
 
-/// Serves `sockets` on this thread until `stop` is set, which takes a quarter of a second at most.
-/// Fails when the platform lacks the engine, or a socket turns out to be no usable socket at all;
-/// errors of single datagrams never end it.
+/// Serves `sockets` on this thread until `stop` is set; it returns within a quarter of a second then.
+/// Fails if the platform lacks the engine or if a socket is unusable. Errors of single datagrams do
+/// not end it.
 pub fn run_udp(
     sockets: Vec<UdpSocket>,
     engine: Engine,
@@ -104,7 +105,7 @@ pub fn run_udp(
         Engine::Portable => portable::run(sockets, handler, stop),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("the UDP engine {} needs Linux: use auto or portable", other.label()),
+            format!("UDP engine {} needs Linux: use auto or portable", other.label()),
         )),
     }
 }

@@ -1,4 +1,4 @@
-// bittorrent-tracker's own client announces and scrapes over ws, and every answer is as it should be.
+// Announces and scrapes over ws with bittorrent-tracker's own client, and checks every response.
 //
 //     node announces.mjs HOST:PORT
 
@@ -8,9 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { announce, join, scrape, scrapeAll } from './tracker.mjs'
 
 const [tracker] = process.argv.slice(2)
-// The path makes the socket: one for each name.
+// The client opens one socket per URL, so each name stands for a socket.
 const url = name => `ws://${tracker}/${name}`
-// Bytes of every kind that JSON writes in a way of its own.
+// Bytes that JSON escapes or encodes in different ways.
 const torrent = '000a1f22265c7f80a0adc3d7feff0a2f5c75ffbe'
 const other = 'ff'.repeat(20)
 const unknown = '5c'.repeat(20)
@@ -37,7 +37,7 @@ assert.deepEqual(await scrapeAll(url('three'), [torrent, unknown, other]), [
 assert.deepEqual(await announce(leecher, 'stop', { left: 0 }), { complete: 1, incomplete: 0 })
 assert.deepEqual(await scrape(leecher), { complete: 1, incomplete: 0, downloaded: 1 })
 
-// Whoever is gone without a word is counted no more, in none of its torrents.
+// Peers of a closed socket are removed from all their torrents.
 seeder.destroy()
 neighbour.destroy()
 for (let tries = 0; tries < 50; tries += 1) {
@@ -45,4 +45,4 @@ for (let tries = 0; tries < 50; tries += 1) {
   if (seen.every(({ complete, incomplete }) => complete + incomplete === 0)) process.exit(0)
   await sleep(100)
 }
-assert.fail('the peers of a closed socket are still counted')
+assert.fail('expected no peers of the closed sockets, found some after 5 s')

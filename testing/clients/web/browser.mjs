@@ -1,10 +1,11 @@
-// A page with webtorrent in headless Chromium for the real-client tests: it seeds or fetches one torrent
-// until it is killed.
+// Runs webtorrent in a page of headless Chromium for the real-client tests: it seeds or fetches one
+// torrent until it is killed.
 //
 //     node browser.mjs TORRENT FOLDER
 //
-// FOLDER holds the data, then the page seeds; or it will. This process serves the page on loopback, where
-// browsers allow it all it needs, and writes what it sends. What the page tells goes to standard output.
+// The page seeds if FOLDER holds the data, and stores the data there if not. This process serves the page on
+// loopback, which browsers treat as a secure context, and writes the data that the page sends. Messages of
+// the page go to standard output.
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -35,7 +36,7 @@ const server = createServer(async (request, response) => {
     console.log(await text(request))
     response.end()
   } else if (method === 'PUT' && url === '/payload') {
-    // In one step, so that nobody sees half a file.
+    // Renamed when it is complete, so that no reader sees half a file.
     await writeFile(`${payload}.part`, request)
     await rename(`${payload}.part`, payload)
     response.end()
@@ -54,14 +55,14 @@ const server = createServer(async (request, response) => {
 
 server.listen(0, '127.0.0.1', () => {
   const chromium = spawn('chromium', [
-    // In its namespace it runs as root, where its sandbox does not.
+    // It runs as root in its namespace, where its sandbox does not work.
     '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-dev-shm-usage',
-    // It asks nobody but the page's server and the tracker.
+    // It must contact only the page's server and the tracker.
     '--no-first-run', '--no-default-browser-check', '--disable-background-networking',
     '--disable-component-update', '--disable-sync', '--disable-default-apps', '--disable-extensions',
-    // It misses a desktop, and would fill the log with that.
+    // Without a desktop it would fill the log with warnings.
     '--log-level=3',
-    // Peers get addresses, not mDNS names.
+    // Peers must get IP addresses, not mDNS names.
     '--disable-features=WebRtcHideLocalIpsWithMdns',
     `--user-data-dir=${folder}.profile`,
     `http://127.0.0.1:${server.address().port}/`

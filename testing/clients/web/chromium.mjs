@@ -1,5 +1,5 @@
-// Headless Chromium with one page, led over a pipe (the DevTools protocol), so that it needs no port and no
-// library.
+// Headless Chromium with one page, controlled over a pipe by the DevTools protocol: no port and no library is
+// needed.
 
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const PATIENCE_MS = 30_000
 
-/** Starts it. Everything that the page complains of is put into `complaints`. */
+/** Starts it. `errors` collects all errors that the page reports. */
 export async function open () {
   const profile = await mkdtemp(join(tmpdir(), 'tidegate-chromium-'))
   const child = spawn('chromium', [
@@ -21,15 +21,15 @@ export async function open () {
     '--disable-component-update', '--disable-sync', '--disable-default-apps', '--disable-extensions',
     '--log-level=3', '--hide-scrollbars', `--user-data-dir=${profile}`, 'about:blank'
   ], { stdio: ['ignore', 'ignore', 'inherit', 'pipe', 'pipe'] })
-  const [, , , orders, answers] = child.stdio
+  const [, , , requests, responses] = child.stdio
   const waiting = new Map()
-  const heard = []
+  const listeners = []
   let [number, rest, session] = [0, '', undefined]
-  answers.setEncoding('utf8').on('data', text => {
+  responses.setEncoding('utf8').on('data', text => {
     const messages = (rest + text).split('\0')
     rest = messages.pop()
     for (const { id, result, error, method, params } of messages.map(message => JSON.parse(message))) {
-      if (id === undefined) heard.forEach(hear => hear(method, params))
+      if (id === undefined) listeners.forEach(listen => listen(method, params))
       else if (error) waiting.get(id)?.reject(new Error(error.message))
       else waiting.get(id)?.resolve(result)
       waiting.delete(id)
@@ -38,47 +38,47 @@ export async function open () {
   const send = (method, params = {}) => new Promise((resolve, reject) => {
     number += 1
     waiting.set(number, { resolve, reject })
-    orders.write(`${JSON.stringify({ id: number, method, params, sessionId: session })}\0`)
+    requests.write(`${JSON.stringify({ id: number, method, params, sessionId: session })}\0`)
   })
 
   const { targetId } = await send('Target.createTarget', { url: 'about:blank' })
   session = (await send('Target.attachToTarget', { targetId, flatten: true })).sessionId
-  const complaints = []
-  heard.push((method, params) => {
-    if (method === 'Runtime.exceptionThrown') complaints.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text)
-    if (method === 'Runtime.consoleAPICalled' && params.type === 'error') complaints.push(params.args.map(one => one.value ?? one.description).join(' '))
-    if (method === 'Log.entryAdded' && params.entry.level === 'error') complaints.push(`${params.entry.text} ${params.entry.url ?? ''}`)
+  const errors = []
+  listeners.push((method, params) => {
+    if (method === 'Runtime.exceptionThrown') errors.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text)
+    if (method === 'Runtime.consoleAPICalled' && params.type === 'error') errors.push(params.args.map(one => one.value ?? one.description).join(' '))
+    if (method === 'Log.entryAdded' && params.entry.level === 'error') errors.push(`${params.entry.text} ${params.entry.url ?? ''}`)
   })
   for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await send(`${domain}.enable`)
-  // A page that has not the focus hears no keys.
+  // A page without focus gets no key events.
   await send('Page.bringToFront')
   await send('Emulation.setFocusEmulationEnabled', { enabled: true })
 
-  /** The value of an expression in the page. */
+  /** Returns the value of an expression in the page. */
   async function value (expression) {
     const { result, exceptionDetails } = await send('Runtime.evaluate', { expression, awaitPromise: true, returnByValue: true })
     if (exceptionDetails) throw new Error(`${expression}: ${exceptionDetails.exception?.description ?? exceptionDetails.text}`)
     return result.value
   }
 
-  /** Waits until an expression is true. */
+  /** Waits until an expression in the page is true. */
   async function until (expression, what = expression) {
     const end = Date.now() + PATIENCE_MS
     while (!await value(`Boolean(${expression})`).catch(() => false)) {
-      if (Date.now() > end) throw new Error(`waited in vain for: ${what}\n${await value('document.body.innerText')}`)
+      if (Date.now() > end) throw new Error(`timed out waiting for ${what}\n${await value('document.body.innerText')}`)
       await sleep(50)
     }
   }
 
   return {
-    complaints,
+    errors,
     send,
     value,
     until,
     go: url => send('Page.navigate', { url }),
-    /** Types into what has the focus. */
+    /** Types text into the focused element. */
     type: text => send('Input.insertText', { text }),
-    /** Presses a key with no text, as Tab. */
+    /** Presses a key that enters no text, such as Tab. */
     async press (key, code) {
       for (const type of ['rawKeyDown', 'keyUp']) await send('Input.dispatchKeyEvent', { type, key, code: key, windowsVirtualKeyCode: code })
     },
@@ -97,4 +97,4 @@ export async function open () {
 }
 
 // A browser that hangs must not hang the test.
-setTimeout(() => { console.log('stuck'); process.exit(1) }, 4 * PATIENCE_MS).unref()
+setTimeout(() => { console.log('the browser hangs'); process.exit(1) }, 4 * PATIENCE_MS).unref()

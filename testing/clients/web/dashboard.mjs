@@ -1,10 +1,10 @@
-// The dashboard in headless Chromium: who has a token gets in, every page shows what there is, what is changed
-// there is changed, figures are live, and neither the browser's console nor its policy has anything to say.
+// Tests the dashboard in headless Chromium: sign-in with a token, the content of every page, changes by its
+// forms, live metrics, and neither console errors nor violations of the content security policy.
 //
 //     node dashboard.mjs HOST:PORT [FOLDER]
 //
-// HOST:PORT is where announces go; the dashboard is at 127.0.0.1:6970, its token in TIDEGATE_ADMIN_TOKEN.
-// With FOLDER pictures of all pages are put there, for people to look at.
+// HOST:PORT takes announces; the dashboard is at 127.0.0.1:6970, and its token in TIDEGATE_ADMIN_TOKEN.
+// Screenshots of all pages go to FOLDER, if it is given.
 
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
@@ -33,26 +33,26 @@ async function announce (number, left) {
   return (await fetch(`http://${tracker}/announce?${query}`)).text()
 }
 
-// Before anybody is in.
+// Sign-in.
 await page.size(1280, 800, false)
 await page.send('Page.addScriptToEvaluateOnNewDocument', {
   source: 'globalThis.violations = []; addEventListener("securitypolicyviolation", event => violations.push(`${event.violatedDirective} ${event.blockedURI}`))'
 })
 await page.go(`http://${admin}/`)
 await page.until('document.querySelector("input[name=token]")', 'the form')
-assert.deepEqual(page.complaints, [])
+assert.deepEqual(page.errors, [])
 await picture('sign-in')
 await write('input[name=token]', `tg_${'x'.repeat(32)}`)
 await click('Sign in')
-await page.until(has('not known'), 'the refusal of a wrong token')
+await page.until(has('unknown or revoked token'), 'the refusal of a wrong token')
 // The browser notes that a request was answered with 401.
-assert.equal(page.complaints.splice(0).length, 1)
+assert.equal(page.errors.splice(0).length, 1)
 await write('input[name=token]', token)
 await click('Sign in')
 await page.until(has('Requests by protocol'), 'the overview')
-assert.equal(await page.value('document.cookie'), '', 'scripts can see the cookie')
+assert.equal(await page.value('document.cookie'), '', 'the cookie must not be visible to scripts')
 
-// Live figures: a torrent comes while the page is open.
+// Live metrics: a torrent is added while the page is open.
 await announce(1, 0)
 await announce(2, 5)
 await page.until('document.querySelectorAll(".stat .value")[1].innerText === "1"', 'the torrent to be counted')
@@ -60,12 +60,12 @@ await page.until('document.querySelectorAll(".stat .value")[2].innerText === "2"
 await page.until('document.querySelectorAll(".chart .line").length >= 6', 'lines in the charts')
 await picture('overview')
 
-// The keyboard gets to the content first.
+// Tab reaches the link to the content first.
 await page.value('document.body.tabIndex = -1; document.body.focus()')
 await page.press('Tab', 9)
 await page.until('document.activeElement.className === "skip button"', 'the focus to go to the content')
 
-// Torrents: the list, one of them, and freezing it.
+// Torrents: the list, one torrent, and freezing it.
 await click('Torrents')
 await page.until(has(hash), 'the torrent in the list')
 await picture('torrents')
@@ -75,21 +75,21 @@ await picture('torrent')
 await click('Freeze')
 await page.until('document.querySelector(".tag.bad")', 'the torrent to be frozen')
 assert.match(await announce(3, 5), /failure reason.*frozen/s)
-await click('Thaw')
+await click('Unfreeze')
 await page.until('document.querySelector(".tag.good")', 'the torrent to be served')
 assert.doesNotMatch(await announce(3, 5), /failure reason/)
 
-// What is changed by forms.
+// Changes by forms.
 await click('Access lists')
 await page.until('document.querySelector("textarea")', 'the form for entries')
 await write('textarea', `${'ab'.repeat(20)}\n${'cd'.repeat(20)}`)
 await click('Add')
 await page.until(`document.querySelectorAll('tbody tr').length === 2`, 'two entries')
 await picture('lists')
-await click('Keys')
+await click('User keys')
 await page.until('document.querySelector("input[name=name]")', 'the form for keys')
 await write('input[name=name]', 'Ada')
-await click('Make a key')
+await click('Create key')
 await page.until('document.querySelector(".secret")', 'the key')
 assert.match(await text('.secret'), /^[A-Za-z0-9_-]{16,64}$/)
 await page.until(`document.querySelector('tbody td').innerText === 'Ada'`, 'the key in the table')
@@ -101,8 +101,8 @@ await write('input[name=reason]', 'test')
 await click('Ban')
 await page.until(`document.querySelector('tbody td')?.innerText === '192.0.2.0/24'`, 'the ban')
 await picture('bans')
-await click('Tokens')
-await page.until(has('Who may use the API'), 'tokens')
+await click('API tokens')
+await page.until(has('full access'), 'tokens')
 await picture('tokens')
 await click('Configuration')
 await page.until(has('tracker.interval_s'), 'the configuration')
@@ -111,7 +111,7 @@ await click('Log')
 await page.until(has('Log lines'), 'the log')
 await picture('log')
 
-// A cookie alone changes nothing.
+// The cookie alone does not authorize changes.
 const { cookies } = await page.send('Network.getCookies', { urls: [`http://${admin}/`] })
 const [{ name, value, httpOnly, sameSite }] = cookies
 assert.deepEqual({ httpOnly, sameSite }, { httpOnly: true, sameSite: 'Strict' })
@@ -121,10 +121,10 @@ for (const headers of [{}, { Origin: `http://${admin}` }, { 'X-Tidegate': '1' },
 }
 assert.equal((await forged({ 'X-Tidegate': '1', Origin: `http://${admin}` })).status, 204)
 
-// A phone, in the dark: nothing is wider than the screen.
+// A phone with dark colours: nothing is wider than the screen.
 await page.size(390, 844, true)
 await page.colours('dark')
-for (const label of ['Overview', 'Torrents', 'Access lists', 'Keys', 'Bans', 'Tokens', 'Configuration', 'Log']) {
+for (const label of ['Overview', 'Torrents', 'Access lists', 'User keys', 'Bans', 'API tokens', 'Configuration', 'Log']) {
   await click(label)
   await page.until(`document.querySelector('h1')?.innerText === ${JSON.stringify(label)}`, label)
   await page.until('document.querySelectorAll("main .card").length > 0', `content of ${label}`)
@@ -136,11 +136,11 @@ await click('Overview')
 await page.until('document.querySelectorAll(".chart .line").length >= 6', 'lines in the charts')
 await picture('overview-dark')
 
-// The browser is content; and would not be, if there were anything.
+// No errors and no violations; and a violation would be noticed.
 assert.deepEqual(await page.value('violations'), [])
-assert.deepEqual(page.complaints, [])
+assert.deepEqual(page.errors, [])
 await page.value('document.body.append(Object.assign(document.createElement("img"), { src: "http://192.0.2.1/x.png" }))')
-await page.until('violations.length > 0', 'the policy to stop a picture from elsewhere')
+await page.until('violations.length > 0', 'the policy to block an image of another host')
 
 await click('Sign out')
 await page.until('document.querySelector("input[name=token]")', 'the form')

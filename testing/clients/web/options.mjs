@@ -1,5 +1,5 @@
-// How webtorrent is set up, in Node and in the page: only the tracker can tell one peer of the other,
-// and WebRTC asks no server for its own address.
+// Options of webtorrent, in Node and in the page: peers learn of each other only by the tracker, and WebRTC
+// asks no STUN server for addresses.
 
 export const clientOptions = {
   dht: false,
@@ -11,7 +11,7 @@ export const clientOptions = {
   tracker: { rtcConfig: { iceServers: [] } }
 }
 
-// Tells what happens to a torrent, line by line.
+// Reports the events of a torrent, one line each.
 export function report (torrent, tell) {
   torrent.on('warning', warning => tell(`warning: ${warning.message}`))
   torrent.on('trackerAnnounce', () => tell('the tracker answered'))

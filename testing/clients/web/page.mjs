@@ -1,4 +1,4 @@
-// What the page does: it seeds the file that its server has, or fetches one and hands it to the server.
+// The page's script: it seeds the file of its server, or fetches the file and sends it to the server.
 
 import WebTorrent from '/webtorrent.js'
 import { clientOptions, report } from '/options.mjs'

@@ -1,8 +1,8 @@
-// A webtorrent peer in Node for the real-client tests: it seeds or fetches one torrent until it is killed.
+// Runs a webtorrent peer in Node for the real-client tests: it seeds or fetches one torrent until it is killed.
 //
 //     node peer.mjs TORRENT FOLDER
 //
-// FOLDER holds the data, or will. What the tracker says goes to standard output.
+// It seeds if FOLDER holds the data, and stores the data there if not. Messages go to standard output.
 
 import process from 'node:process'
 import WebTorrent from 'webtorrent'

@@ -1,5 +1,5 @@
-// One torrent with a UDP, an HTTP and a ws peer at once: all three see the same counts, and nobody is told
-// of a peer that it cannot speak with.
+// One torrent with a UDP, an HTTP and a ws peer: all three get the same counts, and no peer gets the address
+// of one that it cannot connect to.
 //
 //     node swarm.mjs HOST:PORT
 
@@ -8,20 +8,20 @@ import process from 'node:process'
 import { announce, join, scrape } from './tracker.mjs'
 
 const [tracker] = process.argv.slice(2)
-// All ASCII: this client reads the keys of an HTTP scrape as UTF-8, which no others survive.
+// ASCII only: this client decodes the keys of an HTTP scrape as UTF-8, which breaks other bytes.
 const torrent = Buffer.from('a torrent for all of').toString('hex')
 
 const udp = join(`udp://${tracker}/announce`, torrent)
 const http = join(`http://${tracker}/announce`, torrent)
 const ws = join(`ws://${tracker}/`, torrent)
-const everybody = { udp, http, ws }
+const clients = { udp, http, ws }
 
-const plainPeers = []
-for (const client of [udp, http]) client.on('peer', peer => plainPeers.push(peer))
-ws.on('peer', () => assert.fail('the ws peer is told of a peer, where there is no other ws peer'))
+const ipPeers = []
+for (const client of [udp, http]) client.on('peer', peer => ipPeers.push(peer))
+ws.on('peer', () => assert.fail('expected no peer for the only ws peer, found one'))
 
 async function expect (complete, incomplete, downloaded) {
-  for (const [name, client] of Object.entries(everybody)) {
+  for (const [name, client] of Object.entries(clients)) {
     assert.deepEqual({ name, ...await scrape(client) }, { name, complete, incomplete, downloaded })
   }
 }
@@ -34,7 +34,7 @@ assert.deepEqual(await announce(ws, 'start', { left: 9, numwant: 5 }), { complet
 await expect(1, 2, 0)
 
 assert.deepEqual(await announce(udp, 'update', { left: 0, numwant: 50 }), { complete: 1, incomplete: 2 })
-assert.deepEqual(plainPeers.map(peer => peer.split(':')[1]), ['7001', '7002'])
+assert.deepEqual(ipPeers.map(peer => peer.split(':')[1]), ['7001', '7002'])
 
 assert.deepEqual(await announce(ws, 'complete', { left: 0 }), { complete: 2, incomplete: 1 })
 await expect(2, 1, 1)

@@ -74,7 +74,7 @@ impl Session {
     ) -> Result<(Self, SocketAddr), TrackerError> {
         let mut failure = None;
         for address in url.addresses(config.timeout)? {
-            if family.is_some_and(|only| only != family_of(address)) {
+            if family.is_some_and(|only| only != Family::of(address.ip())) {
                 continue;
             }
             match Self::open(url, address, config) {
@@ -122,8 +122,4 @@ impl Session {
             Protocol::WebTorrent(web) => web.local_addr(),
         }
     }
-}
-
-fn family_of(address: SocketAddr) -> Family {
-    if address.is_ipv4() { Family::V4 } else { Family::V6 }
 }

@@ -1,27 +1,19 @@
-//! The management API of a busy tracker: `cargo xtask bench api [--runs N] [--seconds N]
-//! [--write]`.
+//! Benchmarks the management API of a busy tracker: `cargo xtask bench api [--runs N] [--seconds N] [--write]`.
 //!
 //! 1. Each run imports a million entries into an empty allow list, in one request.
-//! 2. Single torrents are allowed one by one. Once such a change is acknowledged, every worker must
-//! serve the torrent:
-//!    it is announced to all of them at once.
-//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its
-//! maximum, with and without
-//! requests for pages of 100 torrents and for statistics: the number of announces that take longer
-//! than a
-//!    millisecond shows what a page costs other clients.
+//! 2. Single torrents are allowed one by one. As soon as such a change is acknowledged, every worker must
+//!    serve the torrent: it is announced to all of them at once.
+//! 3. A million torrents are announced. Then `tidegate load` keeps the tracker at 80 % of its maximum,
+//!    with and without requests for pages of 100 torrents and for statistics. The share of announces that
+//!    take longer than a millisecond shows the cost of a page to other clients.
 //!
-//! The maximum is measured in an open loop above capacity, because the load runs on a schedule as
-//! well. A closed loop
-//! would measure a larger maximum: it fills every batch and keeps queues short.
+//! The maximum is the rate of answers under an overload with fixed send times, like the later load. A load
+//! that waits for answers would measure a higher maximum: it fills every batch, and queues stay short.
 //!
-//! The tracker runs on core 0, everything else on core 1. Not every late announce waited for the
-//! tracker: for each load
-//! the report also shows how many requests the load tester sent late, and for how long the
-//! hypervisor stole the cores.
-//! The load tester never sleeps; the thread that requests pages has a higher priority where the
-//! system permits, and so
-//! does not wait for core 1.
+//! The tracker has core 0, everything else core 1. Not all delays are the tracker's: for each load, the
+//! output also has the number of requests that the load tester sent late, and the time that the
+//! hypervisor took from the cores (steal). The load tester never sleeps. The thread that requests pages has
+//! a higher priority, if the system permits, so it does not wait for core 1.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -35,45 +27,45 @@ use anyhow::{Context, Result, ensure};
 
 use super::api_client::ApiClient;
 use super::load::{json_figure, pinned};
+use super::machine;
+use super::plan::{Plan, median};
 use super::private::{Numbers, hash_lines};
 use super::subject::{Running, serve};
-use super::{Plan, machine, median};
 use crate::command::{command, output};
 use crate::workspace::{release, root};
 
 const ADDRESS: &str = "127.0.0.1:3014";
 const ADMIN: &str = "127.0.0.1:3015";
 const ENTRIES: u32 = 1_000_000;
-/// Number of torrents allowed one by one.
+/// The number of torrents that are allowed one by one.
 const CHANGES: u32 = 200;
-/// Sockets that announce allowed torrents: the kernel spreads them over the workers.
+/// The number of sockets that announce allowed torrents. The kernel distributes them over the workers.
 const SOCKETS: usize = 32;
-/// The load during page requests, as a fraction of the maximum.
+/// The load while pages are requested, as a part of the maximum.
 const LOAD: f64 = 0.8;
-/// Minimum number of torrents during page requests.
+/// Minimum number of torrents when pages are requested.
 const TORRENTS: f64 = 1e6;
-/// Peers of the load, spread evenly: nearly every torrent gets one.
+/// Peers of the load, distributed evenly, so that nearly all torrents get one.
 const CROWD: [&str; 6] = ["--torrents", "1150000", "--peers", "3000000", "--spread", "uniform"];
-/// Duration of each announce load that fills the tracker with torrents.
+/// Seconds that each crowd announces, until there are enough torrents.
 const FILL_S: u32 = 15;
 const FILLS_MAX: u32 = 40;
-/// Interval between page or statistics requests.
+/// The time between two requests for pages or for statistics.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The overload, as a multiple of the closed loop's rate.
+/// The overload that measures the maximum, relative to the rate of a load that waits for answers.
 const TOO_MUCH: f64 = 1.3;
 
-/// The measured figures by name.
+/// Results by name.
 struct Figures(Vec<(String, f64)>);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let own = std::process::id().to_string();
     output(command(&["taskset", "-a", "-p", "-c", "1", &own]))?;
-    // Raise this thread's priority on core 1; programs and threads that it starts do not inherit
-    // it.
+    // This thread gets a higher priority on core 1; programs and threads that it starts do not.
     let first = ["chrt", "--fifo", "--reset-on-fork", "--pid", "1", &own];
     let goes_first = output(command(&first)).is_ok();
     if !goes_first {
-        println!("page requests wait for core 1: raising their priority requires root");
+        println!("requests for pages wait for core 1: only root may raise priorities");
     }
     let mut figures = Figures(Vec::new());
     for _ in 0..plan.runs {
@@ -107,7 +99,7 @@ fn start(workers: u32, more: &str) -> Result<Running> {
     serve(ADDRESS, workers, &(admin + more))
 }
 
-/// Creates an empty folder for records.
+/// For records; empty.
 fn fresh_folder() -> Result<PathBuf> {
     let path = root().join("target/bench/api");
     let _ = fs::remove_dir_all(&path);
@@ -121,10 +113,7 @@ fn import(figures: &mut Figures) -> Result<()> {
     let begun = Instant::now();
     let answer = api.expect(200, "POST /api/v1/lists/allow", &lines)?;
     let taken = begun.elapsed().as_secs_f64();
-    ensure!(
-        json_figure(&answer, "total")? == f64::from(ENTRIES),
-        "the import is incomplete: {answer}"
-    );
+    ensure!(json_figure(&answer, "total")? == f64::from(ENTRIES), "entries are missing: {answer}");
     figures.add("import, entries/s", f64::from(ENTRIES) / taken);
     Ok(())
 }
@@ -142,10 +131,7 @@ fn change(figures: &mut Figures) -> Result<()> {
         api.expect(204, &format!("PUT /api/v1/lists/allow/{hex}"), "")?;
         times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
         for client in &mut clients {
-            ensure!(
-                client.is_served(&hash)?,
-                "a worker refuses a torrent whose permission is acknowledged"
-            );
+            ensure!(client.is_served(&hash)?, "a worker does not know an acknowledged change");
         }
     }
     figures.add("change in force, ms, median", part(&mut times_ms, 0.5));
@@ -153,7 +139,7 @@ fn change(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A UDP client that waits for each response.
+/// A UDP client that waits for each answer.
 struct Client {
     socket: UdpSocket,
     connection_id: [u8; 8],
@@ -164,8 +150,7 @@ impl Client {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.connect(ADDRESS)?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-        // BEP 15: protocol id, action 0, transaction id; the response has action, transaction id,
-        // connection id.
+        // BEP 15: magic, action 0, transaction id; back come action, transaction id, connection id.
         let mut request = 0x0417_2710_1980_u64.to_be_bytes().to_vec();
         request.extend([0; 8]);
         socket.send(&request)?;
@@ -175,7 +160,7 @@ impl Client {
         Ok(Self { socket, connection_id: [a, b, c, d, e, f, g, h] })
     }
 
-    /// Returns whether an announce is answered without an error.
+    /// Returns whether an announce is answered and not refused.
     fn is_served(&mut self, hash: &[u8; 20]) -> Result<bool> {
         let mut request = self.connection_id.to_vec();
         request.extend([0, 0, 0, 1, 0, 0, 0, 0]);
@@ -203,7 +188,7 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
             torrents = json_figure(&api.expect(200, "GET /api/v1/stats", "")?, "torrents")?;
         }
     }
-    ensure!(torrents >= TORRENTS, "expected more torrents, found {torrents}");
+    ensure!(torrents >= TORRENTS, "expected {TORRENTS} torrents, found {torrents}");
     println!("{torrents} torrents");
     let rate = (maximum(&tracker, plan, figures)? * LOAD).round().to_string();
     for _ in 0..plan.runs {
@@ -232,7 +217,7 @@ fn pages(plan: &Plan, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Returns the responses per second under overload.
+/// Returns the answers a second under overload.
 fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64> {
     let own_pace = json_figure(&load(tracker, plan.seconds, &[])?, "responses_per_s")?;
     figures.add("maximum at its own pace, responses/s", own_pace);
@@ -243,7 +228,7 @@ fn maximum(tracker: &Running, plan: &Plan, figures: &mut Figures) -> Result<f64>
     Ok(maximum)
 }
 
-/// Returns for how long the hypervisor stole cores 0 and 1, by proc_stat(5).
+/// Returns the time that the hypervisor took from cores 0 and 1 (steal in proc_stat(5)).
 fn stolen_ms() -> Result<[f64; 2]> {
     let text = fs::read_to_string("/proc/stat")?;
     let of = |core: &str| {
@@ -251,7 +236,7 @@ fn stolen_ms() -> Result<[f64; 2]> {
         // In hundredths of a second: user, nice, system, idle, iowait, irq, softirq, steal.
         let stolen = line.split_whitespace().nth(7).and_then(|word| word.parse::<f64>().ok());
         stolen
-            .with_context(|| format!("/proc/stat tells nothing of {core}"))
+            .with_context(|| format!("/proc/stat has no line for {core}"))
             .map(|ticks| ticks * 10.0)
     };
     Ok([of("cpu0 ")?, of("cpu1 ")?])
@@ -265,7 +250,7 @@ fn load(tracker: &Running, seconds: u32, more: &[&str]) -> Result<String> {
     output(command)
 }
 
-/// A kind of API request.
+/// A request to the API.
 #[derive(Clone, Copy)]
 enum Asks {
     Nothing,
@@ -282,11 +267,11 @@ impl Asks {
         }
     }
 
-    /// Sends requests until the load has ended. Returns the response times in milliseconds.
+    /// Sends requests until the end. Returns the latencies in milliseconds.
     fn go_on(self, is_over: &AtomicBool) -> Result<Vec<f64>> {
         let mut api = ApiClient::new(ADMIN)?;
         let (mut times, mut cursor) = (Vec::new(), String::new());
-        // The first page waits until the list of all torrents is built.
+        // The first page waits until the list of all torrents exists.
         let mut is_first = true;
         while !is_over.load(Ordering::Relaxed) {
             let request = match self {
@@ -309,7 +294,7 @@ impl Asks {
 }
 
 impl Figures {
-    /// Adds the API's response times.
+    /// Adds latencies of the API.
     fn add_answers(&mut self, name: &str, mut times_ms: Vec<f64>) {
         if times_ms.is_empty() {
             return;
@@ -319,7 +304,7 @@ impl Figures {
         }
     }
 
-    /// Adds the announces' latencies from the load tester's report.
+    /// Adds latencies of announces, from the load tester's output.
     fn add_announces(&mut self, beside: &str, json: &str) -> Result<()> {
         let latency = json.split_once("latency_us").context("no latency")?.1;
         let places = [("p50", "median"), ("p99", "99 %"), ("p99_9", "99.9 %"), ("max", "longest")];
@@ -340,7 +325,7 @@ impl Figures {
         self.0.push((name.to_owned(), value));
     }
 
-    /// Returns the names in order, without repetitions.
+    /// Returns the distinct names, in their order.
     fn medians(&self) -> String {
         let mut text = "medians\n".to_owned();
         let mut told = Vec::new();
@@ -361,7 +346,7 @@ impl Figures {
     }
 }
 
-/// Returns the quantile `part` of the times.
+/// Returns the latency at this quantile.
 fn part(times: &mut [f64], part: f64) -> f64 {
     times.sort_by(f64::total_cmp);
     let at = (times.len() as f64 * part).ceil() as usize;

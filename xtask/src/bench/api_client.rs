@@ -1,5 +1,4 @@
-//! A management API client with a persistent connection, so that only the response time is
-//! measured.
+//! A client of the management API that keeps its connection open, so that only answers are measured.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -25,9 +24,8 @@ impl ApiClient {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends `request`, a method and a path, and returns the response's body; fails unless the
-    /// status is `status`.
-    /// A body is sent as JSON if it looks like JSON, otherwise as text.
+    /// Sends `request`, a method and a path, and returns the response's body. Fails unless the response
+    /// has this status. A request body that starts like JSON is sent as JSON, any other as text.
     pub(super) fn expect(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         let head = format!(
@@ -48,7 +46,7 @@ impl ApiClient {
         let (mut status, mut len) = (None, 0);
         loop {
             let mut line = String::new();
-            ensure!(self.stream.read_line(&mut line)? > 0, "connection closed");
+            ensure!(self.stream.read_line(&mut line)? > 0, "the connection is closed");
             let line = line.trim_end();
             if line.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! A self-signed certificate for TLS runs: ECDSA on P-256, the most common kind.
+//! A certificate for trackers with TLS: ECDSA on P-256, the most common kind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,22 +7,22 @@ use anyhow::{Context, Result};
 
 use crate::command::{command, output};
 
-/// Paths of the PEM files.
+/// The files of the certificate, in PEM.
 pub(super) struct Certificate {
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
-    /// Chain and key in one file, as hitch requires.
+    /// Certificate and key in one file, as hitch requires.
     pub(super) both: PathBuf,
 }
 
 impl Certificate {
-    /// Creates the certificate in a folder unless it already exists.
+    /// Returns the certificate in a folder, and creates it if it does not exist yet.
     pub(super) fn within(folder: &Path) -> Result<Self> {
         let file = |name| folder.join(name);
         let made =
             Self { chain: file("tls.pem"), key: file("tls.key"), both: file("tls.both.pem") };
         if !made.both.is_file() {
-            made.make().context("cannot create a certificate; run cargo xtask setup first")?;
+            made.make().context("cannot create a certificate: run `cargo xtask setup`")?;
         }
         Ok(made)
     }

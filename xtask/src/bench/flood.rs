@@ -1,14 +1,10 @@
-//! The cost of limits that are not reached, and their benefit in a flood: `cargo xtask bench flood
-//! [--runs N]
+//! Benchmarks the rate limits, their cost and their effect: `cargo xtask bench flood [--runs N]
 //! [--seconds N]`.
 //!
-//! In a network namespace, one address announces as fast as it can, which gives the tracker's
-//! maximum (one worker, on
-//! core 0), without limits and with limits that are not reached. Then it announces at five times
-//! that rate while forty
-//! other addresses send at a normal rate: without limits they lose most of their requests; with
-//! limits they must lose
-//! less than 1 %.
+//! In a network namespace, one address announces as fast as it can. This measures the capacity of the
+//! tracker (one worker, on core 0), without limits and with limits that are not reached. Then the
+//! address announces at five times that rate, while forty other addresses send few requests. Without
+//! limits they lose most of their requests; with limits they must lose less than one in a hundred.
 
 mod traffic;
 
@@ -17,7 +13,7 @@ use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::median;
+use super::plan::median;
 use super::subject::{Running, spawn};
 use crate::clients::{metric, namespace};
 use crate::command::{command, output, run as run_command};
@@ -29,15 +25,15 @@ const ADMIN: &str = "127.0.0.1:6970";
 const FLOOD_RATIO: f64 = 5.0;
 const LOST_MAX: f64 = 0.01;
 
-/// No address is exempt, because all of them are on the loopback device.
+/// Disables the default exemptions, since all hosts are on the loopback device.
 const UNLIMITED: &str = "exempt = []";
 const NOT_REACHED: &str = "exempt = []\nannounces_per_s = 1000000\nscrapes_per_s = 1000000\n\
                            connects_per_s = 1000000\n";
-/// Limits that an operator might set.
+/// Limits like those of an operator.
 const LIMITED: &str = "exempt = []\nannounces_per_s = 1000\nscrapes_per_s = 1000\n\
                        connects_per_s = 1000\n";
 
-/// Builds, then runs the measurement in its own network namespace.
+/// Builds tidegate, and runs the measurement in its own namespace.
 pub(super) fn flood(arguments: &[&str]) -> Result<()> {
     let mut build = command(&["cargo", "build", "--release", "--package", "tidegate"]);
     build.env("CARGO_TERM_QUIET", "true");
@@ -50,14 +46,14 @@ pub(super) fn flood(arguments: &[&str]) -> Result<()> {
             _ => bail!("unknown option {}: expected --runs N or --seconds N", pair.join(" ")),
         }
     }
-    let program = std::env::current_exe().context("cannot determine this program's path")?;
+    let program = std::env::current_exe().context("this program has no path")?;
     let mut inside = namespace(&program);
     let status = inside.args(["flood-case", runs, seconds]).status().context("setpriv")?;
-    ensure!(status.success(), "the flood benchmark failed");
+    ensure!(status.success(), "the flood affected other clients, or the measurement failed");
     Ok(())
 }
 
-/// Measures, as the first process in its namespaces.
+/// Measures. The process must be the first of its namespaces.
 pub(crate) fn measure(runs: u32, seconds: u64) -> Result<()> {
     output(command(&["ip", "link", "set", "lo", "up"]))?;
     pin_to_core_1()?;
@@ -78,16 +74,12 @@ pub(crate) fn measure(runs: u32, seconds: u64) -> Result<()> {
     );
     let harmed = under_flood("without limits", UNLIMITED, capacity, time)?;
     let spared = under_flood("with limits", LIMITED, capacity, time)?;
-    ensure!(harmed > LOST_MAX, "without limits few requests were lost, so the flood shows nothing");
-    ensure!(
-        spared < LOST_MAX,
-        "expected less than 1 % lost with limits, found {:.2} %",
-        spared * 100.0
-    );
+    ensure!(harmed > LOST_MAX, "the flood affects no other client even without limits");
+    ensure!(spared < LOST_MAX, "{:.2} % of other clients' requests were lost", spared * 100.0);
     Ok(())
 }
 
-/// Measures the tracker's maximum under overload.
+/// Measures the announces a second that the tracker serves under overload.
 struct Capacity {
     per_s: f64,
     per_cpu_s: f64,
@@ -111,7 +103,7 @@ fn capacity(limits: &str, time: Duration) -> Result<Capacity> {
         }
         Ok(flood.sent - before)
     };
-    // Metrics are published a few times a second.
+    // Counters are published a few times a second.
     run(&mut flood, time / 4)?;
     let before = (Instant::now(), served()?, cpu_s()?);
     let offered = run(&mut flood, time)?;
@@ -124,14 +116,14 @@ fn capacity(limits: &str, time: Duration) -> Result<Capacity> {
     })
 }
 
-/// Measures the fraction of the other clients' requests lost while one address floods.
+/// Returns the share of other clients' requests that is lost while one address floods.
 fn under_flood(name: &str, limits: &str, capacity: f64, time: Duration) -> Result<f64> {
     let _tracker = start(limits)?;
     let mut crowd = Crowd::new(ADDRESS)?;
     let mut flood = Flood::new(ADDRESS, FLOOD_RATIO * capacity)?;
     let (start, cpu_before) = (Instant::now(), cpu_s()?);
     while start.elapsed() < time {
-        // Poll often enough that no client waits for the flood's core.
+        // Often enough that none of them has to wait for the core of the flood.
         for _ in 0..16 {
             flood.step()?;
         }
@@ -163,7 +155,7 @@ fn start(limits: &str) -> Result<Running> {
     let tracker = spawn(&program, &["serve", "--config"], &configuration)?;
     let deadline = Instant::now() + Duration::from_secs(10);
     while served().is_err() {
-        ensure!(Instant::now() < deadline, "tidegate does not answer: {}", log());
+        ensure!(Instant::now() < deadline, "tidegate does not serve: {}", log());
         thread::sleep(Duration::from_millis(20));
     }
     Ok(tracker)
@@ -187,7 +179,7 @@ fn cpu_s() -> Result<f64> {
     metric(ADMIN, "process_cpu_seconds_total", &[])
 }
 
-/// The tracker runs on core 0.
+/// The tracker has core 0.
 fn pin_to_core_1() -> Result<()> {
     let own = std::process::id().to_string();
     output(command(&["taskset", "-p", "-c", "1", &own])).map(drop)

@@ -1,17 +1,16 @@
-//! The cost of idle peers: `tidegate load ws --idle` opens 10,000 connections that announce at the
-//! tracker's
-//! interval and ping. Measures the tracker's memory and CPU time.
+//! Benchmarks idle WebSocket connections: `tidegate load ws --idle` opens 10,000 connections, which
+//! announce at the tracker's interval and send pings. Measures the tracker's memory and CPU time.
 
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
 
 use super::load::{SECURE_WEBSOCKET, WEBSOCKET, figure, websocket};
+use super::plan::{Plan, median};
 use super::subject::Subject;
-use super::{Plan, median};
 use crate::command::output;
 
-/// The subjects of a benchmark, by its name on the command line.
+/// Returns the subjects of a benchmark, by its name on the command line.
 pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
     match name {
         "ws-idle" => Some(WEBSOCKET),
@@ -24,20 +23,20 @@ pub(super) fn subjects(name: &str) -> Option<&'static [Subject]> {
 struct Run {
     subject: Subject,
     bytes_per_connection: f64,
-    /// Percentage of a core while all peers are idle.
+    /// CPU time while all connections are idle, in percent of a core.
     cpu_percent: f64,
 }
 
 /// Measures memory and idle cost of each subject.
 pub(super) fn bench(plan: &Plan, name: &str, subjects: &[Subject]) -> Result<()> {
-    let subjects = plan.those_here(subjects);
+    let subjects = plan.available(subjects);
     let mut runs = Vec::new();
     for round in 1..=plan.runs {
         for subject in &subjects {
             let run = measure(plan, *subject)
                 .with_context(|| format!("{} in round {round}", subject.name()))?;
             println!(
-                "round {round} {:<22} {:>7.0} bytes per connection {:>6.2} % of a core",
+                "round {round} {:<22} {:>7.0} bytes a connection {:>6.2} % of a core",
                 subject.name(),
                 run.bytes_per_connection,
                 run.cpu_percent
@@ -57,10 +56,10 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
     let mut command = websocket(subject, tracker.pid(), plan.seconds);
     command.arg("--idle");
     let text = output(command)?;
-    // With fewer connections the figures are not comparable.
+    // With fewer connections, the result would not be comparable.
     let connections = text.lines().find(|line| line.starts_with("connections: 10000 joined "));
     if !connections.is_some_and(|line| line.ends_with(", 0 lost")) {
-        bail!("expected 10,000 connections until the end, found fewer:\n{text}");
+        bail!("some of the 10,000 connections did not stay open:\n{text}");
     }
     Ok(Run {
         subject,
@@ -70,7 +69,7 @@ fn measure(plan: &Plan, subject: Subject) -> Result<Run> {
 }
 
 fn report(subjects: &[Subject], runs: &[Run]) -> String {
-    let mut text = "| tracker | bytes per connection | % of a core |\n|---|---|---|\n".to_owned();
+    let mut text = "| tracker | bytes a connection | % of a core |\n|---|---|---|\n".to_owned();
     for subject in subjects {
         let of = |figure: fn(&Run) -> f64| {
             let own = runs.iter().filter(|run| run.subject == *subject);

@@ -1,6 +1,5 @@
-//! Checks the latencies that `tidegate load udp` reports: tcpdump captures the same requests and
-//! responses on the
-//! loopback device.
+//! Checks the latencies that `tidegate load udp` reports against a capture of the same requests and
+//! answers by tcpdump on the loopback device.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::Plan;
 use super::load::pinned;
+use super::plan::Plan;
 use super::subject::Subject;
 use crate::command::output;
 use crate::workspace::{release, root};
@@ -19,7 +18,7 @@ use crate::workspace::{release, root};
 /// The compared percentiles.
 const PERCENTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999)];
 
-/// Measures at several rates, the highest about half of what one core of the tracker can do.
+/// Measures at several rates, up to about half of the tracker's capacity on one core.
 pub(super) fn bench(plan: &Plan) -> Result<()> {
     let mut table = "rate,percentile,load_us,tcpdump_us,difference_us\n".to_owned();
     for round in 1..=plan.runs {
@@ -39,15 +38,14 @@ pub(super) fn bench(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Returns each percentile as reported by the load tester and as captured, in microseconds.
+/// Returns each percentile, as reported by the load tester and as captured, in microseconds.
 fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let _tracker = Subject::Tidegate.start(&plan.rivals)?;
     let file = root().join("target/bench/latency.pcap");
     let address = Subject::Tidegate.address();
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
-    // tcpdump runs on the tracker's core: both see the delays that it causes there, but on the
-    // load's core only the
-    // load tester would.
+    // Run tcpdump on the tracker's core: delays that it causes there affect both results. On the load's
+    // core they would only affect the load.
     let mut capture = Command::new("taskset")
         .args([
             "-c",
@@ -66,7 +64,7 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
         .arg(format!("udp port {port}"))
         .stderr(Stdio::null())
         .spawn()
-        .context("cannot start tcpdump; install Debian's package tcpdump")?;
+        .context("cannot start tcpdump: install Debian's package tcpdump")?;
     sleep(Duration::from_secs(1));
     let mut load = pinned();
     load.arg(release().join("tidegate")).args([
@@ -84,7 +82,11 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     let mut seen_us = round_trips_us(&fs::read(&file)?, port)?;
     fs::remove_file(&file)?;
     let sent = f64::from(rate) * f64::from(plan.seconds);
-    ensure!(seen_us.len() as f64 > sent * 0.99, "tcpdump saw {} of {sent}", seen_us.len());
+    ensure!(
+        seen_us.len() as f64 > sent * 0.99,
+        "tcpdump captured only {} of {sent} requests",
+        seen_us.len()
+    );
     seen_us.sort_by(f64::total_cmp);
     let pair = |(name, part): &(&str, f64)| {
         let at = (seen_us.len() as f64 * part) as usize;
@@ -93,14 +95,14 @@ fn measure(plan: &Plan, rate: u32) -> Result<Vec<(f64, f64)>> {
     PERCENTILES.iter().map(pair).collect()
 }
 
-/// Interrupts tcpdump, so that it flushes its capture.
+/// Interrupts tcpdump, so that it writes its buffers.
 fn interrupt(child: &mut Child) -> Result<()> {
     Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
     child.wait()?;
     Ok(())
 }
 
-/// Returns a figure of the load tester's `"latency_us":{…}`.
+/// Returns a value of the load tester's `"latency_us":{…}`.
 fn latency_us(json: &str, name: &str) -> Result<f64> {
     let latencies = json.split_once("\"latency_us\":{").map(|(_, rest)| rest);
     let figure = latencies.and_then(|rest| rest.split_once(&format!("\"{name}\":")));
@@ -108,16 +110,12 @@ fn latency_us(json: &str, name: &str) -> Result<f64> {
     figure.with_context(|| format!("no {name} in {json}"))
 }
 
-/// Returns the time from each request's first packet to its response's, in a capture of Ethernet
-/// frames with
-/// nanosecond timestamps.
+/// Returns the times from each request to its answer, in a capture of Ethernet frames with nanoseconds.
 fn round_trips_us(capture: &[u8], port: u16) -> Result<Vec<f64>> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     };
-    let Some(0xa1b2_3c4d) = word(capture, 0) else {
-        bail!("expected a capture with nanosecond timestamps")
-    };
+    let Some(0xa1b2_3c4d) = word(capture, 0) else { bail!("expected a capture with nanoseconds") };
     let mut rest = capture.get(24..).unwrap_or_default();
     let mut asked: HashMap<(u16, u32), f64> = HashMap::new();
     let mut times_us = Vec::new();
@@ -125,7 +123,7 @@ fn round_trips_us(capture: &[u8], port: u16) -> Result<Vec<f64>> {
         let at_us = f64::from(s) * 1e6 + f64::from(ns) / 1e3;
         let Some(frame) = rest.get(16..16 + len as usize) else { break };
         rest = &rest[16 + len as usize..];
-        // Ethernet 14, IPv4 20, UDP 8. Requests: connection id 8, action 4, transaction id 4; responses:
+        // Ethernet 14, IPv4 20, UDP 8. Requests: connection id 8, action 4, transaction id 4; answers:
         // action 4, transaction id 4 (BEP 15). All big-endian.
         let short = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let id = |at: usize| word(frame, at).map(u32::swap_bytes);

@@ -1,4 +1,4 @@
-//! The loads: packaged load testers, and tidegate's own for WebTorrent, pinned to core 1.
+//! The load generators: packaged load testers, and tidegate's own for WebTorrent, pinned to core 1.
 
 use std::fs;
 use std::path::Path;
@@ -13,32 +13,32 @@ use crate::workspace::{release, root};
 /// A kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// aquatic_udp_load_test with its defaults: connects and announces alike, few scrapes.
+    /// aquatic_udp_load_test by default: as many connects as announces, few scrapes.
     Udp,
     /// The same with announces only.
     UdpAnnounce,
     /// aquatic_http_load_test without TLS: 128 connections kept alive.
     Http,
-    /// `tidegate load http`: a connection per announce.
+    /// `tidegate load http`: a connection for each announce.
     HttpClose,
-    /// `tidegate load ws`: 128 connections, 10 offers per announce, all answered.
+    /// `tidegate load ws`: 128 connections, 10 offers an announce, all of them answered.
     Ws,
-    /// The same over TLS, compared with the same without.
+    /// The same over TLS, beside the same without.
     Wss,
     /// `tidegate load http`: 64 connections kept alive, over TLS and without.
     Https,
-    /// The same with a connection, and so a full TLS handshake, per announce.
+    /// The same with a connection, and so a full handshake of TLS, for each announce.
     HttpsHandshake,
 }
 
 /// The results of a load.
 #[derive(Debug, PartialEq)]
 pub(super) struct Seen {
-    /// Messages to clients per second.
+    /// Messages to clients a second.
     pub(super) responses_s: f64,
-    /// Measured seconds.
+    /// Duration of the load.
     pub(super) seconds: f64,
-    /// The tracker's user and system time meanwhile, if the load tester measured it.
+    /// The tracker's user and system time during the load, if the load tester measured it.
     pub(super) cpu_s: Option<(f64, f64)>,
 }
 
@@ -71,7 +71,7 @@ impl Load {
         }
     }
 
-    /// Returns the subjects that can handle the load; the first is compared with the others.
+    /// Returns the subjects that support it. The first one is compared with the others.
     pub(super) fn subjects(self) -> &'static [Subject] {
         match self {
             Self::Udp | Self::UdpAnnounce => &[
@@ -124,18 +124,18 @@ impl Load {
     }
 }
 
-/// Subjects that speak WebTorrent.
+/// Subjects with WebTorrent.
 pub(super) const WEBSOCKET: &[Subject] =
     &[Subject::Tidegate, Subject::AquaticWs, Subject::BittorrentTracker];
 
-/// tidegate with TLS and without, to measure its cost.
+/// tidegate with TLS and without, which shows the cost of TLS.
 pub(super) const SECURE_WEBSOCKET: &[Subject] = &[Subject::TidegateTls, Subject::Tidegate];
 
-/// All loads.
+/// All benchmarks except `flood`.
 pub(super) const NAMES: &str = "udp, udp-announce, http, http-close, https, https-handshake, ws, wss, ws-idle, wss-idle, udp-testers, \
      http-testers, wss-testers, latency, private, api";
 
-/// `tidegate load http` against a subject.
+/// Runs `tidegate load http` against a subject.
 fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
     let mut command = pinned();
     command.arg(release().join("tidegate")).args(["load", "http"]).arg(url(subject, "http"));
@@ -148,14 +148,14 @@ fn announces(subject: Subject, seconds: u32, options: &[&str]) -> Result<Seen> {
     })
 }
 
-/// Returns a subject's announce URL.
+/// Returns the announce URL of a subject.
 pub(super) fn url(subject: Subject, scheme: &str) -> String {
     let secure = if subject.is_secure() { "s" } else { "" };
     let path = if scheme == "http" { "announce" } else { "" };
     format!("{scheme}{secure}://{}/{path}", subject.address())
 }
 
-/// `tidegate load ws` against a subject.
+/// Returns the command of `tidegate load ws` against a subject.
 pub(super) fn websocket(subject: Subject, pid: u32, seconds: u32) -> Command {
     let mut command = pinned();
     command.arg(release().join("tidegate")).args(["load", "ws"]);
@@ -188,22 +188,22 @@ pub(super) fn aquatic(testers: &Path, program: &str, configuration: &str) -> Res
     averages(&text, "Average responses per second:", "Test ran for")
 }
 
-/// Returns the last figures after the two labels.
+/// Returns the last values after the two labels.
 pub(super) fn averages(text: &str, rate: &str, duration: &str) -> Result<Seen> {
     let (responses_s, seconds) = (figure(text, rate)?, figure(text, duration)?);
     Ok(Seen { responses_s, seconds, cpu_s: None })
 }
 
-/// Returns the last figure after a label. Fails if it is 0, which means that nothing was measured.
+/// Returns the last value after a label. Fails if it is 0, because nothing was measured then.
 pub(super) fn figure(text: &str, label: &str) -> Result<f64> {
     let rest = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
     match rest.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok()) {
         Some(figure) if figure > 0.0 => Ok(figure),
-        _ => bail!("expected a figure after `{label}` in the load tester's output:\n{text}"),
+        _ => bail!("no value after `{label}` in the load tester's output:\n{text}"),
     }
 }
 
-/// Returns the first figure of that name in a line of JSON.
+/// Returns the first value of that name in a line of JSON.
 pub(super) fn json_figure(json: &str, name: &str) -> Result<f64> {
     let figure = json.split_once(&format!("\"{name}\":"));
     let figure = figure.and_then(|(_, rest)| rest.split([',', '}']).next()?.parse().ok());

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::command::{command, output};
 
-/// Returns comment lines for the header of a record.
+/// Returns comment lines for the head of a record.
 pub(super) fn describe() -> Result<String> {
     let cpu = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
@@ -23,7 +23,7 @@ pub(super) fn describe() -> Result<String> {
     ))
 }
 
-/// Returns today's date for file names.
+/// Returns today's date, as in file names.
 pub(super) fn day() -> Result<String> {
     Ok(output(command(&["date", "+%Y-%m-%d"]))?.trim().to_owned())
 }

@@ -1,14 +1,10 @@
-//! The cost of a private tracker: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
+//! Benchmarks a private tracker: `cargo xtask bench private [--runs N] [--seconds N] [--write]`.
 //!
-//! Three trackers run in turn (A B C A B C), each on core 0 with one worker for UDP and one for
-//! HTTP, under announces of
-//! `tidegate load` on core 1. The first is bare: open, no admin listener, only warnings logged. The
-//! second has metrics
-//! that are read once a second, records on disk, a million denied torrents, 100,000 banned
-//! networks, and 10,000 keys,
-//! one per peer. The third is the first at log level info. The second one's lists, bans and keys
-//! are set through the
-//! management API.
+//! Three trackers take turns (A B C A B C), each on core 0 with one worker for UDP and one for HTTP, under
+//! announces of `tidegate load` on core 1. The first is bare: open, without admin listener, logging only
+//! warnings. The second has metrics, which are read once a second, records on disk, a million denied
+//! torrents, 100,000 banned networks and 10,000 passkeys, one for each peer. It gets all of these by the
+//! management API. The third is the first with log level info.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,19 +18,20 @@ use anyhow::{Context, Result, ensure};
 
 use super::api_client::ApiClient;
 use super::load::{json_figure, pinned};
+use super::machine;
+use super::plan::{Plan, median};
 use super::subject::{Running, serve};
-use super::{Plan, machine, median};
 use crate::command::output;
 use crate::workspace::{release, root};
 
 const DENIED: u32 = 1_000_000;
 const BANS: u32 = 100_000;
 const KEYS: u32 = 10_000;
-/// Address of the private tracker's API.
+/// The address of the private tracker's API.
 const ADMIN: &str = "127.0.0.1:3013";
 const PROTOCOLS: [&str; 2] = ["udp", "http"];
 
-/// A tracker that is measured.
+/// A measured tracker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Bare,
@@ -50,7 +47,7 @@ struct Run {
     per_cpu_s: f64,
 }
 
-/// Folder of the private tracker's records and key file.
+/// The folder of the private tracker's records and of the file of passkeys.
 struct Folder(PathBuf);
 
 pub(super) fn bench(plan: &Plan) -> Result<()> {
@@ -91,7 +88,7 @@ impl Subject {
         }
     }
 
-    /// Returns its own port, which no other tracker's connections block.
+    /// Returns its own port, which no old connections of another tracker block.
     fn address(self) -> &'static str {
         match self {
             Self::Bare => "127.0.0.1:3010",
@@ -117,7 +114,7 @@ impl Subject {
 impl Folder {
     fn new() -> Result<Self> {
         let path = root().join("target/bench/private");
-        // Left by an earlier run, possibly with other contents.
+        // Remove the records of an earlier run, which may differ.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)?;
         Ok(Self(path))
@@ -131,7 +128,7 @@ impl Folder {
         self.0.join("keys.txt")
     }
 
-    /// Sets lists, bans and keys through the API.
+    /// Adds lists, bans and passkeys to a tracker.
     fn fill(&self) -> Result<()> {
         let _tracker = Subject::Private.start(self)?;
         let mut api = ApiClient::new(ADMIN)?;
@@ -149,7 +146,7 @@ impl Folder {
             let _ = writeln!(keys, "{key}");
         }
         fs::write(self.keys(), keys)?;
-        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} keys created");
+        println!("{DENIED} torrents denied, {BANS} networks banned, {KEYS} passkeys created");
         Ok(())
     }
 }
@@ -169,7 +166,7 @@ fn measure(
     } else {
         command.arg(url);
     }
-    // UDP scrapes cannot carry a key.
+    // UDP scrapes cannot carry a passkey.
     let mix = if protocol == "udp" { "1:100:0" } else { "1:0" };
     let (seconds, pid) = (plan.seconds.to_string(), tracker.pid().to_string());
     command.args(["--mix", mix, "--warm-up", "2", "--seconds", &seconds, "--pid", &pid, "--json"]);
@@ -183,7 +180,7 @@ fn measure(
         }
         json
     })?;
-    ensure!(json.contains("\"errors\":{}"), "some requests failed: {json}");
+    ensure!(json.contains("\"errors\":{}"), "some requests were not served: {json}");
     Ok(Run {
         protocol,
         subject,
@@ -201,7 +198,7 @@ fn read_metrics(is_over: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// Formats medians, and their ratio to the bare tracker's.
+/// Formats the medians, and their ratio to those of the bare tracker.
 fn report(plan: &Plan, runs: &[Run]) -> String {
     let mut text = format!(
         "medians of {} runs of {} s\n| protocol | tracker | responses/s | of bare | per CPU-s | of bare |\n|---|---|---|---|---|---|\n",
@@ -245,7 +242,7 @@ fn write_record(plan: &Plan, runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// Pseudo-random numbers, the same in every run (SplitMix64).
+/// A random generator with the same numbers in every run (splitmix64).
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
@@ -258,7 +255,7 @@ impl Numbers {
     }
 }
 
-/// Returns info hashes, one per line.
+/// Returns `count` info hashes, one on each line.
 pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     let mut text = String::with_capacity(count as usize * 41);
     for _ in 0..count {
@@ -268,9 +265,8 @@ pub(super) fn hash_lines(numbers: &mut Numbers, count: u32) -> String {
     text
 }
 
-/// Returns a network as on real ban lists: single addresses and small networks of both families;
-/// none contains this
-/// machine.
+/// Returns a network like those of real lists: single addresses and small networks of both families. None
+/// contains this machine.
 fn network(numbers: &mut Numbers) -> String {
     let (address, kind) = (numbers.next(), numbers.next() as usize);
     if kind.is_multiple_of(2) {

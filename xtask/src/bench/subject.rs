@@ -1,4 +1,4 @@
-//! The measured trackers: how to configure, start, observe and stop each.
+//! The measured trackers: how each is configured, started, observed and stopped.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,14 +27,14 @@ pub(super) enum Subject {
     AquaticHttp,
     AquaticWs,
     BittorrentTracker,
-    /// The same process as [`Subject::Tidegate`], at its listener for TLS.
+    /// The same process as [`Subject::Tidegate`], on its TLS listener.
     TidegateTls,
     AquaticHttpTls,
-    /// hitch, terminating TLS in front of tidegate.
+    /// hitch as TLS proxy in front of tidegate without TLS.
     HitchTidegate,
 }
 
-/// Resource usage of a process.
+/// Resources that a process has used.
 pub(super) struct Used {
     pub(super) user_s: f64,
     pub(super) system_s: f64,
@@ -55,7 +55,7 @@ impl Used {
     }
 }
 
-/// A running tracker, with its front if it has one; stopped on drop.
+/// A running tracker, with its proxy if it has one. Ends when it is dropped.
 pub(super) struct Running {
     children: Vec<Process>,
 }
@@ -81,8 +81,8 @@ impl Subject {
         matches!(self, Self::TidegateTls | Self::AquaticHttpTls | Self::HitchTidegate)
     }
 
-    /// Returns whether its program is installed; tidegate is built.
-    pub(super) fn is_here(self, rivals: &Path) -> bool {
+    /// Returns whether its program is installed. tidegate always is, because it is built.
+    pub(super) fn is_available(self, rivals: &Path) -> bool {
         match self {
             Self::Tidegate | Self::TidegateTls => true,
             Self::HitchTidegate => output(command(&[HITCH, "--version"])).is_ok(),
@@ -91,9 +91,8 @@ impl Subject {
         }
     }
 
-    /// Returns its listen address. Each subject has its own port, because connections that one
-    /// tracker has closed
-    /// can block its port for a minute.
+    /// Returns its address. Each tracker has its own port, because closed connections of one tracker can
+    /// block its port for another one for a minute.
     pub(super) fn address(self) -> &'static str {
         match self {
             Self::Tidegate | Self::TidegateLimited => "127.0.0.1:3000",
@@ -120,7 +119,7 @@ impl Subject {
         }
     }
 
-    /// Returns its configuration: logging off, one worker.
+    /// Returns its configuration: no logging, one worker.
     fn configuration(self, certificate: &Certificate) -> String {
         let address = self.address();
         let Certificate { chain, key, .. } = certificate;
@@ -128,7 +127,7 @@ impl Subject {
             format!("log_level = \"off\"\n[network]\naddress = \"{address}\"\n{network}\n")
         };
         let tidegate = |more: &str| {
-            // TLS, or hitch in front.
+            // With TLS, or hitch, before it.
             let address = if self.is_secure() { Self::Tidegate.address() } else { address };
             format!(
                 "[udp]\nlisten = [\"{address}\"]\nworkers = 1\n[http]\nlisten = [\"{address}\"]\nworkers = 1\n\
@@ -150,7 +149,7 @@ impl Subject {
             Self::AquaticHttpTls => aquatic(&format!(
                 "enable_tls = true\ntls_certificate_path = {chain:?}\ntls_private_key_path = {key:?}"
             )),
-            // Its script takes all settings as arguments.
+            // Its script has no configuration file, only arguments.
             Self::BittorrentTracker => String::new(),
         }
     }
@@ -197,10 +196,10 @@ impl Subject {
     }
 }
 
-/// Debian's hitch, which is not on every user's path.
+/// Debian's hitch, whose folder is not in the PATH of all users.
 const HITCH: &str = "/usr/sbin/hitch";
 
-/// Returns hitch's arguments to run in front of tidegate.
+/// hitch's arguments, in front of tidegate.
 fn hitch(address: &str, pem: PathBuf) -> Vec<OsString> {
     let place = |address: &str| match address.split_once(':') {
         Some((host, port)) => format!("[{host}]:{port}"),
@@ -214,7 +213,7 @@ fn hitch(address: &str, pem: PathBuf) -> Vec<OsString> {
     words.split(' ').map(OsString::from).chain([pem.into()]).collect()
 }
 
-/// Starts a tracker on core 0 with a configuration file as its last argument.
+/// Starts a tracker on core 0. Its configuration file is the last argument.
 pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> Result<Running> {
     let file = folder()?.join("tracker.toml");
     fs::write(&file, configuration)?;
@@ -222,9 +221,8 @@ pub(super) fn spawn(program: &Path, arguments: &[&str], configuration: &str) -> 
     Ok(Running { children: vec![start(program, &arguments.collect::<Vec<_>>())?] })
 }
 
-/// Starts tidegate on core 0, with a number of workers for UDP and for HTTP at one address and
-/// `more` in its
-/// configuration, and waits until it serves.
+/// Starts tidegate on core 0 with this number of workers for UDP and for HTTP, and `more` in its
+/// configuration. Waits until it serves.
 pub(super) fn serve(address: &str, workers: u32, more: &str) -> Result<Running> {
     let configuration = format!(
         "[udp]\nlisten = [\"{address}\"]\nworkers = {workers}\n[http]\nlisten = [\"{address}\"]\n\
@@ -237,7 +235,7 @@ pub(super) fn serve(address: &str, workers: u32, more: &str) -> Result<Running> 
     Ok(running)
 }
 
-/// Folder for the trackers' configuration and output.
+/// The folder of trackers' configuration and output.
 fn folder() -> Result<PathBuf> {
     let folder = root().join("target/bench");
     fs::create_dir_all(&folder)?;
@@ -245,7 +243,7 @@ fn folder() -> Result<PathBuf> {
 }
 
 fn start(program: &Path, arguments: &[OsString]) -> Result<Process> {
-    // Raise the limit of open files as far as allowed; not every tracker does so itself.
+    // Allow as many connections as the system permits; not every tracker raises the limit itself.
     let raise = "ulimit -n \"$(ulimit -Hn)\"; exec \"$@\"";
     let mut command = Command::new("taskset");
     command.args(["-c", "0", "sh", "-c", raise, "sh"]).arg(program).args(arguments);
@@ -255,8 +253,7 @@ fn start(program: &Path, arguments: &[OsString]) -> Result<Process> {
 }
 
 impl Running {
-    /// Waits until the tracker listens: TCP accepts connections; a UDP-only tracker shows an open
-    /// socket.
+    /// Waits until it listens. A tracker without TCP is recognized by its open UDP socket.
     fn wait_until_it_listens(&mut self, subject: Subject) -> Result<()> {
         self.wait_until(Duration::from_secs(10), subject.name(), || match subject {
             Subject::AquaticUdp | Subject::AquaticUdpUring => {
@@ -277,12 +274,12 @@ impl Running {
         let [children @ .., last] = &mut self.children[..] else { bail!("no process was started") };
         last.wait_until(&format!("{name} to listen"), patience, |_| is_ready())?;
         children.iter_mut().try_for_each(Process::check)?;
-        // Time to settle after that.
+        // The time it gets to shut down.
         sleep(Duration::from_millis(300));
         Ok(())
     }
 
-    /// Returns the process ID of the tracker: taskset and sh have replaced themselves by it.
+    /// Returns the tracker's process id, which is that of taskset and sh, since they exec it.
     pub(super) fn pid(&self) -> u32 {
         self.children[0].id()
     }
@@ -300,7 +297,7 @@ impl Running {
     }
 }
 
-/// Returns the IDs of a process and its children: hitch has one per worker.
+/// Returns the ids of a process and of its children: hitch has one for each worker.
 fn processes(child: &Process) -> Vec<String> {
     let id = child.id().to_string();
     let list = Path::new("/proc").join(&id).join("task").join(&id).join("children");
@@ -308,7 +305,7 @@ fn processes(child: &Process) -> Vec<String> {
     std::iter::once(id).chain(started.split_whitespace().map(str::to_owned)).collect()
 }
 
-/// Returns the usage of one process.
+/// Returns the resources that one process has used.
 fn used(process: &str) -> Result<Used> {
     let folder = Path::new("/proc").join(process);
     let stat = fs::read_to_string(folder.join("stat"))?;
@@ -316,7 +313,7 @@ fn used(process: &str) -> Result<Used> {
     // User and system time are fields 14 and 15 of proc(5); the first after the name is 3.
     let ticks: Vec<f64> =
         fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
-    let [user, system] = ticks[..] else { bail!("expected 15 fields in stat, found fewer") };
+    let [user, system] = ticks[..] else { bail!("stat is truncated") };
     let status = fs::read_to_string(folder.join("status"))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let peak_kib = peak.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok());
@@ -326,8 +323,7 @@ fn used(process: &str) -> Result<Used> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nothing is measured any more, and the process may already be gone. Parents are stopped
-        // first.
+        // All results are taken, so ignore processes that have ended. Parents end before their children.
         let all: Vec<String> = self.children.iter().flat_map(processes).collect();
         for process in all {
             let _ = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &process]).status();

@@ -1,6 +1,5 @@
-//! The cost of load testers: responses per second of the tester's own CPU time, tidegate's compared
-//! with aquatic's,
-//! against the same tidegate in turn.
+//! Benchmarks load testers: answers per second of the tester's own CPU time, for tidegate's and aquatic's
+//! in turn, against the same tidegate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,28 +8,27 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::load::{Seen, aquatic, averages, figure, http, pinned, udp, url};
+use super::plan::{Plan, median};
 use super::subject::Subject;
-use super::{Plan, median};
 use crate::command::output;
 use crate::workspace::{release, root};
 
 /// A pair of load testers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Testers {
-    /// UDP: connects and announces alike, few scrapes.
+    /// As many connects as announces, few scrapes.
     Udp,
-    /// HTTP: 64 persistent connections.
+    /// 64 connections kept alive.
     Http,
-    /// WebTorrent over TLS, the only way that aquatic's supports: 128 connections in 4 torrents, 10
-    /// offers per announce.
+    /// Over TLS, the only protocol of aquatic's tester: 128 connections in 4 torrents, 10 offers an announce.
     Wss,
 }
 
-/// One run of one load tester.
+/// One run of one of them.
 struct Run {
     tester: &'static str,
     seen: Seen,
-    /// CPU time of the tester in seconds.
+    /// CPU time of the tester.
     cpu_s: f64,
 }
 
@@ -43,7 +41,7 @@ impl Run {
 const OURS: &str = "tidegate load";
 
 impl Testers {
-    /// Returns the pair with this name on the command line.
+    /// Parses a name of the command line.
     pub(super) fn parse(name: &str) -> Option<Self> {
         match name {
             "udp-testers" => Some(Self::Udp),
@@ -68,7 +66,7 @@ impl Testers {
         }
     }
 
-    /// Measures both in turn.
+    /// Measures both testers in turn.
     pub(super) fn bench(self, plan: &Plan, name: &str) -> Result<()> {
         let mut runs = Vec::new();
         for round in 1..=plan.runs {
@@ -76,7 +74,7 @@ impl Testers {
                 let run = self.measure(plan, tester);
                 let run = run.with_context(|| format!("{tester} in round {round}"))?;
                 println!(
-                    "round {round} {tester:<24} {:>8.0} responses/s {:>8.0} per own CPU-s",
+                    "round {round} {tester:<24} {:>8.0} answers/s {:>8.0} per CPU-s of its own",
                     run.seen.responses_s,
                     run.per_cpu_s()
                 );
@@ -95,7 +93,7 @@ impl Testers {
         let before = waited_for_cpu_s()?;
         let seen = if tester == OURS { self.ours(plan)? } else { self.theirs(plan)? };
         let cpu_s = waited_for_cpu_s()? - before;
-        // Drop it only now, because the tracker is a waited-for child as well.
+        // Only now: the tracker, too, is waited for.
         drop(tracker);
         Ok(Run { tester, seen, cpu_s })
     }
@@ -104,7 +102,7 @@ impl Testers {
         let (protocol, url, words) = match self {
             Self::Udp => ("udp", format!("udp://{}", self.subject().address()), "--mix 50:50:1"),
             Self::Http => ("http", url(self.subject(), "http"), "--connections 64"),
-            // aquatic's offers have 47 bytes.
+            // Its offers have 47 bytes.
             Self::Wss => ("ws", url(self.subject(), "ws"), "--connections 128 --offer-bytes 47"),
         };
         let mut command = pinned();
@@ -131,13 +129,14 @@ impl Testers {
         }
     }
 
-    /// Formats medians, and the ratio of the first to each.
+    /// Medians, and how many times as much the first does.
     fn report(self, runs: &[Run]) -> String {
         let of = |tester: &str, figure: fn(&Run) -> f64| {
             median(runs.iter().filter(|run| run.tester == tester).map(figure).collect())
         };
         let mut text =
-            "| load tester | responses/s | per own CPU-s | ratio |\n|---|---|---|---|\n".to_owned();
+            "| load tester | answers/s | per CPU-s of its own | ratio |\n|---|---|---|---|\n"
+                .to_owned();
         for tester in [OURS, self.aquatic()] {
             let per_cpu_s = of(tester, Run::per_cpu_s);
             let _ = writeln!(
@@ -151,7 +150,7 @@ impl Testers {
     }
 }
 
-/// Runs aquatic's load tester for WebTorrent, which counts once all connections are open.
+/// aquatic's load tester for WebTorrent, which counts once all connections are open.
 fn websocket(testers: &Path, program: &str, address: &str, seconds: u32) -> Result<Seen> {
     let file = root().join("target/bench/load.toml");
     fs::write(
@@ -166,7 +165,7 @@ fn websocket(testers: &Path, program: &str, address: &str, seconds: u32) -> Resu
     averages(&output(command)?, "Average responses per second:", "Test ran for")
 }
 
-/// Returns the CPU time of all children that this process has waited for, in seconds.
+/// The CPU time of all processes that this one has started and waited for, seconds.
 fn waited_for_cpu_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
@@ -176,7 +175,7 @@ fn waited_for_cpu_s() -> Result<f64> {
     Ok(ticks?.iter().sum::<f64>() / 100.0)
 }
 
-/// Formats every run for the record.
+/// Every run, for the record.
 fn table(runs: &[Run]) -> String {
     let mut text = "tester,answers_s,answers_per_own_cpu_s,own_cpu_s\n".to_owned();
     for Run { tester, seen, cpu_s } in runs {
@@ -191,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measures_children_that_were_waited_for() {
+    fn the_time_of_others_is_theirs() {
         let before = waited_for_cpu_s().unwrap();
         let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
         output(crate::command::command(&["sh", "-c", spin])).unwrap();
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_per_tester() {
+    fn medians_are_of_each_alone() {
         let run = |tester, responses_s| Run {
             tester,
             seen: Seen { responses_s, seconds: 2.0, cpu_s: None },

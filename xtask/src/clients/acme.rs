@@ -1,4 +1,4 @@
-//! The tracker gets its certificates from an ACME server, and clients believe them.
+//! The tracker obtains certificates from an ACME server, and clients accept them.
 
 use super::case::wait_for;
 use super::pebble::{DIRECTORY, Dns, Pebble, curl};
@@ -10,29 +10,29 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
-/// What happens to the tracker and the server.
+/// What happens to the tracker and the ACME server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Story {
-    /// The server comes later than the tracker and asks over TLS; the certificate survives a restart,
-    /// another host comes by a reload, and the server calls a certificate back.
+    /// The server starts after the tracker and validates by tls-alpn-01. The certificate survives a
+    /// restart, a reload adds a host, and the server suggests an early renewal.
     TlsAlpn,
-    /// The server asks over HTTP.
+    /// The server validates by http-01.
     Http,
-    /// Certificates live for half a minute, and the server is away for longer.
+    /// Certificates are valid for half a minute, and the server is down for longer.
     Renewal,
-    /// The directory is none, and then the host is another.
+    /// The directory URL is wrong, and then the host name resolves to another address.
     Refused,
 }
 
 const DAY_S: u32 = 24 * 3600;
-/// Some pauses after failures, and a server on a busy machine.
+/// Covers several pauses after failures, and a slow server on a busy machine.
 const OBTAIN_MAX: Duration = Duration::from_secs(150);
-/// Long enough for a second order, if there were one.
+/// Long enough for a second order to arrive, if there were one.
 const QUIET: Duration = Duration::from_secs(5);
 const HOST: &str = "tracker.test";
 
 impl Story {
-    /// Plays it in a network of its own, where ports 80 and 443 are free.
+    /// Runs it in a network of its own, where ports 80 and 443 are free.
     pub(super) fn play(self, folder: &Path) -> Result<()> {
         Pebble::make_certificate(folder)?;
         let stage = Stage { folder: folder.to_owned() };
@@ -55,14 +55,17 @@ impl Stage {
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "unreachable", 1)?;
         ensure!(
-            self.log()?.contains(
-                "tracker.test: no certificate yet: https://localhost:14000/dir cannot be reached"
-            ),
+            self.log()?.contains("reason=\"cannot reach https://localhost:14000/dir"),
             "the log does not say why"
         );
-        // Over TLS there is a clean refusal, and everything else goes on.
-        let Err(refused) = self.ask_host(HOST, true) else { bail!("served without a certificate") };
-        ensure!(format!("{refused:#}").contains("alert"), "no clean refusal: {refused:#}");
+        // TLS handshakes get an alert, and everything else is served.
+        let Err(refused) = self.ask_host(HOST, true) else {
+            bail!("expected a TLS alert without a certificate, found a response")
+        };
+        ensure!(
+            format!("{refused:#}").contains("alert"),
+            "expected a TLS alert, found: {refused:#}"
+        );
         self.ask("http://127.0.0.1:6969")?;
         let pebble = Pebble::start(&self.folder, 90 * DAY_S)?;
         self.wait_for_attempts(&tracker, "obtained", 1)?;
@@ -77,8 +80,11 @@ impl Stage {
         let tracker = self.start_tracker(&[HOST], "")?;
         self.ask_host(HOST, true)?;
         sleep(QUIET);
-        ensure!(attempts(&tracker, "obtained")? == 0, "another order after a restart");
-        ensure!(fs::read(self.certificate())? == kept, "another certificate after a restart");
+        ensure!(
+            attempts(&tracker, "obtained")? == 0,
+            "the tracker ordered another certificate after a restart"
+        );
+        ensure!(fs::read(self.certificate())? == kept, "the certificate changed with a restart");
 
         fs::write(
             self.folder.join("tidegate.toml"),
@@ -93,7 +99,10 @@ impl Stage {
         pebble.call_back(&self.certificate())?;
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "obtained", 1)?;
-        ensure!(fs::read(self.certificate())? != kept, "the same certificate, though called back");
+        ensure!(
+            fs::read(self.certificate())? != kept,
+            "the certificate was not renewed, although the server suggested it"
+        );
         self.ask_host(HOST, true)?;
         tracker.stop()
     }
@@ -120,39 +129,37 @@ impl Stage {
         pebble.kill()?;
         let before = attempts(&tracker, "unreachable")?;
         self.wait_for_attempts(&tracker, "unreachable", before + 2)?;
-        ensure!(
-            self.log()?.contains("tracker.test: not renewed, and its certificate "),
-            "not told"
-        );
+        ensure!(self.log()?.contains("status=\"the current certificate "), "not told");
         // The certificate may have expired by now; it is shown all the same.
         self.ask_host(HOST, false)?;
         self.ask("http://127.0.0.1:6969")?;
-        // It knows neither us nor its own root any more.
+        // The new server knows neither our account nor the old root.
         let obtained = attempts(&tracker, "obtained")?;
         let _pebble = Pebble::start(&self.folder, 30)?;
         self.wait_for_attempts(&tracker, "obtained", obtained + 1)?;
         self.ask_host(HOST, true)?;
-        ensure!(self.log()?.contains("does not know our account any more"), "the same account");
+        ensure!(self.log()?.contains("no longer knows our account"), "the same account");
         tracker.stop()
     }
 
     fn play_refused(&self) -> Result<()> {
-        // Nobody is there to be asked.
+        // Nothing listens at that address.
         let _dns = Dns::start(&self.folder, "127.0.0.9")?;
         let _pebble = Pebble::start(&self.folder, 90 * DAY_S)?;
         let wrong = DIRECTORY.replace("/dir", "/nonsense");
         let tracker = self.start_tracker(&[HOST], &format!("directory = {wrong:?}\n"))?;
-        let sentence = format!("{wrong} is no directory of an ACME server (tls.acme.directory)");
+        let sentence =
+            format!("{wrong} is not the directory of an ACME server (tls.acme.directory)");
         self.wait_for_log(&sentence)?;
         tracker.stop()?;
         let tracker = self.start_tracker(&[HOST], "")?;
         self.wait_for_attempts(&tracker, "refused", 1)?;
-        self.wait_for_log("the server refuses: Failed to connect to 127.0.0.9:443")?;
+        self.wait_for_log("the server refused: Failed to connect to 127.0.0.9:443")?;
         self.ask("http://127.0.0.1:6969")?;
         tracker.stop()
     }
 
-    /// `more` may go on with the section, and name another directory.
+    /// `more` continues the section `[tls.acme]`, and may set another directory.
     fn configuration(&self, domains: &[&str], more: &str) -> String {
         let directory = match more.contains("directory = ") {
             true => String::new(),
@@ -188,7 +195,7 @@ impl Stage {
         wait_for(OBTAIN_MAX, &what, || Ok(attempts(tracker, result)? >= count))
     }
 
-    /// Announces over HTTPS, as a client that believes pebble alone, or everybody.
+    /// Announces over HTTPS as a client that verifies certificates by pebble's root, or not at all.
     fn ask_host(&self, host: &str, believes: bool) -> Result<()> {
         let place = format!("{host}:443:127.0.0.1");
         let belief: &[&str] = if believes { &["--cacert", "root.pem"] } else { &["--insecure"] };
@@ -201,14 +208,17 @@ impl Stage {
 
     fn announce(&self, words: &[&str], url: &str) -> Result<()> {
         if !self.folder.join("root.pem").is_file() {
-            // Before the server has ever been there, its own authority stands in.
+            // Until the server has started once, the authority of its own HTTPS takes the root's place.
             fs::copy(self.folder.join("ca.pem"), self.folder.join("root.pem"))?;
         }
         let hash = "%ab".repeat(20);
         let url =
             format!("{url}/announce?info_hash={hash}&peer_id=-XX0001-000000000000&port=1&left=1");
         let answer = output(curl(&[words, &[&url]].concat(), &self.folder))?;
-        ensure!(answer.contains("8:interval"), "no answer to an announce: {answer}");
+        ensure!(
+            answer.contains("8:interval"),
+            "expected a response to an announce, found: {answer}"
+        );
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Who vouches for the tracker where clients speak TLS to it.
+//! The authority that issues the tracker's certificate.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,13 @@ use anyhow::{Context, Result};
 
 use crate::command::{command, output};
 
-/// The file that clients are told to trust, in a folder.
+/// The file with the authority's certificate, which clients are told to trust.
 pub(super) fn file(folder: &Path) -> PathBuf {
     folder.join("authority.pem")
 }
 
-/// Makes an authority in a folder and lets it vouch for the tracker's addresses; gives what the tracker
-/// is told, for a listener on `port`.
+/// Makes an authority in a folder, and a certificate of it for the tracker's addresses. Returns the
+/// tracker's configuration for a TLS listener on `port`.
 pub(super) fn set_up(folder: &Path, port: u16, addresses: &[String]) -> Result<String> {
     let openssl = |words: &str, files: [(&str, PathBuf); 2]| {
         let words: Vec<&str> = ["openssl", "req", "-x509", "-noenc", "-days", "7"]

@@ -1,4 +1,4 @@
-//! One case from begin to end, inside its namespace.
+//! One case, inside its namespace.
 
 use super::acme::Story;
 use super::haproxy::Header;
@@ -16,37 +16,37 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A story with a tracker in it.
+/// A test with a tracker and clients.
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
     plot: Plot,
 }
 
-/// What happens, and should come of it.
+/// What happens, and what must result.
 #[derive(Debug)]
 enum Plot {
-    /// The leecher ends with the seeder's bytes.
+    /// The leecher downloads the seeder's data.
     Transfer(Pair),
-    /// The clients do not know who vouches for the tracker, and do not announce. It shows that they
-    /// look at certificates.
+    /// The clients do not trust the tracker's authority, and do not announce. This shows that they verify
+    /// certificates.
     Distrust(Pair),
-    /// The first with HAProxy between clients and tracker.
+    /// A transfer with HAProxy between clients and tracker.
     Proxied(Pair, Header),
-    /// The tracker refuses the torrent, both clients say why, and nothing is transferred. It shows that
-    /// the other cases can fail.
+    /// The tracker refuses the torrent, both clients report the reason, and nothing is transferred. This
+    /// shows that the other cases can fail.
     Refusal(Pair),
-    /// The first at a private tracker, by clients that have a key each.
+    /// A transfer at a private tracker, by clients with a key each.
     Private(Pair),
-    /// The same without keys: a refusal.
+    /// Clients without keys at a private tracker: a refusal.
     Keyless(Pair),
-    /// The tracker gets its certificates from an ACME server.
+    /// The tracker obtains its certificates from an ACME server.
     Certificates(Story),
-    /// A script announces and scrapes, and finds every answer right.
+    /// A script announces and scrapes, and checks every response.
     Script(Script),
-    /// Prometheus scrapes the tracker, and finds what alarms and dashboard ask for.
+    /// Prometheus scrapes the tracker, and finds the metrics of alerts and dashboard.
     Scraped,
-    /// The load testers, against this tracker and another.
+    /// The load testers, against tidegate and another tracker.
     Loads,
 }
 
@@ -55,8 +55,8 @@ use Plot::{
     Transfer,
 };
 
-/// All of them, the longest first; of two clients the first one seeds. Transmission 3 does not connect to its peer over v6
-/// inside a namespace, whatever the tracker; libtorrent stands for v6.
+/// All cases, the longest first. The first of two clients seeds. Transmission 3 does not connect to peers over IPv6
+/// inside a namespace, with any tracker; libtorrent covers IPv6.
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[
     Case { name: "transmission-http", plot: Transfer(Pair([Transmission, Transmission], Http, V4)) },
@@ -107,17 +107,17 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "prometheus", plot: Scraped },
 ];
 
-/// Longer than all waits of a case together. Then the process ends, and the namespaces with it.
+/// Longer than all waits of a case together. After it the process exits, and its namespaces end.
 const CASE_MAX: Duration = Duration::from_secs(480);
-/// How much of a log is shown when a case fails.
+/// Lines of each log that are shown when a case fails.
 const LOG_LINES: usize = 20;
 
 impl Case {
-    /// Plays it. Everything it starts ends with this process.
+    /// Runs it. Everything that it starts ends with this process.
     pub(super) fn run(&self, folder: &Path) -> Result<()> {
         thread::spawn(|| {
             thread::sleep(CASE_MAX);
-            eprintln!("stuck for {CASE_MAX:?}");
+            eprintln!("timed out after {CASE_MAX:?}");
             std::process::exit(1);
         });
         let started = Instant::now();
@@ -140,8 +140,8 @@ impl Case {
     }
 }
 
-/// Three hosts on a wire that ends here. WebRTC asks for more than a loopback device with addresses: it
-/// passes over that device, and a browser tells its peers only the address of the route to everywhere.
+/// Sets up three addresses on a dummy device. Loopback addresses are not enough for WebRTC: it ignores the
+/// loopback device, and a browser tells its peers only the address of the default route.
 fn set_up_network() -> Result<()> {
     let ip = |words: &str| {
         let words: Vec<&str> = std::iter::once("ip").chain(words.split(' ')).collect();
@@ -159,8 +159,8 @@ fn set_up_network() -> Result<()> {
     Ok(())
 }
 
-/// Asks again and again, until yes or too late. What goes wrong on the way may pass; at the end it
-/// is told.
+/// Repeats `is_done` until it returns true. Errors are ignored until `longest` has passed; the last one is
+/// returned then.
 pub(super) fn wait_for(
     longest: Duration,
     what: &str,
@@ -180,7 +180,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// The last lines of everybody's log, what is said over and over left out.
+/// Returns the last lines of every log, without repeated lines.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
     for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]

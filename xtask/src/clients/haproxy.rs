@@ -1,5 +1,5 @@
-//! HAProxy before the tracker. It passes on bytes, and says in a PROXY header whose they are: only by
-//! that can the peers learn of each other.
+//! HAProxy in front of the tracker. It forwards bytes and names the client in a PROXY header, without which
+//! the peers could not learn of each other.
 
 use super::pair::Family::{V4, V6};
 use anyhow::{Context, Result};
@@ -7,24 +7,24 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Where it listens, beside the tracker.
+/// Its port, next to the tracker's.
 pub(super) const PORT: u16 = 8080;
 
-/// What it writes before each connection, in its own words.
+/// The header that it sends first on each connection, by HAProxy's option.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Header {
-    /// A line of text.
+    /// Version 1, text.
     V1,
-    /// Bytes.
+    /// Version 2, binary.
     V2,
 }
 
-/// What the tracker is told of it. It connects from the address that it connects to.
+/// The tracker's configuration for it. HAProxy connects from the address that it connects to.
 pub(super) fn trust() -> String {
     format!("[http]\nproxy_protocol = \"v1v2\"\ntrusted_proxies = [\"{}\"]\n", V4.address(1))
 }
 
-/// Starts it. It runs until the namespace ends.
+/// Starts it. It runs until its namespace ends.
 pub(super) fn start(folder: &Path, header: Header) -> Result<()> {
     let (v4, v6) = (V4.address(1), V6.address(1));
     let option = match header {

@@ -1,4 +1,4 @@
-//! The load testers against two trackers that have nothing in common: tidegate, and npm's bittorrent-tracker.
+//! The load testers against two unrelated trackers: tidegate, and npm's bittorrent-tracker.
 
 use super::case::wait_for;
 use super::tracker::{Tracker, binary};
@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// What each load tester does, beyond its protocol: the same of both trackers.
+/// The arguments of each load, the same for both trackers.
 const SCENARIO: &str = "--json --warm-up 0 --seconds 2 --torrents 20 --check-every 1";
-/// Fewer answers than this are no load.
+/// Fewer responses than this are not a load.
 const ANSWERS_MIN: u64 = 200;
 const PORT: u16 = 7000;
 
-/// Puts both under load, one protocol after the other.
+/// Puts both trackers under load, one protocol after the other.
 pub(super) fn play(folder: &Path) -> Result<()> {
     let tracker = Tracker::start(folder, "[http]\nwebsocket_messages_per_s = 0\n")?;
     for (seed, protocol) in ["udp", "http", "ws"].into_iter().enumerate() {
@@ -29,20 +29,20 @@ pub(super) fn play(folder: &Path) -> Result<()> {
         let other = Other::start(folder, protocol)?;
         let figures = load(PORT).context("bittorrent-tracker")?;
         drop(other);
-        // That one hands askers their own address, except to browsers, and this is found.
+        // bittorrent-tracker sends peers their own address, except over ws, and the check finds that.
         let found = number(&figures, "own_address").is_some_and(|times| times > 0);
         ensure!(found == (protocol != "ws"), "bittorrent-tracker, {protocol}: {figures}");
     }
     tracker.stop()
 }
 
-/// The figures of a load that was answered.
+/// Runs a load and returns its JSON report. Fails unless it was answered.
 fn load(protocol: &str, seed: usize, port: u16) -> Result<String> {
     let path = if protocol == "http" { "announce" } else { "" };
     let url = format!("{protocol}://127.0.0.1:{port}/{path}");
     let mut command = Command::new(binary());
     command.args(["load", protocol, &url]).args(SCENARIO.split(' '));
-    // The torrents of another protocol's load are full of peers that this one does not know.
+    // Each load needs torrents of its own: it would not know the peers of another protocol's load.
     command.args(["--seed", &seed.to_string()]);
     let figures = output(command)?;
     let answers = number(&figures, "announce").context("no announces")?;
@@ -51,13 +51,13 @@ fn load(protocol: &str, seed: usize, port: u16) -> Result<String> {
     Ok(figures)
 }
 
-/// The integer behind a key, wherever it stands first.
+/// Returns the integer behind the first occurrence of a key.
 fn number(json: &str, key: &str) -> Option<u64> {
     let (_, rest) = json.split_once(&format!("\"{key}\":"))?;
     rest.split([',', '}']).next()?.trim().parse().ok()
 }
 
-/// bittorrent-tracker with one protocol, until it is dropped.
+/// bittorrent-tracker with one protocol. It is killed when dropped.
 struct Other(Child);
 
 impl Other {
@@ -81,7 +81,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // One that has ended already is no loss: the load has told.
+        // If it has ended already, the load has failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! Two clients, a tracker between them, and a torrent.
+//! A tracker, and two clients that share a torrent.
 
 use super::authority;
 use super::case::wait_for;
@@ -12,18 +12,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Duration;
 
-/// How the clients speak to the tracker.
+/// The protocol between clients and tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
     Https,
     Udp,
-    /// WebTorrent: the clients meet over WebRTC.
+    /// WebTorrent: the clients connect over WebRTC.
     Ws,
     Wss,
 }
 
-/// Over what.
+/// The address family between clients and tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
@@ -33,43 +33,43 @@ pub(super) enum Family {
 use Family::{V4, V6};
 use Protocol::{Http, Https, Udp, Ws, Wss};
 
-/// Seeder and leecher, and how they reach the tracker.
+/// Seeder and leecher, and protocol and family of the tracker's URL.
 #[derive(Debug)]
 pub(super) struct Pair(pub(super) [Client; 2], pub(super) Protocol, pub(super) Family);
 
-/// Transmission alone waits 10 s between announce and first connection; on a busy machine more.
+/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
 const TRANSFER_MAX: Duration = Duration::from_secs(120);
-/// A browser needs seconds of CPU time before it says a word, and others compile meanwhile.
+/// A browser needs seconds of CPU time before its first announce, and the machine may be busy.
 const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
-/// Where the tracker listens.
+/// The tracker's port.
 const PORT: u16 = 6969;
-/// The same with TLS.
+/// The tracker's port for TLS.
 const SECURE_PORT: u16 = 6443;
-/// Every case has a network of its own, so all may share one content.
+/// Every case has a network of its own, so that all can share one torrent.
 const PAYLOAD_SEED: u64 = 9;
 
-/// The keys of the private tracker's users: the seeder's, the leecher's.
+/// The keys of the private tracker: the seeder's and the leecher's.
 const KEYS: [&str; 2] = ["seeder-0123456789", "leecher_0123456789ABCDEF0123456789"];
 const NO_KEYS: [Option<&str>; 2] = [None; 2];
 
-/// Why a tracker refuses.
+/// The reason of a refusal.
 struct Cause {
-    /// In metrics.
+    /// As a label in metrics.
     label: &'static str,
-    /// As clients are told.
+    /// As the text that clients get.
     text: &'static str,
 }
 
 const DENIED: Cause = Cause { label: "denied", text: "this torrent is on the tracker's deny list" };
 const KEYLESS: Cause = Cause { label: "key_missing", text: "this tracker is private" };
 
-/// The actors, and where they are.
+/// Tracker and clients of a running case.
 struct Stage {
     protocol: Protocol,
     family: Family,
     torrent: Torrent,
-    /// By which the tracker answers a scrape.
+    /// The key with which a private tracker can be scraped.
     key: Option<&'static str>,
     tracker: Tracker,
     seeder: Peer,
@@ -77,19 +77,19 @@ struct Stage {
 }
 
 impl Pair {
-    /// The seeder hands over the torrent, and the tracker counts both right.
+    /// The leecher downloads the torrent, and the tracker's counts are right.
     pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
         self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?.play_transfer()
     }
 
-    /// The tracker's certificate is of an authority that the clients do not know: they do not announce.
+    /// The tracker's certificate is of an authority that the clients do not trust: they do not announce.
     pub(super) fn play_distrust(&self, folder: &Path) -> Result<()> {
         let mut stage = self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?;
         stage.seeder.authority = None;
         stage.play_distrust()
     }
 
-    /// The same with HAProxy between clients and tracker.
+    /// A transfer with HAProxy between clients and tracker.
     pub(super) fn play_transfer_behind(&self, header: Header, folder: &Path) -> Result<()> {
         let stage = self.set_up_at(haproxy::PORT, folder, NO_KEYS, |_| Ok(haproxy::trust()))?;
         haproxy::start(folder, header)?;
@@ -130,8 +130,8 @@ impl Pair {
         self.set_up_at(SECURE_PORT, folder, keys, |torrent| Ok(secure + &configure(torrent)?))
     }
 
-    /// Clients that announce to `port`, with their keys if they have some, and a tracker that is
-    /// configured for the torrent.
+    /// Starts the tracker with the configuration that `configure` returns for the torrent, and two clients
+    /// that announce to `port` with their `keys`, if any.
     fn set_up_at(
         &self,
         port: u16,
@@ -161,7 +161,7 @@ impl Pair {
     }
 }
 
-/// What makes a tracker private.
+/// Returns the configuration of a private tracker.
 fn private(folder: &Path) -> Result<String> {
     let keys = folder.join("keys.txt");
     fs::write(&keys, KEYS.join("\n"))?;
@@ -191,19 +191,22 @@ impl Stage {
             })?;
         }
         wait_for(REPLY_MAX, "the refusals to be counted", || {
-            // Who has no key becomes no WebSocket: that is refused over HTTP.
+            // Without a key there is no WebSocket: the upgrade is refused over HTTP.
             let is_early = cause.label == KEYLESS.label && self.protocol == Ws;
             let protocol = if is_early { Http } else { self.protocol };
             let labels = [("reason", cause.label), ("protocol", protocol.label())];
             Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2)
         })?;
-        ensure!(!self.torrent.is_complete(&self.leecher.folder), "transferred although refused");
+        ensure!(
+            !self.torrent.is_complete(&self.leecher.folder),
+            "the torrent was transferred although the tracker refused it"
+        );
         self.tracker.stop()
     }
 
     fn play_distrust(self) -> Result<()> {
         self.start(&self.seeder)?;
-        // Over TLS 1.3 some look at the certificate only after the handshake: no drop to wait for.
+        // Over TLS 1.3 some clients verify the certificate after the handshake, so no drop is counted.
         let connections = |name: &str| {
             self.tracker.metric(&format!("tidegate_connections_{name}"), &[("protocol", "https")])
         };
@@ -211,7 +214,7 @@ impl Stage {
             Ok(connections("total")? >= 1 && connections("open")? == 0)
         })?;
         let announces = self.tracker.metric("tidegate_requests_total", &[("kind", "announce")])?;
-        ensure!(announces == 0, "announced although the tracker is not trusted");
+        ensure!(announces == 0, "a client announced although it does not trust the tracker");
         self.tracker.stop()
     }
 
@@ -226,11 +229,11 @@ impl Stage {
             seen = Some(self.tracker.counts(&self.torrent, self.key)?);
             Ok(seen == Some(expected))
         });
-        waited.with_context(|| format!("a scrape should say {expected:?}; it says {seen:?}"))
+        waited.with_context(|| format!("expected {expected:?} from a scrape, found {seen:?}"))
     }
 
-    /// The peers must have met by this tracker, protocol and family: one announce of the seeder and
-    /// two of the leecher, and none by another way.
+    /// Checks that the peers met by this protocol and family: at least one announce of the seeder and two of
+    /// the leecher, and none by any other protocol or family.
     fn check_announces(&self) -> Result<()> {
         let count = |protocol: Protocol, family: Family| {
             let labels =
@@ -242,15 +245,18 @@ impl Stage {
         for other in [Http, Https, Udp, Ws, Wss].into_iter().flat_map(|one| [(one, V4), (one, V6)])
         {
             let announces = count(other.0, other.1)?;
-            ensure!(other == used || announces == 0, "{announces} announces by {other:?}");
+            ensure!(
+                other == used || announces == 0,
+                "expected announces by {used:?} only, found {announces} by {other:?}"
+            );
         }
         Ok(())
     }
 }
 
 impl Family {
-    /// Address 1 is the tracker's, 2 the seeder's, 3 the leecher's; clients that take no address send
-    /// from 1, too.
+    /// Address 1 is the tracker's, 2 the seeder's, 3 the leecher's. Clients that cannot be bound to an address
+    /// send from 1 as well.
     pub(super) fn address(self, host: u8) -> IpAddr {
         match self {
             V4 => Ipv4Addr::new(10, 99, 0, host).into(),
@@ -258,7 +264,7 @@ impl Family {
         }
     }
 
-    /// Its name in metrics.
+    /// Its label in metrics.
     fn label(self) -> &'static str {
         match self {
             V4 => "v4",
@@ -272,7 +278,7 @@ impl Protocol {
         matches!(self, Https | Wss)
     }
 
-    /// Where the tracker is found, by somebody who has this key.
+    /// Returns the tracker's URL, with `key` at a private tracker.
     fn announce_url(self, family: Family, port: u16, key: Option<&str>) -> String {
         let host = match family.address(1) {
             IpAddr::V4(ip) => ip.to_string(),
@@ -286,8 +292,8 @@ impl Protocol {
         format!("{}://{host}:{port}/{path}", self.label())
     }
 
-    /// What clients say when they are refused. libtorrent leaves out the text of UDP errors, and nobody
-    /// sees why there was no WebSocket.
+    /// Returns the text that a refused client reports. libtorrent omits the text of UDP errors, and clients
+    /// cannot see why a WebSocket was refused.
     fn refusal(self, cause: &Cause) -> &'static str {
         match self {
             Ws if cause.label == KEYLESS.label => "Error connecting to ws://",
@@ -296,7 +302,7 @@ impl Protocol {
         }
     }
 
-    /// Its name in metrics, and the scheme of its URLs.
+    /// Its label in metrics, which is also the scheme of its URLs.
     fn label(self) -> &'static str {
         match self {
             Http => "http",

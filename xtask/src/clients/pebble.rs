@@ -1,6 +1,6 @@
-//! pebble, the ACME server that Let's Encrypt gives to those who test clients, and the DNS server by
-//! which it finds the tracker. Both forget everything when they end; some nonces and authorizations
-//! they refuse or repeat at random, as real servers may.
+//! pebble, the ACME server that Let's Encrypt provides for tests of clients, and the DNS server by which it
+//! finds the tracker. Both keep nothing when they end. They reject some nonces and reuse some
+//! authorizations at random, as real servers may.
 
 use super::case::wait_for;
 use crate::command::{command, output};
@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What `go install` is told; NAME is one of its programs. The version pins its dependencies as well:
-/// Go takes them as its `go.mod` has them, never newer ones.
+/// The argument of `go install`; NAME is one of its programs. The version pins its dependencies as well: Go
+/// takes the versions of its `go.mod`, never newer ones.
 pub(crate) const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/NAME@v2.10.1";
-/// Where the directory of its ACME server is, by name: the sandbox must let the tracker look it up.
+/// The URL of its directory, by host name: the sandbox must allow the tracker to resolve it.
 pub(super) const DIRECTORY: &str = "https://localhost:14000/dir";
 const MANAGEMENT: &str = "https://127.0.0.1:15000";
 const DNS: &str = "127.0.0.1:8053";
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Where its programs are, by version.
+/// The folder of its programs, by version.
 pub(crate) fn pebble_folder() -> PathBuf {
     let version = PEBBLE.rsplit('@').next().unwrap_or_default();
     root().join("target/tools").join(format!("pebble-{version}"))
@@ -32,11 +32,11 @@ pub(super) struct Pebble {
     folder: PathBuf,
 }
 
-/// Answers every question for an address.
+/// A DNS server that gives one address for every host.
 pub(super) struct Dns(Child);
 
 impl Dns {
-    /// Says of every host that it is at `address`.
+    /// Starts it. Every host resolves to `address`.
     pub(super) fn start(folder: &Path, address: &str) -> Result<Self> {
         let mut dns = program("pebble-challtestsrv", &folder.join("dns.log"))?;
         for (option, value) in [("http01", ""), ("https01", ""), ("doh", ""), ("tlsalpn01", "")] {
@@ -55,7 +55,7 @@ impl Drop for Dns {
 }
 
 impl Pebble {
-    /// Starts it; certificates that it issues live for `lifetime_s`. It will ask ports 80 and 443.
+    /// Starts it. Certificates that it issues are valid for `lifetime_s`. It validates at ports 80 and 443.
     pub(super) fn start(folder: &Path, lifetime_s: u32) -> Result<Self> {
         let place = |name: &str| folder.join(name).display().to_string();
         let config = format!(
@@ -70,7 +70,7 @@ impl Pebble {
         fs::write(folder.join("pebble.json"), config)?;
         let mut pebble = program("pebble", &folder.join("pebble.log"))?;
         pebble.args(["-config", &place("pebble.json"), "-dnsserver", DNS]);
-        // It would sleep for seconds before it looks.
+        // By default it sleeps for seconds before it validates.
         pebble.env("PEBBLE_VA_NOSLEEP", "1");
         let child = pebble.spawn().context("pebble: cargo xtask setup")?;
         let pebble = Self { child, folder: folder.to_owned() };
@@ -78,7 +78,7 @@ impl Pebble {
         Ok(pebble)
     }
 
-    /// Makes the certificate of its own HTTPS, and `ca.pem`, which issued that.
+    /// Makes the certificate of its own HTTPS, and `ca.pem`, the authority of that certificate.
     pub(super) fn make_certificate(folder: &Path) -> Result<()> {
         let make = |name: &str, more: &[&str]| {
             let (key, pem) = (format!("{name}.key"), format!("{name}.pem"));
@@ -96,19 +96,22 @@ impl Pebble {
         make("pebble", &by).map(drop)
     }
 
-    /// Writes `root.pem`, which issued the certificates, in a way of its own at every start.
+    /// Writes `root.pem`, the root of the certificates that it issues, which is another at every start.
     fn write_root(&self) -> Result<()> {
         let root =
             output(curl(&["--cacert", "ca.pem", &format!("{MANAGEMENT}/roots/0")], &self.folder))?;
-        ensure!(root.starts_with("-----BEGIN CERTIFICATE"), "no root: {root}");
+        ensure!(
+            root.starts_with("-----BEGIN CERTIFICATE"),
+            "expected a root certificate, found: {root}"
+        );
         Ok(fs::write(self.folder.join("root.pem"), root)?)
     }
 
-    /// Has it suggest that a certificate should have been renewed an hour ago (RFC 9773).
+    /// Makes it suggest a renewal an hour ago for a certificate (RFC 9773).
     pub(super) fn call_back(&self, certificate: &Path) -> Result<()> {
         let pem = fs::read_to_string(certificate)?;
         let start = pem.find("-----BEGIN CERTIFICATE").context("no certificate")?;
-        // The first one; line ends as JSON has them.
+        // The first certificate of the chain, with line ends escaped for JSON.
         let end = "-----END CERTIFICATE-----\n";
         let own = pem[start..].split_inclusive(end).next().unwrap_or_default().replace('\n', "\\n");
         let [start, end] = ["2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z"];
@@ -118,7 +121,7 @@ impl Pebble {
         output(curl(&["--cacert", "ca.pem", "--data-binary", &body, &url], &self.folder)).map(drop)
     }
 
-    /// Ends it at once, with all that it knew.
+    /// Kills it. It keeps no state.
     pub(super) fn kill(mut self) -> Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -128,12 +131,12 @@ impl Pebble {
 
 impl Drop for Pebble {
     fn drop(&mut self) {
-        // It may be over already.
+        // It may have ended already.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
-/// curl, which says why it fails, in a folder.
+/// Returns curl with these arguments, in a folder. It prints errors.
 pub(super) fn curl(words: &[&str], folder: &Path) -> Command {
     let own = ["curl", "--silent", "--show-error", "--fail", "--max-time", "20"];
     let mut curl = command(&[&own, words].concat());

@@ -1,5 +1,5 @@
-//! The clients, each as the command that starts it. DHT, peer exchange and local discovery are off, so
-//! that only the tracker can tell one of the other.
+//! The clients, each as the command that starts it. DHT, peer exchange and local discovery are off, so that
+//! they learn of each other only by the tracker.
 
 use crate::workspace::root;
 use anyhow::Result;
@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where peers listen; they differ by address.
+/// The port of all peers, which have different addresses.
 const PORT: u16 = 6881;
 
-/// A client that people use.
+/// A BitTorrent client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Client {
     Aria2,
@@ -19,32 +19,32 @@ pub(super) enum Client {
     Libtorrent,
     /// webtorrent in Node.
     WebTorrent,
-    /// webtorrent in a page.
+    /// webtorrent in a page of Chromium.
     Chromium,
 }
 
 impl Client {
-    /// Whether a seeder that never downloaded anything says `completed`, and so counts as a download.
+    /// Returns whether a seeder that has downloaded nothing announces `completed`, and counts as a download.
     pub(super) fn says_completed_when_seeding(self) -> bool {
         matches!(self, Self::WebTorrent | Self::Chromium)
     }
 }
 
-/// One running client's place.
+/// What one client is started with.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) client: Client,
     pub(super) address: IpAddr,
-    /// Its data; logs and state lie beside it.
+    /// The folder of its data. Logs and state are stored next to it.
     pub(super) folder: PathBuf,
-    /// What it is given of the torrent.
+    /// Its torrent file.
     pub(super) torrent_file: PathBuf,
-    /// Whose word it takes for the tracker's certificate, beside those that the system knows.
+    /// An authority that it trusts besides those of the system, if any.
     pub(super) authority: Option<PathBuf>,
 }
 
 impl Peer {
-    /// Starts it on its torrent file. It runs until the namespace ends.
+    /// Starts it on its torrent file. It runs until its namespace ends.
     pub(super) fn start(&self, udp: bool) -> Result<()> {
         let torrent = &self.torrent_file;
         let mut command = match self.client {
@@ -58,7 +58,7 @@ impl Peer {
         self.spawn(command)
     }
 
-    /// What it has said so far.
+    /// Returns its log.
     pub(super) fn log(&self) -> PathBuf {
         self.folder.with_extension("log")
     }
@@ -66,10 +66,10 @@ impl Peer {
     fn spawn(&self, mut command: Command) -> Result<()> {
         let log = File::create(self.log())?;
         command.env("HOME", &self.folder).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
-        // Of itself, Transmission 3 believes everybody.
+        // By default, Transmission 3 does not verify certificates.
         command.env("TR_CURL_SSL_VERIFY", "1");
         if let Some(authority) = &self.authority {
-            // For libtorrent, Transmission and Node; aria2 is told on its command line.
+            // For libtorrent, Transmission and Node; aria2 has an option.
             for name in ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"] {
                 command.env(name, authority);
             }
@@ -80,7 +80,7 @@ impl Peer {
 
     fn aria2(&self, udp: bool) -> Command {
         let mut command = Command::new("aria2c");
-        // Its UDP tracker client is part of its DHT; for a private torrent that stays idle.
+        // Its UDP tracker client is part of its DHT, which stays idle for a private torrent.
         command.arg(format!("--enable-dht={udp}"));
         command.arg(format!("--dht-file-path={}", self.folder.with_extension("dht").display()));
         command.arg(format!("--interface={}", self.address));
@@ -113,7 +113,7 @@ impl Peer {
     }
 
     fn libtorrent(&self, torrent: &Path) -> Command {
-        // Not any python3 on the path: the bindings are a Debian package.
+        // The bindings are a Debian package, so Debian's python3 is needed.
         let mut command = Command::new("/usr/bin/python3");
         command.arg(root().join("testing/clients/peer.py")).arg(torrent).arg(&self.folder);
         command.arg(SocketAddr::new(self.address, PORT).to_string());

@@ -1,4 +1,4 @@
-//! A script of `testing/clients/web` that plays all the clients itself and looks at every answer.
+//! A script of `testing/clients/web` that runs all clients itself and checks every response.
 
 use super::case::wait_for;
 use super::pair::Family;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The file's name.
+/// The script's file name.
 #[derive(Debug)]
 pub(super) struct Script(pub(super) &'static str);
 
 const SCRIPT_MAX: Duration = Duration::from_secs(120);
 
 impl Script {
-    /// Runs it beside a tracker with defaults. It must end with 0.
+    /// Runs it against a tracker with default settings. Fails unless it exits with 0.
     pub(super) fn play(&self, folder: &Path) -> Result<()> {
         let tracker = Tracker::start(folder, "")?;
         let log = File::create(folder.join("script.log"))?;
@@ -29,7 +29,7 @@ impl Script {
         let mut child = command.spawn().context("node does not start; cargo xtask setup")?;
         wait_for(SCRIPT_MAX, "the script to end", || Ok(child.try_wait()?.is_some()))?;
         let status = child.wait()?;
-        ensure!(status.success(), "{} found fault with an answer: {status}", self.0);
+        ensure!(status.success(), "{} ended with {status}: see script.log", self.0);
         tracker.stop()
     }
 }

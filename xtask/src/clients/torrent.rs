@@ -1,26 +1,26 @@
-//! A small private torrent, and whether somebody has all of it.
+//! A small private torrent.
 
 use anyhow::Result;
 use sha1::{Digest, Sha1};
 use std::fs;
 use std::path::Path;
 
-/// The file in the torrent.
+/// The name of the torrent's only file.
 const NAME: &str = "payload.bin";
 const BYTES: usize = 2 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What the clients are given.
+/// A torrent and its content.
 pub(super) struct Torrent {
     payload: Vec<u8>,
     /// The torrent file's content.
     pub(super) file: Vec<u8>,
-    /// Its SHA-1 name.
+    /// Its v1 info hash.
     pub(super) info_hash: [u8; 20],
 }
 
 impl Torrent {
-    /// A private torrent (BEP 27: no DHT, no peer exchange) of 2 MiB. The seed decides its content.
+    /// Makes a private torrent (BEP 27: no DHT, no peer exchange) of 2 MiB with content from `seed`.
     pub(super) fn new(announce: &str, seed: u64) -> Self {
         let payload = noise(seed);
         let pieces: Vec<u8> = payload.chunks(PIECE_BYTES).flat_map(sha1).collect();
@@ -38,17 +38,17 @@ impl Torrent {
         Self { payload, file, info_hash: sha1(&info) }
     }
 
-    /// Puts the content where a seeder expects it.
+    /// Writes the content to a seeder's folder.
     pub(super) fn fill(&self, folder: &Path) -> Result<()> {
         Ok(fs::write(folder.join(NAME), &self.payload)?)
     }
 
-    /// Whether the whole content is in this folder.
+    /// Returns whether a folder has the whole content.
     pub(super) fn is_complete(&self, folder: &Path) -> bool {
         fs::read(folder.join(NAME)).is_ok_and(|bytes| sha1(&bytes) == sha1(&self.payload))
     }
 
-    /// The info hash in hex.
+    /// Returns the info hash in hex.
     pub(super) fn info_hash_hex(&self) -> String {
         self.info_hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -58,7 +58,7 @@ fn sha1(bytes: &[u8]) -> [u8; 20] {
     Sha1::digest(bytes).into()
 }
 
-/// xorshift64: nothing that a client could compress or guess.
+/// xorshift64, so that the content cannot be compressed.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let words = std::iter::repeat_with(|| {

@@ -1,4 +1,4 @@
-//! The tracker under test, and its own counts.
+//! The tracker under test.
 
 use super::torrent::Torrent;
 use crate::workspace::release;
@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-// The default listeners, as most operators run it: each case has a network of its own.
+// The default listeners: each case has a network of its own, where their ports are free.
 const HTTP: SocketAddr = loopback(6969);
 /// Its admin listener.
 pub(super) const ADMIN: SocketAddr = loopback(6970);

@@ -1,8 +1,8 @@
-//! `//= bepNN#id` comments.
+//! Citations: `//= bepNN#id` comments.
 
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 
-/// A place that claims to meet a requirement, or to prove that it is met.
+/// A line that claims to meet a requirement, or a test that claims to prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Citation {
     pub(super) id: String,
@@ -11,12 +11,13 @@ pub(super) struct Citation {
     pub(super) is_test: bool,
 }
 
-/// All citations of all Rust files.
+/// Returns the citations of all Rust files.
 pub(super) fn find(tree: &Tree) -> Vec<Citation> {
     tree.rust().flat_map(find_in).collect()
 }
 
-/// Citations stand in blocks of `//=` lines; `type=test` in a block is meant for all of it.
+/// Returns the citations of a file. They form blocks of `//=` lines; `type=test` applies to its whole
+/// block.
 fn find_in(file: &File) -> Vec<Citation> {
     let mut found: Vec<Citation> = Vec::new();
     let mut block = 0;
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_code_or_test_as_a_whole() {
+    fn a_block_is_either_code_or_test() {
         let text =
             "//= bep1#a\nx();\n    //= bep1#b\n    //= bep1#c\n    //= type=test\n    #[test]\n";
         let found = find(&Tree::of(&[("a.rs", text)]));

@@ -1,18 +1,18 @@
-//! `spec/bepNN.toml` and `spec/exceptions/bepNN.toml`.
+//! The files `spec/bepNN.toml` and `spec/exceptions/bepNN.toml`.
 
-use crate::workspace::{File, Tree};
+use crate::tree::{File, Tree};
 use anyhow::{Context, Result, bail, ensure};
 
-/// Something that a tracker must or should do.
+/// A requirement on a tracker.
 #[derive(Debug)]
 pub(super) struct Requirement {
     /// `bep15#connect-magic`.
     pub(super) id: String,
-    /// Why we do not.
+    /// The reason why tidegate does not meet it.
     pub(super) exception: Option<String>,
 }
 
-/// All requirements in the order of the files, and exceptions that belong to none.
+/// All requirements in the order of the files, and errors about exceptions.
 #[derive(Debug)]
 pub(super) struct Requirements {
     pub(super) list: Vec<Requirement>,
@@ -35,22 +35,22 @@ pub(super) fn read(tree: &Tree) -> Result<Requirements> {
             let id = format!("{bep}#{id}");
             match list.iter_mut().find(|requirement| requirement.id == id) {
                 Some(requirement) => requirement.exception = Some(why),
-                None => faults.push(format!("{}: {id} excepts nothing", file.path)),
+                None => faults.push(format!("{}: {id}: unknown requirement", file.path)),
             }
         }
     }
-    // bep3 before bep15, and within a BEP as in its file.
+    // bep3 comes before bep15; within a BEP, keep the order of the file.
     list.sort_by_key(|requirement| number(&requirement.id));
     Ok(Requirements { list, faults })
 }
 
-/// The number in `bep15#id`.
+/// Returns the number in `bep15#id`.
 fn number(id: &str) -> u32 {
     let digits = id.split('#').next().and_then(|bep| bep.strip_prefix("bep"));
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
 }
 
-/// The files directly in `folder`, each with the name of its BEP.
+/// Returns the files directly in `folder`, each with the name of its BEP.
 fn specifications<'a>(
     tree: &'a Tree,
     folder: &'a str,
@@ -61,7 +61,7 @@ fn specifications<'a>(
     })
 }
 
-/// The ids of the tables named `kind`, once every one is seen to have all `keys`.
+/// Returns the ids of the tables named `kind`. Fails if one lacks any of `keys`.
 fn entries(file: &File, kind: &str, keys: &[&str]) -> Result<Vec<String>> {
     let mut ids = Vec::new();
     for entry in tables(file, kind)? {
@@ -69,16 +69,18 @@ fn entries(file: &File, kind: &str, keys: &[&str]) -> Result<Vec<String>> {
         let kebab = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         ensure!(
             !id.is_empty() && id.bytes().all(kebab),
-            "{}: id {id:?} is no kebab-case",
+            "{}: id {id:?}: expected kebab-case",
             file.path
         );
         for key in keys {
             let text = entry.get(*key).and_then(toml::Value::as_str).unwrap_or_default();
-            ensure!(!text.is_empty(), "{}: {id} has no `{key}`", file.path);
+            ensure!(!text.is_empty(), "{}: {id}: `{key}` is missing", file.path);
         }
         match entry.get("level").and_then(toml::Value::as_str) {
             None | Some("must" | "should" | "may") => ids.push(id.to_owned()),
-            Some(level) => bail!("{}: {id}: level {level:?}", file.path),
+            Some(level) => {
+                bail!("{}: {id}: level: expected must, should or may, found {level:?}", file.path)
+            }
         }
     }
     Ok(ids)
@@ -105,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn requirements_are_complete() {
+    fn rejects_incomplete_requirements() {
         let good = "[[requirement]]\nid = 'a-1'\nsection = 's'\nlevel = 'must'\ntext = 't'\n";
         let read = read(&Tree::of(&[("spec/bep99.toml", good)])).unwrap();
         assert_eq!(read.list[0].id, "bep99#a-1");
         assert!(error(&good.replace("a-1", "A_1")).contains("kebab"));
-        assert!(error(&good.replace("text = 't'", "")).contains("no `text`"));
+        assert!(error(&good.replace("text = 't'", "")).contains("`text` is missing"));
         assert!(error(&good.replace("must", "will")).contains("level"));
         assert!(error(&good.repeat(2)).contains("twice"));
     }

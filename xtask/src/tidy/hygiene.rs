@@ -1,13 +1,13 @@
-//! What does not belong into a repository: large files, paths of somebody's machine, stray blanks.
+//! What does not belong into a repository: large files, paths of one machine, trailing blanks.
 
 use super::Finding;
-use crate::workspace::{FILE_BYTES_MAX, File, Tree};
+use crate::tree::{FILE_BYTES_MAX, File, Tree};
 use anyhow::Result;
 
-/// Top folders that only exist on somebody's machine.
+/// Top folders that exist only on some machines.
 const MACHINE_FOLDERS: &[&str] = &["root", "work", "home", "Users"];
 
-/// Every file is small; every text is free of machine paths and stray blanks.
+/// Files are small. Texts have no machine paths and no trailing blanks.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     Ok(tree.files.iter().flat_map(check_file).collect())
 }
@@ -15,29 +15,30 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
 fn check_file(file: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     if file.bytes > FILE_BYTES_MAX {
-        let message = format!("{} bytes of {FILE_BYTES_MAX}: keep it elsewhere", file.bytes);
+        let message =
+            format!("{} bytes, of at most {FILE_BYTES_MAX}: store it elsewhere", file.bytes);
         findings.push(Finding::new(&file.path, 0, message));
     }
-    // Fuzz corpora hold any bytes, and LICENSE is as its authors wrote it.
+    // Fuzz corpora contain any bytes, and LICENSE is unchanged.
     if file.path.contains("/corpus/") || file.path == "LICENSE" {
         return findings;
     }
     for (line, text) in (1..).zip(file.text.lines()) {
         if text.trim_end() != text {
-            findings.push(Finding::new(&file.path, line, "blanks at the end of the line"));
+            findings.push(Finding::new(&file.path, line, "trailing blanks"));
         }
         if let Some(folder) = MACHINE_FOLDERS.iter().find(|folder| names_path(text, folder)) {
-            let message = format!("a path of one machine (below {folder}): say it another way");
+            let message = format!("a path of one machine (below /{folder}): use a relative path");
             findings.push(Finding::new(&file.path, line, message));
         }
     }
     if !file.text.is_empty() && !file.text.ends_with('\n') {
-        findings.push(Finding::new(&file.path, 0, "the last line does not end"));
+        findings.push(Finding::new(&file.path, 0, "no newline at the end of the file"));
     }
     findings
 }
 
-/// Whether an absolute path below `/folder/` begins somewhere in the text.
+/// Returns whether an absolute path below `/folder/` starts anywhere in the text.
 fn names_path(text: &str, folder: &str) -> bool {
     let path = format!("/{folder}/");
     let begins = |at: usize| {
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn stray_things_are_found() {
+    fn finds_blanks_paths_and_large_files() {
         assert_eq!(count("a.md", "x \n"), 1);
         assert_eq!(count("a.md", "x"), 1);
         assert_eq!(count("a.sh", concat!("cd '/ro", "ot/x'\n")), 1);

@@ -1,10 +1,10 @@
-//! Relative links in documents lead to something that is tracked.
+//! Relative links in documents point to tracked files.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
-/// Every `](target)` in a Markdown file, code aside, is a file or folder of the tree.
+/// Every `](target)` in a Markdown file, except in code, is a file or folder of the tree.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for file in tree.with_extension(".md") {
@@ -27,14 +27,14 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// What the links of a line point at, inline code aside.
+/// Returns the targets of a line's links, except in inline code.
 fn targets(line: &str) -> Vec<&str> {
     let outside_code = line.split('`').step_by(2);
     let links = outside_code.flat_map(|piece| piece.split("](").skip(1));
     links.map(|link| link.split([')', ' ']).next().unwrap_or_default()).collect()
 }
 
-/// Whether a link from the file at `from` ends in the tree. Addresses outside are not looked at.
+/// Returns whether a link from the file at `from` ends in the tree. External addresses are not checked.
 fn leads_somewhere(tree: &Tree, from: &str, target: &str) -> bool {
     let path = target.split('#').next().unwrap_or_default();
     if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_somewhere() {
+    fn passes_links_to_tracked_files() {
         for good in [
             "[x](../core/x.rs#L3) and [folder](b) and [c](b/c.md)",
             "[`x`](../core/x.rs) [out](https://example.org/x) [here](#head)",
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_do_not() {
+    fn finds_dead_links() {
         assert_eq!(dead("[x](core/x.rs)"), 1);
         assert_eq!(dead("[`x`](../../../x.rs \"title\") [y](b/d.md)"), 2);
     }

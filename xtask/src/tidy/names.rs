@@ -1,21 +1,19 @@
-//! Files and folders are named for what is in them, and `foo.rs` lies beside `foo/`.
+//! Files and folders are named for their content. Clippy forbids `mod.rs`.
 
 use super::Finding;
-use crate::workspace::Tree;
+use crate::tree::Tree;
 use anyhow::Result;
 
-/// Names that say nothing: whatever is put there belongs somewhere else.
+/// Names that say nothing about the content.
 const EMPTY: &[&str] =
     &["util", "utils", "helper", "helpers", "common", "misc", "manager", "service"];
 
-/// No `mod.rs`, and no empty names for Rust files and their folders.
+/// No Rust file or folder of one has an empty name.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for file in tree.rust() {
         let stem = file.path.trim_end_matches(".rs");
-        if stem.ends_with("/mod") {
-            findings.push(Finding::new(&file.path, 0, "no mod.rs: `foo.rs` lies beside `foo/`"));
-        }
+
         if let Some(name) = stem.split('/').find(|name| EMPTY.contains(name)) {
             let message = format!("`{name}` says nothing: name the concept");
             findings.push(Finding::new(&file.path, 0, message));
@@ -33,9 +31,8 @@ mod tests {
     }
 
     #[test]
-    fn names_say_what_is_in_them() {
+    fn finds_empty_names() {
         assert_eq!(count("core/swarm/src/pick.rs"), 0);
-        assert_eq!(count("core/swarm/src/pick/mod.rs"), 1);
         assert_eq!(count("core/swarm/src/utils.rs"), 1);
         assert_eq!(count("core/common/src/lib.rs"), 1);
     }

@@ -1,32 +1,22 @@
-//! As much of Rust's grammar as the rules need: what is code, what is comment, where functions and
-//! inline test modules begin and end. Good for files that compile; macros count as code.
+//! A lexer with as much of Rust's grammar as the rules need: which bytes are code, comments or
+//! literals, and where inline test modules are. The text must compile; macros count as code.
 
 use std::ops::Range;
 
-/// A Rust text taken apart. Both parts keep every byte at its place: what belongs to the other is
-/// blanked, newlines stay.
+/// A Rust text, split by kind. In each part every byte keeps its position: bytes of other kinds are
+/// replaced by blanks, newlines are kept.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// Without comments and the insides of literals.
+    /// The code, without comments and literals.
     pub(super) code: String,
-    /// Only the comments.
+    /// The comments.
     pub(super) comments: String,
-}
-
-/// A function with a body.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Function<'a> {
-    pub(super) name: &'a str,
-    /// Of the `fn` keyword, from 1.
-    pub(super) line: usize,
-    /// From the `fn` keyword to the closing brace.
-    pub(super) lines: usize,
-    /// Without `self`.
-    pub(super) parameters: usize,
+    /// The literals, with their quotes.
+    pub(super) literals: String,
 }
 
 impl Source {
-    /// Takes a Rust text apart.
+    /// Splits a Rust text.
     pub(super) fn new(text: &str) -> Self {
         let mut lexer = Lexer { text: text.as_bytes(), at: 0, parts: Vec::new() };
         lexer.run();
@@ -39,10 +29,11 @@ impl Source {
             }
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        Self { code: part(Part::Code), comments: part(Part::Comment) }
+        let [code, comments, literals] = [Part::Code, Part::Comment, Part::Literal].map(part);
+        Self { code, comments, literals }
     }
 
-    /// Byte ranges of `#[cfg(test)] mod name { ... }`.
+    /// Returns the byte ranges of all `#[cfg(test)] mod name { ... }`.
     pub(super) fn test_modules(&self) -> Vec<Range<usize>> {
         let mark = "#[cfg(test)]";
         let mut found = Vec::new();
@@ -58,7 +49,7 @@ impl Source {
         found
     }
 
-    /// The code without inline test modules; byte places and lines are kept.
+    /// Returns the code with inline test modules blanked. Positions and lines are kept.
     pub(super) fn code_without_tests(&self) -> String {
         let mut bytes = self.code.clone().into_bytes();
         for range in self.test_modules() {
@@ -66,44 +57,14 @@ impl Source {
         }
         String::from_utf8_lossy(&bytes).into_owned()
     }
-
-    /// Every function that has a body, inner ones too.
-    pub(super) fn functions(&self) -> Vec<Function<'_>> {
-        let places = words(&self.code, "fn");
-        places.into_iter().filter_map(|at| self.function(at)).collect()
-    }
-
-    fn function(&self, at: usize) -> Option<Function<'_>> {
-        let code = &self.code;
-        let name_at = at + 2 + code[at + 2..].find(|c: char| !c.is_whitespace())?;
-        let name_end = name_at + code[name_at..].find(|c: char| !is_word(c))?;
-        if name_at == name_end {
-            return None; // The type of a function pointer.
-        }
-        let open = name_end + code[name_end..].find(['(', '<'])?;
-        let open = match code.as_bytes()[open] {
-            b'<' => open + angle_end(&code[open..])?,
-            _ => open,
-        };
-        let open = open + code[open..].find('(')?;
-        let close = closing(code, open);
-        let body = body_start(code, close)?;
-        let line = line_of(code, at);
-        Some(Function {
-            name: &code[name_at..name_end],
-            line,
-            lines: line_of(code, closing(code, body) - 1) - line + 1,
-            parameters: parameters(&code[open + 1..close - 1]),
-        })
-    }
 }
 
-/// The line of a byte, from 1.
+/// Returns the line of a byte, from 1.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Where `word` stands in `text`, not as part of a longer name.
+/// Returns the positions of `word` in `text`, where it is not part of a longer name.
 pub(super) fn words(text: &str, word: &str) -> Vec<usize> {
     let starts = word.starts_with(is_word);
     let ends = word.ends_with(is_word);
@@ -126,7 +87,7 @@ fn blank(byte: u8) -> u8 {
     }
 }
 
-/// The byte after the bracket that closes the one at `open`.
+/// Returns the position after the bracket that closes the one at `open`.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -142,67 +103,6 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// The byte after the `>` that closes the `<` at the start; `->` is no bracket.
-fn angle_end(code: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    let mut before = 0;
-    for (at, byte) in code.bytes().enumerate() {
-        match byte {
-            b'<' => depth += 1,
-            b'>' if before != b'-' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return Some(at + 1);
-        }
-        before = byte;
-    }
-    None
-}
-
-/// Where the body of a function opens, after its parameters; `None` for a declaration.
-fn body_start(code: &str, from: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    for (at, byte) in code.bytes().enumerate().skip(from) {
-        match byte {
-            b'(' | b'[' => depth += 1,
-            b')' | b']' => depth = depth.saturating_sub(1),
-            b'{' if depth == 0 => return Some(at),
-            b';' if depth == 0 => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
-/// How many parameters a list holds, without `self`.
-fn parameters(list: &str) -> usize {
-    let mut depth = 0i32;
-    let mut before = 0;
-    let mut count = 0;
-    let mut start = 0;
-    let mut end = |piece: &str| {
-        let name = piece.split(':').next().unwrap_or_default();
-        let is_self = !words(name, "self").is_empty();
-        count += usize::from(!piece.trim().is_empty() && !is_self);
-    };
-    for (at, byte) in list.bytes().enumerate() {
-        match byte {
-            b'(' | b'[' | b'{' | b'<' => depth += 1,
-            b')' | b']' | b'}' => depth -= 1,
-            b'>' if before != b'-' => depth -= 1,
-            b',' if depth == 0 => {
-                end(&list[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-        before = byte;
-    }
-    end(&list[start..]);
-    count
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Code,
@@ -210,7 +110,7 @@ enum Part {
     Literal,
 }
 
-/// Cuts a text into code, comments and literals.
+/// Splits a text into code, comments and literals.
 struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -234,13 +134,13 @@ impl Lexer<'_> {
         }
     }
 
-    /// Whether the byte before belongs to a name.
+    /// Returns whether the previous byte belongs to a name.
     fn in_word(&self) -> bool {
         let before = self.at.checked_sub(1).and_then(|at| self.text.get(at));
         before.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
     }
 
-    /// Whether the byte before is the `b` or `c` of `br""`, `cr""`.
+    /// Returns whether the previous byte is the `b` or `c` of `br""` or `cr""`.
     fn after_prefix(&self) -> bool {
         match self.text.get(..self.at) {
             Some([.., before, b'b' | b'c']) => !before.is_ascii_alphanumeric() && *before != b'_',
@@ -294,7 +194,7 @@ impl Lexer<'_> {
         Part::Literal
     }
 
-    /// `r"..."`, `r##"..."##`, or just a name that begins with r.
+    /// Reads `r"..."`, `r##"..."##`, or a name that starts with r.
     fn raw(&mut self) -> Part {
         let rest = &self.text[self.at + 1..];
         let hashes = rest.iter().take_while(|byte| **byte == b'#').count();
@@ -310,14 +210,14 @@ impl Lexer<'_> {
     }
 }
 
-/// Whether a text that begins with `'` is a character, not a lifetime.
+/// Returns whether a text that starts with `'` is a character literal, not a lifetime.
 fn is_char(text: &[u8]) -> bool {
     let head = &text[1..text.len().min(6)];
     let end = head.iter().position(|byte| *byte == b'\'');
     let name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     match (end, head.first()) {
         (Some(1), _) => true,
-        // One character of several bytes.
+        // A character of several bytes.
         (Some(_), Some(first)) => !first.is_ascii() && !name(first),
         _ => false,
     }

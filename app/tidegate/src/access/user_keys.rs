@@ -97,10 +97,10 @@ mod tests {
             let text = format!("{}\n{bad}\n", "a".repeat(16));
             format!("{:#}", parse("keys.txt", text.as_bytes()).unwrap_err())
         };
-        assert_eq!(message("secret"), "keys.txt:2: 6 characters where a key has 16 to 64");
+        assert_eq!(message("secret"), "keys.txt:2: expected a key of 16 to 64 characters, found 6");
         assert_eq!(
             message("secretsecretsecret!"),
-            "keys.txt:2: character 19 is none of A-Z a-z 0-9 _ -"
+            "keys.txt:2: character 19 is not one of A-Z a-z 0-9 _ -"
         );
         assert_eq!(message(&"a".repeat(5000)), "keys.txt:2: expected a line of at most 1024 bytes");
     }

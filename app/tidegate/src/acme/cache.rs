@@ -69,7 +69,7 @@ impl Cache {
         };
         let certificate = Certificate::from_pem(&pem, &path)?;
         ensure!(
-            certificate.is_for(domain),
+            certificate.covers_host(domain),
             "{}: the certificate is for another host",
             path.display()
         );
@@ -248,7 +248,9 @@ mod tests {
             fs::write(temporary.directory().join("t.example.pem"), text).unwrap();
             cache.certificate("t.example").unwrap_err().to_string()
         };
-        assert!(says("").ends_with("t.example.pem: holds no certificate (PEM: BEGIN CERTIFICATE)"));
+        assert!(says("").ends_with(
+            "t.example.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE"
+        ));
         assert!(
             says(&pem("other.example"))
                 .ends_with("t.example.pem: the certificate is for another host")
@@ -260,7 +262,7 @@ mod tests {
         let (_, chain) = strange.split_once("-----BEGIN CERT").unwrap();
         assert!(
             says(&format!("{key}-----BEGIN CERT{chain}"))
-                .ends_with("is not the key of the certificate")
+                .ends_with("does not match the certificate")
         );
         assert!(cache.account().unwrap().is_none());
         fs::write(temporary.directory().join("account.json"), "{}").unwrap();

@@ -71,7 +71,7 @@ impl Authority {
         };
         let certificate = Certificate::from_pem(ordered.as_bytes(), Path::new("the certificate"))
             .map_err(|error| invalid(&error))?;
-        if !certificate.is_for(domain) {
+        if !certificate.covers_host(domain) {
             return Err(invalid(&"it is for another host"));
         }
         let kept = self.cache.save_certificate(domain, &ordered);

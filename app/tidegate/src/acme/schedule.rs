@@ -1,6 +1,6 @@
 //! Decides when to obtain a certificate: in time, and not too often, whatever server and clocks do.
 //!
-//! Whether a certificate is due depends on the wall clock, to which its validity refers, and which may
+//! When to renew depends on the wall clock, to which a certificate's validity refers, and which may
 //! jump. How often it is tried depends on the monotonic clock, so that a jump causes no storm of
 //! requests. Nothing here reads a clock or draws a random number.
 
@@ -44,7 +44,7 @@ impl FailureScope {
 
 /// The ratio of a pause to the one before.
 const BACKOFF_FACTOR: u32 = 3;
-/// Bounds of the pause after a success, even if the clock says that the new certificate is due. Let's
+/// Bounds of the pause after a success, even if by the clock the new certificate must be renewed. Let's
 /// Encrypt allows five certificates for the same names per week.
 const SUCCESS_PAUSE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(2 * 24 * 3600)];
 /// The longest `Retry-After` that is respected.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     /// Simulates the thread for `time`: it sleeps as long as the schedule says, a minute at most, and calls
-    /// `attempt` whenever a certificate is due. Returns the number of attempts and of wake-ups.
+    /// `attempt` whenever it must be renewed. Returns the number of attempts and of wake-ups.
     fn simulate(
         clocks: &mut Clocks,
         schedule: &mut Schedule,
@@ -275,7 +275,7 @@ mod tests {
         clocks.0.wall -= 3650 * DAY;
         let [attempts, _] = simulate(&mut clocks, &mut schedule, 40 * DAY, give(90 * DAY));
         assert_eq!(attempts, 0);
-        // Set to 1970: no renewal is due until the clock is corrected, but a missing certificate is.
+        // Set to 1970: nothing is renewed until the clock is corrected, but a missing certificate is obtained.
         clocks.0.wall = SystemTime::UNIX_EPOCH;
         assert_eq!(simulate(&mut clocks, &mut schedule, 40 * DAY, give(90 * DAY))[0], 0);
         assert_eq!(simulate(&mut clocks, &mut Schedule::default(), DAY, give(90 * DAY))[0], 1);

@@ -10,7 +10,7 @@ use super::table::{Column, Format, column, date, plain};
 use crate::cli::{self, printable};
 
 #[derive(Subcommand)]
-pub(super) enum Webhooks {
+pub(super) enum WebhooksCommand {
     /// List all webhooks, without their secrets.
     List,
     /// Create a webhook, and print the secret that signs its posts. It is shown only once.
@@ -36,7 +36,7 @@ const WEBHOOKS: &[Column] = &[
     column("events", "/events", Format::Text),
 ];
 
-impl Webhooks {
+impl WebhooksCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => session.list("GET /webhooks", "webhooks", WEBHOOKS),
@@ -57,7 +57,7 @@ impl Webhooks {
 }
 
 #[derive(Args)]
-pub(super) struct Events {
+pub(super) struct EventsArgs {
     /// Print only these kinds, separated by commas, e.g. completed,ban,key_first_used,warning.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
@@ -66,7 +66,7 @@ pub(super) struct Events {
     count: Option<u64>,
 }
 
-impl Events {
+impl EventsArgs {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let kinds = match self.kind.as_slice() {
             [] => String::new(),

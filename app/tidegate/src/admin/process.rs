@@ -55,7 +55,7 @@ pub(super) fn health(session: &Session) -> Result<(), ApiError> {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Config {
+pub(super) enum ConfigCommand {
     /// Show every key with its value, and where the value comes from.
     Show,
     /// Reload configuration and lists. If there is a mistake, nothing changes.
@@ -83,7 +83,7 @@ fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((key.into(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
-impl Config {
+impl ConfigCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Show => show(session),
@@ -131,7 +131,7 @@ fn reloaded(outcome: &Value) -> String {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Log {
+pub(super) enum LogCommand {
     /// Show the log level, or change it until the next reload.
     Level { level: Option<Level> },
     /// Show the last lines.
@@ -154,7 +154,7 @@ pub(super) enum Level {
 /// How often the log is polled.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
 
-impl Log {
+impl LogCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Level { level } => {
@@ -187,9 +187,9 @@ fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
             after = line["id"].as_u64().unwrap_or(after).max(after);
             session.print_value(line, |line| {
                 let time = line["time"].as_u64().map_or_else(|| "-".into(), date);
-                let [level, target, text] =
-                    ["level", "target", "text"].map(|name| plain(&line[name]));
-                format!("{time}  {level:<5}  {target}: {text}\n")
+                let [level, area, message] =
+                    ["level", "area", "message"].map(|name| plain(&line[name]));
+                format!("{time}  {level:<5}  {area}: {message}\n")
             })?;
         }
         if !follow {
@@ -200,14 +200,14 @@ fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Certificates {
+pub(super) enum CertificatesCommand {
     /// List host names and the expiry of their certificates.
     Status,
     /// Reload certificates and lists.
     Reload,
 }
 
-impl Certificates {
+impl CertificatesCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Status => session.list("GET /certificates", "certificates", CERTIFICATES),

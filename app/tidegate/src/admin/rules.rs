@@ -35,7 +35,7 @@ impl ExpiryArg {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Keys {
+pub(super) enum KeysCommand {
     /// List all keys.
     List,
     /// Create a key, and print it.
@@ -97,7 +97,7 @@ const KEYS: &[Column] = &[
     column("downloaded", "/totals/downloaded", Format::Bytes),
 ];
 
-impl Keys {
+impl KeysCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => {
@@ -155,11 +155,11 @@ fn read_key(file: &Path) -> Result<String, ApiError> {
 }
 
 #[derive(Args)]
-pub(super) struct Lists {
+pub(super) struct ListsArgs {
     /// The list.
     list: List,
     #[command(subcommand)]
-    task: ListTask,
+    command: ListCommand,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -171,7 +171,7 @@ enum List {
 }
 
 #[derive(Subcommand)]
-enum ListTask {
+enum ListCommand {
     /// Add torrents: info hashes of 40 or 64 hex digits, .torrent files, magnet links.
     Add {
         #[arg(required = true, value_name = "TORRENT")]
@@ -197,34 +197,34 @@ enum ListTask {
     },
 }
 
-impl Lists {
+impl ListsArgs {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let path = match self.list {
             List::Allow => "/lists/allow",
             List::Deny => "/lists/deny",
         };
-        match &self.task {
-            ListTask::Add { torrents } => {
+        match &self.command {
+            ListCommand::Add { torrents } => {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
                 let outcome = session.api.request(&format!("POST {path}"), Some(&json!(hashes)))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Added"))
             }
-            ListTask::Remove { torrents } => {
+            ListCommand::Remove { torrents } => {
                 let hashes = hashes(torrents)?;
                 let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
                 let outcome =
                     session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
-                if outcome["changed"] != outcome["named"] {
+                if outcome["changed"] != outcome["requested"] {
                     return Err(ApiError::Failed(
                         "some of the torrents were not on the list".into(),
                     ));
                 }
                 Ok(())
             }
-            ListTask::Show => show(session, path),
-            ListTask::Import { file, remove } => {
+            ListCommand::Show => show(session, path),
+            ListCommand::Import { file, remove } => {
                 let (method, done) =
                     if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
                 let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
@@ -246,8 +246,8 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
 fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
-    let (named, changed, total) = (figure("named"), figure("changed"), figure("total"));
-    format!("{done} {changed} of {named}; the list has {total} entries\n")
+    let (requested, changed, total) = (figure("requested"), figure("changed"), figure("total"));
+    format!("{done} {changed} of {requested}; the list has {total} entries\n")
 }
 
 /// Prints a list while it is received.
@@ -293,7 +293,7 @@ fn opened(file: &Path) -> Result<Upload, ApiError> {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Bans {
+pub(super) enum BansCommand {
     /// List the current bans.
     List,
     /// Ban an address or a network.
@@ -321,7 +321,7 @@ const BANS: &[Column] = &[
     column("reason", "/reason", Format::Text),
 ];
 
-impl Bans {
+impl BansCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => {
@@ -351,7 +351,7 @@ impl Bans {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Tokens {
+pub(super) enum TokensCommand {
     /// List all tokens, without their secrets.
     List,
     /// Create a token, and print it. It is shown only once.
@@ -379,7 +379,7 @@ const TOKENS: &[Column] = &[
     column("scopes", "/scopes", Format::Text),
 ];
 
-impl Tokens {
+impl TokensCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List => session.list("GET /tokens", "tokens", TOKENS),

@@ -12,7 +12,7 @@ use super::table::{Column, Format, Table, column, lines, plain};
 use super::{Pages, Session};
 
 #[derive(Subcommand)]
-pub(super) enum Torrents {
+pub(super) enum TorrentsCommand {
     /// List torrents, the largest first.
     List {
         /// Sort by this column.
@@ -99,7 +99,7 @@ const FOUND: &[Column] = &[
     column("peer id", "/peer/id", Format::Text),
 ];
 
-impl Torrents {
+impl TorrentsCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::List { sort, ascending, filter, limit } => {
@@ -156,7 +156,7 @@ fn detail(torrent: &Value) -> String {
 }
 
 #[derive(Subcommand)]
-pub(super) enum Peers {
+pub(super) enum PeersCommand {
     /// List the peers at an IP address, with their torrents.
     Find {
         /// IP address, without a port.
@@ -169,7 +169,7 @@ pub(super) enum Peers {
     },
 }
 
-impl Peers {
+impl PeersCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let query = |address: &IpAddr| escape(&address.to_string());
         match self {

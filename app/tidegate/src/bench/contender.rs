@@ -11,8 +11,8 @@ use dashmap::DashMap;
 use primitives::Random;
 use swarm::{Action, Options, Store, StoreAnnounce};
 use types::{
-    AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    SwarmCounts, Tick, TooSoon,
+    AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
 /// Peers that have not announced for this long expire.
@@ -37,16 +37,19 @@ impl Answer {
 }
 
 impl StoreSink for Answer {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {}
-    fn chosen(&mut self, _: usize, _: &AnnounceSummary) {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {}
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
         self.bytes.clear();
     }
-    fn peers_v4(&mut self, _: usize, peers: &[PackedV4]) {
+}
+
+impl PeerSink for Answer {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
         self.bytes.extend(peers.iter().flat_map(PackedV4::wire));
         self.peers += peers.len() as u64;
     }
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 /// A store under comparison.

@@ -19,6 +19,7 @@ pub(super) fn hash(number: u32) -> InfoHash {
 pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
     let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
     StoreAnnounce {
+        slot: 0,
         info_hash: hash(torrent),
         peer: PeerKey::V4([a, b, c, d, high, low]),
         peer_id: PeerId::default(),

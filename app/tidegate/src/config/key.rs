@@ -19,9 +19,19 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// A key without a name, to be completed.
-    pub(super) const BLANK: Self =
-        Self { name: "", kind: Kind::Text, reloadable: false, per_listener: false, help: &[] };
+    pub(super) const fn new(name: &'static str, kind: Kind, help: &'static [&'static str]) -> Self {
+        Self { name, kind, reloadable: false, per_listener: false, help }
+    }
+
+    /// Marks the key: a reload applies a new value.
+    pub(super) const fn reloadable(self) -> Self {
+        Self { reloadable: true, ..self }
+    }
+
+    /// Marks the key: a `[[listener]]` table can override it.
+    pub(super) const fn per_listener(self) -> Self {
+        Self { per_listener: true, ..self }
+    }
 
     /// The section it belongs to.
     pub(crate) fn section(&self) -> &'static str {

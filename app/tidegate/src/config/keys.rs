@@ -16,19 +16,14 @@ use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
 
 /// The protocol of a `[[listener]]`.
-pub(super) static PROTOCOL: Key = Key {
-    name: "protocol",
-    kind: Kind::Choice(Transport::WORDS),
-    help: &["udp, http (with WebSocket) or tls (HTTPS and wss)"],
-    ..Key::BLANK
-};
+pub(super) static PROTOCOL: Key = Key::new(
+    "protocol",
+    Kind::Choice(Transport::WORDS),
+    &["udp, http (with WebSocket) or tls (HTTPS and wss)"],
+);
 /// The addresses of a `[[listener]]`.
-pub(super) static LISTEN: Key = Key {
-    name: "listen",
-    kind: Kind::List,
-    help: &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#],
-    ..Key::BLANK
-};
+pub(super) static LISTEN: Key =
+    Key::new("listen", Kind::List, &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#]);
 
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second, and as much as the counters behind it can hold.

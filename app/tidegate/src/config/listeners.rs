@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use front::http::{Challenges, HttpOptions};
-use front::web::WebOptions;
+use front::webtorrent::WebOptions;
 use tracker::access::Mode;
 use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
@@ -189,7 +189,7 @@ impl ListenerGroup {
                 (&self.http.trusted_proxies, "http.trusted_proxies")
             }
         };
-        proxies.holds_everybody().then(|| {
+        proxies.contains_whole_family().then(|| {
             format!("{name} contains every address: any client can claim any other address")
         })
     }

@@ -29,15 +29,13 @@ macro_rules! settings {
         /// A value for every key.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Sections {
-            $($(#[doc = $section_help])+ pub(crate) $section_field: $section_type,)+
+            $(pub(crate) $section_field: $section_type,)+
         }
 
         $(
-            $(#[doc = $section_help])+
             #[derive(Clone, Debug)]
             pub(crate) struct $section_type {
                 $(
-                    $(#[doc = $help])+
                     pub(crate) $key: Setting<value_type!($kind $(($($argument)+))?)>,
                 )+
             }
@@ -45,13 +43,12 @@ macro_rules! settings {
             impl Default for $section_type {
                 fn default() -> Self {
                     Self { $($key: {
-                        static KEY: Key = Key {
-                            name: concat!($section, ".", stringify!($key)),
-                            kind: kind!($kind $(($($argument)+))?),
-                            help: &[$($help),+],
-                            $($flag: true,)*
-                            ..Key::BLANK
-                        };
+                        static KEY: Key = Key::new(
+                            concat!($section, ".", stringify!($key)),
+                            kind!($kind $(($($argument)+))?),
+                            &[$($help),+],
+                        )
+                        $(.$flag())*;
                         Setting::by_default(&KEY, default_value!($kind, $default))
                     },)+ }
                 }

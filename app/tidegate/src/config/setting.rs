@@ -86,7 +86,7 @@ pub(super) trait SettingValue: Sized {
 
 impl SettingValue for u32 {
     fn from_json(value: &Json, kind: Kind) -> Option<Self> {
-        let value = u32::try_from(value.as_u64()?).ok()?;
+        let value = Self::try_from(value.as_u64()?).ok()?;
         match kind {
             Kind::Int(low, high) if !(low..=high).contains(&value) => None,
             _ => Some(value),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use net::process::{self, Allowed, Sandbox};
+use net::process::{self, Sandbox, SandboxPolicy};
 use tracing::info;
 
 use crate::config::{AcmeConfig, Config};
@@ -22,7 +22,7 @@ pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
     Some(sandbox)
 }
 
-fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
+fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
     let files = file.into_iter().chain(config.files());
     let acme = config.acme.as_ref();
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
@@ -35,7 +35,7 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
     }
     let authorities = acme.and_then(|acme| acme.ca.as_deref());
     let cache = acme.map(|acme| acme.cache.clone());
-    Allowed {
+    SandboxPolicy {
         readable: directories(files.chain(authorities).chain(resolver)),
         writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
         ports,
@@ -46,7 +46,7 @@ fn allowed(config: &Config, file: Option<&Path>) -> Allowed {
 pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
     let sandbox = sandbox?;
     let remedy = "restart or upgrade (SIGUSR2) to apply it, or set process.sandbox = \"off\"";
-    if let Some(path) = config.files().find(|path| !sandbox.covers(path)) {
+    if let Some(path) = config.files().find(|path| !sandbox.can_read(path)) {
         let directories: Vec<_> =
             sandbox.folders().iter().map(|folder| folder.display().to_string()).collect();
         return Some(format!(
@@ -56,9 +56,9 @@ pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Opt
         ));
     }
     let acme = config.acme.as_ref()?;
-    let can = sandbox.covers_writing(&acme.cache)
-        && sandbox.covers_connecting(acme.port())
-        && acme.ca.as_ref().is_none_or(|ca| sandbox.covers(ca));
+    let can = sandbox.can_write(&acme.cache)
+        && sandbox.can_connect(acme.port())
+        && acme.ca.as_ref().is_none_or(|ca| sandbox.can_read(ca));
     (!can).then(|| {
         format!(
             "the sandbox does not allow writing to {} or connecting to {}, because [tls.acme] was \

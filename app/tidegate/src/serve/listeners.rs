@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{Inherited, cores, own_addresses};
+use net::process::{InheritedSockets, cores, own_addresses};
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
@@ -40,7 +40,7 @@ pub(super) fn worker_count(setting: usize) -> usize {
 pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
 
 /// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
-pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundListeners> {
+pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<BoundListeners> {
     let udp_options = UdpOptions {
         engine: config.engine,
         receive_buffer: config.receive_buffer,
@@ -53,7 +53,7 @@ pub(super) fn bind(config: &Config, inherited: &mut Inherited) -> Result<BoundLi
         let name = group.transport.label();
         if group.transport == Transport::Udp {
             let udp = bind_all(&group.addresses, group.is_default, |at| {
-                match take_inherited(name, at, udp_workers, inherited, Inherited::take_udp) {
+                match take_inherited(name, at, udp_workers, inherited, InheritedSockets::take_udp) {
                     Some(take_inherited) => {
                         adopt_udp(take_inherited, at, udp_workers, &udp_options)
                     }
@@ -87,9 +87,9 @@ fn bind_or_adopt(
     at: SocketAddr,
     workers: usize,
     options: &TcpOptions,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
 ) -> Result<Vec<TcpListener>, BindError> {
-    match take_inherited(name, at, workers, inherited, Inherited::take_tcp) {
+    match take_inherited(name, at, workers, inherited, InheritedSockets::take_tcp) {
         Some(take_inherited) => adopt_tcp(take_inherited, at, workers, options),
         None => bind_tcp(at, workers, options),
     }
@@ -100,8 +100,8 @@ fn take_inherited(
     name: &str,
     at: SocketAddr,
     workers: usize,
-    inherited: &mut Inherited,
-    take: impl FnOnce(&mut Inherited, &str, SocketAddr) -> Vec<InheritedSocket>,
+    inherited: &mut InheritedSockets,
+    take: impl FnOnce(&mut InheritedSockets, &str, SocketAddr) -> Vec<InheritedSocket>,
 ) -> Option<Vec<InheritedSocket>> {
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);

@@ -20,7 +20,7 @@ use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::{Config, LogConfig, LogFormat};
-use line::{Form, Line};
+use line::{Form, LogLine};
 use rate_limit::{Decision, Omitted, RateLimiter};
 
 /// The log of this process.
@@ -93,11 +93,11 @@ impl<S: Subscriber> Layer<S> for OutputLayer {
             _ => self.0.limiter().count(metadata, Instant::now()),
         };
         match decision {
-            Decision::Write => self.0.write(metadata, Line::from_event(event)),
+            Decision::Write => self.0.write(metadata, LogLine::from_event(event)),
             Decision::Omit { is_first } => {
                 LOG_TAIL.count_suppressed();
                 if is_first {
-                    let text = Line::from_event(event).text();
+                    let text = LogLine::from_event(event).text();
                     self.0.limiter().keep_example(metadata, text);
                 }
             }
@@ -110,7 +110,7 @@ impl Output {
         self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, metadata: &Metadata<'_>, line: Line) {
+    fn write(&self, metadata: &Metadata<'_>, line: LogLine) {
         let mut bytes = String::new();
         self.form.write(&mut bytes, metadata, &line);
         // An error cannot be reported anywhere. One call keeps lines of several threads whole.
@@ -121,6 +121,6 @@ impl Output {
     fn report_omitted(&self, omitted: Omitted) {
         let Omitted { metadata, count, time_s, example } = omitted;
         let text = format!("omitted {count} similar lines in {time_s} s, the first: {example}");
-        self.write(metadata, Line::new(text).with("omitted", count.into()));
+        self.write(metadata, LogLine::new(text).with("omitted", count.into()));
     }
 }

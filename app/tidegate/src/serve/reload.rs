@@ -301,7 +301,7 @@ impl Reloader {
             |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
         info!(changed = list(&reloadable), lists, "reloaded the configuration");
         if !fixed.is_empty() {
-            warn!(keys = list(&fixed), "changed keys that only a restart applies");
+            warn!(changes = list(&fixed), "some changes need a restart");
         }
         // Keys that need a restart keep their old values here, so that the next reload reports them, too.
         self.settings = running;

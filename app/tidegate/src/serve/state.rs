@@ -20,7 +20,7 @@ use crate::config::Config;
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
-/// A token for the API, chosen by whoever sets up the machine.
+/// A token for the API, chosen by the program that sets up the machine.
 const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 /// Creates the directory while the process is still root.

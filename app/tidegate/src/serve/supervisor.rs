@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use net::process::{Notifier, monotonic, watchdog_time};
+use net::process::{Notifier, monotonic, watchdog_interval};
 use tracing::{error, warn};
 
 /// The longest that the main thread sleeps.
@@ -21,7 +21,7 @@ impl Supervisor {
             warn!(%error, "cannot use NOTIFY_SOCKET: the supervisor is not notified");
             None
         });
-        let watchdog = watchdog_time().filter(|_| notifier.is_some());
+        let watchdog = watchdog_interval().filter(|_| notifier.is_some());
         Self { notifier, watchdog: watchdog.map(Watchdog::new) }
     }
 
@@ -65,7 +65,7 @@ impl Supervisor {
 
     fn notify(&self, lines: &str) {
         let Some(notifier) = &self.notifier else { return };
-        if let Err(error) = notifier.say(lines) {
+        if let Err(error) = notifier.notify(lines) {
             warn!(%error, "cannot notify the supervisor");
         }
     }

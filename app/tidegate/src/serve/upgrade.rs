@@ -21,7 +21,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use net::process::{Inherited, Launcher, monotonic};
+use net::process::{InheritedSockets, Launcher, monotonic};
 use tracing::{info, warn};
 
 use super::Event;
@@ -95,7 +95,7 @@ pub(super) struct OldProcess {
 
 impl OldProcess {
     /// Returns the old process, if one started this process.
-    pub(super) fn from_inherited(inherited: &mut Inherited) -> Option<Self> {
+    pub(super) fn from_inherited(inherited: &mut InheritedSockets) -> Option<Self> {
         let stream = inherited.take_stream(STREAM_NAME)?;
         Some(Self { stream: BufReader::new(stream) })
     }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
-use front::web::Place;
+use front::webtorrent::WorkerLink;
 use net::UdpSocket;
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::{Certificates, TlsConfig};
@@ -162,10 +162,8 @@ impl Workers {
         config: &Config,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
-        let worker_cores = Place::for_workers(workers.len());
-        for (number, (sockets_of_worker, place)) in
-            workers.into_iter().zip(worker_cores).enumerate()
-        {
+        let links = WorkerLink::for_workers(workers.len());
+        for (number, (sockets_of_worker, link)) in workers.into_iter().zip(links).enumerate() {
             let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
                 let tls = (group.transport == Transport::Tls).then(|| tls.clone());
@@ -183,7 +181,7 @@ impl Workers {
                 listeners: sockets_of_worker.into_iter().map(listener).collect::<Result<_>>()?,
                 clock: self.clock,
                 seed: seed()?,
-                place,
+                link,
             };
             let stop = self.stop_async.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {

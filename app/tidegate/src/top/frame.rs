@@ -101,13 +101,13 @@ pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
 
 fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     let count = |name: &str| si(snapshot.of(name));
-    let table = |name: &str| snapshot.tables[name].as_f64().unwrap_or_default();
+    let table = |name: &str| snapshot.details[name].as_f64().unwrap_or_default();
     let mut requests =
         StyledLine::labelled("requests").and(Bold, rate(snapshot.requests())).and(Plain, "   ");
     for protocol in PROTOCOLS {
         requests = requests.figure(protocol, rate(snapshot.of(&format!("{protocol}_s"))));
     }
-    let memory = match snapshot.tables["memory_budget"].as_f64() {
+    let memory = match snapshot.details["memory_budget"].as_f64() {
         Some(budget) => format!("{} of {}", bytes(table("memory_used")), bytes(budget)),
         None => bytes(table("memory_used")),
     };
@@ -151,7 +151,7 @@ fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
     if let Some(why) = &snapshot.stream_error {
         return line.and(Warning, format!("no data: {}", printable(why)));
     }
-    let up = span(snapshot.tables["uptime_s"].as_f64().unwrap_or_default() as u64);
+    let up = span(snapshot.details["uptime_s"].as_f64().unwrap_or_default() as u64);
     let right = format!("up {up}  {} UTC", date(dates::now()));
     let gap = view.width.saturating_sub(line.len() + right.chars().count());
     line.and(Plain, " ".repeat(gap)).and(Dim, right)

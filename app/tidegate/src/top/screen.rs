@@ -1,6 +1,7 @@
 //! The terminal, which is restored at the end.
 
 use std::io::{self, Stdout, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, MoveTo, Show};
@@ -11,6 +12,7 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use crossterm::{execute, queue};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::frame::{Style, StyledLine};
 use crate::admin::{ApiError, Sort};
@@ -95,6 +97,10 @@ impl Screen {
 
     /// Waits up to `wait` for a key or a change of size.
     pub(super) fn next_action(&mut self, wait: Duration) -> Result<Action, ApiError> {
+        // crossterm does not report the end of its input, and spins while it waits for more.
+        if is_hung_up() {
+            return Ok(Action::Quit);
+        }
         let is_there = match event::poll(wait) {
             Ok(is_there) => is_there,
             // Interrupted by a signal, which is handled elsewhere.
@@ -133,4 +139,12 @@ impl Drop for Screen {
 
 fn failed(error: &io::Error) -> ApiError {
     ApiError::Failed(format!("cannot use the terminal: {error}"))
+}
+
+/// Returns true if the terminal on standard input was closed.
+fn is_hung_up() -> bool {
+    let stdin = io::stdin();
+    // Hang-ups are reported whether or not they are asked for.
+    let mut inputs = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    poll(&mut inputs, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }

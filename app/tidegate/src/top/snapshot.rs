@@ -32,7 +32,7 @@ pub(super) struct Snapshot {
     /// Total requests of each second, the latest last.
     pub(super) request_history: VecDeque<f64>,
     /// Values sent every five seconds, by name.
-    pub(super) tables: Value,
+    pub(super) details: Value,
     pub(super) torrents: Vec<Torrent>,
     /// Why torrents are missing.
     pub(super) torrents_error: Option<String>,
@@ -79,7 +79,7 @@ impl Snapshot {
                 rows.iter().for_each(|row| self.add(row));
             }
             "sample" => self.add(&serde_json::from_value::<Vec<_>>(data)?),
-            "details" => self.tables = data,
+            "details" => self.details = data,
             // From a later version.
             _ => {}
         }
@@ -102,7 +102,7 @@ impl Snapshot {
 
     /// Whether all statistics have been received.
     pub(super) fn is_complete(&self) -> bool {
-        self.has_sample() && self.tables.is_object()
+        self.has_sample() && self.details.is_object()
     }
 
     /// Returns a value of the latest sample; 0 if the tracker does not send it.
@@ -118,7 +118,7 @@ impl Snapshot {
 
     /// Returns the entries of a table, the largest first.
     pub(super) fn ranking(&self, table: &str) -> Vec<(&str, f64)> {
-        let pairs = self.tables[table].as_object().into_iter().flatten();
+        let pairs = self.details[table].as_object().into_iter().flatten();
         let pairs = pairs.map(|(name, value)| (name.as_str(), value.as_f64().unwrap_or_default()));
         let mut pairs: Vec<_> = pairs.filter(|(_, value)| *value > 0.0).collect();
         pairs.sort_by(|(_, one), (_, two)| two.total_cmp(one));

@@ -1,7 +1,7 @@
-//! Runs of an array that leave one entry out.
+//! Runs of an array without one entry.
 
-/// Pushes `count` of `entries`, from the one at `start` to the last and then from the first on, but
-/// not the one at `skip`.
+/// Pushes `count` of `entries` without the one at `skip`: from `start` to the end, then from the
+/// beginning.
 #[inline]
 pub(super) fn sample_dense<E>(
     entries: &[E],
@@ -12,7 +12,7 @@ pub(super) fn sample_dense<E>(
 ) {
     let mut left = count;
     let head_skip = skip.filter(|skip| *skip < start);
-    let runs = [parts(entries, start, skip), parts(&entries[..start], 0, head_skip)];
+    let runs = [runs(entries, start, skip), runs(&entries[..start], 0, head_skip)];
     for part in runs.as_flattened() {
         let part = &part[..part.len().min(left)];
         if !part.is_empty() {
@@ -23,8 +23,8 @@ pub(super) fn sample_dense<E>(
     debug_assert!(left == 0);
 }
 
-/// The parts of a page from `from` to its end without the entry at `skip`.
-pub(super) fn parts<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
+/// Returns the runs of a page from `from` to its end without the entry at `skip`.
+pub(super) fn runs<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
     match skip {
         Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
         _ => [&entries[from..], &[]],

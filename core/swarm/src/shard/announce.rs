@@ -1,233 +1,245 @@
-//! Announces: the swarm changes, and peers are chosen.
+//! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink,
-    Tick, TooSoon,
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, Tick, TooSoon,
 };
 
-use super::{LEECHERS, Of, SEEDERS, Shard, peer_hash};
+use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::index::tag;
-use crate::mark::{Mark, UNIT_S, age_min};
-use crate::record::{FEW, Record};
-use crate::set::{PeerSet, Place};
+use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
+use crate::record::{INLINE_MAX, Record};
+use crate::set::{PeerSet, Position};
 use crate::{Action, StoreAnnounce, TorrentEvent};
 
-/// A job on its way through the stages of a batch.
+/// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
-pub(crate) struct Draft<'a> {
-    /// Its number in the batch.
-    pub(crate) at: usize,
-    pub(crate) job: &'a StoreAnnounce,
-    /// Of the torrent, under the store's key.
+pub(crate) struct StagedAnnounce<'a> {
+    pub(crate) announce: &'a StoreAnnounce,
+    /// The info hash's hash under the store's key.
     pub(crate) hash: u64,
-    /// Decides which peers are chosen; drawn early, so that they can be fetched early.
+    /// Decides which peers are chosen. Drawn early, so that they can be prefetched.
     pub(crate) sample_seed: u64,
-    /// The record that it probably means. Other jobs of the batch may move it.
+    /// The torrent's probable number. Other announces of the batch may move it.
     pub(crate) guess: Option<u32>,
 }
 
-impl<'a> Draft<'a> {
-    /// Job number `at` of its batch.
+impl<'a> StagedAnnounce<'a> {
     #[inline]
-    pub(crate) fn new(at: usize, job: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
-        Self { at, job, hash, sample_seed, guess: None }
+    pub(crate) fn new(announce: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
+        Self { announce, hash, sample_seed, guess: None }
     }
 }
 
-/// What an announce makes of its peer's mark.
+/// How an announce changes its peer's metadata.
 #[derive(Clone, Copy)]
-pub(super) struct Stamp {
+pub(super) struct MetaUpdate {
     pub(super) now: Tick,
-    /// The peer has just ended its download.
+    /// The peer has just completed its download.
     pub(super) completed: bool,
     pub(super) partial: bool,
     /// As in [`StoreAnnounce`].
     pub(super) min_interval_s: u32,
 }
 
-impl Stamp {
-    /// The mark of a peer whose download was counted, or not.
+impl MetaUpdate {
+    /// Returns the new metadata of a peer whose download was counted before or not.
     #[inline]
-    pub(super) fn mark(self, counted: bool) -> Mark {
-        Mark::new(self.now, counted | self.completed, self.partial)
+    pub(super) fn meta(self, counted: bool) -> PeerMeta {
+        PeerMeta::new(self.now, counted | self.completed, self.partial)
     }
 
-    /// The mark that comes after `old`, for a peer whose role stays. If it is too soon, that is said.
+    /// Returns the metadata that follows `old` for a peer whose role stays, or an error if the
+    /// announce comes too soon.
     #[inline]
-    pub(super) fn renew(self, old: Mark) -> Result<Mark, TooSoon> {
+    pub(super) fn renew(self, old: PeerMeta) -> Result<PeerMeta, TooSoon> {
         if self.min_interval_s > 0 {
             self.check(old)?;
         }
-        Ok(self.mark(old.is_counted()))
+        Ok(self.meta(old.is_counted()))
     }
 
-    /// Apart, because most trackers ask for no spacing.
+    /// Apart, because most trackers enforce no minimal interval.
     #[cold]
-    fn check(self, old: Mark) -> Result<(), TooSoon> {
+    fn check(self, old: PeerMeta) -> Result<(), TooSoon> {
         let age = old.age(self.now);
         if age < age_min(self.min_interval_s) && old.is_partial() == self.partial {
-            return Err(TooSoon { age_s: age * UNIT_S });
+            return Err(TooSoon { age_s: age * AGE_UNIT_S });
         }
         Ok(())
     }
 }
 
-/// Where the asker is after its announce.
+/// Where the announcing peer is after its announce.
 #[derive(Clone, Copy)]
-enum Spot {
-    /// In no set: it has left, or was not stored.
+enum PeerLocation {
+    /// In no set: it was not stored.
     Nowhere,
-    /// At that place in the record.
-    Few(usize),
-    /// At that place of the set of that role.
-    Set(usize, Place),
+    /// Inline in the record, at that index.
+    Inline(usize),
+    /// In the set of that role, at that position.
+    Set(usize, Position),
 }
 
 impl Shard {
-    /// Does a batch. Each stage asks for the memory that the next needs, for all jobs, so that they
-    /// wait for it together and not one after the other.
+    /// Does a batch. Each stage prefetches what the next one reads, for all announces, so that
+    /// their cache misses overlap.
     pub(crate) fn announce(
         &mut self,
         now: Tick,
-        drafts: &mut [Draft<'_>],
+        batch: &mut [StagedAnnounce<'_>],
         sink: &mut impl StoreSink,
     ) {
-        if drafts.len() > 1 {
-            for draft in drafts.iter() {
-                self.index.prefetch(tag(draft.hash));
+        if batch.len() > 1 {
+            for staged in batch.iter() {
+                self.index.prefetch(tag(staged.hash));
             }
-            for draft in drafts.iter_mut() {
-                draft.guess = self.index.find(tag(draft.hash), |_| true);
-                draft.guess.into_iter().for_each(|number| self.records.prefetch(number));
+            for staged in batch.iter_mut() {
+                staged.guess = self.index.find(tag(staged.hash), |_| true);
+                staged.guess.into_iter().for_each(|number| self.records.prefetch(number));
             }
-            drafts.iter().for_each(|draft| self.prefetch_sets(draft));
-            drafts.iter().for_each(|draft| self.prefetch_pages(draft));
+            batch.iter().for_each(|staged| self.prefetch_sets(staged));
+            batch.iter().for_each(|staged| self.prefetch_pages(staged));
         }
-        for draft in drafts {
-            // Not the stream that chooses peers: where one is put must say nothing of who is chosen.
-            let mut random = Random::new(!draft.sample_seed);
-            match draft.job.action {
-                Action::Stop => self.stop(draft, sink),
+        for staged in batch {
+            // Not the stream that chooses peers: a peer's place must reveal nothing about the peers
+            // chosen.
+            let mut random = Random::new(!staged.sample_seed);
+            match staged.announce.action {
+                Action::Stop => self.stop(staged, sink),
                 Action::Update { completed } => {
-                    self.update(now, &mut random, draft, completed, sink);
+                    self.update(now, &mut random, staged, completed, sink);
                 }
             }
         }
     }
 
-    /// Asks for the lines of small sets, and the heads of directories.
-    fn prefetch_sets(&self, draft: &Draft<'_>) {
-        let Some(record) = self.guessed(draft) else { return };
+    /// Prefetches the lines of dense sets and the headers of directories.
+    fn prefetch_sets(&self, staged: &StagedAnnounce<'_>) {
+        let Some(record) = self.guessed(staged) else { return };
         let sets = record.sets();
-        match draft.job.peer {
-            PeerKey::V4(_) => self.prefetch_heads(draft.job, &sets.v4),
-            PeerKey::V6(_) => self.prefetch_heads(draft.job, &sets.v6),
+        match staged.announce.peer {
+            PeerKey::V4(_) => self.prefetch_heads(staged.announce, &sets.v4),
+            PeerKey::V6(_) => self.prefetch_heads(staged.announce, &sets.v6),
         }
     }
 
-    fn prefetch_heads<E: Entry>(&self, job: &StoreAnnounce, sets: &[PeerSet<E>; 2]) {
-        let (own, wanted) = interest(job);
+    fn prefetch_heads<E: Entry>(&self, announce: &StoreAnnounce, sets: &[PeerSet<E>; 2]) {
+        let (own, wanted) = interest(announce);
         for role in [SEEDERS, LEECHERS] {
-            if own == role || (wanted[role] && job.want > 0) {
+            if own == role || (wanted[role] && announce.want > 0) {
                 sets[role].prefetch(&self.arena);
             }
         }
     }
 
-    /// Asks for the pages of large sets, now that their directories are here.
-    fn prefetch_pages(&self, draft: &Draft<'_>) {
-        let Some(record) = self.guessed(draft) else { return };
+    /// Prefetches the pages of paged sets, whose directories are cached now.
+    fn prefetch_pages(&self, staged: &StagedAnnounce<'_>) {
+        let Some(record) = self.guessed(staged) else { return };
         let sets = record.sets();
-        match draft.job.peer {
-            PeerKey::V4(key) => self.prefetch_family(draft, &sets.v4, key),
-            PeerKey::V6(key) => self.prefetch_family(draft, &sets.v6, key),
+        match staged.announce.peer {
+            PeerKey::V4(key) => self.prefetch_family(staged, &sets.v4, key),
+            PeerKey::V6(key) => self.prefetch_family(staged, &sets.v6, key),
         }
     }
 
-    fn prefetch_family<E: Entry>(&self, draft: &Draft<'_>, sets: &[PeerSet<E>; 2], key: E::Key) {
-        let (own, wanted) = interest(draft.job);
-        sets[own].prefetch_own(&self.arena, || peer_hash(&self.key)(key));
+    fn prefetch_family<E: Entry>(
+        &self,
+        staged: &StagedAnnounce<'_>,
+        sets: &[PeerSet<E>; 2],
+        key: E::Key,
+    ) {
+        let (own, wanted) = interest(staged.announce);
+        sets[own].prefetch_page_of(&self.arena, || peer_hash(&self.key)(key));
         let lens = [SEEDERS, LEECHERS].map(|role| if wanted[role] { sets[role].len() } else { 0 });
         let total = (lens[SEEDERS] + lens[LEECHERS]).max(1);
         for role in [SEEDERS, LEECHERS] {
             if sets[role].is_paged() {
-                let share = u64::from(draft.job.want) * u64::from(lens[role]) / u64::from(total);
+                let share =
+                    u64::from(staged.announce.want) * u64::from(lens[role]) / u64::from(total);
                 let count = (share as u32 + 1).min(lens[role]);
-                sets[role].prefetch_sample(&self.arena, draft.sample_seed, count);
+                sets[role].prefetch_sample(&self.arena, staged.sample_seed, count);
             }
         }
     }
 
-    /// The record that a draft probably means, if its peers are in sets.
-    fn guessed(&self, draft: &Draft<'_>) -> Option<&Record> {
-        let record = self.records.at(draft.guess?);
-        record.is_many().then_some(record)
+    /// Returns the record at the guessed number, if its peers are in sets.
+    fn guessed(&self, staged: &StagedAnnounce<'_>) -> Option<&Record> {
+        let record = self.records.at(staged.guess?);
+        record.is_spilled().then_some(record)
     }
 
-    /// The record that a draft means.
+    /// Returns the number of the torrent.
     #[inline]
-    fn locate(&self, draft: &Draft<'_>) -> Option<u32> {
-        let info_hash = &draft.job.info_hash;
+    fn locate(&self, staged: &StagedAnnounce<'_>) -> Option<u32> {
+        let info_hash = &staged.announce.info_hash;
         let is_it = |number: &u32| {
             *number < self.records.len() && self.records.at(*number).info_hash == *info_hash
         };
-        draft.guess.filter(is_it).or_else(|| self.find(info_hash, draft.hash))
+        staged.guess.filter(is_it).or_else(|| self.find(info_hash, staged.hash))
     }
 
-    fn stop(&mut self, draft: &Draft<'_>, sink: &mut impl StoreSink) {
-        let job = draft.job;
-        let Some(number) = self.locate(draft) else {
-            return sink.chosen(draft.at, &AnnounceSummary::default());
+    fn stop(&mut self, staged: &StagedAnnounce<'_>, sink: &mut impl StoreSink) {
+        let announce = staged.announce;
+        let Some(number) = self.locate(staged) else {
+            return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
-        match job.peer {
-            PeerKey::V4(key) if !self.records.at(number).is_many() => self.stop_few(number, key),
-            PeerKey::V4(key) => self.stop_many::<PackedV4>(number, key),
-            PeerKey::V6(key) if self.records.at(number).is_many() => {
-                self.stop_many::<PackedV6>(number, key);
+        match announce.peer {
+            PeerKey::V4(key) if !self.records.at(number).is_spilled() => {
+                self.stop_inline(number, key)
+            }
+            PeerKey::V4(key) => self.stop_spilled::<PackedV4>(number, key),
+            PeerKey::V6(key) if self.records.at(number).is_spilled() => {
+                self.stop_spilled::<PackedV6>(number, key);
             }
             PeerKey::V6(_) => {}
         }
-        self.forget_id(job.info_hash, job.peer);
+        self.remove_id(announce.info_hash, announce.peer);
         let counts = self.counts_at(number);
-        sink.chosen(draft.at, &AnnounceSummary { counts, v4: 0, v6: 0 });
+        sink.accept(staged.announce.slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
     }
 
-    fn stop_few(&mut self, number: u32, key: [u8; 6]) {
+    fn stop_inline(&mut self, number: u32, key: [u8; 6]) {
         let record = self.records.at_mut(number);
-        if let Some(at) = record.few().iter().position(|peer| peer.wire() == key) {
-            let (mark, role) = take_few(record, at);
-            self.count_gone::<PackedV4>(number, role, mark);
+        if let Some(at) = record.inline_peers().iter().position(|peer| peer.wire() == key) {
+            let (meta, role) = take_inline(record, at);
+            self.count_removed::<PackedV4>(number, role, meta);
         }
     }
 
-    fn stop_many<E: Of>(&mut self, number: u32, key: E::Key) {
+    fn stop_spilled<E: FamilyPeers>(&mut self, number: u32, key: E::Key) {
         let hash = peer_hash(&self.key);
         for role in [SEEDERS, LEECHERS] {
             let mut set = E::sets(self.records.at(number).sets())[role];
-            if let Some(place) = set.find(&self.arena, key, hash) {
-                let gone = set.remove(&mut self.arena, place, hash);
+            if let Some(position) = set.find(&self.arena, key, hash) {
+                let gone = set.remove(&mut self.arena, position, hash);
                 E::sets_mut(self.records.at_mut(number).sets_mut())[role] = set;
-                return self.count_gone::<E>(number, role, gone.mark());
+                return self.count_removed::<E>(number, role, gone.meta());
             }
         }
     }
 
-    /// Keeps the figures right when a peer leaves.
-    pub(super) fn count_gone<E: Of>(&mut self, number: u32, role: usize, mark: Mark) {
+    /// Updates the counts after a peer was removed.
+    pub(super) fn count_removed<E: FamilyPeers>(
+        &mut self,
+        number: u32,
+        role: usize,
+        meta: PeerMeta,
+    ) {
         let totals = E::totals(&mut self.totals);
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
-        if mark.is_partial() {
+        if meta.is_partial() {
             self.records.at_mut(number).partial_seeds -= 1;
             self.totals.partial_seeds -= 1;
         }
     }
 
-    fn count_come<E: Of>(&mut self, number: u32, role: usize, mark: Mark) {
+    fn count_added<E: FamilyPeers>(&mut self, number: u32, role: usize, meta: PeerMeta) {
         let totals = E::totals(&mut self.totals);
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
-        if mark.is_partial() {
+        if meta.is_partial() {
             self.records.at_mut(number).partial_seeds += 1;
             self.totals.partial_seeds += 1;
         }
@@ -237,102 +249,104 @@ impl Shard {
         &mut self,
         now: Tick,
         random: &mut Random,
-        draft: &Draft<'_>,
+        staged: &StagedAnnounce<'_>,
         completed: bool,
         sink: &mut impl StoreSink,
     ) {
-        let job = draft.job;
-        let found = self.locate(draft);
+        let announce = staged.announce;
+        let found = self.locate(staged);
         let found = found.or_else(|| {
-            if self.is_full() { None } else { self.create(now, job.info_hash, draft.hash) }
+            if self.is_full() { None } else { self.create(now, announce.info_hash, staged.hash) }
         });
         let Some(number) = found else {
             self.totals.refused_for_memory += 1;
-            return sink.chosen(draft.at, &AnnounceSummary::default());
+            return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
-        let partial = job.role == Role::PartialSeed;
-        let stamp = Stamp { now, completed, partial, min_interval_s: job.min_interval_s };
-        let (own, _) = interest(job);
-        let updated = match job.peer {
-            PeerKey::V4(key) if !self.records.at(number).is_many() => {
-                self.update_few(number, own, key, stamp, random)
+        let partial = announce.role == Role::PartialSeed;
+        let update =
+            MetaUpdate { now, completed, partial, min_interval_s: announce.min_interval_s };
+        let (own, _) = interest(announce);
+        let updated = match announce.peer {
+            PeerKey::V4(key) if !self.records.at(number).is_spilled() => {
+                self.update_inline(number, own, key, update, random)
             }
-            PeerKey::V4(key) => self.update_many::<PackedV4>(number, own, key, stamp, random),
+            PeerKey::V4(key) => self.update_spilled::<PackedV4>(number, own, key, update, random),
             PeerKey::V6(key) => {
-                if !self.records.at(number).is_many() {
-                    self.spread(number, random);
+                if !self.records.at(number).is_spilled() {
+                    self.spill(number, random);
                 }
-                self.update_many::<PackedV6>(number, own, key, stamp, random)
+                self.update_spilled::<PackedV6>(number, own, key, update, random)
             }
         };
-        let (spot, was_counted) = match updated {
+        let (location, was_counted) = match updated {
             Ok(updated) => updated,
-            Err(too_soon) => return sink.too_soon(draft.at, too_soon),
+            Err(too_soon) => return sink.too_soon(staged.announce.slot, too_soon),
         };
         //= bep3#announce-completed-once
         if completed && !was_counted {
             let record = self.records.at_mut(number);
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
-            self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
-            sink.downloaded(draft.at);
+            self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
+            sink.downloaded(staged.announce.slot);
         }
         if let Some(ids) = &mut self.ids
-            && !matches!(spot, Spot::Nowhere)
+            && !matches!(location, PeerLocation::Nowhere)
         {
-            ids.insert((job.info_hash, job.peer), job.peer_id);
+            ids.insert((announce.info_hash, announce.peer), announce.peer_id);
         }
-        self.answer(draft, number, spot, random, sink);
+        self.answer(staged, number, location, random, sink);
     }
 
-    /// Enters or refreshes a peer of a torrent whose peers are in its record. Says where it is, and
-    /// whether its download had been counted; or that it came too soon, and nothing was done.
-    // There is one caller, and left to itself the compiler takes 50 instructions more for an announce.
+    /// Adds or refreshes a peer of a torrent with inline peers. Returns where the peer is and
+    /// whether its download was already counted, or an error if the announce comes too soon.
+    // There is one caller. Without the hint the compiler's choice takes 50 instructions more an
+    // announce.
     #[inline(always)]
-    fn update_few(
+    fn update_inline(
         &mut self,
         number: u32,
         own: usize,
         key: [u8; 6],
-        stamp: Stamp,
+        update: MetaUpdate,
         random: &mut Random,
-    ) -> Result<(Spot, bool), TooSoon> {
+    ) -> Result<(PeerLocation, bool), TooSoon> {
         let record = self.records.at_mut(number);
-        let known = record.few().iter().position(|peer| peer.wire() == key);
+        let known = record.inline_peers().iter().position(|peer| peer.wire() == key);
         if let Some(at) = known {
-            let role = if at < record.few_seeders.into() { SEEDERS } else { LEECHERS };
-            let old = record.few()[at].mark();
-            if role == own && old.is_partial() == stamp.partial {
-                record.few_mut()[at].set_mark(stamp.renew(old)?);
-                return Ok((Spot::Few(at), old.is_counted()));
+            let role = if at < record.inline_seeders.into() { SEEDERS } else { LEECHERS };
+            let old = record.inline_peers()[at].meta();
+            if role == own && old.is_partial() == update.partial {
+                record.inline_slots()[at].set_meta(update.renew(old)?);
+                return Ok((PeerLocation::Inline(at), old.is_counted()));
             }
-            let new = stamp.mark(old.is_counted());
-            take_few(record, at);
-            let at = put_few(record, own, PackedV4::new(key, new));
-            self.count_gone::<PackedV4>(number, role, old);
-            self.count_come::<PackedV4>(number, own, new);
-            return Ok((Spot::Few(at), old.is_counted()));
+            let new = update.meta(old.is_counted());
+            take_inline(record, at);
+            let at = put_inline(record, own, PackedV4::new(key, new));
+            self.count_removed::<PackedV4>(number, role, old);
+            self.count_added::<PackedV4>(number, own, new);
+            return Ok((PeerLocation::Inline(at), old.is_counted()));
         }
-        if usize::from(record.few) == FEW {
+        if usize::from(record.inline_len) == INLINE_MAX {
             if self.is_full() {
                 self.totals.refused_for_memory += 1;
-                return Ok((Spot::Nowhere, true));
+                return Ok((PeerLocation::Nowhere, true));
             }
-            self.spread(number, random);
-            return self.update_many::<PackedV4>(number, own, key, stamp, random);
+            self.spill(number, random);
+            return self.update_spilled::<PackedV4>(number, own, key, update, random);
         }
-        let new = stamp.mark(false);
-        let at = put_few(record, own, PackedV4::new(key, new));
-        self.count_come::<PackedV4>(number, own, new);
-        Ok((Spot::Few(at), false))
+        let new = update.meta(false);
+        let at = put_inline(record, own, PackedV4::new(key, new));
+        self.count_added::<PackedV4>(number, own, new);
+        Ok((PeerLocation::Inline(at), false))
     }
 
-    /// Moves a record's few peers into sets.
-    fn spread(&mut self, number: u32, random: &mut Random) {
+    /// Moves inline peers into sets.
+    fn spill(&mut self, number: u32, random: &mut Random) {
         let record = self.records.at_mut(number);
-        let (peers, seeders) = (*record.few_mut(), usize::from(record.few_seeders));
-        let len = usize::from(record.few);
-        record.become_many();
+        let (peers, seeders) = (*record.inline_slots(), usize::from(record.inline_seeders));
+        let len = usize::from(record.inline_len);
+        record.become_spilled();
         let mut sets = *record.sets();
         let hash = peer_hash(&self.key);
         for (at, peer) in peers.into_iter().take(len).enumerate() {
@@ -342,116 +356,116 @@ impl Shard {
         *self.records.at_mut(number).sets_mut() = sets;
     }
 
-    /// The same as [`Shard::update_few`] for a torrent with sets.
-    fn update_many<E: Of>(
+    /// Does what [`Shard::update_inline`] does for a torrent with sets.
+    fn update_spilled<E: FamilyPeers>(
         &mut self,
         number: u32,
         own: usize,
         key: E::Key,
-        stamp: Stamp,
+        update: MetaUpdate,
         random: &mut Random,
-    ) -> Result<(Spot, bool), TooSoon> {
+    ) -> Result<(PeerLocation, bool), TooSoon> {
         let hash = peer_hash(&self.key);
         let mut sets = *E::sets(self.records.at(number).sets());
-        if let Some(place) = sets[own].find(&self.arena, key, hash) {
-            let renew = |old| stamp.renew(old);
-            let (old, place) = sets[own].refresh(&mut self.arena, place, renew, random)?;
-            if old.is_partial() != stamp.partial {
-                self.count_gone::<E>(number, own, old);
-                self.count_come::<E>(number, own, stamp.mark(old.is_counted()));
+        if let Some(position) = sets[own].find(&self.arena, key, hash) {
+            let renew = |old| update.renew(old);
+            let (old, position) = sets[own].refresh(&mut self.arena, position, renew, random)?;
+            if old.is_partial() != update.partial {
+                self.count_removed::<E>(number, own, old);
+                self.count_added::<E>(number, own, update.meta(old.is_counted()));
             }
-            return Ok((Spot::Set(own, place), old.is_counted()));
+            return Ok((PeerLocation::Set(own, position), old.is_counted()));
         }
         let mut was_counted = false;
         let other = 1 - own;
-        if let Some(place) = sets[other].find(&self.arena, key, hash) {
-            let old = sets[other].remove(&mut self.arena, place, hash).mark();
+        if let Some(position) = sets[other].find(&self.arena, key, hash) {
+            let old = sets[other].remove(&mut self.arena, position, hash).meta();
             was_counted = old.is_counted();
-            self.count_gone::<E>(number, other, old);
+            self.count_removed::<E>(number, other, old);
         } else if self.is_full() {
             self.totals.refused_for_memory += 1;
-            return Ok((Spot::Nowhere, true));
+            return Ok((PeerLocation::Nowhere, true));
         }
-        let new = stamp.mark(was_counted);
-        let place = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
+        let new = update.meta(was_counted);
+        let position = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
         *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
-        self.count_come::<E>(number, own, new);
-        Ok((Spot::Set(own, place), was_counted))
+        self.count_added::<E>(number, own, new);
+        Ok((PeerLocation::Set(own, position), was_counted))
     }
 
-    /// Chooses peers, and says so.
+    /// Chooses peers and writes the answer.
     fn answer(
         &self,
-        draft: &Draft<'_>,
+        staged: &StagedAnnounce<'_>,
         number: u32,
-        spot: Spot,
+        location: PeerLocation,
         random: &mut Random,
         sink: &mut impl StoreSink,
     ) {
         let record = self.records.at(number);
-        let job = draft.job;
+        let announce = staged.announce;
         let counts = self.counts_at(number);
-        let mut chosen = AnnounceSummary { counts, v4: 0, v6: 0 };
-        if job.want == 0 {
-            return sink.chosen(draft.at, &chosen);
+        let mut summary = AnnounceSummary { counts, v4: 0, v6: 0 };
+        if announce.want == 0 {
+            return sink.accept(staged.announce.slot, &summary);
         }
-        let (_, wanted) = interest(job);
-        let is_v4 = matches!(job.peer, PeerKey::V4(_));
-        let both = job.families == Families::Both;
-        // v4 seeders, v4 leechers, v6 seeders, v6 leechers: how many others there are of each.
+        let (_, wanted) = interest(announce);
+        let is_v4 = matches!(announce.peer, PeerKey::V4(_));
+        let both = announce.families == Families::Both;
+        // How many other peers there are: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
         let mut others =
             [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
-        let own = own_set(record, spot, is_v4);
+        let own = own_set(record, location, is_v4);
         for (set, others) in others.iter_mut().enumerate() {
             let family_fits = both || (set < 2) == is_v4;
             *others = if family_fits && wanted[set % 2] { *others } else { 0 };
             *others -= u32::from(own == Some(set) && *others > 0);
         }
-        let takes = split(others, job.want.into(), random);
-        chosen.v4 = (takes[0] + takes[1]) as u16;
-        chosen.v6 = (takes[2] + takes[3]) as u16;
-        sink.chosen(draft.at, &chosen);
-        if !record.is_many() {
-            return self.push_few(draft, record, spot, takes, sink);
+        let shares = apportion(others, announce.want.into(), random);
+        summary.v4 = (shares[0] + shares[1]) as u16;
+        summary.v6 = (shares[2] + shares[3]) as u16;
+        sink.accept(staged.announce.slot, &summary);
+        if !record.is_spilled() {
+            return self.push_inline(staged, record, location, shares, sink);
         }
         let sets = record.sets();
         for role in [SEEDERS, LEECHERS] {
-            let skip = place_in(spot, is_v4, role);
-            self.push_set(draft, &sets.v4[role], takes[role], skip, sink);
+            let skip = position_in(location, is_v4, role);
+            self.push_set(staged, &sets.v4[role], shares[role], skip, sink);
         }
         for role in [SEEDERS, LEECHERS] {
-            let skip = place_in(spot, !is_v4, role);
-            self.push_set(draft, &sets.v6[role], takes[2 + role], skip, sink);
+            let skip = position_in(location, !is_v4, role);
+            self.push_set(staged, &sets.v6[role], shares[2 + role], skip, sink);
         }
     }
 
     fn push_set<E: Entry>(
         &self,
-        draft: &Draft<'_>,
+        staged: &StagedAnnounce<'_>,
         set: &PeerSet<E>,
         count: u32,
-        skip: Option<Place>,
+        skip: Option<Position>,
         sink: &mut impl StoreSink,
     ) {
-        set.sample(&self.arena, count, skip, draft.sample_seed, |peers| {
-            self.push(draft, peers, sink);
+        set.sample(&self.arena, count, skip, staged.sample_seed, |peers| {
+            self.push(staged, peers, sink);
         });
     }
 
-    /// Few peers are chosen one by one: each role's in a circle from a random start.
-    fn push_few(
+    /// Pushes inline peers one by one: those of each role in a circle from a random start.
+    fn push_inline(
         &self,
-        draft: &Draft<'_>,
+        staged: &StagedAnnounce<'_>,
         record: &Record,
-        spot: Spot,
-        takes: [u32; 4],
+        location: PeerLocation,
+        shares: [u32; 4],
         sink: &mut impl StoreSink,
     ) {
-        let own = if let Spot::Few(at) = spot { at } else { FEW };
-        let (seeders, leechers) = record.few().split_at(record.few_seeders.into());
-        let mut random = Random::new(draft.sample_seed);
+        let own = if let PeerLocation::Inline(at) = location { at } else { INLINE_MAX };
+        let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
+        let mut random = Random::new(staged.sample_seed);
         for (peers, first, take) in
-            [(seeders, 0, takes[SEEDERS]), (leechers, seeders.len(), takes[LEECHERS])]
+            [(seeders, 0, shares[SEEDERS]), (leechers, seeders.len(), shares[LEECHERS])]
         {
             let own = own.checked_sub(first).filter(|own| *own < peers.len());
             let others = peers.len() - usize::from(own.is_some());
@@ -459,57 +473,60 @@ impl Shard {
             for step in 0..(take as usize).min(others) {
                 let at = (start + step) % others;
                 let at = at + usize::from(own.is_some_and(|own| at >= own));
-                self.push(draft, &peers[at..=at], sink);
+                self.push(staged, &peers[at..=at], sink);
             }
         }
     }
 
-    fn push<E: Entry>(&self, draft: &Draft<'_>, peers: &[E], sink: &mut impl StoreSink) {
-        if !draft.job.with_ids {
-            return E::push(sink, draft.at, peers);
+    fn push<E: Entry>(&self, staged: &StagedAnnounce<'_>, peers: &[E], sink: &mut impl PeerSink) {
+        if !staged.announce.with_ids {
+            return E::push(sink, staged.announce.slot, peers);
         }
         for peer in peers {
             let key = peer.peer_key();
-            sink.peer_with_id(draft.at, key, self.id(draft.job.info_hash, key));
+            sink.peer_with_id(staged.announce.slot, key, self.id(staged.announce.info_hash, key));
         }
     }
 
     fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
-        let id = self.ids.as_ref().and_then(|ids| ids.get(&(info_hash, peer)));
+        let Some(ids) = &self.ids else { return PeerId::default() };
+        let id = ids.get(&(info_hash, peer));
+        debug_assert!(id.is_some(), "where ids are kept, every peer has one");
         id.copied().unwrap_or_default()
     }
 }
 
-/// The set that the asker belongs to, and which sets are of use to it: who has everything needs no
-/// seeders, and a partial seed (BEP 21) fetches nothing either.
-fn interest(job: &StoreAnnounce) -> (usize, [bool; 2]) {
-    match job.role {
+/// Returns the set that the announcing peer belongs to, and which sets are useful to it. Seeders
+/// need no seeders, and neither do partial seeds (BEP 21), which download nothing.
+fn interest(announce: &StoreAnnounce) -> (usize, [bool; 2]) {
+    match announce.role {
         Role::Seeder => (SEEDERS, [false, true]),
         Role::PartialSeed => (LEECHERS, [false, true]),
         Role::Leecher => (LEECHERS, [true, true]),
     }
 }
 
-/// Which of the four sets the asker is in.
-fn own_set(record: &Record, spot: Spot, is_v4: bool) -> Option<usize> {
-    match spot {
-        Spot::Nowhere => None,
-        Spot::Few(at) => Some(usize::from(at >= usize::from(record.few_seeders))),
-        Spot::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
+/// Returns which of the four sets the announcing peer is in.
+fn own_set(record: &Record, location: PeerLocation, is_v4: bool) -> Option<usize> {
+    match location {
+        PeerLocation::Nowhere => None,
+        PeerLocation::Inline(at) => Some(usize::from(at >= usize::from(record.inline_seeders))),
+        PeerLocation::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
     }
 }
 
-/// The asker's place in the set of `role` of a family, which is its own or not.
-fn place_in(spot: Spot, is_own_family: bool, role: usize) -> Option<Place> {
-    match spot {
-        Spot::Set(own, place) if is_own_family && own == role => Some(place),
+/// Returns the announcing peer's position in the set of `role`, if it is in that set.
+fn position_in(location: PeerLocation, is_own_family: bool, role: usize) -> Option<Position> {
+    match location {
+        PeerLocation::Set(own, position) if is_own_family && own == role => Some(position),
         _ => None,
     }
 }
 
-/// How many of `want` peers come from each set: all if there are no more, else in proportion, and
-/// what is left over by chance, so that every peer's chance is the same.
-pub(super) fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
+/// Returns how many of `want` peers to take from each set: all if that is enough, else in
+/// proportion, with the remainder distributed at random, so that every peer has the same
+/// probability.
+pub(super) fn apportion(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
     let total: u64 = others.iter().map(|others| u64::from(*others)).sum();
     if total <= u64::from(want) {
         return others;
@@ -519,7 +536,7 @@ pub(super) fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4
     let mut sum = 0_u64;
     others.map(|others| {
         sum += u64::from(others);
-        // Most torrents have two sets with peers, and the last one's share needs no division.
+        // Most torrents have two sets with peers, and the last set's share needs no division.
         let until = match others {
             0 => before,
             _ if sum == total => want,
@@ -531,34 +548,34 @@ pub(super) fn split(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4
     })
 }
 
-/// Takes a peer out of a record; says its mark and role.
-pub(super) fn take_few(record: &mut Record, at: usize) -> (Mark, usize) {
-    let (len, seeders) = (usize::from(record.few), usize::from(record.few_seeders));
-    let peers = record.few_mut();
-    let mark = peers[at].mark();
+/// Removes an inline peer. Returns its metadata and role.
+pub(super) fn take_inline(record: &mut Record, at: usize) -> (PeerMeta, usize) {
+    let (len, seeders) = (usize::from(record.inline_len), usize::from(record.inline_seeders));
+    let peers = record.inline_slots();
+    let meta = peers[at].meta();
     if at < seeders {
-        // The last seeder fills the gap, and the last peer its place.
+        // The last seeder fills the gap, and the last peer the seeder's slot.
         peers[at] = peers[seeders - 1];
         peers[seeders - 1] = peers[len - 1];
-        record.few_seeders -= 1;
+        record.inline_seeders -= 1;
     } else {
         peers[at] = peers[len - 1];
     }
-    record.few -= 1;
-    (mark, if at < seeders { SEEDERS } else { LEECHERS })
+    record.inline_len -= 1;
+    (meta, if at < seeders { SEEDERS } else { LEECHERS })
 }
 
-/// Puts a peer where its role's are, and says where. There is room.
-fn put_few(record: &mut Record, role: usize, peer: PackedV4) -> usize {
-    let (len, seeders) = (usize::from(record.few), usize::from(record.few_seeders));
-    record.few += 1;
-    let peers = record.few_mut();
+/// Inserts an inline peer among those of its role. There must be room. Returns its index.
+fn put_inline(record: &mut Record, role: usize, peer: PackedV4) -> usize {
+    let (len, seeders) = (usize::from(record.inline_len), usize::from(record.inline_seeders));
+    record.inline_len += 1;
+    let peers = record.inline_slots();
     if role == LEECHERS {
         peers[len] = peer;
         return len;
     }
     peers[len] = peers[seeders];
     peers[seeders] = peer;
-    record.few_seeders += 1;
+    record.inline_seeders += 1;
     seeders
 }

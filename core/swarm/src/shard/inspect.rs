@@ -1,22 +1,22 @@
-//! Looks at torrents and peers, and removing them by hand: in steps, between which the caller lets
-//! announces in.
+//! Inspecting torrents and peers, and removing them on request, in steps between which the caller
+//! can unlock.
 
 use std::net::IpAddr;
 
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Role, Tick};
 
 use super::sweep::Visited;
-use super::{LEECHERS, Of, SEEDERS, Shard};
+use super::{FamilyPeers, LEECHERS, SEEDERS, Shard};
 use crate::entry::Entry;
-use crate::mark::{Mark, UNIT_S};
+use crate::meta::{AGE_UNIT_S, PeerMeta};
 use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
 
-/// Where a walk over all peers stands: torrents from the last to the first, because one that is moved
-/// meanwhile moves to a lower number, and is not missed.
+/// The progress of a walk over all peers. Torrents go from the last to the first: one that is moved
+/// meanwhile moves to a lower number, so it is not missed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
-    /// Torrents that are left, the one at hand included.
+    /// Torrents left, including the current one.
     left: u32,
     /// Seeders or leechers.
     set: usize,
@@ -28,22 +28,22 @@ impl Walk {
 }
 
 impl Shard {
-    /// Puts figures of some torrents before number `end` into `rows`; gives the end of the next step,
-    /// 0 if this was the last.
-    pub(crate) fn figures(&self, end: u32, count: u32, rows: &mut Vec<TorrentStats>) -> u32 {
+    /// Appends the stats of up to `count` torrents before number `end` to `rows`. Returns the `end`
+    /// of the next step; 0 after the last.
+    pub(crate) fn stats(&self, end: u32, count: u32, rows: &mut Vec<TorrentStats>) -> u32 {
         let end = end.min(self.records.len());
         let start = end.saturating_sub(count);
-        rows.extend((start..end).rev().map(|number| self.figures_at(number)));
+        rows.extend((start..end).rev().map(|number| self.stats_at(number)));
         start
     }
 
-    fn figures_at(&self, number: u32) -> TorrentStats {
+    fn stats_at(&self, number: u32) -> TorrentStats {
         let record = self.records.at(number);
         let (info_hash, first_seen) = (record.info_hash, record.first_seen());
         TorrentStats { info_hash, counts: self.counts_at(number), first_seen }
     }
 
-    /// A torrent with at most `peers_max` of its peers.
+    /// Returns a torrent with at most `peers_max` of its peers.
     pub(crate) fn inspect(
         &self,
         now: Tick,
@@ -52,11 +52,11 @@ impl Shard {
         peers_max: usize,
     ) -> Option<TorrentDetails> {
         let number = self.find(info_hash, hash)?;
-        let figures = self.figures_at(number);
-        let total = u64::from(figures.counts.seeders()) + u64::from(figures.counts.leechers());
+        let stats = self.stats_at(number);
+        let total = u64::from(stats.counts.seeders()) + u64::from(stats.counts.leechers());
         let wanted = total.min(peers_max as u64);
-        // Of each kind as many as there are of it among all: what goes up to its last, less what went
-        // up to its first.
+        // Each kind's share is proportional: the share of all peers up to its last one, less the
+        // share of those before its first.
         let (mut sum, mut before) = (0, 0);
         let mut share = |len: usize| {
             sum += len as u64;
@@ -65,74 +65,74 @@ impl Shard {
         };
         let mut peers = Vec::with_capacity(wanted as usize);
         let record = self.records.at(number);
-        if record.is_many() {
+        if record.is_spilled() {
             let sets = record.sets();
             for role in [SEEDERS, LEECHERS] {
-                self.look_at_set(&sets.v4[role], &mut share, |entry| {
+                self.inspect_set(&sets.v4[role], &mut share, |entry| {
                     peers.push(self.peer(now, info_hash, entry, role));
                 });
-                self.look_at_set(&sets.v6[role], &mut share, |entry| {
+                self.inspect_set(&sets.v6[role], &mut share, |entry| {
                     peers.push(self.peer(now, info_hash, entry, role));
                 });
             }
         } else {
-            let few = record.few();
-            for (at, entry) in few.iter().take(share(few.len())).enumerate() {
-                let role = usize::from(at >= usize::from(record.few_seeders));
+            let inline = record.inline_peers();
+            for (at, entry) in inline.iter().take(share(inline.len())).enumerate() {
+                let role = usize::from(at >= usize::from(record.inline_seeders));
                 peers.push(self.peer(now, info_hash, entry, role));
             }
         }
         if let Some(swarm) = self.web.get(info_hash).filter(|_| record.has_web()) {
             for role in [SEEDERS, LEECHERS] {
                 let all = &swarm.peers[role];
-                peers.extend(all.iter().take(share(all.len())).map(|(peer, mark)| PeerInfo {
+                peers.extend(all.iter().take(share(all.len())).map(|(peer, meta)| PeerInfo {
                     address: None,
                     id: Some(peer.peer_id),
-                    ..seen(now, role, *mark)
+                    ..seen(now, role, *meta)
                 }));
             }
         }
-        Some(TorrentDetails { figures, peers })
+        Some(TorrentDetails { stats, peers })
     }
 
-    fn look_at_set<E: Entry>(
+    fn inspect_set<E: Entry>(
         &self,
         set: &PeerSet<E>,
         mut share: impl FnMut(usize) -> usize,
-        see: impl FnMut(&E),
+        visit: impl FnMut(&E),
     ) {
         let pages = 0..set.pages(&self.arena);
         let entries = pages.flat_map(|page| set.entries(&self.arena, page));
-        entries.take(share(set.len() as usize)).for_each(see);
+        entries.take(share(set.len() as usize)).for_each(visit);
     }
 
     fn peer<E: Entry>(&self, now: Tick, info_hash: &InfoHash, entry: &E, role: usize) -> PeerInfo {
         let key = entry.peer_key();
         let id = self.ids.as_ref().and_then(|ids| ids.get(&(*info_hash, key)).copied());
-        PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.mark()) }
+        PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.meta()) }
     }
 
-    /// Shows `see` the peers at `ip` in about the next `lines` lines of a walk, and removes those of
-    /// which it says so. False once the walk is at its end.
+    /// Calls `visit` with the peers at `ip` in about the next `lines` lines of a walk, and removes
+    /// those for which it returns true. Returns false at the end of the walk.
     pub(crate) fn walk_address(
         &mut self,
         now: Tick,
         walk: &mut Walk,
         lines: u32,
         ip: IpAddr,
-        see: &mut impl FnMut(&InfoHash, PeerInfo) -> bool,
+        visit: &mut impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) -> bool {
         let mut left = lines;
         walk.left = walk.left.min(self.records.len());
         while left > 0 && walk.left > 0 {
             let number = walk.left - 1;
             let info_hash = self.records.at(number).info_hash;
-            let visited = self.visit_address(*walk, number, ip, |role, mark, key| {
+            let visited = self.visit_address(*walk, number, ip, |role, meta, key| {
                 let address = Some(key.socket_addr());
-                see(&info_hash, PeerInfo { address, ..seen(now, role, mark) })
+                visit(&info_hash, PeerInfo { address, ..seen(now, role, meta) })
             });
             left = left.saturating_sub(1 + visited.lines);
-            let is_last = !self.records.at(number).is_many() || walk.set == LEECHERS;
+            let is_last = !self.records.at(number).is_spilled() || walk.set == LEECHERS;
             *walk = match visited.next {
                 Some(page) => Walk { page, ..*walk },
                 None if is_last => Walk { left: number, set: SEEDERS, page: 0 },
@@ -142,42 +142,49 @@ impl Shard {
         walk.left > 0
     }
 
-    /// Shows `see` the peers at `ip` where the walk is, and removes those of which it says so.
+    /// Calls `visit` with the peers at `ip` in the current page of the walk, and removes those for
+    /// which it returns true.
     fn visit_address(
         &mut self,
         walk: Walk,
         number: u32,
         ip: IpAddr,
-        mut see: impl FnMut(usize, Mark, PeerKey) -> bool,
+        mut visit: impl FnMut(usize, PeerMeta, PeerKey) -> bool,
     ) -> Visited {
         let record = self.records.at(number);
-        let (is_many, seeders) = (record.is_many(), record.few_seeders);
+        let (is_spilled, seeders) = (record.is_spilled(), record.inline_seeders);
         let Walk { set: role, page, .. } = walk;
         match ip {
-            IpAddr::V4(ip) if is_many => self.visit_page(number, role, page, |entry: &PackedV4| {
-                entry.wire().starts_with(&ip.octets()) && see(role, entry.mark(), entry.peer_key())
-            }),
+            IpAddr::V4(ip) if is_spilled => {
+                self.visit_page(number, role, page, |entry: &PackedV4| {
+                    entry.wire().starts_with(&ip.octets())
+                        && visit(role, entry.meta(), entry.peer_key())
+                })
+            }
             IpAddr::V4(ip) => {
                 let mut at = 0;
-                let gone = self.visit_few(number, |entry| {
-                    // Each is looked at once, seeders first: when one goes, another of its role
+                let gone = self.visit_inline(number, |entry| {
+                    // Each is visited once, seeders first. When one is removed, another of its role
                     // takes its place.
                     let role = usize::from(at >= seeders);
                     at += 1;
                     entry.wire().starts_with(&ip.octets())
-                        && see(role, entry.mark(), entry.peer_key())
+                        && visit(role, entry.meta(), entry.peer_key())
                 });
                 Visited { next: None, lines: 0, gone }
             }
-            IpAddr::V6(ip) if is_many => self.visit_page(number, role, page, |entry: &PackedV6| {
-                entry.wire().starts_with(&ip.octets()) && see(role, entry.mark(), entry.peer_key())
-            }),
+            IpAddr::V6(ip) if is_spilled => {
+                self.visit_page(number, role, page, |entry: &PackedV6| {
+                    entry.wire().starts_with(&ip.octets())
+                        && visit(role, entry.meta(), entry.peer_key())
+                })
+            }
             IpAddr::V6(_) => Visited::default(),
         }
     }
 
-    /// Removes a part of a torrent, about `lines` lines of it, and at last the torrent itself: says
-    /// whether that is done. Nothing if there is no such torrent.
+    /// Removes about `lines` lines of a torrent's peers, and finally the torrent. Returns whether
+    /// it is gone; `None` if there is no such torrent.
     pub(crate) fn remove_some(
         &mut self,
         info_hash: &InfoHash,
@@ -187,7 +194,7 @@ impl Shard {
         let number = self.find(info_hash, hash)?;
         let mut left = lines;
         while left > 0 {
-            let cost = self.cut(number);
+            let cost = self.remove_part(number);
             if cost == 0 {
                 self.delete(number);
                 return Some(true);
@@ -197,20 +204,20 @@ impl Shard {
         Some(false)
     }
 
-    /// Removes some peers of a torrent; gives the lines that they took, 0 if there are none left.
-    fn cut(&mut self, number: u32) -> u32 {
+    /// Removes some peers of a torrent. Returns the lines they took; 0 if none are left.
+    fn remove_part(&mut self, number: u32) -> u32 {
         let record = self.records.at(number);
         if record.has_web() {
             let lines =
                 (SEEDERS..=LEECHERS).map(|role| self.visit_web(number, role, 0, |_| true).lines);
             return lines.sum();
         }
-        if !record.is_many() {
-            return u32::from(self.visit_few(number, |_| true) > 0);
+        if !record.is_spilled() {
+            return u32::from(self.visit_inline(number, |_| true) > 0);
         }
         for role in [SEEDERS, LEECHERS] {
-            let cost =
-                self.cut_set::<PackedV4>(number, role) + self.cut_set::<PackedV6>(number, role);
+            let cost = self.pop_page_of::<PackedV4>(number, role)
+                + self.pop_page_of::<PackedV6>(number, role);
             if cost > 0 {
                 return cost;
             }
@@ -218,19 +225,19 @@ impl Shard {
         0
     }
 
-    fn cut_set<E: Of>(&mut self, number: u32, role: usize) -> u32 {
+    fn pop_page_of<E: FamilyPeers>(&mut self, number: u32, role: usize) -> u32 {
         let mut set = E::sets(self.records.at(number).sets())[role];
         let info_hash = self.records.at(number).info_hash;
         let last = set.pages(&self.arena).saturating_sub(1);
         let mut partial = 0;
         for entry in set.entries(&self.arena, last) {
-            partial += u32::from(entry.mark().is_partial());
+            partial += u32::from(entry.meta().is_partial());
             if let Some(ids) = &mut self.ids {
                 ids.remove(&(info_hash, entry.peer_key()));
             }
         }
         let before = set.len();
-        let lines = set.cut(&mut self.arena);
+        let lines = set.pop_page(&mut self.arena);
         let gone = u64::from(before - set.len());
         let record = self.records.at_mut(number);
         E::sets_mut(record.sets_mut())[role] = set;
@@ -242,11 +249,11 @@ impl Shard {
     }
 }
 
-fn seen(now: Tick, role: usize, mark: Mark) -> PeerInfo {
+fn seen(now: Tick, role: usize, meta: PeerMeta) -> PeerInfo {
     let role = match role {
         SEEDERS => Role::Seeder,
-        _ if mark.is_partial() => Role::PartialSeed,
+        _ if meta.is_partial() => Role::PartialSeed,
         _ => Role::Leecher,
     };
-    PeerInfo { address: None, role, age_s: mark.age(now) * UNIT_S, id: None }
+    PeerInfo { address: None, role, age_s: meta.age(now) * AGE_UNIT_S, id: None }
 }

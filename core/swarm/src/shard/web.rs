@@ -3,14 +3,14 @@
 use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
-use super::announce::{Stamp, split};
+use super::announce::{MetaUpdate, apportion};
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
-use crate::mark::Mark;
+use crate::meta::PeerMeta;
 use crate::web::{RelayTargets, WebAnnounceSummary, WebSwarm};
 use crate::{Action, StoreWebAnnounce, TorrentEvent};
 
-/// Peers that one visit of the sweep looks at.
+/// Peers in one visit of the sweep.
 const VISIT: u32 = 64;
 
 impl Shard {
@@ -18,69 +18,79 @@ impl Shard {
         &mut self,
         now: Tick,
         random: &mut Random,
-        job: &StoreWebAnnounce,
+        announce: &StoreWebAnnounce,
         hash: u64,
-        chosen: &mut RelayTargets,
+        targets: &mut RelayTargets,
     ) -> Result<WebAnnounceSummary, TooSoon> {
-        let Action::Update { completed } = job.action else {
-            self.leave_web(&job.info_hash, job.peer, hash);
-            let counts = self.counts(&job.info_hash, hash);
+        let Action::Update { completed } = announce.action else {
+            self.leave_web(&announce.info_hash, announce.peer, hash);
+            let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
-        let found = self.find(&job.info_hash, hash);
-        let found = found
-            .or_else(|| if self.is_full() { None } else { self.create(now, job.info_hash, hash) });
-        let is_new = self.web.get(&job.info_hash).is_none_or(|swarm| !swarm.holds(&job.peer));
+        let found = self.find(&announce.info_hash, hash);
+        let found = found.or_else(|| {
+            if self.is_full() { None } else { self.create(now, announce.info_hash, hash) }
+        });
+        let is_new =
+            self.web.get(&announce.info_hash).is_none_or(|swarm| !swarm.holds(&announce.peer));
         let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
             self.totals.refused_for_memory += 1;
-            let counts = self.counts(&job.info_hash, hash);
+            let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
-        let downloaded = self.enter(now, number, job, completed)?;
-        if let Some(swarm) = self.web.get(&job.info_hash) {
-            // Who has everything needs no seeders.
-            let seeders =
-                if job.role == Role::Leecher { swarm.others(SEEDERS, &job.peer) } else { 0 };
-            let others = [seeders, swarm.others(LEECHERS, &job.peer), 0, 0];
-            let takes = split(others, job.want.into(), random);
+        let downloaded = self.enter(now, number, announce, completed)?;
+        if let Some(swarm) = self.web.get(&announce.info_hash) {
+            // Seeders need no seeders.
+            let seeders = if announce.role == Role::Leecher {
+                swarm.others(SEEDERS, &announce.peer)
+            } else {
+                0
+            };
+            let others = [seeders, swarm.others(LEECHERS, &announce.peer), 0, 0];
+            let shares = apportion(others, announce.want.into(), random);
             for role in [SEEDERS, LEECHERS] {
-                swarm.choose(role, takes[role], &job.peer, random, chosen);
+                swarm.choose(role, shares[role], &announce.peer, random, targets);
             }
         }
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
-    /// Adds the peer or refreshes it, unless it comes too soon. Gives whether it was counted as a download.
+    /// Adds or refreshes the peer. Returns whether it was counted as a download, or an error if the
+    /// announce comes too soon.
     fn enter(
         &mut self,
         now: Tick,
         number: u32,
-        job: &StoreWebAnnounce,
+        announce: &StoreWebAnnounce,
         completed: bool,
     ) -> Result<bool, TooSoon> {
-        let (own, other) = match job.role {
+        let (own, other) = match announce.role {
             Role::Seeder => (SEEDERS, LEECHERS),
             Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
         };
         self.records.at_mut(number).set_has_web(true);
         let key = self.key;
-        let swarm = self.web.entry(job.info_hash).or_insert_with(|| WebSwarm::new(key));
-        let is_partial = job.role == Role::PartialSeed;
-        let stamp =
-            Stamp { now, completed, partial: is_partial, min_interval_s: job.min_interval_s };
-        let was_own = swarm.peers[own].get(&job.peer).copied();
+        let swarm = self.web.entry(announce.info_hash).or_insert_with(|| WebSwarm::new(key));
+        let is_partial = announce.role == Role::PartialSeed;
+        let update = MetaUpdate {
+            now,
+            completed,
+            partial: is_partial,
+            min_interval_s: announce.min_interval_s,
+        };
+        let was_own = swarm.peers[own].get(&announce.peer).copied();
         if let Some(old) = was_own {
-            stamp.renew(old)?;
+            update.renew(old)?;
         }
-        let was_other = swarm.peers[other].swap_remove(&job.peer);
-        let was_counted = was_own.or(was_other).is_some_and(Mark::is_counted);
-        let mark = stamp.mark(was_counted);
-        swarm.peers[own].insert(job.peer, mark);
+        let was_other = swarm.peers[other].swap_remove(&announce.peer);
+        let was_counted = was_own.or(was_other).is_some_and(PeerMeta::is_counted);
+        let meta = update.meta(was_counted);
+        swarm.peers[own].insert(announce.peer, meta);
         if let Some(old) = was_own {
-            self.count_web_gone(number, own, old);
+            self.count_web_removed(number, own, old);
         }
         if let Some(old) = was_other {
-            self.count_web_gone(number, other, old);
+            self.count_web_removed(number, other, old);
         }
         let totals = &mut self.totals.web;
         *if own == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
@@ -91,7 +101,7 @@ impl Shard {
         if downloaded {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
-            self.ear.hear(|| TorrentEvent::Completed(job.info_hash));
+            self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
         }
         Ok(downloaded)
     }
@@ -101,31 +111,37 @@ impl Shard {
         let gone = [SEEDERS, LEECHERS]
             .into_iter()
             .find_map(|role| Some((role, swarm.peers[role].swap_remove(&peer)?)));
-        if let Some((role, mark)) = gone
+        if let Some((role, meta)) = gone
             && let Some(number) = self.find(info_hash, hash)
         {
-            self.count_web_gone(number, role, mark);
+            self.count_web_removed(number, role, meta);
             self.drop_web_if_empty(number);
         }
     }
 
-    /// Drops those that are dead of some of a role's peers from number `at` on.
+    /// Removes expired peers among the next [`VISIT`] of a role, from index `at` on.
     pub(super) fn visit_web(
         &mut self,
         number: u32,
         role: usize,
         at: u32,
-        is_dead: impl Fn(Mark) -> bool,
+        is_expired: impl Fn(PeerMeta) -> bool,
     ) -> Visited {
-        let info_hash = self.records.at(number).info_hash;
-        let Some(swarm) = self.web.get_mut(&info_hash) else { return Visited::default() };
+        let record = self.records.at(number);
+        if !record.has_web() {
+            return Visited::default();
+        }
+        let Some(swarm) = self.web.get_mut(&record.info_hash) else {
+            debug_assert!(false, "a torrent with WebTorrent peers has a swarm of them");
+            return Visited::default();
+        };
         let peers = &mut swarm.peers[role];
         let mut at = at as usize;
         let mut dead = Vec::new();
         for _ in 0..VISIT {
             match peers.get_index(at) {
-                Some((_, mark)) if is_dead(*mark) => {
-                    dead.extend(peers.swap_remove_index(at).map(|(_, mark)| mark));
+                Some((_, meta)) if is_expired(*meta) => {
+                    dead.extend(peers.swap_remove_index(at).map(|(_, meta)| meta));
                 }
                 Some(_) => at += 1,
                 None => break,
@@ -133,15 +149,15 @@ impl Shard {
         }
         let next = (at < peers.len()).then_some(at as u32);
         let gone = dead.len() as u64;
-        dead.into_iter().for_each(|mark| self.count_web_gone(number, role, mark));
+        dead.into_iter().for_each(|meta| self.count_web_removed(number, role, meta));
         self.drop_web_if_empty(number);
         Visited { next, lines: VISIT, gone }
     }
 
-    fn count_web_gone(&mut self, number: u32, role: usize, mark: Mark) {
+    fn count_web_removed(&mut self, number: u32, role: usize, meta: PeerMeta) {
         let totals = &mut self.totals.web;
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
-        if mark.is_partial() {
+        if meta.is_partial() {
             self.records.at_mut(number).partial_seeds -= 1;
             self.totals.partial_seeds -= 1;
         }

@@ -1,5 +1,5 @@
-//! Looks at everything and removals by hand, for operators: no step of them holds a lock for longer than
-//! a batch of announces does.
+//! Inspection and removal for operators. No step holds a lock for longer than a batch of announces
+//! does.
 
 use std::net::IpAddr;
 
@@ -10,29 +10,29 @@ use super::Store;
 use crate::shard::Walk;
 use crate::{PeerInfo, TorrentDetails, TorrentEvent, TorrentStats};
 
-/// Torrents looked at under one lock: some microseconds, because records lie side by side.
+/// Torrents read under one lock: some microseconds, because records are contiguous.
 const STEP_TORRENTS: u32 = 256;
-/// Lines of peers looked at, or given up, under one lock: some tens of microseconds.
+/// Lines of peers visited or freed under one lock: some tens of microseconds.
 const STEP_LINES: u32 = 128;
 
 impl Store {
-    /// Shows every torrent to `see`, outside of any lock. One that is moved meanwhile, because another
-    /// was removed, may be shown twice, but none is left out that is there all the time.
-    pub fn each_torrent(&self, mut see: impl FnMut(&TorrentStats)) {
+    /// Calls `visit` with every torrent, without holding a lock. A torrent that moves meanwhile
+    /// because another was removed may be visited twice; none that exists all the time is missed.
+    pub fn each_torrent(&self, mut visit: impl FnMut(&TorrentStats)) {
         let mut rows = Vec::with_capacity(STEP_TORRENTS as usize);
         for shard in 0..self.shards.len() {
             let mut end = u32::MAX;
             while end > 0 {
                 let held = self.lock(shard);
-                end = held.figures(end, STEP_TORRENTS, &mut rows);
+                end = held.stats(end, STEP_TORRENTS, &mut rows);
                 MutexGuard::unlock_fair(held);
-                rows.drain(..).for_each(|row| see(&row));
+                rows.drain(..).for_each(|row| visit(&row));
             }
         }
     }
 
-    /// A torrent with at most `peers_max` of its peers; no more than
-    /// [`limits::LOOK_PEERS_MAX`].
+    /// Returns a torrent with at most `peers_max` of its peers, and at most
+    /// [`limits::INSPECT_PEERS_MAX`].
     pub fn inspect(
         &self,
         now: Tick,
@@ -40,19 +40,19 @@ impl Store {
         peers_max: usize,
     ) -> Option<TorrentDetails> {
         let hash = self.hash(info_hash);
-        let peers_max = peers_max.min(limits::LOOK_PEERS_MAX);
+        let peers_max = peers_max.min(limits::INSPECT_PEERS_MAX);
         self.lock(self.shard_of(hash)).inspect(now, info_hash, hash, peers_max)
     }
 
-    /// Removes a torrent with all its peers; says whether there was one. Whoever announces it brings it
-    /// back.
+    /// Removes a torrent with all its peers. Returns whether it existed. The next announce creates
+    /// it anew.
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         let hash = self.hash(info_hash);
         let mut was_there = false;
         loop {
             let mut shard = self.lock(self.shard_of(hash));
             let removed = shard.remove_some(info_hash, hash, STEP_LINES);
-            let released = shard.released();
+            let released = shard.take_released();
             MutexGuard::unlock_fair(shard);
             drop(released);
             match removed {
@@ -63,9 +63,9 @@ impl Store {
         }
     }
 
-    /// The peers at an address, whatever their ports: the torrents that they are in, and what they are
-    /// there; at most `peers_max`. WebTorrent peers are not among them. Walks over all peers. One that
-    /// announces meanwhile may be left out, or found twice.
+    /// Returns up to `peers_max` peers at an address, on any port, each with its torrent.
+    /// WebTorrent peers are not included. Walks over all peers; one that announces meanwhile may be
+    /// missed or found twice.
     pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerInfo)> {
         let mut found = Vec::new();
         self.walk_address(now, ip, |info_hash, peer| {
@@ -77,8 +77,8 @@ impl Store {
         found
     }
 
-    /// Removes the peers at an address, and says how many there were. One that announces meanwhile may
-    /// stay.
+    /// Removes the peers at an address and returns how many there were. One that announces
+    /// meanwhile may stay.
     pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {
         let mut gone = 0;
         self.walk_address(now, ip, |_, _| {
@@ -92,7 +92,7 @@ impl Store {
         &self,
         now: Tick,
         ip: IpAddr,
-        mut see: impl FnMut(&InfoHash, PeerInfo) -> bool,
+        mut visit: impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) {
         let ip = ip.to_canonical();
         for shard in 0..self.shards.len() {
@@ -100,22 +100,22 @@ impl Store {
             let mut goes_on = true;
             while goes_on {
                 let mut held = self.lock(shard);
-                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut see);
+                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut visit);
                 MutexGuard::unlock_fair(held);
             }
         }
     }
 
-    /// Keeps events from now on until somebody takes them, up to [`limits::EVENTS_MAX`]; or stops, and
-    /// forgets what was kept.
+    /// Starts keeping events, about [`limits::EVENTS_MAX`] until they are taken; or stops and drops
+    /// them.
     pub fn listen(&self, listens: bool) {
         let room = if listens { limits::EVENTS_MAX.div_ceil(self.shards.len()) } else { 0 };
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).ear.listen(room));
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).event_queue.set_capacity(room));
     }
 
-    /// Moves what has happened to `events`; of one torrent in order. Gives the number of events that
-    /// were not kept because nobody took others for too long.
+    /// Moves kept events to `events`; those of one torrent are in order. Returns how many were lost
+    /// because the queues were full.
     pub fn take_events(&self, events: &mut Vec<TorrentEvent>) -> u64 {
-        (0..self.shards.len()).map(|shard| self.lock(shard).ear.take(events)).sum()
+        (0..self.shards.len()).map(|shard| self.lock(shard).event_queue.drain_into(events)).sum()
     }
 }

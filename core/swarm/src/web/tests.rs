@@ -1,18 +1,18 @@
-//! WebTorrent peers beside a naive model, in torrents that plain peers are in too.
+//! WebTorrent peers beside a naive model, in torrents that have IP peers, too.
 
 use std::collections::BTreeMap;
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
+    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
+    PeerSink, Role, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
 use super::{RelayTargets, WebAnnounceSummary};
-use crate::mark::UNIT_S;
+use crate::meta::AGE_UNIT_S;
 use crate::{Action, Options, Store, StoreAnnounce, StoreWebAnnounce};
 
-const WEB_LIFETIME_S: u32 = 10 * UNIT_S;
+const WEB_LIFETIME_S: u32 = 10 * AGE_UNIT_S;
 const TORRENTS: u8 = 12;
 const UPDATE: Action = Action::Update { completed: false };
 
@@ -20,30 +20,34 @@ fn store() -> Store {
     Store::new(&Options {
         shards: 2,
         hash_key: [7; 16],
-        peer_lifetime_s: 400 * UNIT_S,
+        peer_lifetime_s: 400 * AGE_UNIT_S,
         web_lifetime_s: WEB_LIFETIME_S,
         keep_peer_ids: false,
         memory_budget: None,
     })
 }
 
-struct Figures(SwarmCounts);
+struct Counts(SwarmCounts);
 
-impl StoreSink for Figures {
-    fn too_soon(&mut self, _: usize, _: TooSoon) {
+impl StoreSink for Counts {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {
         unreachable!("no spacing is asked for");
     }
-    fn chosen(&mut self, _: usize, chosen: &AnnounceSummary) {
-        self.0 = chosen.counts;
+    fn accept(&mut self, _: u8, summary: &AnnounceSummary) {
+        self.0 = summary.counts;
     }
-    fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
 }
 
-/// A plain leecher announces; gives the figures that it is told.
+impl PeerSink for Counts {
+    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
+}
+
+/// An IP leecher announces; returns the counts of the answer.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
-    let job = StoreAnnounce {
+    let request = StoreAnnounce {
+        slot: 0,
         info_hash: InfoHash([torrent; 20]),
         peer: PeerKey::V4([10, 0, 0, 1, 1, 1]),
         peer_id: PeerId::default(),
@@ -54,21 +58,27 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         families: Families::Own,
         with_ids: false,
     };
-    let mut figures = Figures(SwarmCounts::default());
-    store.announce(now, &mut Random::new(1), &[job], &mut figures);
-    figures.0
+    let mut answer = Counts(SwarmCounts::default());
+    store.announce(now, &mut Random::new(1), &[request], &mut answer);
+    answer.0
 }
 
 fn peer(connection: u64, id: u8) -> WebPeer {
     WebPeer { connection: ConnectionKey(connection), peer_id: PeerId([id; 20]) }
 }
 
-fn web_job(torrent: u8, peer: WebPeer, role: Role, action: Action, want: u16) -> StoreWebAnnounce {
+fn web_request(
+    torrent: u8,
+    peer: WebPeer,
+    role: Role,
+    action: Action,
+    want: u16,
+) -> StoreWebAnnounce {
     let info_hash = InfoHash([torrent; 20]);
     StoreWebAnnounce { info_hash, peer, role, action, min_interval_s: 0, want }
 }
 
-/// What the store should know: role, and whether the download has been counted.
+/// The expected role, and whether the download has been counted.
 #[derive(Default)]
 struct Model {
     peers: BTreeMap<(u8, u64, u8), (Role, bool)>,
@@ -76,16 +86,16 @@ struct Model {
 }
 
 impl Model {
-    fn take(&mut self, job: &StoreWebAnnounce) {
-        let torrent = job.info_hash.0[0];
-        let key = (torrent, job.peer.connection.0, job.peer.peer_id.0[0]);
-        let Action::Update { completed } = job.action else {
+    fn take(&mut self, request: &StoreWebAnnounce) {
+        let torrent = request.info_hash.0[0];
+        let key = (torrent, request.peer.connection.0, request.peer.peer_id.0[0]);
+        let Action::Update { completed } = request.action else {
             self.peers.remove(&key);
             return;
         };
         let counted = self.peers.get(&key).is_some_and(|(_, counted)| *counted);
         self.downloads[torrent as usize] += u32::from(completed && !counted);
-        self.peers.insert(key, (job.role, counted || completed));
+        self.peers.insert(key, (request.role, counted || completed));
     }
 
     fn of(&self, torrent: u8) -> Vec<(WebPeer, Role)> {
@@ -93,9 +103,9 @@ impl Model {
         all.map(|((_, connection, id), (role, _))| (peer(*connection, *id), *role)).collect()
     }
 
-    /// Checks the figures and the choice of an announce, in a torrent with one plain leecher.
-    fn check(&self, job: &StoreWebAnnounce, counts: SwarmCounts, chosen: &RelayTargets) {
-        let torrent = job.info_hash.0[0];
+    /// Checks the counts and targets of an announce, in a torrent with one IP leecher.
+    fn check(&self, request: &StoreWebAnnounce, counts: SwarmCounts, chosen: &RelayTargets) {
+        let torrent = request.info_hash.0[0];
         let all = self.of(torrent);
         let count =
             |wanted: fn(Role) -> bool| all.iter().filter(|(_, role)| wanted(*role)).count() as u32;
@@ -105,11 +115,11 @@ impl Model {
         assert_eq!(counts.downloads, self.downloads[torrent as usize]);
         assert_eq!(counts.leechers(), counts.web.leechers + 1);
         let is_of_use = |(peer, role): &&(WebPeer, Role)| {
-            *peer != job.peer && (job.role == Role::Leecher || *role != Role::Seeder)
+            *peer != request.peer && (request.role == Role::Leecher || *role != Role::Seeder)
         };
         let mut of_use: Vec<WebPeer> =
             all.iter().filter(is_of_use).map(|(peer, _)| *peer).collect();
-        assert_eq!(chosen.len(), of_use.len().min(job.want.into()));
+        assert_eq!(chosen.len(), of_use.len().min(request.want.into()));
         for peer in chosen {
             let at = of_use.iter().position(|other| other == peer).expect("one of them, once");
             of_use.swap_remove(at);
@@ -121,7 +131,7 @@ impl Model {
 fn agrees_with_a_naive_model() {
     let (store, mut model) = (store(), Model::default());
     let (mut random, mut sample_seed) = (Random::new(6), Random::new(5));
-    // A torrent without anybody may be forgotten, with its downloads: a plain peer holds each.
+    // A torrent without peers may be removed, with its download count: an IP peer keeps each.
     for torrent in 0..TORRENTS {
         announce_plain(&store, Tick(0), torrent, UPDATE);
     }
@@ -130,9 +140,9 @@ fn agrees_with_a_naive_model() {
         let peer = peer(sample_seed.below(90).into(), sample_seed.below(2) as u8);
         let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][sample_seed.below(3) as usize];
         let completed = role == Role::Seeder && sample_seed.below(4) == 0;
-        let job = match sample_seed.below(5) {
-            0 => web_job(torrent, peer, role, Action::Stop, 0),
-            _ => web_job(
+        let request = match sample_seed.below(5) {
+            0 => web_request(torrent, peer, role, Action::Stop, 0),
+            _ => web_request(
                 torrent,
                 peer,
                 role,
@@ -140,10 +150,11 @@ fn agrees_with_a_naive_model() {
                 sample_seed.below(12) as u16,
             ),
         };
-        model.take(&job);
+        model.take(&request);
         let mut chosen = RelayTargets::new();
-        let counts = store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap().counts;
-        model.check(&job, counts, &chosen);
+        let counts =
+            store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap().counts;
+        model.check(&request, counts, &chosen);
         if round % 100 == 0 {
             store.sweep(Tick(0), 10);
         }
@@ -158,55 +169,55 @@ fn agrees_with_a_naive_model() {
 }
 
 #[test]
-fn silent_peers_go_in_their_own_time_and_empty_torrents_with_them() {
+fn silent_peers_expire_and_empty_torrents_with_them() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, connection: u64| {
-        let job = web_job(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
-        store.announce_web(Tick(now), &mut random, &job, &mut RelayTargets::new()).unwrap()
+        let request = web_request(1, peer(connection, 0), Role::Leecher, UPDATE, 0);
+        store.announce_web(Tick(now), &mut random, &request, &mut RelayTargets::new()).unwrap()
     };
     (0..1000).for_each(|connection| _ = announce(0, connection));
     announce_plain(&store, Tick(0), 1, UPDATE);
-    let late = WEB_LIFETIME_S + 2 * UNIT_S;
+    let late = WEB_LIFETIME_S + 2 * AGE_UNIT_S;
     (0..300).for_each(|connection| _ = announce(late, connection));
     let sweep = |now: u32| (0..3).for_each(|_| store.sweep(Tick(now), 1));
     sweep(WEB_LIFETIME_S);
-    assert_eq!(store.totals().web.leechers, 1000, "nobody goes early");
+    assert_eq!(store.totals().web.leechers, 1000, "no peer expires early");
     sweep(late);
     assert_eq!(store.totals().web.leechers, 300);
     assert_eq!(store.totals().v4.leechers, 1, "plain peers live longer");
     assert_eq!(store.totals().expired, 700);
     sweep(late + late);
     assert_eq!((store.totals().web.leechers, store.totals().torrents), (0, 1));
-    sweep(410 * UNIT_S);
+    sweep(410 * AGE_UNIT_S);
     assert_eq!(store.totals().torrents, 0);
 }
 
 #[test]
-fn figures_of_plain_and_web_peers_add_up_on_both_sides() {
+fn counts_of_ip_and_web_peers_add_up_on_both_sides() {
     let (store, mut random, now) = (store(), Random::new(1), Tick(0));
-    let job = web_job(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
+    let request = web_request(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
     let mut chosen = RelayTargets::new();
-    assert!(store.announce_web(now, &mut random, &job, &mut chosen).unwrap().downloaded);
+    assert!(store.announce_web(now, &mut random, &request, &mut chosen).unwrap().downloaded);
     let counts = announce_plain(&store, now, 3, UPDATE);
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
     let WebAnnounceSummary { counts, downloaded } =
-        store.announce_web(now, &mut random, &job, &mut chosen).unwrap();
+        store.announce_web(now, &mut random, &request, &mut chosen).unwrap();
     assert!(!downloaded, "once is enough");
     assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
     assert!(chosen.is_empty(), "a plain peer cannot speak WebRTC");
     let counts = announce_plain(&store, now, 3, Action::Stop);
     assert_eq!((counts.seeders(), counts.leechers()), (1, 0));
     let mut scraped = [SwarmCounts::default()];
-    store.scrape(&[job.info_hash], &mut scraped);
+    store.scrape(&[request.info_hash], &mut scraped);
     assert_eq!(scraped[0].seeders(), 1);
 }
 
 #[test]
-fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
+fn too_soon_announces_change_nothing() {
     let (store, mut random) = (store(), Random::new(1));
     let mut announce = |now: u32, role, action| {
         let spaced =
-            StoreWebAnnounce { min_interval_s: 45, ..web_job(1, peer(1, 0), role, action, 0) };
+            StoreWebAnnounce { min_interval_s: 45, ..web_request(1, peer(1, 0), role, action, 0) };
         let done = store.announce_web(Tick(now), &mut random, &spaced, &mut RelayTargets::new());
         done.map(|done| done.counts)
     };
@@ -214,7 +225,7 @@ fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
     assert_eq!(announce(0, leecher, UPDATE).unwrap().web.leechers, 1);
     assert_eq!(announce(15, leecher, UPDATE), Err(TooSoon { age_s: 0 }));
     assert_eq!(announce(31, leecher, UPDATE), Err(TooSoon { age_s: 16 }));
-    assert!(announce(32, leecher, UPDATE).is_ok(), "refused ones have not made it younger");
+    assert!(announce(32, leecher, UPDATE).is_ok(), "rejected announces do not reset its age");
     assert_eq!(announce(33, Role::PartialSeed, UPDATE).unwrap().partial_seeds, 1);
     assert_eq!(announce(34, Role::PartialSeed, UPDATE), Err(TooSoon { age_s: 0 }));
     assert_eq!(announce(34, Role::Seeder, UPDATE).unwrap().web.seeders, 1);
@@ -224,20 +235,20 @@ fn who_comes_too_soon_with_nothing_new_stays_as_it_is() {
 }
 
 #[test]
-fn every_peer_is_chosen_alike() {
+fn every_peer_has_the_same_probability() {
     let (store, mut random) = (store(), Random::new(2));
     for connection in 0..20 {
         let role = if connection % 3 == 0 { Role::Seeder } else { Role::Leecher };
-        let job = web_job(9, peer(connection, 1), role, UPDATE, 0);
-        store.announce_web(Tick(0), &mut random, &job, &mut RelayTargets::new()).unwrap();
+        let request = web_request(9, peer(connection, 1), role, UPDATE, 0);
+        store.announce_web(Tick(0), &mut random, &request, &mut RelayTargets::new()).unwrap();
     }
     let mut seen = [0_u32; 20];
     for _ in 0..20_000 {
         let mut chosen = RelayTargets::new();
-        let job = web_job(9, peer(99, 1), Role::Leecher, UPDATE, 5);
-        store.announce_web(Tick(0), &mut random, &job, &mut chosen).unwrap();
+        let request = web_request(9, peer(99, 1), Role::Leecher, UPDATE, 5);
+        store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap();
         chosen.iter().for_each(|peer| seen[peer.connection.0 as usize] += 1);
     }
-    // 5 of 20 in 20,000 rounds: 5000 each, give or take five standard deviations.
+    // 5 of 20 in 20,000 rounds: 5000 each, within five standard deviations.
     assert!(seen.iter().all(|count| (4690..5310).contains(count)), "{seen:?}");
 }

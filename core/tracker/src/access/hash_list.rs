@@ -1,4 +1,9 @@
-//! A set of info hashes, read from text, frozen once built.
+//! A set of info hashes, parsed from text and immutable.
+//!
+//! Plain form: a sorted array. Departure: a directory over the hashes' leading bits, half a byte for each
+//! entry of 20, finds the few entries to search: a lookup reads a few cache lines. A hash table would be
+//! two to four times as fast and twice as large; operators' lists have millions of entries
+//! (`bench/record/2026-11-22-key-tables.md`).
 
 use std::fmt;
 use std::io::{self, BufRead, Read};
@@ -9,45 +14,48 @@ use types::{InfoHash, ParseInfoHashError, limits};
 /// An immutable set of info hashes.
 #[derive(Debug, Default)]
 pub struct HashList {
-    /// Sorted, without repeats.
+    /// Sorted, without duplicates.
     entries: Box<[InfoHash]>,
-    /// Where in `entries` those begin whose leading bits are the index; one more at the end.
+    /// For each value of the leading bits, the index of its first entry; and the number of entries.
     starts: Box<[u32]>,
-    /// How far a hash's first 32 bits are shifted to give the index.
+    /// By how many bits to shift a hash's first 32 bits to get the index into `starts`.
     shift: u32,
 }
 
-/// A line that is no entry.
+/// A line of a list is invalid.
 #[derive(Debug)]
 pub struct BadLine {
-    /// Its number, from 1.
+    /// Its number, counted from 1.
     pub line: usize,
     /// What is wrong with it.
     pub fault: LineFault,
 }
 
-/// What can be wrong with a line.
+/// What is wrong with a line.
 #[derive(Debug)]
 pub enum LineFault {
-    /// It holds something that is no info hash.
+    /// It holds something that is not an info hash.
     Hash(ParseInfoHashError),
     /// It is longer than `LINE_MAX`.
     TooLong,
-    /// It is the entry after the last that is allowed.
+    /// It is one entry more than a list may have.
     TooMany,
     /// It could not be read.
     Io(io::Error),
 }
 
-/// Bytes that a line may have, comment included.
+/// Maximum length of a line in bytes, comment included.
 const LINE_MAX: usize = 1024;
-/// Entries that a look-up finds behind one directory index, on average.
+/// Entries for each index of the directory, on average.
 const BUCKET: usize = 8;
 
 impl HashList {
-    /// Reads a list: a line each for a hash of 40 hex digits (v1), or 64 (v2, cut to 20 bytes, as
-    /// BEP 52 has it). Blank lines and all from `#` on are skipped. Repeats count once. The first
-    /// bad line ends the reading: half a list must not come into force.
+    /// Parses a list: one hash per line, of 40 hex digits (v1), or 64 (v2, truncated to 20 bytes as BEP
+    /// 52 says). Skips blank lines and everything after `#`. Duplicates count once.
+    ///
+    /// # Errors
+    ///
+    /// Fails at the first bad line: half a list must not come into force.
     pub fn parse(mut text: impl BufRead) -> Result<Self, BadLine> {
         let mut entries = Vec::new();
         let mut line = Vec::new();
@@ -72,35 +80,35 @@ impl HashList {
         Ok(entries.into_iter().collect())
     }
 
-    /// Whether `hash` is in it.
+    /// Returns whether the list contains `hash`.
     #[inline]
     pub fn contains(&self, hash: &InfoHash) -> bool {
-        let bucket = leading_bits(hash).checked_shr(self.shift).unwrap_or(0) as usize;
+        let bucket = bucket(hash, self.shift);
         let bounds = self.starts.get(bucket).zip(self.starts.get(bucket + 1));
         let entries = bounds.and_then(|(from, to)| self.entries.get(*from as usize..*to as usize));
         entries.is_some_and(|entries| entries.binary_search(hash).is_ok())
     }
 
-    /// Asks for the memory that [`HashList::contains`] will need first.
+    /// Prefetches what [`HashList::contains`] reads first.
     #[inline]
     pub(crate) fn prefetch(&self, hash: &InfoHash) {
-        let bucket = leading_bits(hash).checked_shr(self.shift).unwrap_or(0) as usize;
+        let bucket = bucket(hash, self.shift);
         self.starts.get(bucket).into_iter().for_each(prefetch);
     }
 
-    /// How many hashes it holds.
+    /// Returns the number of hashes.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 }
 
 impl FromIterator<InfoHash> for HashList {
-    /// Sorts, drops repeats, builds the directory.
+    /// Sorts the hashes, drops duplicates, and builds the directory.
     fn from_iter<I: IntoIterator<Item = InfoHash>>(hashes: I) -> Self {
         let mut entries: Vec<InfoHash> = hashes.into_iter().collect();
         entries.sort_unstable();
@@ -109,7 +117,7 @@ impl FromIterator<InfoHash> for HashList {
         let shift = 32 - bits;
         let mut starts = Vec::with_capacity((1 << bits) + 1);
         for (at, entry) in entries.iter().enumerate() {
-            let bucket = leading_bits(entry).checked_shr(shift).unwrap_or(0) as usize;
+            let bucket = bucket(entry, shift);
             starts.resize(starts.len().max(bucket + 1), at as u32);
         }
         starts.resize((1 << bits) + 1, entries.len() as u32);
@@ -117,12 +125,16 @@ impl FromIterator<InfoHash> for HashList {
     }
 }
 
-fn leading_bits(hash: &InfoHash) -> u32 {
-    hash.0.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
+/// Returns a hash's index into the directory.
+#[inline]
+fn bucket(hash: &InfoHash, shift: u32) -> usize {
+    let [a, b, c, d, ..] = hash.0;
+    // With a single bucket the shift is 32, and all bits go.
+    u32::from_be_bytes([a, b, c, d]).checked_shr(shift).unwrap_or(0) as usize
 }
 
 fn parse_line(line: &[u8]) -> Result<Option<InfoHash>, ParseInfoHashError> {
-    let text = line.split(|byte| *byte == b'#').next().unwrap_or_default().trim_ascii();
+    let text = line.split(|byte| *byte == b'#').next().unwrap_or(line).trim_ascii();
     if text.is_empty() { Ok(None) } else { InfoHash::from_hex(text).map(Some) }
 }
 
@@ -160,33 +172,32 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_holds_nothing() {
+    fn empty_list_contains_nothing() {
         let list = parse("# nothing\n").unwrap();
         assert!(list.is_empty() && !list.contains(&InfoHash::default()));
         assert!(!HashList::default().contains(&InfoHash::default()));
     }
 
     #[test]
-    fn bad_line_is_named() {
+    fn error_names_the_bad_line() {
         let good = "00".repeat(20);
         let text = |bad: &str| format!("{good}\n#\n{bad}\n{good}\n");
         let says = |bad: &str| parse(&text(bad)).unwrap_err().to_string();
-        assert_eq!(says("abc"), "line 3: 3 characters where 40 or 64 hex digits are due");
-        assert_eq!(says(&format!("{}g", &good[1..])), "line 3: character 40 is no hex digit");
+        assert_eq!(says("abc"), "line 3: expected 40 or 64 hex digits, found 3 characters");
+        assert_eq!(says(&format!("{}g", &good[1..])), "line 3: character 40 is not a hex digit");
         assert_eq!(says(&"a".repeat(5000)), "line 3: longer than 1024 bytes");
         assert!(says(&format!("{good} {good}")).starts_with("line 3: "));
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_a_bad_line() {
+    fn rejects_bytes_that_are_not_text() {
         let error = HashList::parse(&b"\xff\xfe\x00\n"[..]).unwrap_err();
         assert_eq!(error.line, 1);
     }
 
     #[test]
     fn agrees_with_a_tree_set_at_every_size() {
-        // Hashes that share leading bits, and hashes that do not, so that buckets are both full
-        // and empty.
+        // Some hashes share leading bits, so that there are full and empty buckets.
         let mut state = 1_u64;
         let mut random = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

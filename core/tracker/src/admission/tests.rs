@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use types::{
-    Announce, ConnectionKey, Families, NumWant, PackedV4, PackedV6, PeerKey, UserKey, WebPeer,
+    Announce, ConnectionKey, Families, NumWant, PackedV4, PackedV6, PeerKey, PeerSink, UserKey,
+    WebPeer,
 };
 
 use super::*;
@@ -304,15 +305,18 @@ fn by_web(grant: UnverifiedGrant, torrent: InfoHash, peer: PeerId) -> WebAnnounc
 fn announce(view: &View<'_>, request: &AnnounceRequest) -> Result<(), Refusal> {
     struct Outcome(Option<Result<(), Refusal>>);
     impl AnnounceSink for Outcome {
-        fn accept(&mut self, _: usize, _: &AnnounceOk) {
+        fn accept(&mut self, _: u8, _: &AnnounceOk) {
             self.0 = Some(Ok(()));
         }
-        fn refuse(&mut self, _: usize, refusal: Refusal) {
+        fn refuse(&mut self, _: u8, refusal: Refusal) {
             self.0 = Some(Err(refusal));
         }
-        fn peers_v4(&mut self, _: usize, _: &[PackedV4]) {}
-        fn peers_v6(&mut self, _: usize, _: &[PackedV6]) {}
-        fn peer_with_id(&mut self, _: usize, _: PeerKey, _: PeerId) {}
+    }
+
+    impl PeerSink for Outcome {
+        fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+        fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+        fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
     }
     let mut outcome = Outcome(None);
     view.announce(&mut Random::new(1), &[*request], &mut outcome);

@@ -16,7 +16,7 @@ fn bans() -> Bans {
 }
 
 #[test]
-fn agree_with_a_look_at_each_network() {
+fn agrees_with_a_scan_of_all_networks() {
     let mut random = Random::new(3);
     let v4 =
         |random: &mut Random| IpAddr::from([10, random.below(3) as u8, 0, random.below(9) as u8]);
@@ -99,38 +99,38 @@ fn rules() -> BanRules {
 }
 
 #[test]
-fn too_much_of_something_bad_bans_for_a_time() {
+fn too_many_offences_ban_for_a_time() {
     let bans = bans();
     let (bad, good) = (network("192.0.2.1"), network("192.0.2.2"));
     let note =
         |count, network, reason| (0..count).for_each(|_| bans.note(Tick(0), network, reason));
-    note(100, bad, BanReason::Garbage);
+    note(100, bad, BanReason::Malformed);
     bans.set_rules(rules());
-    note(10, bad, BanReason::Garbage);
-    note(10, good, BanReason::Garbage);
+    note(10, bad, BanReason::Malformed);
+    note(10, good, BanReason::Malformed);
     note(100, good, BanReason::WrongKeys);
     note(3, good, BanReason::BadConnectionIds);
     bans.settle(Tick(0));
-    assert!(bans.is_empty(), "as much as may be");
-    note(2, bad, BanReason::Garbage);
+    assert!(bans.is_empty(), "within the rules");
+    note(2, bad, BanReason::Malformed);
     bans.settle(Tick(0));
     assert!(bans.contains(Tick(59), bad.address()) && !bans.contains(Tick(60), bad.address()));
     assert!(!bans.contains(Tick(0), good.address()));
     let mut taken = Vec::new();
     bans.take_automatic(&mut taken);
     bans.take_automatic(&mut taken);
-    assert_eq!(taken, [(bad, Some(Tick(60)), BanReason::Garbage)]);
+    assert_eq!(taken, [(bad, Some(Tick(60)), BanReason::Malformed)]);
     bans.settle(Tick(60));
     assert!(bans.is_empty());
 }
 
 #[test]
-fn what_a_person_decided_is_not_changed_by_traffic() {
+fn offences_do_not_change_an_operators_ban() {
     let bans = bans();
     bans.set_rules(rules());
     let bad = network("192.0.2.1");
     bans.put(&[(bad, None)]);
-    (0..50).for_each(|_| bans.note(Tick(0), bad, BanReason::Garbage));
+    (0..50).for_each(|_| bans.note(Tick(0), bad, BanReason::Malformed));
     bans.settle(Tick(100));
     assert!(bans.contains(Tick(1000), bad.address()));
     assert_eq!(bans.remove(&[bad]), 1);
@@ -138,7 +138,7 @@ fn what_a_person_decided_is_not_changed_by_traffic() {
 }
 
 #[test]
-fn a_flood_of_networks_fills_no_memory() {
+fn automatic_bans_are_bounded() {
     let bans = bans();
     bans.set_rules(BanRules { bad_connection_ids_per_min: 1, ..rules() });
     let most = limits::BANS_AUTOMATIC_MAX as u32;
@@ -148,7 +148,7 @@ fn a_flood_of_networks_fills_no_memory() {
     }
     assert_eq!(bans.len(), most as usize);
     bans.put(&[(network("192.0.2.0/24"), None)]);
-    assert_eq!(bans.len(), most as usize + 1, "a person's bans have room of their own");
+    assert_eq!(bans.len(), most as usize + 1, "operators' bans have room of their own");
     let mut taken = Vec::new();
     bans.take_automatic(&mut taken);
     assert_eq!(taken.len(), FRESH_MAX);

@@ -1,17 +1,17 @@
-//! Which software announces, by the beginnings of peer ids (BEP 20).
+//! Which client software announces, by the prefixes of peer ids (BEP 20).
 
 use types::PeerId;
 
-/// The first bytes of a peer id, which most clients use for their name and version: printable, without
-/// quotes or backslashes.
+/// The first bytes of a peer id, where most clients put their name and version: printable, without quotes
+/// or backslashes.
 pub type ClientPrefix = [u8; 8];
 
-/// What was sampled lately: one announce of [`Clients::ONE_OF`]. Anybody can claim anything, so the
-/// table is bounded, and what is seldom claimed goes.
+/// A recent sample of announces, one in [`Clients::ONE_OF`]. Clients can claim anything, so the table is
+/// bounded, and rare prefixes are forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clients {
     known: Vec<(ClientPrefix, u32)>,
-    /// Prefixes that are not printable, or found no room.
+    /// Samples whose prefix is not printable, or found no room.
     others: u32,
     samples: u32,
     /// Announces since the last sample.
@@ -19,14 +19,14 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// One announce of so many is looked at.
+    /// Announces for each sample.
     pub const ONE_OF: u32 = 64;
-    /// Prefixes that are counted apart, for each worker and listener.
+    /// Prefixes with a count of their own, for each worker and listener.
     const KNOWN_MAX: usize = 128;
-    /// After so many samples all counts are halved, so that the past fades.
+    /// Samples after which all counts are halved, so that the past fades.
     const FADE_AFTER: u32 = 8192;
 
-    /// Of `announces` announces, one that was `id`'s. Looks at it if it is time to.
+    /// Counts `announces` announces, one of which was from `id`. Samples it if it is time to.
     #[inline]
     pub fn pass(&mut self, announces: u32, id: impl FnOnce() -> Option<PeerId>) {
         self.passed += announces;
@@ -61,19 +61,19 @@ impl Clients {
         }
     }
 
-    /// Adds another's samples.
+    /// Adds another worker's samples.
     pub fn add(&mut self, other: &Self) {
         other.known.iter().for_each(|(prefix, count)| self.count(*prefix, *count));
         self.others += other.others;
     }
 
-    /// Each prefix with how often it was met lately, and how often others were.
+    /// Returns the recent samples of each prefix, and those of all others.
     pub fn counts(&self) -> (&[(ClientPrefix, u32)], u32) {
         (&self.known, self.others)
     }
 }
 
-/// The prefix, if it is one that can be shown.
+/// Returns the prefix of a peer id if it is printable.
 fn prefix(PeerId(id): &PeerId) -> Option<ClientPrefix> {
     let prefix = *id.first_chunk()?;
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_is_looked_at() {
+    fn samples_one_announce_of_many() {
         let mut clients = Clients::default();
         for _ in 0..10 * Clients::ONE_OF {
             clients.pass(1, || Some(id(b"-qB5000-")));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_names_up_does_not_fill_the_table_for_ever() {
+    fn made_up_prefixes_fade() {
         let mut clients = Clients::default();
         for number in 0..1000 {
             let name = format!("-XX{number:04}-");

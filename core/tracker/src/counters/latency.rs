@@ -1,37 +1,37 @@
-//! How long answers take, in fixed buckets.
+//! Response times in fixed buckets.
 
 use std::time::Duration;
 
-/// Answers by how long they took.
+/// A histogram of response times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// By the bounds of [`Latency::BOUNDS_US`]; the last one took longer than all.
+    /// Responses by the bounds of [`Latency::BOUNDS_US`]; the last bucket has those above all bounds.
     pub buckets: [u64; Self::BOUNDS_US.len() + 1],
-    /// All of their time together, in nanoseconds.
+    /// The sum of all response times, nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Latency {
-    /// The most microseconds in each bucket.
+    /// The upper bound of each bucket, microseconds.
     pub const BOUNDS_US: [u32; 13] =
         [5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000];
 
-    /// Counts `answers` that took `time` each.
+    /// Counts `responses` that took `time` each.
     #[inline]
-    pub fn observe(&mut self, time: Duration, answers: u64) {
+    pub fn observe(&mut self, time: Duration, responses: u64) {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let is_longer = |bound: &&u32| time_ns > u64::from(**bound) * 1000;
         let bucket = Self::BOUNDS_US.iter().take_while(is_longer).count();
-        self.buckets[bucket] += answers;
-        self.sum_ns = self.sum_ns.wrapping_add(time_ns.wrapping_mul(answers));
+        self.buckets[bucket] += responses;
+        self.sum_ns = self.sum_ns.wrapping_add(time_ns.wrapping_mul(responses));
     }
 
-    /// How many were counted.
+    /// Returns the number of responses.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Adds another's answers.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(other.buckets).for_each(|(to, from)| *to += from);
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_in_the_bucket_of_their_bound() {
+    fn bounds_are_inclusive() {
         let mut latency = Latency::default();
         for (us, answers) in [(0, 1), (5, 2), (6, 4), (100_000, 8), (100_001, 16)] {
             latency.observe(Duration::from_micros(us), answers);

@@ -1,77 +1,78 @@
-//! How many connections each prefix holds: a map with an entry for each prefix that holds any, so
-//! the connections themselves bound it. It is cut in parts with a lock each; a connection takes the
-//! lock twice in its life.
+//! How many connections each prefix holds: a map with an entry for each prefix that holds any, so the
+//! connections themselves bound it. It is sharded, with a lock for each shard; a connection takes one
+//! lock when it opens and one when it closes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Parts of the map. More than workers, mostly.
-const PARTS: usize = 64;
+/// Shards of the map: mostly more than workers.
+const SHARDS: usize = 64;
 
 /// Connections by the keyed hash of their prefix.
 pub(super) struct ConnectionLimiter {
-    parts: [Mutex<BTreeMap<u64, u32>>; PARTS],
+    shards: [Mutex<BTreeMap<u64, u32>>; SHARDS],
 }
 
-/// Leave to hold a connection. It ends when this is dropped.
+/// Permission to hold a connection. Ends when it is dropped.
 pub struct ConnectionPermit {
-    /// None: nobody counts this one.
-    taken: Option<(Arc<ConnectionLimiter>, u64)>,
+    /// `None` if the connection is not counted.
+    counted: Option<(Arc<ConnectionLimiter>, u64)>,
 }
 
 impl ConnectionLimiter {
     pub(super) fn new() -> Self {
-        Self { parts: std::array::from_fn(|_| Mutex::default()) }
+        Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// One more connection of a prefix, if it holds fewer than `max`.
-    pub(super) fn take(self: &Arc<Self>, name: u64, max: u32) -> Option<ConnectionPermit> {
-        let mut part = self.part(name)?;
-        let held = part.get(&name).copied().unwrap_or(0);
+    /// Returns a permit if the prefix with this hash holds fewer than `max`.
+    pub(super) fn take(self: &Arc<Self>, hash: u64, max: u32) -> Option<ConnectionPermit> {
+        let mut shard = self.shard(hash);
+        let held = shard.get(&hash).copied().unwrap_or(0);
         if held >= max {
             return None;
         }
-        part.insert(name, held + 1);
-        Some(ConnectionPermit { taken: Some((Arc::clone(self), name)) })
+        shard.insert(hash, held + 1);
+        Some(ConnectionPermit { counted: Some((Arc::clone(self), hash)) })
     }
 
-    /// Whether a prefix holds fewer than `max`.
-    pub(super) fn has_room(&self, name: u64, max: u32) -> bool {
-        self.part(name).is_none_or(|part| part.get(&name).is_none_or(|held| *held < max))
+    /// Returns whether the prefix with this hash holds fewer than `max`.
+    pub(super) fn has_room(&self, hash: u64, max: u32) -> bool {
+        self.shard(hash).get(&hash).is_none_or(|held| *held < max)
     }
 
-    fn leave(&self, name: u64) {
-        let Some(mut part) = self.part(name) else { return };
-        if let Some(held) = part.get_mut(&name) {
-            *held -= 1;
-            if *held == 0 {
-                part.remove(&name);
-            }
+    fn release(&self, hash: u64) {
+        let mut shard = self.shard(hash);
+        let Some(held) = shard.get_mut(&hash) else {
+            debug_assert!(false, "a permit is released that was never counted");
+            return;
+        };
+        *held -= 1;
+        if *held == 0 {
+            shard.remove(&hash);
         }
     }
 
-    fn part(&self, name: u64) -> Option<MutexGuard<'_, BTreeMap<u64, u32>>> {
-        let part = self.parts.get(name as usize % PARTS)?;
-        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    fn shard(&self, hash: u64) -> MutexGuard<'_, BTreeMap<u64, u32>> {
+        self.shards[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     pub(super) fn prefixes(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().unwrap().len()).sum()
+        self.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
     }
 }
 
 impl ConnectionPermit {
-    /// One that is not counted.
-    pub fn free() -> Self {
-        Self { taken: None }
+    /// Returns a permit that counts for no prefix.
+    pub fn uncounted() -> Self {
+        Self { counted: None }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let Some((connections, name)) = self.taken.take() {
-            connections.leave(name);
+        if let Some((limiter, hash)) = self.counted.take() {
+            limiter.release(hash);
         }
     }
 }

@@ -1,27 +1,29 @@
-//! Those who are so far over their limit that even dropping what they send takes time from others.
+//! Prefixes so far over their limit that even dropping their packets takes time from others.
 
 use arrayvec::ArrayVec;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
-/// What one worker knows of them. Only requests of verified clients are noted here, so nobody can
-/// have another one shut out by forging his address.
+/// The heavy hitters among one worker's clients. Counts requests of verified clients only, so a
+/// client cannot have another's address blocked by forging it.
 ///
-/// The suspects are the Misra-Gries summary of a second's refusals: who makes more than one in
-/// seventeen of them is among its sixteen, however many others there are.
+/// The suspects are the Misra-Gries summary of a second's refusals: any prefix with more than one in
+/// seventeen of them is among the sixteen, however many others there are. A plain map would grow with
+/// every prefix of a flood; the scan of sixteen entries runs for refused requests only, and its speed was
+/// not compared.
 #[derive(Debug, Default)]
 pub struct HeavyHitters {
     second: Tick,
     suspects: ArrayVec<(IpPrefix, u32), SUSPECTS_MAX>,
-    source_filter: ArrayVec<(IpPrefix, Tick), { limits::SOURCE_FILTER_MAX }>,
+    blocked: ArrayVec<(IpPrefix, Tick), { limits::SOURCE_FILTER_MAX }>,
     has_changed: bool,
 }
 
 const SUSPECTS_MAX: usize = 16;
 
 impl HeavyHitters {
-    /// A request from the network `from` was refused. One from which more than `max` are refused in
-    /// this second is shut out for `time_s`, if there is room: says whether it has just been.
+    /// Counts a refused request of the prefix `from`. A prefix with more than `max` in this second is
+    /// blocked for `time_s` seconds, if there is room for it. Returns whether it was blocked just now.
     pub(super) fn refused(&mut self, now: Tick, from: IpPrefix, max: u32, time_s: u32) -> bool {
         if self.second != now {
             self.second = now;
@@ -30,27 +32,26 @@ impl HeavyHitters {
         if self.count(from) <= max {
             return false;
         }
-        // What it had sent before is still coming.
-        let is_known = self.source_filter.iter().any(|(known, _)| *known == from);
-        let is_new = !is_known && self.source_filter.try_push((from, now.after(time_s))).is_ok();
+        // Packets that were queued before the block still arrive.
+        let is_known = self.blocked.iter().any(|(known, _)| *known == from);
+        let is_new = !is_known && self.blocked.try_push((from, now.after(time_s))).is_ok();
         self.has_changed |= is_new;
         is_new
     }
 
-    /// Lets those in again whose time is over.
+    /// Ends the blocks whose time has passed.
     pub fn expire(&mut self, now: Tick) {
-        let before = self.source_filter.len();
-        self.source_filter.retain(|(_, until)| now < *until);
-        self.has_changed |= self.source_filter.len() != before;
+        let before = self.blocked.len();
+        self.blocked.retain(|(_, until)| now < *until);
+        self.has_changed |= self.blocked.len() != before;
     }
 
-    /// The networks that are shut out, if they are others than when this was last asked.
-    pub fn change(&mut self) -> Option<impl Iterator<Item = IpPrefix>> {
-        std::mem::take(&mut self.has_changed)
-            .then(|| self.source_filter.iter().map(|(from, _)| *from))
+    /// Returns the blocked prefixes, or `None` if they are the same as at the last call.
+    pub fn take_change(&mut self) -> Option<impl Iterator<Item = IpPrefix>> {
+        std::mem::take(&mut self.has_changed).then(|| self.blocked.iter().map(|(from, _)| *from))
     }
 
-    /// Counts a refusal. Gives how many there were at least.
+    /// Counts a refusal. Returns a lower bound of the prefix' refusals in this second.
     fn count(&mut self, from: IpPrefix) -> u32 {
         if let Some((_, count)) = self.suspects.iter_mut().find(|(known, _)| *known == from) {
             *count += 1;
@@ -77,11 +78,11 @@ mod tests {
     }
 
     fn changed(heavy_hitters: &mut HeavyHitters) -> Option<Vec<IpPrefix>> {
-        heavy_hitters.change().map(Iterator::collect)
+        heavy_hitters.take_change().map(Iterator::collect)
     }
 
     #[test]
-    fn who_goes_too_far_is_shut_out_for_a_time() {
+    fn heavy_hitter_is_blocked_for_a_time() {
         let mut heavy_hitters = HeavyHitters::default();
         for now in 0..3 {
             (0..MAX).for_each(|_| assert!(!heavy_hitters.refused(Tick(now), v4(1), MAX, 10)));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_hides_nobody_and_nobody_in_it_is_shut_out() {
+    fn finds_heavy_hitter_in_a_crowd_and_blocks_only_it() {
         let mut heavy_hitters = HeavyHitters::default();
         for number in 0..20 * MAX {
             heavy_hitters.refused(Tick(0), v4(1000 + number), MAX, 10);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_shut_out_than_there_is_room_for() {
+    fn blocks_are_bounded() {
         let mut heavy_hitters = HeavyHitters::default();
         for number in 0..2 * limits::SOURCE_FILTER_MAX as u32 {
             for _ in 0..=MAX {

@@ -1,4 +1,4 @@
-//! The table beside a map that forgets nothing, and in floods that overflow it.
+//! The table compared with a map, and in floods that overflow it.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::buckets::TIME_BITS;
 use super::*;
 
 impl Limiter {
-    /// As [`crate::View`] asks.
+    /// Counts a request as [`crate::View`] does.
     fn admits(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
         self.take(now, from, kind) || self.exempt().contains(from)
     }
@@ -34,10 +34,10 @@ fn v4(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(number).into()
 }
 
-/// How many of `kind` announces are let through.
-fn admitted(limiter: &Limiter, now: u32, from: IpAddr, kind: u32) -> u32 {
+/// Returns how many of `count` announces are admitted.
+fn admitted(limiter: &Limiter, now: u32, from: IpAddr, count: u32) -> u32 {
     let admits = |_: &u32| limiter.admits(Tick(now), from, RequestKind::Announce);
-    (0..kind).filter(admits).count() as u32
+    (0..count).filter(admits).count() as u32
 }
 
 /// The plain form of the table.
@@ -58,14 +58,14 @@ impl Twin {
 }
 
 #[test]
-fn the_table_is_a_map_as_long_as_all_have_room() {
+fn agrees_with_a_map_while_all_prefixes_have_room() {
     for seed in 1..20 {
         let mut random = Random::new(seed);
         let names: Vec<u64> = (0..100).map(|_| random.next()).collect();
         let rate = rate(1 + random.below(20), 1 + random.below(40));
         let rate = Rate { burst: rate.burst.max(rate.per_s), ..rate };
         let (buckets, mut twin) = (Buckets::new(1 << 12), Twin::default());
-        // Up to, and over, the end of a bucket's clock.
+        // Across the end of a bucket's clock.
         let mut now = (1 << TIME_BITS) - 1000;
         for step in 0..20_000 {
             now += u32::from(random.below(100) == 0) * random.below(5);
@@ -80,7 +80,7 @@ fn the_table_is_a_map_as_long_as_all_have_room() {
 }
 
 #[test]
-fn a_burst_then_the_rate() {
+fn rate_holds_after_the_burst() {
     let limiter = limiter(announces(rate(10, 50)));
     assert_eq!(admitted(&limiter, 0, v4(1), 1000), 50);
     assert_eq!(admitted(&limiter, 0, v4(2), 1000), 50);
@@ -93,7 +93,7 @@ fn a_burst_then_the_rate() {
 }
 
 #[test]
-fn a_burst_below_the_rate_is_the_rate() {
+fn burst_is_at_least_the_rate() {
     let limiter = limiter(announces(rate(10, 1)));
     assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);
     let limiter = self::limiter(announces(rate(u32::MAX, u32::MAX)));
@@ -101,7 +101,7 @@ fn a_burst_below_the_rate_is_the_rate() {
 }
 
 #[test]
-fn each_kind_has_an_account_of_its_own_and_no_rate_is_no_limit() {
+fn each_kind_has_its_own_rate_and_zero_is_unlimited() {
     let limits = Limits { connects: rate(1, 3), scrapes: rate(1, 2), ..announces(rate(1, 1)) };
     let limiter = limiter(limits);
     let count = |kind| (0..9).filter(|_| limiter.admits(Tick(0), v4(1), kind)).count();
@@ -114,7 +114,7 @@ fn each_kind_has_an_account_of_its_own_and_no_rate_is_no_limit() {
 }
 
 #[test]
-fn one_prefix_is_one_client() {
+fn clients_are_counted_by_prefix() {
     let limiter = limiter(announces(rate(1, 1)));
     let ask = |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), RequestKind::Announce);
     assert!(ask("192.0.2.1") && !ask("192.0.2.1") && !ask("::ffff:192.0.2.1"));
@@ -135,7 +135,7 @@ fn one_prefix_is_one_client() {
 }
 
 #[test]
-fn who_is_exempt_has_no_limit() {
+fn exempt_networks_have_no_limit() {
     let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
     let limiter = limiter(Limits { connections: 1, exempt, ..announces(rate(1, 1)) });
     assert_eq!(admitted(&limiter, 0, [10, 0, 0, 1].into(), 100), 100);
@@ -147,7 +147,7 @@ fn who_is_exempt_has_no_limit() {
 }
 
 #[test]
-fn what_was_counted_outlives_a_change_of_the_rate() {
+fn counts_outlive_a_change_of_the_rate() {
     let limiter = limiter(announces(rate(1, 50)));
     assert_eq!(admitted(&limiter, 0, v4(1), 100), 50);
     limiter.replace(announces(rate(1, 60)));
@@ -157,54 +157,57 @@ fn what_was_counted_outlives_a_change_of_the_rate() {
     assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);
 }
 
-/// Forty times as many addresses as the table can hold ask once each, or more often than they may.
-/// Nobody below the limit is limited. A flooder is known as well as if the others were not there, or,
-/// when all are flooders, forgotten now and then.
+/// Forty times as many addresses as the table holds make one request each, or more than their limit.
+/// Clients below the limit are never limited. A flooder is limited as if the others were not there; if all
+/// are flooders, it is forgotten now and then.
 #[test]
-fn a_flood_of_sources_hides_no_flooder_and_harms_nobody() {
-    for (strangers_ask, flooded_max) in [(1, 20 + 19 * 10), (25, 40_000 / 20)] {
+fn flood_of_sources_hides_no_flooder_and_limits_no_other_client() {
+    for (strangers_requests, flooded_max) in [(1, 20 + 19 * 10), (25, 40_000 / 20)] {
         let limiter = limiter(Limits { buckets: 1 << 10, ..announces(rate(10, 20)) });
         let (flooder, client) = (v4(1), v4(2));
         let (mut flooded, mut refused, mut stranger) = (0, 0, 0x0100_0000);
         for now in 0..20 {
             for _ in 0..2000 {
-                admitted(&limiter, now, v4(stranger), strangers_ask);
+                admitted(&limiter, now, v4(stranger), strangers_requests);
                 flooded += admitted(&limiter, now, flooder, 1);
                 stranger += 1;
             }
             refused += 10 - admitted(&limiter, now, client, 10);
         }
-        assert_eq!(refused, 0, "strangers ask {strangers_ask} times");
-        assert!(flooded <= flooded_max, "{flooded} while strangers ask {strangers_ask} times");
+        assert_eq!(refused, 0, "with {strangers_requests} requests of each stranger");
+        assert!(
+            flooded <= flooded_max,
+            "{flooded} while with {strangers_requests} requests of each stranger"
+        );
     }
 }
 
-/// The price of small tags, in a table of which every bucket is held by somebody over the limit.
+/// The price of small tags, in a table whose buckets are all held by prefixes over the limit.
 #[test]
-fn few_are_taken_for_others() {
+fn few_prefixes_are_mistaken_for_others() {
     let limiter = limiter(Limits { buckets: 1 << 10, ..announces(rate(1, 4)) });
     for stranger in 0..20_000 {
         admitted(&limiter, 0, v4(0x0100_0000 + stranger), 5);
     }
-    let fill = limiter.table_usages(Tick(0))[0];
-    assert!(fill.in_use == 1 << 10 && fill.buckets == 1 << 10, "{fill:?}");
+    let usage = limiter.table_usages(Tick(0))[0];
+    assert!(usage.in_use == 1 << 10 && usage.buckets == 1 << 10, "{usage:?}");
     let clients = 200_000;
     let refused = (0..clients).filter(|host| admitted(&limiter, 0, v4(*host), 1) == 0).count();
-    // 8 of 2^20 make 1.5 of them, if those who come do not drive out those who are there.
+    // 8 of 2^20 make 1.5 of them, if newcomers do not displace the prefixes that are there.
     assert!(refused < 12, "{refused} of {clients}");
 }
 
 #[test]
-fn a_clock_that_another_worker_has_looked_at_later_takes_nothing_back() {
+fn earlier_clock_of_another_worker_drains_nothing() {
     let limiter = limiter(announces(rate(10, 10)));
     assert_eq!(admitted(&limiter, 7, v4(1), 10), 10);
     assert_eq!(admitted(&limiter, 6, v4(1), 10), 0);
     assert_eq!(admitted(&limiter, 7, v4(1), 10), 0);
 }
 
-/// Requests of the same nanoseconds may be counted as one. Never is a limit forgotten over it.
+/// Requests of the same nanoseconds may be counted as one, but the limit still holds.
 #[test]
-fn workers_share_a_bucket() {
+fn limit_holds_while_workers_share_a_bucket() {
     let limiter = limiter(announces(rate(1, 10_000)));
     let work = || admitted(&limiter, 0, v4(1), 100_000);
     let admitted: u32 = std::thread::scope(|scope| {
@@ -224,11 +227,11 @@ fn connections_are_counted_while_they_last() {
     assert!(limiter.permit(v6(3)).is_none() && !limiter.has_free_permit(v6(3)));
     assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1)).is_some());
     assert_eq!(limiter.permits.prefixes(), 2);
-    // Another rule for what makes a prefix leaves no one behind.
+    // Permits are released under the prefix that they were counted under.
     limiter.replace(Limits { connections: 1, prefix_v6: 32, ..Limits::default() });
     drop(connections);
     assert_eq!(limiter.permits.prefixes(), 0);
-    // Those who came while there was no limit do not count.
+    // Connections opened while there was no limit do not count.
     limiter.replace(Limits::default());
     let early = [v4(1), v4(1)].map(|ip| limiter.permit(ip));
     limiter.replace(Limits { connections: 1, ..Limits::default() });

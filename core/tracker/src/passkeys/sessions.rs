@@ -1,6 +1,6 @@
-//! What each peer of a key holder said last, so that the next announce tells what it has done since.
+//! What each peer of a key reported last, so that the next announce tells its progress since.
 //!
-//! A session is half a cache line, and a batch asks for all of its lines before it needs the first.
+//! A session is half a cache line, and a batch prefetches all of its sessions before it needs the first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,10 +8,10 @@ use hashbrown::HashTable;
 use primitives::siphash::siphash;
 use types::{Event, InfoHash, PeerId, Role, Tick, limits};
 
-use super::table::{Line, Locked, Name, Tables};
+use super::table::{LockedShard, Row, RowKey, ShardedTable};
 use super::{KeyHash, KeyTotals, Report};
 
-/// Stands for a peer of a key in a torrent: a keyed hash of all three ([`Tagger`]). Not 0.
+/// Identifies a peer of a key in a torrent: a keyed hash of all three. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SessionTag(u64);
 
@@ -24,101 +24,68 @@ pub(super) struct Session {
     at: Tick,
     is_seeder: bool,
     is_web: bool,
-    /// Whether it counts against bounds: then it has a spot.
-    has_spot: bool,
+    /// Whether the peer counts against the key's quota: then its shard has an entry for it.
+    has_quota_entry: bool,
 }
 
-/// What a peer counts as against its holder's bounds: torrent and address.
-pub(super) type Spot = (u32, u32);
+/// What a peer counts as in its key's quota: torrent and address, as keyed hashes.
+pub(super) type QuotaEntry = (u32, u32);
 
-/// The spots of those that have one, with their holders.
-pub(super) type Spots = HashTable<(SessionTag, KeyHash, Spot)>;
+/// The entries of a shard's sessions that have one, with their keys.
+pub(super) type QuotaEntries = HashTable<(SessionTag, KeyHash, QuotaEntry)>;
 
-pub(super) type LockedSessions<'a> = Locked<'a, Session, Spots, 4>;
+pub(super) type LockedSessions<'a> = LockedShard<'a, Session, QuotaEntries, 4>;
 
-/// All of them.
+/// All sessions.
 pub(super) struct Sessions {
-    tables: Tables<Session, Spots, 4>,
-    /// The table that the sweep comes to next.
+    table: ShardedTable<Session, QuotaEntries, 4>,
+    /// The shard that the sweep visits next.
     next: AtomicUsize,
 }
 
-/// No tag: of a client that has no key.
+/// The tag of clients without a key, whose session does not exist.
 impl Default for SessionTag {
     fn default() -> Self {
         Self(1)
     }
 }
 
-/// Makes tags: universal hashing, which for two peers gives the same tag once in 2⁶³ draws of its numbers,
-/// and so for none that can be chosen without them. Nobody sees a tag.
-pub(super) struct Tagger {
-    /// For NH (RFC 4418, 5.2), with words of 64 bits.
-    pairs: [u64; 6],
-    /// For multiply, add and shift (Dietzfelbinger, 1996), which spreads what NH gives over a word.
-    spread: [u128; 3],
-}
-
-impl Tagger {
-    pub(super) fn new(key: &[u8; 16]) -> Self {
-        let word = |number: usize| siphash::<2, 4>(key, &[b't', number as u8]);
-        Self {
-            pairs: std::array::from_fn(word),
-            spread: std::array::from_fn(|at| {
-                u128::from(word(6 + 2 * at)) << 64 | u128::from(word(7 + 2 * at))
-            }),
-        }
-    }
-
-    /// Stands for a peer of a key in a torrent.
+impl SessionTag {
+    /// Returns the tag of a peer of a key in a torrent. `secret` keeps clients from choosing peers with
+    /// equal tags.
     #[inline]
-    pub(super) fn tag(
-        &self,
-        name: KeyHash,
-        InfoHash(info_hash): &InfoHash,
-        PeerId(peer_id): &PeerId,
-    ) -> SessionTag {
+    pub(super) fn new(secret: &[u8; 16], key: KeyHash, hash: &InfoHash, id: &PeerId) -> Self {
         let mut message = [0; 48];
         let (head, rest) = message.split_at_mut(8);
         let (torrent, peer) = rest.split_at_mut(20);
-        head.copy_from_slice(&name.bits().to_le_bytes());
-        torrent.copy_from_slice(info_hash);
-        peer.copy_from_slice(peer_id);
-        let mut sum = 0_u128;
-        for (pair, [a, b]) in message.as_chunks::<16>().0.iter().zip(self.pairs.as_chunks().0) {
-            let pair = u128::from_le_bytes(*pair);
-            let (low, high) = (pair as u64, (pair >> 64) as u64);
-            let product = u128::from(low.wrapping_add(*a)) * u128::from(high.wrapping_add(*b));
-            sum = sum.wrapping_add(product);
-        }
-        let [a, b, c] = self.spread;
-        let (low, high) = (u128::from(sum as u64), sum >> 64);
-        let spread = a.wrapping_add(b.wrapping_mul(low)).wrapping_add(c.wrapping_mul(high));
-        SessionTag(((spread >> 64) as u64).max(1))
+        head.copy_from_slice(&key.hash().to_le_bytes());
+        torrent.copy_from_slice(&hash.0);
+        peer.copy_from_slice(&id.0);
+        Self(siphash::<1, 3>(secret, &message).max(1))
     }
 }
 
-impl Name for SessionTag {
+impl RowKey for SessionTag {
     #[inline]
-    fn bits(self) -> u64 {
+    fn hash(self) -> u64 {
         self.0
     }
 }
 
-impl Line<4> for Session {
-    type Name = SessionTag;
+impl Row<4> for Session {
+    type Key = SessionTag;
     /// With 16 million sessions, 16,384 in each.
-    const TABLES: usize = 1024;
+    const SHARDS: usize = 1024;
 
     #[inline]
-    fn name(&self) -> SessionTag {
+    fn key(&self) -> SessionTag {
         self.tag
     }
 
     #[inline]
     fn to_words(self) -> [u64; 4] {
-        let Self { tag, uploaded, downloaded, at, is_seeder, is_web, has_spot } = self;
-        let flags = u64::from(is_seeder) | u64::from(is_web) << 1 | u64::from(has_spot) << 2;
+        let Self { tag, uploaded, downloaded, at, is_seeder, is_web, has_quota_entry } = self;
+        let flags = u64::from(is_seeder) | u64::from(is_web) << 1 | u64::from(has_quota_entry) << 2;
         [tag.0, uploaded, downloaded, u64::from(at.0) | flags << 32]
     }
 
@@ -132,12 +99,13 @@ impl Line<4> for Session {
             at: Tick(rest as u32),
             is_seeder: has(0),
             is_web: has(1),
-            has_spot: has(2),
+            has_quota_entry: has(2),
         }
     }
 }
 
 impl Session {
+    /// Returns the session of a peer that is new.
     pub(super) fn new(tag: SessionTag, now: Tick, report: &Report<'_>) -> Self {
         let mut session = Self {
             tag,
@@ -146,15 +114,15 @@ impl Session {
             at: now,
             is_seeder: false,
             is_web: report.is_web,
-            has_spot: false,
+            has_quota_entry: false,
         };
-        session.renew(now, report);
+        session.update(now, report);
         session
     }
 
-    /// What the peer has done since its last announce. Figures count from the client's start: when they
-    /// begin anew, there is nothing to tell yet.
-    pub(super) fn moved(&self, now: Tick, report: &Report<'_>) -> KeyTotals {
+    /// Returns the peer's progress since its last announce. Clients count from their start: an announce
+    /// with `started` begins a new count and has no progress.
+    pub(super) fn progress(&self, now: Tick, report: &Report<'_>) -> KeyTotals {
         if report.event == Event::Started {
             return KeyTotals::default();
         }
@@ -168,121 +136,114 @@ impl Session {
         }
     }
 
-    /// Remembers what it says now.
-    pub(super) fn renew(&mut self, now: Tick, report: &Report<'_>) {
+    /// Remembers a report.
+    pub(super) fn update(&mut self, now: Tick, report: &Report<'_>) {
         self.uploaded = report.uploaded;
         self.downloaded = report.downloaded;
         self.at = now;
         self.is_seeder = report.role == Role::Seeder;
     }
 
-    /// Where it counts.
-    pub(super) fn spot(&self, spots: &Spots) -> Option<Spot> {
-        let is_own = |(tag, ..): &(SessionTag, _, _)| *tag == self.tag;
-        let (.., spot) = self.has_spot.then(|| spots.find(self.tag.0, is_own)).flatten()?;
-        Some(*spot)
+    /// Returns the session's entry in its key's quota.
+    pub(super) fn quota_entry(&self, entries: &QuotaEntries) -> Option<QuotaEntry> {
+        if !self.has_quota_entry {
+            return None;
+        }
+        let found = entries.find(self.tag.0, |(tag, ..)| *tag == self.tag);
+        debug_assert!(found.is_some(), "a session lost its quota entry");
+        found.map(|(.., entry)| *entry)
     }
 
-    /// Has it count somewhere.
-    pub(super) fn put_spot(&mut self, spots: &mut Spots, holder: KeyHash, spot: Spot) {
-        self.take_spot(spots);
-        spots.insert_unique(self.tag.0, (self.tag, holder, spot), |(tag, ..)| tag.0);
-        self.has_spot = true;
+    /// Sets the session's entry in its key's quota.
+    pub(super) fn set_quota_entry(
+        &mut self,
+        entries: &mut QuotaEntries,
+        key: KeyHash,
+        entry: QuotaEntry,
+    ) {
+        self.take_quota_entry(entries);
+        entries.insert_unique(self.tag.0, (self.tag, key, entry), |(tag, ..)| tag.0);
+        self.has_quota_entry = true;
     }
 
-    /// Has it count no more; gives whose it was, and where it counted.
-    pub(super) fn take_spot(&mut self, spots: &mut Spots) -> Option<(KeyHash, Spot)> {
-        let is_own = |(tag, ..): &(SessionTag, _, _)| *tag == self.tag;
-        let found =
-            std::mem::take(&mut self.has_spot).then(|| spots.find_entry(self.tag.0, is_own));
-        let ((_, holder, spot), _) = found?.ok()?.remove();
-        Some((holder, spot))
+    /// Removes and returns the session's entry and its key.
+    pub(super) fn take_quota_entry(
+        &mut self,
+        entries: &mut QuotaEntries,
+    ) -> Option<(KeyHash, QuotaEntry)> {
+        if !std::mem::take(&mut self.has_quota_entry) {
+            return None;
+        }
+        let found = entries.find_entry(self.tag.0, |(tag, ..)| *tag == self.tag);
+        debug_assert!(found.is_ok(), "a session lost its quota entry");
+        let ((_, key, entry), _) = found.ok()?.remove();
+        Some((key, entry))
     }
 }
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        Self { tables: Tables::new(), next: AtomicUsize::default() }
+        Self { table: ShardedTable::new(), next: AtomicUsize::default() }
     }
 
-    /// Where the session of `tag` is, if it is.
+    /// Locks the shard of the session `tag`.
     #[inline]
     pub(super) fn lock(&self, tag: SessionTag) -> LockedSessions<'_> {
-        self.tables.lock(tag)
+        self.table.lock(tag)
     }
 
-    /// Asks for the line in which the session of `tag` is, most likely.
+    /// Prefetches the home row of the session `tag`.
     #[inline]
     pub(super) fn prefetch(&self, tag: SessionTag) {
-        self.tables.prefetch(tag);
+        self.table.prefetch(tag);
     }
 
-    /// Whether one more may be in such a table.
-    pub(super) fn has_room(table: &LockedSessions<'_>) -> bool {
-        table.len() < limits::KEY_SESSIONS_MAX / Session::TABLES
+    /// Returns whether a shard has room for one more session.
+    pub(super) fn has_room(shard: &LockedSessions<'_>) -> bool {
+        shard.len() < limits::KEY_SESSIONS_MAX / Session::SHARDS
     }
 
     pub(super) fn len(&self) -> usize {
-        self.tables.len()
+        self.table.len()
     }
 
-    /// Does one of `parts` parts of a pass: removes sessions whose lifetime (`[plain, WebTorrent]`,
-    /// seconds) has passed, and adds to `ended` whose those were, and where they counted, that did.
+    /// Does one of `parts` parts of a pass: removes sessions that are older than their lifetime
+    /// (`[plain, WebTorrent]`, seconds), and appends the quota entries of those to `ended`.
     pub(super) fn sweep(
         &self,
         now: Tick,
         parts: u32,
         lifetimes_s: [u32; 2],
-        ended: &mut Vec<(KeyHash, Spot)>,
+        ended: &mut Vec<(KeyHash, QuotaEntry)>,
     ) {
         let is_over = |session: &Session| {
             let [plain_s, web_s] = lifetimes_s;
             now.since(session.at) > if session.is_web { web_s } else { plain_s }
         };
-        for _ in 0..Session::TABLES.div_ceil(parts.max(1) as usize) {
+        for _ in 0..Session::SHARDS.div_ceil(parts.max(1) as usize) {
             let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let mut table = self.tables.lock_table(next);
-            table.extract(is_over, |spots, mut session| ended.extend(session.take_spot(spots)));
+            let mut shard = self.table.lock_shard(next);
+            shard.extract_if(is_over, |entries, mut session| {
+                ended.extend(session.take_quota_entry(entries));
+            });
         }
-        self.tables.make_huge();
+        self.table.collapse_huge_pages();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
-    /// All that differ in a bit, or in the order of their parts.
     #[test]
-    fn tags_differ_and_spread() {
-        let tagger = Tagger::new(&[7; 16]);
-        let mut messages = vec![[0_u8; 48]];
-        for bit in 0..48 * 8 {
-            for other in 0..=bit {
-                let mut message = [0; 48];
-                message[bit / 8] ^= 1 << (bit % 8);
-                message[other / 8] ^= if other == bit { 0 } else { 1 << (other % 8) };
-                messages.push(message);
-            }
-        }
-        let tag = |message: &[u8; 48]| {
-            let (name, rest) = message.split_at(8);
-            let name = KeyHash([u64::from_le_bytes(name.try_into().unwrap()), 0]);
-            let (torrent, peer) = rest.split_at(20);
-            let torrent = InfoHash(torrent.try_into().unwrap());
-            tagger.tag(name, &torrent, &PeerId(peer.try_into().unwrap())).0
+    fn tags_depend_on_key_torrent_peer_and_secret() {
+        let tag = |secret, key, torrent, peer| {
+            let (torrent, peer) = (InfoHash([torrent; 20]), PeerId([peer; 20]));
+            SessionTag::new(&[secret; 16], KeyHash([key, 0]), &torrent, &peer).0
         };
-        let tags: BTreeSet<u64> = messages.iter().map(tag).collect();
-        assert_eq!(tags.len(), messages.len());
-        for bit in 0..64 {
-            let share = tags.iter().filter(|tag| *tag >> bit & 1 != 0).count() * 100 / tags.len();
-            assert!((48..=52).contains(&share), "bit {bit}: {share} %");
-        }
-        let other = Tagger::new(&[8; 16]);
-        let (torrent, peer) = (InfoHash([1; 20]), PeerId([2; 20]));
-        let by = |tagger: &Tagger| tagger.tag(KeyHash([3, 4]), &torrent, &peer);
-        assert_ne!(by(&tagger), by(&other));
+        let tags = [tag(1, 2, 3, 4), tag(9, 2, 3, 4), tag(1, 9, 3, 4), tag(1, 2, 9, 4)];
+        let all: std::collections::BTreeSet<u64> =
+            tags.into_iter().chain([tag(1, 2, 3, 9), tag(1, 2, 4, 3)]).collect();
+        assert_eq!(all.len(), 6);
     }
 }

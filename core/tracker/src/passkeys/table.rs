@@ -1,10 +1,15 @@
-//! Lines of memory that are found by a hash: many small tables, each with a lock and with open addressing
-//! and linear probing.
+//! A hash table of small rows that are found by a keyed hash: many shards, each with a lock, open
+//! addressing and linear probing.
 //!
-//! Tables of our own, because a line of one is what an announce by key waits for. What is looked for is in its
-//! home or behind it, so that it can be asked for before it is needed; and a line of all tables lies next to
-//! those of the others, in segments that they all grow into, so that they can have huge pages, which a table
-//! alone would not fill: otherwise finding out where in memory a line is takes longer than to fetch it.
+//! Plain form: sharded [`hashbrown::HashTable`]s. Departures:
+//! 1. A row's home is known without a lock, so that a batch prefetches all of its rows before it locks
+//!    the first shard. The plain form must load its table's header and control bytes first.
+//! 2. The rows of all shards lie side by side in common segments, which are large enough for huge pages
+//!    where a shard alone would not be: otherwise translating a row's address takes longer than fetching
+//!    the row.
+//!
+//! With the plain form, prefetched as well as it can be, an announce with a key takes 1.3 to 1.5 times
+//! as long in process, 3 to 5 % of a response over UDP (`bench/record/2026-11-22-key-tables.md`).
 
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -13,64 +18,63 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use primitives::{AtomicWords, prefetch};
 
-/// What tables have in each line: so many words, which are zeroes where there is nothing.
-pub(super) trait Line<const WORDS: usize>: Copy {
-    /// What it is found by.
-    type Name: Name;
-    /// How many tables there are. A power of two: so many that a table with its part of the most lines
-    /// that there may be doubles within a millisecond.
-    const TABLES: usize;
-    /// Lines of a table that has any; a power of two. All tables have 2 MiB then.
-    const FIRST: usize = HUGE_PAGE / (WORDS * 8 * Self::TABLES);
+/// A value of `WORDS` words. All zeros stand for an empty row.
+pub(super) trait Row<const WORDS: usize>: Copy {
+    /// What a row is found by.
+    type Key: RowKey;
+    /// Number of shards, a power of two. Large enough that a shard with its part of the largest number
+    /// of rows doubles within a millisecond.
+    const SHARDS: usize;
+    /// Rows of a shard that has any, a power of two. All shards together have 2 MiB then.
+    const FIRST: usize = HUGE_PAGE / (WORDS * 8 * Self::SHARDS);
 
-    /// Its own.
-    fn name(&self) -> Self::Name;
+    /// Returns the row's key.
+    fn key(&self) -> Self::Key;
 
-    /// The form in which it lies there. The first word is that of its name.
+    /// Returns the row as stored. The first word is the key's hash.
     fn to_words(self) -> [u64; WORDS];
 
-    /// What has this form.
+    /// Restores a row from its words.
     fn from_words(words: [u64; WORDS]) -> Self;
 }
 
-/// A keyed hash.
-pub(super) trait Name: Copy + PartialEq {
-    /// Those of its bits that say where to look. Not 0.
-    fn bits(self) -> u64;
+/// A keyed hash, or something that has one.
+pub(super) trait RowKey: Copy + PartialEq {
+    /// Returns the bits that give shard and home row. Never 0.
+    fn hash(self) -> u64;
 }
 
-/// All tables, with something that each has beside its lines.
-pub(super) struct Tables<L, T, const WORDS: usize> {
-    tables: Box<[Table<T>]>,
-    /// How many lines each table can have: none, or a power of two, of which at most three quarters are
-    /// taken. Changed by who holds its lock; others ask for the memory of a line by it, and must not wait for
-    /// that of the lock.
-    slots: Box<[AtomicU32]>,
-    /// The first lines of all tables, table by table; then as many again; then twice as many ...
+/// The table, with an auxiliary value `T` for each shard.
+pub(super) struct ShardedTable<R, T, const WORDS: usize> {
+    shards: Box<[Shard<T>]>,
+    /// Rows that each shard has: 0 or a power of two, of which at most three quarters are in use.
+    /// Written under the shard's lock; read without it to prefetch a row.
+    capacities: Box<[AtomicU32]>,
+    /// The first rows of all shards, shard by shard; then as many again; then twice as many ...
     segments: [Segment; SEGMENTS],
-    lines: PhantomData<L>,
+    rows: PhantomData<R>,
 }
 
-/// A table that is locked.
-pub(super) struct Locked<'a, L, T, const WORDS: usize> {
-    all: &'a Tables<L, T, WORDS>,
+/// A locked shard.
+pub(super) struct LockedShard<'a, R, T, const WORDS: usize> {
+    table: &'a ShardedTable<R, T, WORDS>,
     number: usize,
     state: MutexGuard<'a, State<T>>,
 }
 
-/// Where in its table a line is.
+/// A row's position in its shard.
 #[derive(Clone, Copy)]
-pub(super) struct Place(usize);
+pub(super) struct RowIndex(usize);
 
 #[repr(align(64))]
 #[derive(Default)]
-struct Table<T>(Mutex<State<T>>);
+struct Shard<T>(Mutex<State<T>>);
 
 #[derive(Default)]
 struct State<T> {
-    /// Lines that are taken.
+    /// Rows in use.
     len: usize,
-    with: T,
+    aux: T,
 }
 
 #[derive(Default)]
@@ -80,69 +84,70 @@ struct Segment {
 }
 
 const HUGE_PAGE: usize = 2 << 20;
-/// More than anybody has lines for.
+/// Each doubles the table: 2^23 times its first size is more than any machine has memory for.
 const SEGMENTS: usize = 24;
 
-impl<L, T, const WORDS: usize> Tables<L, T, WORDS>
+impl<R, T, const WORDS: usize> ShardedTable<R, T, WORDS>
 where
-    L: Line<WORDS>,
+    R: Row<WORDS>,
     T: Default,
 {
+    /// Returns an empty table. Allocates rows with the first insertion.
     pub(super) fn new() -> Self {
-        const { assert!(L::TABLES.is_power_of_two() && L::FIRST.is_power_of_two()) };
+        const { assert!(R::SHARDS.is_power_of_two() && R::FIRST.is_power_of_two()) };
         Self {
-            tables: (0..L::TABLES).map(|_| Table::default()).collect(),
-            slots: (0..L::TABLES).map(|_| AtomicU32::default()).collect(),
+            shards: (0..R::SHARDS).map(|_| Shard::default()).collect(),
+            capacities: (0..R::SHARDS).map(|_| AtomicU32::default()).collect(),
             segments: Default::default(),
-            lines: PhantomData,
+            rows: PhantomData,
         }
     }
 
-    /// Asks for the memory of a table's lock, and for that in which a line is, if it is, most likely.
+    /// Prefetches the shard's lock, and the home row of `key`.
     #[inline]
-    pub(super) fn prefetch(&self, name: L::Name) {
-        let number = number::<L, WORDS>(name);
-        if let Some(last) = self.slots(number).checked_sub(1) {
-            self.tables.get(number).into_iter().for_each(prefetch);
-            self.slot(number, name.bits() as usize & last).into_iter().for_each(prefetch);
+    pub(super) fn prefetch(&self, key: R::Key) {
+        let number = shard_of::<R, WORDS>(key);
+        if let Some(mask) = self.capacity(number).checked_sub(1) {
+            self.shards.get(number).into_iter().for_each(prefetch);
+            self.row(number, key.hash() as usize & mask).into_iter().for_each(prefetch);
         }
     }
 
-    /// Locks the table in which a line is, if it is.
+    /// Locks the shard of `key`.
     #[inline]
-    pub(super) fn lock(&self, name: L::Name) -> Locked<'_, L, T, WORDS> {
-        self.lock_table(number::<L, WORDS>(name))
+    pub(super) fn lock(&self, key: R::Key) -> LockedShard<'_, R, T, WORDS> {
+        self.lock_shard(shard_of::<R, WORDS>(key))
     }
 
-    /// Locks one table after the other.
-    pub(super) fn each(&self) -> impl Iterator<Item = Locked<'_, L, T, WORDS>> {
-        (0..L::TABLES).map(|number| self.lock_table(number))
+    /// Locks one shard after the other.
+    pub(super) fn lock_each(&self) -> impl Iterator<Item = LockedShard<'_, R, T, WORDS>> {
+        (0..R::SHARDS).map(|number| self.lock_shard(number))
     }
 
-    /// Locks the table of that number, counted round and round.
+    /// Locks a shard by its number, modulo the number of shards.
     #[inline]
-    pub(super) fn lock_table(&self, number: usize) -> Locked<'_, L, T, WORDS> {
-        let number = number % L::TABLES;
-        Locked { all: self, number, state: self.tables[number].0.lock() }
+    pub(super) fn lock_shard(&self, number: usize) -> LockedShard<'_, R, T, WORDS> {
+        let number = number % R::SHARDS;
+        LockedShard { table: self, number, state: self.shards[number].0.lock() }
     }
 
-    /// How many lines there are.
+    /// Returns the number of rows in use. Locks each shard in turn.
     pub(super) fn len(&self) -> usize {
-        self.each().map(|table| table.len()).sum()
+        self.lock_each().map(|shard| shard.len()).sum()
     }
 
-    /// Has those segments in huge pages that are worth them. For who can wait.
-    pub(super) fn make_huge(&self) {
+    /// Collapses segments that are full enough into huge pages. Slow: call it off the request path.
+    pub(super) fn collapse_huge_pages(&self) {
         let is_small = |segment: &Segment| !segment.is_huge.load(Ordering::Relaxed);
         let mut small = self.segments.iter().enumerate().filter(|(_, it)| is_small(it)).peekable();
-        // Mostly there is nothing to do, and no lock worth taking.
+        // Most calls find nothing to do, and take no lock for it.
         if small.peek().is_none_or(|(_, first)| first.words.get().is_none()) {
             return;
         }
         let len = self.len();
         for (number, segment) in small {
-            // So many there are when half of the tables have grown into it.
-            let worth = (L::FIRST << number) / 8 * 3 * L::TABLES;
+            // The table has this many rows when half of the shards have grown into the segment.
+            let worth = (R::FIRST << number) / 8 * 3 * R::SHARDS;
             if let Some(words) = segment.words.get().filter(|_| len >= worth) {
                 segment.is_huge.store(true, Ordering::Relaxed);
                 words.make_huge();
@@ -151,77 +156,82 @@ where
     }
 
     #[inline]
-    fn slots(&self, table: usize) -> usize {
-        self.slots.get(table).map_or(0, |slots| slots.load(Ordering::Relaxed) as usize)
+    fn capacity(&self, shard: usize) -> usize {
+        self.capacities.get(shard).map_or(0, |rows| rows.load(Ordering::Relaxed) as usize)
     }
 
-    /// The words of a line, which is there if its table has so many.
+    /// Returns the words of a row, or `None` if the shard never had as many.
     #[inline]
-    fn slot(&self, table: usize, at: usize) -> Option<&[AtomicU64; WORDS]> {
-        let number = (at / L::FIRST).checked_ilog2().map_or(0, |number| number as usize + 1);
-        let start = if number == 0 { 0 } else { L::FIRST << (number - 1) };
+    fn row(&self, shard: usize, at: usize) -> Option<&[AtomicU64; WORDS]> {
+        // Segment 0 holds rows 0 to FIRST of each shard, segment n those from FIRST << (n - 1) on.
+        let number = (at / R::FIRST).checked_ilog2().map_or(0, |number| number as usize + 1);
+        let start = if number == 0 { 0 } else { R::FIRST << (number - 1) };
         let words = self.segments.get(number)?.words.get()?.words();
-        words.as_chunks().0.get(table * segment_len::<L, WORDS>(number) + at - start)
+        words.as_chunks().0.get(shard * segment_len::<R, WORDS>(number) + at - start)
     }
 }
 
-impl<L, T, const WORDS: usize> Locked<'_, L, T, WORDS>
+impl<R, T, const WORDS: usize> LockedShard<'_, R, T, WORDS>
 where
-    L: Line<WORDS>,
+    R: Row<WORDS>,
     T: Default,
 {
+    /// Returns the number of rows in use.
     pub(super) fn len(&self) -> usize {
         self.state.len
     }
 
-    /// What the table has beside its lines.
+    /// Returns the shard's auxiliary value.
     #[inline]
-    pub(super) fn with(&mut self) -> &mut T {
-        &mut self.state.with
+    pub(super) fn aux_mut(&mut self) -> &mut T {
+        &mut self.state.aux
     }
 
+    /// Returns the row of `key` and its index.
     #[inline]
-    pub(super) fn find(&self, name: L::Name) -> Option<(Place, L)> {
-        let mut at = name.bits() as usize & self.last()?;
-        while let Some(line) = self.read(at) {
-            if line.name() == name {
-                return Some((Place(at), line));
+    pub(super) fn find(&self, key: R::Key) -> Option<(RowIndex, R)> {
+        let mut at = key.hash() as usize & self.mask()?;
+        while let Some(row) = self.read(at) {
+            if row.key() == key {
+                return Some((RowIndex(at), row));
             }
             at = self.next(at);
         }
         None
     }
 
-    /// Puts another line of the same name in the place of one.
+    /// Replaces a row by another of the same key.
     #[inline]
-    pub(super) fn set(&mut self, Place(at): Place, line: L) {
-        self.write(at, line.to_words());
+    pub(super) fn set(&mut self, RowIndex(at): RowIndex, row: R) {
+        self.write(at, row.to_words());
     }
 
-    /// Adds one that is not in it.
-    pub(super) fn insert(&mut self, line: L) {
-        let slots = self.slots();
-        if (self.state.len + 1) * 4 > slots * 3 {
-            self.resize((slots * 2).max(L::FIRST));
+    /// Inserts a row whose key is not in the table.
+    pub(super) fn insert(&mut self, row: R) {
+        let capacity = self.capacity();
+        if (self.state.len + 1) * 4 > capacity * 3 {
+            self.resize((capacity * 2).max(R::FIRST));
         }
-        self.put(line);
+        self.put(row);
     }
 
-    pub(super) fn remove(&mut self, name: L::Name) -> Option<L> {
-        let (place, line) = self.find(name)?;
-        self.take(place);
-        Some(line)
+    /// Removes and returns the row of `key`.
+    pub(super) fn remove(&mut self, key: R::Key) -> Option<R> {
+        let (index, row) = self.find(key)?;
+        self.remove_at(index);
+        Some(row)
     }
 
-    /// Empties a place, and moves those up that stand behind it only because it was taken.
-    pub(super) fn take(&mut self, Place(mut gap): Place) {
+    /// Removes a row, and closes the gap in the probe sequence behind it.
+    pub(super) fn remove_at(&mut self, RowIndex(mut gap): RowIndex) {
+        debug_assert!(self.read(gap).is_some(), "row {gap} is empty");
         self.state.len -= 1;
         let mut at = self.next(gap);
-        while let Some(line) = self.read(at) {
-            let home = self.home(line);
-            // Steps from home to where it stands, and to the gap: it may move if the gap is on its way.
+        while let Some(row) = self.read(at) {
+            let home = self.home(row);
+            // The row may move if the gap lies between its home and its position.
             if self.steps(home, gap) <= self.steps(home, at) {
-                self.write(gap, line.to_words());
+                self.write(gap, row.to_words());
                 gap = at;
             }
             at = self.next(at);
@@ -229,103 +239,116 @@ where
         self.write(gap, [0; WORDS]);
     }
 
-    /// Removes those that are over, and shows each.
-    pub(super) fn extract(&mut self, is_over: impl Fn(&L) -> bool, mut see: impl FnMut(&mut T, L)) {
+    /// Removes the rows for which `is_over` holds, and passes each to `removed`. Halves the shard if it
+    /// is nearly empty.
+    pub(super) fn extract_if(
+        &mut self,
+        is_over: impl Fn(&R) -> bool,
+        mut removed: impl FnMut(&mut T, R),
+    ) {
         let mut at = 0;
-        while at < self.slots() {
+        while at < self.capacity() {
             match self.read(at).filter(&is_over) {
-                Some(line) => {
-                    // Another one may have moved into the gap, which is looked at once more.
-                    self.take(Place(at));
-                    see(&mut self.state.with, line);
+                Some(row) => {
+                    // Another row may move into the gap: look at the same position again.
+                    self.remove_at(RowIndex(at));
+                    removed(&mut self.state.aux, row);
                 }
                 None => at += 1,
             }
         }
-        if self.slots() > L::FIRST && self.state.len * 8 < self.slots() {
-            self.resize((self.state.len * 2).next_power_of_two().max(L::FIRST));
+        if self.capacity() > R::FIRST && self.state.len * 8 < self.capacity() {
+            self.resize((self.state.len * 2).next_power_of_two().max(R::FIRST));
         }
     }
 
-    fn resize(&mut self, slots: usize) {
-        let old = self.slots();
-        let lines: Vec<L> = (0..old).filter_map(|at| self.read(at)).collect();
+    fn resize(&mut self, capacity: usize) {
+        // 1. Take all rows out, and leave the shard's part of the segments empty.
+        let old = self.capacity();
+        let rows: Vec<R> = (0..old).filter_map(|at| self.read(at)).collect();
         (0..old).for_each(|at| self.write(at, [0; WORDS]));
+        // 2. Allocate the segments that the new capacity reaches into.
         let mut end = 0;
-        for (number, segment) in self.all.segments.iter().enumerate() {
-            if end >= slots {
+        for (number, segment) in self.table.segments.iter().enumerate() {
+            if end >= capacity {
                 break;
             }
-            let len = segment_len::<L, WORDS>(number);
-            segment.words.get_or_init(|| AtomicWords::new(L::TABLES * len * WORDS));
+            let len = segment_len::<R, WORDS>(number);
+            segment.words.get_or_init(|| AtomicWords::new(R::SHARDS * len * WORDS));
             end += len;
         }
-        // Where memory is not for so many, which nobody has, there are no more than before.
-        self.all.slots[self.number].store(slots.min(end) as u32, Ordering::Relaxed);
+        debug_assert!(end >= capacity, "{capacity} rows are more than all segments hold");
+        // 3. Publish the capacity, and insert the rows anew.
+        let capacity = capacity.min(end) as u32;
+        self.table.capacities[self.number].store(capacity, Ordering::Relaxed);
         self.state.len = 0;
-        lines.into_iter().for_each(|line| self.put(line));
+        rows.into_iter().for_each(|row| self.put(row));
     }
 
-    /// Puts a line into the first gap from its home on. There is one.
-    fn put(&mut self, line: L) {
-        let mut at = self.home(line);
+    /// Writes a row to the first empty position from its home on. There must be one.
+    fn put(&mut self, row: R) {
+        debug_assert!(self.state.len < self.capacity(), "the shard is full");
+        let mut at = self.home(row);
         while self.read(at).is_some() {
             at = self.next(at);
         }
-        self.write(at, line.to_words());
+        self.write(at, row.to_words());
         self.state.len += 1;
     }
 
     #[inline]
-    fn read(&self, at: usize) -> Option<L> {
-        let words = self.all.slot(self.number, at)?;
-        // Who holds the lock reads what was written before, under the same lock.
-        let is_any = words[0].load(Ordering::Relaxed) != 0;
-        is_any.then(|| L::from_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed))))
+    fn read(&self, at: usize) -> Option<R> {
+        let words = self.table.row(self.number, at)?;
+        // Relaxed is enough: rows are written under the lock that this shard holds.
+        let is_used = words[0].load(Ordering::Relaxed) != 0;
+        is_used.then(|| R::from_words(std::array::from_fn(|at| words[at].load(Ordering::Relaxed))))
     }
 
     #[inline]
     fn write(&self, at: usize, words: [u64; WORDS]) {
-        let Some(slot) = self.all.slot(self.number, at) else { return };
-        slot.iter().zip(words).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
+        let Some(row) = self.table.row(self.number, at) else {
+            debug_assert!(false, "row {at} is not allocated");
+            return;
+        };
+        row.iter().zip(words).for_each(|(place, word)| place.store(word, Ordering::Relaxed));
     }
 
     #[inline]
-    fn slots(&self) -> usize {
-        self.all.slots(self.number)
+    fn capacity(&self) -> usize {
+        self.table.capacity(self.number)
     }
 
     #[inline]
-    fn last(&self) -> Option<usize> {
-        self.slots().checked_sub(1)
+    fn mask(&self) -> Option<usize> {
+        self.capacity().checked_sub(1)
     }
 
     #[inline]
-    fn home(&self, line: L) -> usize {
-        line.name().bits() as usize & self.slots().wrapping_sub(1)
+    fn home(&self, row: R) -> usize {
+        row.key().hash() as usize & self.capacity().wrapping_sub(1)
     }
 
     #[inline]
     fn next(&self, at: usize) -> usize {
-        (at + 1) & self.slots().wrapping_sub(1)
+        (at + 1) & self.capacity().wrapping_sub(1)
     }
 
     #[inline]
     fn steps(&self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & self.slots().wrapping_sub(1)
+        to.wrapping_sub(from) & self.capacity().wrapping_sub(1)
     }
 }
 
-/// The table in which a line is: inside them, other bits count.
+/// Returns the shard of a key. Within a shard, other bits count.
 #[inline]
-fn number<L: Line<WORDS>, const WORDS: usize>(name: L::Name) -> usize {
-    (name.bits() >> 40) as usize % L::TABLES
+fn shard_of<R: Row<WORDS>, const WORDS: usize>(key: R::Key) -> usize {
+    (key.hash() >> 40) as usize % R::SHARDS
 }
 
-/// Lines that each table has in a segment.
+/// Returns the rows of each shard in a segment.
 #[inline]
-fn segment_len<L: Line<WORDS>, const WORDS: usize>(number: usize) -> usize {
-    L::FIRST << number.saturating_sub(1)
+fn segment_len<R: Row<WORDS>, const WORDS: usize>(number: usize) -> usize {
+    R::FIRST << number.saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -336,22 +359,22 @@ mod tests {
 
     use super::*;
 
-    impl Name for u64 {
-        fn bits(self) -> u64 {
+    impl RowKey for u64 {
+        fn hash(self) -> u64 {
             self
         }
     }
 
-    /// A name, and when it was put.
+    /// A key, and the step in which it was inserted.
     #[derive(Clone, Copy)]
-    struct Put(u64, u32);
+    struct Inserted(u64, u32);
 
-    impl Line<2> for Put {
-        type Name = u64;
-        const TABLES: usize = 2;
+    impl Row<2> for Inserted {
+        type Key = u64;
+        const SHARDS: usize = 2;
         const FIRST: usize = 8;
 
-        fn name(&self) -> u64 {
+        fn key(&self) -> u64 {
             self.0
         }
 
@@ -359,37 +382,37 @@ mod tests {
             [self.0, self.1.into()]
         }
 
-        fn from_words([name, at]: [u64; 2]) -> Self {
-            Self(name, at as u32)
+        fn from_words([key, at]: [u64; 2]) -> Self {
+            Self(key, at as u32)
         }
     }
 
-    /// Names that share their homes, at both ends of the tables.
+    /// Keys that share their home rows, at both ends of the shards.
     #[test]
-    fn tables_are_maps() {
+    fn agrees_with_a_map() {
         let mut random = Random::new(1);
-        for names in [5, 40, 3000] {
-            let tables = Tables::<Put, u32, 2>::new();
+        for keys in [5, 40, 3000] {
+            let tables = ShardedTable::<Inserted, u32, 2>::new();
             let mut twin = BTreeMap::new();
             for step in 0..20_000_u32 {
-                let name = u64::from(1 + random.below(names)).wrapping_mul(u64::MAX / 3);
-                tables.prefetch(name);
-                let mut table = tables.lock(name);
-                let found = table.find(name);
-                assert_eq!(found.map(|(_, Put(_, at))| at), twin.get(&name).copied());
+                let key = u64::from(1 + random.below(keys)).wrapping_mul(u64::MAX / 3);
+                tables.prefetch(key);
+                let mut table = tables.lock(key);
+                let found = table.find(key);
+                assert_eq!(found.map(|(_, Inserted(_, at))| at), twin.get(&key).copied());
                 match random.below(if step % 4000 < 2000 { 4 } else { 8 }) {
                     0 => {
-                        let removed = table.remove(name).map(|Put(_, at)| at);
-                        assert_eq!(removed, twin.remove(&name));
+                        let removed = table.remove(key).map(|Inserted(_, at)| at);
+                        assert_eq!(removed, twin.remove(&key));
                     }
                     1 | 2 if found.is_none() => {
-                        table.insert(Put(name, step));
-                        twin.insert(name, step);
+                        table.insert(Inserted(key, step));
+                        twin.insert(key, step);
                     }
                     3 => {
                         if let Some((place, _)) = found {
-                            table.set(place, Put(name, step));
-                            twin.insert(name, step);
+                            table.set(place, Inserted(key, step));
+                            twin.insert(key, step);
                         }
                     }
                     _ => {}
@@ -398,17 +421,17 @@ mod tests {
                 assert_eq!(tables.len(), twin.len());
                 if step % 1000 == 999 {
                     let (old, before) = (step - random.below(500), twin.len());
-                    for mut table in tables.each() {
-                        table.extract(|Put(_, at)| *at < old, |ended, _| *ended += 1);
+                    for mut table in tables.lock_each() {
+                        table.extract_if(|Inserted(_, at)| *at < old, |ended, _| *ended += 1);
                     }
                     twin.retain(|_, at| *at >= old);
                     let ended: u32 =
-                        tables.each().map(|mut table| std::mem::take(table.with())).sum();
+                        tables.lock_each().map(|mut table| std::mem::take(table.aux_mut())).sum();
                     assert_eq!((tables.len(), ended as usize), (twin.len(), before - twin.len()));
-                    tables.make_huge();
+                    tables.collapse_huge_pages();
                 }
             }
-            assert!(twin.keys().all(|name| tables.lock(*name).find(*name).is_some()));
+            assert!(twin.keys().all(|key| tables.lock(*key).find(*key).is_some()));
         }
     }
 }

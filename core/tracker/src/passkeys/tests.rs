@@ -1,4 +1,4 @@
-//! The keyring beside a plain list, and what it promises while keys come and go.
+//! The store of keys beside a plain list, and its guarantees while keys come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use primitives::Random;
 
 use super::*;
 
-fn ring() -> PasskeyStore {
+fn store() -> PasskeyStore {
     PasskeyStore::new([1; 16])
 }
 
 impl PasskeyStore {
-    /// Both halves.
+    /// Hashes and admits a key.
     fn enter(&self, now: Tick, text: &[u8], kind: RequestKind) -> Result<KeyHash, Refusal> {
         let name = self.hash_and_prefetch(text);
         self.admit(now, name, kind).map(|_| name)
@@ -24,8 +24,8 @@ fn key(number: u32) -> UserKey {
     UserKey::parse(format!("key-number-{number:08}")).unwrap()
 }
 
-/// A report of peer `peer` in `torrent`, at address `host`.
-struct Said {
+/// A report of `peer` in `torrent`, from the address `host`.
+struct TestReport {
     torrent: InfoHash,
     peer: PeerId,
     host: u8,
@@ -34,7 +34,7 @@ struct Said {
     bytes: (u64, u64),
 }
 
-impl Said {
+impl TestReport {
     fn new(torrent: u8, peer: u8, host: u8) -> Self {
         Self {
             torrent: InfoHash([torrent; 20]),
@@ -46,7 +46,7 @@ impl Said {
         }
     }
 
-    fn report(&self) -> Report<'_> {
+    fn as_report(&self) -> Report<'_> {
         Report {
             info_hash: &self.torrent,
             prefix: [10, 0, 0, self.host].into(),
@@ -59,15 +59,20 @@ impl Said {
     }
 }
 
-fn announce(ring: &PasskeyStore, now: Tick, key: &UserKey, said: &Said) -> Result<(), Refusal> {
-    let name = ring.hash_and_prefetch(key.as_bytes());
-    let tag = ring.prefetch_session(name, &said.torrent, &said.peer);
-    ring.admit(now, name, RequestKind::Announce)?.account(now, tag, &said.report())
+fn announce(
+    store: &PasskeyStore,
+    now: Tick,
+    key: &UserKey,
+    report: &TestReport,
+) -> Result<(), Refusal> {
+    let name = store.hash_and_prefetch(key.as_bytes());
+    let tag = store.prefetch_session(name, &report.torrent, &report.peer);
+    store.admit(now, name, RequestKind::Announce)?.account(now, tag, &report.as_report())
 }
 
-fn totals(ring: &PasskeyStore) -> BTreeMap<KeyId, KeyTotals> {
+fn totals(store: &PasskeyStore) -> BTreeMap<KeyId, KeyTotals> {
     let mut taken = Vec::new();
-    ring.take_totals(&mut taken);
+    store.take_totals(&mut taken);
     let mut sums = BTreeMap::<KeyId, KeyTotals>::new();
     for (id, totals) in taken {
         let sum = sums.entry(id).or_default();
@@ -77,10 +82,10 @@ fn totals(ring: &PasskeyStore) -> BTreeMap<KeyId, KeyTotals> {
 }
 
 #[test]
-fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
-    let ring = ring();
-    ring.put(KeyId(1), key(1), KeyRules { expires: Some(Tick(100)), ..KeyRules::default() });
-    let admit = |now, text: &[u8]| ring.enter(Tick(now), text, RequestKind::Announce).err();
+fn unknown_keys_are_refused_without_a_hint() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules { expires: Some(Tick(100)), ..KeyRules::default() });
+    let admit = |now, text: &[u8]| store.enter(Tick(now), text, RequestKind::Announce).err();
     assert_eq!(admit(99, key(1).as_bytes()), None);
     assert_eq!(admit(100, key(1).as_bytes()), Some(Refusal::KeyExpired));
     for text in
@@ -88,46 +93,46 @@ fn strangers_learn_that_a_key_is_unknown_and_nothing_else() {
     {
         assert_eq!(admit(0, text.as_bytes()), Some(Refusal::KeyUnknown), "{text}");
     }
-    assert!(ring.remove(KeyId(1)) && !ring.remove(KeyId(1)));
+    assert!(store.remove(KeyId(1)) && !store.remove(KeyId(1)));
     assert_eq!(admit(0, key(1).as_bytes()), Some(Refusal::KeyUnknown));
 }
 
 #[test]
-fn a_number_has_one_key_and_a_key_one_number() {
-    let ring = ring();
-    let admits = |number| ring.enter(Tick(0), key(number).as_bytes(), RequestKind::Scrape).is_ok();
-    ring.put(KeyId(7), key(1), KeyRules::default());
-    ring.put(KeyId(7), key(2), KeyRules::default());
+fn ids_and_keys_belong_together_one_to_one() {
+    let store = store();
+    let admits = |number| store.enter(Tick(0), key(number).as_bytes(), RequestKind::Scrape).is_ok();
+    store.put(KeyId(7), key(1), KeyRules::default());
+    store.put(KeyId(7), key(2), KeyRules::default());
     assert!(!admits(1) && admits(2));
-    ring.put(KeyId(8), key(2), KeyRules::default());
-    assert_eq!(ring.len(), 1);
-    assert!(admits(2) && !ring.remove(KeyId(7)) && admits(2));
-    assert!(ring.remove(KeyId(8)) && !admits(2) && ring.is_empty());
+    store.put(KeyId(8), key(2), KeyRules::default());
+    assert_eq!(store.len(), 1);
+    assert!(admits(2) && !store.remove(KeyId(7)) && admits(2));
+    assert!(store.remove(KeyId(8)) && !admits(2) && store.is_empty());
 }
 
 #[test]
-fn first_uses_are_told_once() {
-    let ring = ring();
-    (0..3).for_each(|number| _ = ring.put(KeyId(number), key(number), KeyRules::default()));
+fn first_uses_are_reported_once() {
+    let store = store();
+    (0..3).for_each(|number| _ = store.put(KeyId(number), key(number), KeyRules::default()));
     for number in [1, 2, 1] {
-        ring.enter(Tick(0), key(number).as_bytes(), RequestKind::Announce).unwrap();
+        store.enter(Tick(0), key(number).as_bytes(), RequestKind::Announce).unwrap();
     }
     let mut used = Vec::new();
-    ring.take_first_uses(&mut used);
+    store.take_first_uses(&mut used);
     used.sort_unstable();
     assert_eq!(used, [KeyId(1), KeyId(2)]);
-    ring.put(KeyId(1), key(1), KeyRules { torrents: 1, ..KeyRules::default() });
-    ring.enter(Tick(0), key(1).as_bytes(), RequestKind::Announce).unwrap();
+    store.put(KeyId(1), key(1), KeyRules { torrents: 1, ..KeyRules::default() });
+    store.enter(Tick(0), key(1).as_bytes(), RequestKind::Announce).unwrap();
     used.clear();
-    ring.take_first_uses(&mut used);
-    assert_eq!(used, [], "other rules make no other key");
+    store.take_first_uses(&mut used);
+    assert_eq!(used, [], "new rules do not make a new key");
 }
 
 #[test]
-fn only_announces_count_against_the_pace() {
-    let ring = ring();
-    ring.put(KeyId(1), key(1), KeyRules { announces_per_minute: 2, ..KeyRules::default() });
-    let ask = |now, kind| ring.enter(Tick(now), key(1).as_bytes(), kind).err();
+fn only_announces_count_against_the_rate() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules { announces_per_minute: 2, ..KeyRules::default() });
+    let admit = |now, kind| store.enter(Tick(now), key(1).as_bytes(), kind).err();
     let requests = [
         RequestKind::Announce,
         RequestKind::Scrape,
@@ -136,54 +141,59 @@ fn only_announces_count_against_the_pace() {
         RequestKind::Scrape,
     ];
     let expected = [None, None, None, Some(Refusal::KeyRate), None];
-    assert_eq!(requests.map(|kind| ask(5, kind)), expected);
-    assert_eq!(ask(34, RequestKind::Announce), Some(Refusal::KeyRate));
-    assert_eq!(ask(35, RequestKind::Announce), None);
+    assert_eq!(requests.map(|kind| admit(5, kind)), expected);
+    assert_eq!(admit(34, RequestKind::Announce), Some(Refusal::KeyRate));
+    assert_eq!(admit(35, RequestKind::Announce), None);
 }
 
 #[test]
-fn what_was_moved_is_the_difference_of_what_is_said() {
-    let ring = ring();
-    ring.put(KeyId(1), key(1), KeyRules::default());
-    let mut said = Said::new(1, 1, 1);
-    let mut says = |now, event, role, bytes| {
-        (said.event, said.role, said.bytes) = (event, role, bytes);
-        announce(&ring, Tick(now), &key(1), &said).unwrap();
-        let KeyTotals { uploaded, downloaded, seeding_s, announces } = totals(&ring)[&KeyId(1)];
+fn totals_are_differences_between_reports() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules::default());
+    let mut report = TestReport::new(1, 1, 1);
+    let mut announce_at = |now, event, role, bytes| {
+        (report.event, report.role, report.bytes) = (event, role, bytes);
+        announce(&store, Tick(now), &key(1), &report).unwrap();
+        let KeyTotals { uploaded, downloaded, seeding_s, announces } = totals(&store)[&KeyId(1)];
         assert_eq!(announces, 1);
         (uploaded, downloaded, seeding_s)
     };
     use Role::{Leecher, Seeder};
-    // Started elsewhere, or before the tracker was: what it had then is not news.
-    assert_eq!(says(0, Event::None, Leecher, (500, 900)), (0, 0, 0));
-    assert_eq!(says(10, Event::None, Leecher, (510, 1900)), (10, 1000, 0));
-    assert_eq!(says(10, Event::None, Leecher, (510, 1900)), (0, 0, 0), "sent twice");
-    assert_eq!(says(100, Event::Completed, Seeder, (600, 2000)), (90, 100, 0));
-    assert_eq!(says(400, Event::None, Seeder, (650, 2000)), (50, 0, 300));
-    assert_eq!(says(500, Event::None, Seeder, (20, 0)), (0, 0, 100), "it was restarted");
-    assert_eq!(says(600, Event::Started, Seeder, (90, 0)), (0, 0, 0));
-    assert_eq!(says(650, Event::None, Seeder, (91, 0)), (1, 0, 50));
-    let boast = says(651, Event::None, Seeder, (u64::MAX, 0));
+    // The first report counts nothing: the bytes were transferred elsewhere, or before.
+    assert_eq!(announce_at(0, Event::None, Leecher, (500, 900)), (0, 0, 0));
+    assert_eq!(announce_at(10, Event::None, Leecher, (510, 1900)), (10, 1000, 0));
+    assert_eq!(announce_at(10, Event::None, Leecher, (510, 1900)), (0, 0, 0), "sent twice");
+    assert_eq!(announce_at(100, Event::Completed, Seeder, (600, 2000)), (90, 100, 0));
+    assert_eq!(announce_at(400, Event::None, Seeder, (650, 2000)), (50, 0, 300));
+    assert_eq!(announce_at(500, Event::None, Seeder, (20, 0)), (0, 0, 100), "it was restarted");
+    assert_eq!(announce_at(600, Event::Started, Seeder, (90, 0)), (0, 0, 0));
+    assert_eq!(announce_at(650, Event::None, Seeder, (91, 0)), (1, 0, 50));
+    let boast = announce_at(651, Event::None, Seeder, (u64::MAX, 0));
     assert_eq!(boast, (2 * limits::KEY_BYTES_PER_S_MAX, 0, 1));
-    assert_eq!(says(700, Event::Stopped, Seeder, (u64::MAX, 5)), (0, 5, 49));
-    assert_eq!(ring.sessions(), 0);
-    assert_eq!(says(701, Event::Stopped, Seeder, (u64::MAX, 9)), (0, 0, 0), "unknown by now");
-    assert_eq!(ring.sessions(), 0);
+    assert_eq!(announce_at(700, Event::Stopped, Seeder, (u64::MAX, 5)), (0, 5, 49));
+    assert_eq!(store.sessions(), 0);
+    assert_eq!(
+        announce_at(701, Event::Stopped, Seeder, (u64::MAX, 9)),
+        (0, 0, 0),
+        "unknown by now"
+    );
+    assert_eq!(store.sessions(), 0);
 }
 
 #[test]
-fn what_a_removed_key_has_moved_can_still_be_taken() {
-    let ring = ring();
-    ring.put(KeyId(1), key(1), KeyRules::default());
-    announce(&ring, Tick(0), &key(1), &Said::new(1, 1, 1)).unwrap();
-    announce(&ring, Tick(1), &key(1), &Said { bytes: (7, 0), ..Said::new(1, 1, 1) }).unwrap();
-    ring.remove(KeyId(1));
-    let moved = KeyTotals { uploaded: 7, announces: 2, ..KeyTotals::default() };
-    assert_eq!(totals(&ring), [(KeyId(1), moved)].into());
-    assert_eq!(totals(&ring), BTreeMap::new());
+fn totals_of_a_removed_key_can_still_be_taken() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules::default());
+    announce(&store, Tick(0), &key(1), &TestReport::new(1, 1, 1)).unwrap();
+    announce(&store, Tick(1), &key(1), &TestReport { bytes: (7, 0), ..TestReport::new(1, 1, 1) })
+        .unwrap();
+    store.remove(KeyId(1));
+    let progress = KeyTotals { uploaded: 7, announces: 2, ..KeyTotals::default() };
+    assert_eq!(totals(&store), [(KeyId(1), progress)].into());
+    assert_eq!(totals(&store), BTreeMap::new());
 }
 
-/// When, from which host, with how many bytes, and whether as a seeder.
+/// A peer's last report: when, from which host, bytes sent, and whether as a seeder.
 type Last = (Tick, u8, u64, bool);
 
 /// The plain form.
@@ -200,13 +210,13 @@ impl Twin {
         now: Tick,
         number: u32,
         who: (u8, u8, u8),
-        said: &Said,
+        report: &TestReport,
     ) -> Option<Refusal> {
         let (torrent, peer, host) = who;
         let Some((id, rules)) = self.keys.get(&number) else { return Some(Refusal::KeyUnknown) };
         let own = || self.sessions.iter().filter(|((key, ..), _)| *key == number);
         let old = self.sessions.get(&(number, torrent, peer)).copied();
-        if said.event != Event::Stopped {
+        if report.event != Event::Stopped {
             let others = |(of, of_peer): (u8, u8)| (of, of_peer) != (torrent, peer);
             let peers =
                 own().filter(|((_, of, who), _)| *of == torrent && others((*of, *who))).count();
@@ -234,15 +244,15 @@ impl Twin {
         let totals = self.totals.entry(*id).or_default();
         totals.announces += 1;
         if let Some((at, _, bytes, is_seeder)) = old
-            && said.event != Event::Started
+            && report.event != Event::Started
         {
-            totals.uploaded += said.bytes.0.saturating_sub(bytes);
+            totals.uploaded += report.bytes.0.saturating_sub(bytes);
             totals.seeding_s += if is_seeder { now.since(at).into() } else { 0 };
         }
-        if said.event == Event::Stopped {
+        if report.event == Event::Stopped {
             self.sessions.remove(&(number, torrent, peer));
         } else {
-            let session = (now, host, said.bytes.0, said.role == Role::Seeder);
+            let session = (now, host, report.bytes.0, report.role == Role::Seeder);
             self.sessions.insert((number, torrent, peer), session);
         }
         None
@@ -250,11 +260,11 @@ impl Twin {
 }
 
 #[test]
-fn agrees_with_a_plain_list_whatever_happens() {
+fn agrees_with_a_plain_list() {
     const LIFETIME_S: u32 = 200;
     let mut random = Random::new(5);
     for round in 0..60 {
-        let (ring, mut twin) = (ring(), Twin::default());
+        let (store, mut twin) = (store(), Twin::default());
         let bound = |random: &mut Random| if round % 3 == 0 { 0 } else { random.below(4) };
         let mut now = 0;
         for _ in 0..600 {
@@ -268,79 +278,82 @@ fn agrees_with_a_plain_list_whatever_happens() {
                         addresses: bound(&mut random) as u16,
                         ..KeyRules::default()
                     };
-                    // Numbers are not used twice, as records' are not.
+                    // Ids are never used twice, as those of records.
                     let id = KeyId(now * 100 + number);
-                    assert!(ring.put(id, key(number), rules));
+                    assert!(store.put(id, key(number), rules));
                     twin.keys.insert(number, (id, rules));
                 }
                 1 if random.below(4) == 0 => {
                     if let Some((id, _)) = twin.keys.remove(&number) {
-                        assert!(ring.remove(id));
+                        assert!(store.remove(id));
                     }
-                    // A key that comes again finds what its peers had said.
+                    // Let the sessions expire: a key that comes again would find them.
                     now += 2 * LIFETIME_S;
-                    ring.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
+                    store.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
                     twin.sessions.clear();
                 }
                 2 => {
-                    ring.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
+                    store.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
                     twin.sessions.retain(|_, (at, ..)| now - at.0 <= LIFETIME_S);
                 }
                 3 => {
                     let mut expected = std::mem::take(&mut twin.totals);
                     expected.retain(|_, totals| *totals != KeyTotals::default());
-                    assert_eq!(totals(&ring), expected);
+                    assert_eq!(totals(&store), expected);
                 }
                 _ => {
                     let who = (random.below(4) as u8, random.below(4) as u8, random.below(4) as u8);
                     let events = [Event::None, Event::Started, Event::Stopped, Event::None];
-                    let said = Said {
+                    let report = TestReport {
                         event: events[random.below(4) as usize],
                         role: [Role::Seeder, Role::Leecher][random.below(2) as usize],
                         bytes: (random.below(1000).into(), 0),
-                        ..Said::new(who.0, who.1, who.2)
+                        ..TestReport::new(who.0, who.1, who.2)
                     };
-                    let expected = twin.announce(Tick(now), number, who, &said);
-                    assert_eq!(announce(&ring, Tick(now), &key(number), &said).err(), expected);
+                    let expected = twin.announce(Tick(now), number, who, &report);
+                    assert_eq!(announce(&store, Tick(now), &key(number), &report).err(), expected);
                 }
             }
-            assert_eq!(ring.len(), twin.keys.len());
+            assert_eq!(store.len(), twin.keys.len());
         }
-        assert_eq!(ring.sessions(), twin.sessions.len());
+        assert_eq!(store.sessions(), twin.sessions.len());
     }
 }
 
 #[test]
-fn bounds_that_come_later_hold_from_the_next_announce_on() {
-    let ring = ring();
-    ring.put(KeyId(1), key(1), KeyRules::default());
-    let by = |torrent, host| announce(&ring, Tick(0), &key(1), &Said::new(torrent, 1, host)).err();
+fn later_quotas_hold_from_the_next_announce_on() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules::default());
+    let by = |torrent, host| {
+        announce(&store, Tick(0), &key(1), &TestReport::new(torrent, 1, host)).err()
+    };
     assert_eq!([1, 2, 3].map(|torrent| by(torrent, 1)), [None; 3]);
-    ring.put(KeyId(1), key(1), KeyRules { torrents: 2, ..KeyRules::default() });
+    store.put(KeyId(1), key(1), KeyRules { torrents: 2, ..KeyRules::default() });
     let expected = [None, None, Some(Refusal::KeyTorrents)];
     assert_eq!([3, 2, 1].map(|torrent| by(torrent, 1)), expected);
-    ring.put(KeyId(1), key(1), KeyRules { addresses: 1, ..KeyRules::default() });
+    store.put(KeyId(1), key(1), KeyRules { addresses: 1, ..KeyRules::default() });
     assert_eq!(
         [by(3, 1), by(3, 2), by(4, 2)],
         [None, Some(Refusal::KeyAddresses), Some(Refusal::KeyAddresses)]
     );
 }
 
-/// 10,000 keys come and go while announces pass: a key that is there all the time is never refused, and
-/// one that has gone is never served.
+/// 10,000 keys come and go while announces pass: a key that stays is never refused, and a removed one
+/// never served.
 #[test]
 fn keys_come_and_go_under_load() {
-    let (ring, done) = (ring(), AtomicBool::default());
-    ring.put(KeyId(0), key(0), KeyRules { torrents: 1000, ..KeyRules::default() });
+    let (store, done) = (store(), AtomicBool::default());
+    store.put(KeyId(0), key(0), KeyRules { torrents: 1000, ..KeyRules::default() });
     let served = thread::scope(|scope| {
         let load = [1, 2].map(|seed| {
-            let (ring, done) = (&ring, &done);
+            let (store, done) = (&store, &done);
             scope.spawn(move || {
                 let (mut random, mut served) = (Random::new(seed), 0_u64);
                 while !done.load(Ordering::Relaxed) {
-                    let said = Said::new(random.below(200) as u8, random.below(9) as u8, 1);
-                    announce(ring, Tick(0), &key(0), &said).unwrap();
-                    let of_others = announce(ring, Tick(0), &key(1 + random.below(10_000)), &said);
+                    let report = TestReport::new(random.below(200) as u8, random.below(9) as u8, 1);
+                    announce(store, Tick(0), &key(0), &report).unwrap();
+                    let of_others =
+                        announce(store, Tick(0), &key(1 + random.below(10_000)), &report);
                     assert!(matches!(of_others, Ok(()) | Err(Refusal::KeyUnknown)));
                     served += 1;
                 }
@@ -349,23 +362,23 @@ fn keys_come_and_go_under_load() {
         });
         let mut sums = BTreeMap::new();
         for number in 1..=10_000 {
-            ring.put(KeyId(number), key(number), KeyRules::default());
-            announce(&ring, Tick(0), &key(number), &Said::new(1, 1, 1)).unwrap();
+            store.put(KeyId(number), key(number), KeyRules::default());
+            announce(&store, Tick(0), &key(number), &TestReport::new(1, 1, 1)).unwrap();
             if number > 100 {
                 let old = number - 100;
-                assert!(ring.remove(KeyId(old)));
-                let unknown = announce(&ring, Tick(0), &key(old), &Said::new(1, 1, 1));
+                assert!(store.remove(KeyId(old)));
+                let unknown = announce(&store, Tick(0), &key(old), &TestReport::new(1, 1, 1));
                 assert_eq!(unknown, Err(Refusal::KeyUnknown));
             }
             if number % 1000 == 0 {
-                for (id, totals) in totals(&ring) {
+                for (id, totals) in totals(&store) {
                     *sums.entry(id).or_insert(0) += totals.announces;
                 }
             }
         }
         done.store(true, Ordering::Relaxed);
         let served: u64 = load.into_iter().map(|thread| thread.join().unwrap()).sum();
-        for (id, totals) in totals(&ring) {
+        for (id, totals) in totals(&store) {
             *sums.entry(id).or_insert(0) += totals.announces;
         }
         assert_eq!(sums[&KeyId(0)], served, "no announce is lost");
@@ -373,5 +386,5 @@ fn keys_come_and_go_under_load() {
         served
     });
     assert!(served > 0);
-    assert_eq!(ring.len(), 101);
+    assert_eq!(store.len(), 101);
 }

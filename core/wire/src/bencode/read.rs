@@ -145,6 +145,7 @@ impl<'a> Reader<'a> {
             return Err(self.fail(BencodeErrorKind::InvalidNumber));
         }
         self.at += 1;
+        debug_assert!(self.at <= self.text.len());
         let rest = self.text.get(self.at..).unwrap_or_default();
         let bytes = usize::try_from(len).ok().and_then(|len| rest.get(..len));
         let bytes =

@@ -126,6 +126,7 @@ fn whole<'a>(
     }
     let upgrade = if websocket { upgrade::read(parsed) } else { Upgrade::None };
     let Url { target, key, path, query } = url::read(parsed.path.unwrap_or_default().as_bytes());
+    debug_assert!(parsed.path.is_some() && consumed <= input.len(), "httparse found a request");
     let head = input.get(..consumed).unwrap_or_default();
     ParsedRequest::Complete(RequestHead {
         method,

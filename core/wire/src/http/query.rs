@@ -93,53 +93,82 @@ impl<'a> Fields<'a> {
     #[inline]
     fn parameter(&mut self, text: &'a [u8]) -> &'a [u8] {
         // The first bytes choose the only name that the parameter may have.
-        let (bit, name): (u16, &[u8]) = match text {
-            [b'i', b'n', ..] => (INFO_HASH, b"info_hash"),
-            [b'p', b'e', ..] => (PEER_ID, b"peer_id"),
-            [b'p', b'o', ..] => (PORT, b"port"),
-            [b'u', ..] => (UPLOADED, b"uploaded"),
-            [b'd', ..] => (DOWNLOADED, b"downloaded"),
-            [b'l', ..] => (LEFT, b"left"),
-            [b'e', ..] => (EVENT, b"event"),
-            [b'n', b'u', ..] => (NUMWANT, b"numwant"),
-            [b'n', b'o', ..] => (NO_PEER_ID, b"no_peer_id"),
-            [b'c', b'o', b'm', ..] => (COMPACT, b"compact"),
+        match text {
+            [b'i', b'n', ..] => self.named(INFO_HASH, text, b"info_hash", |fields, value| {
+                twenty_bytes(value, &mut fields.info_hash)
+            }),
+            [b'p', b'e', ..] => self.named(PEER_ID, text, b"peer_id", |fields, value| {
+                twenty_bytes(value, &mut fields.peer_id)
+            }),
+            [b'p', b'o', ..] => {
+                self.named(PORT, text, b"port", |fields, value| number(value, &mut fields.port))
+            }
+            [b'u', ..] => self.named(UPLOADED, text, b"uploaded", |fields, value| {
+                number(value, &mut fields.uploaded)
+            }),
+            [b'd', ..] => self.named(DOWNLOADED, text, b"downloaded", |fields, value| {
+                number(value, &mut fields.downloaded)
+            }),
+            [b'l', ..] => {
+                self.named(LEFT, text, b"left", |fields, value| text_value(value, &mut fields.left))
+            }
+            [b'e', ..] => self
+                .named(EVENT, text, b"event", |fields, value| text_value(value, &mut fields.event)),
+            [b'n', b'u', ..] => self.named(NUMWANT, text, b"numwant", |fields, value| {
+                number(value, &mut fields.numwant)
+            }),
+            [b'n', b'o', ..] => self.named(NO_PEER_ID, text, b"no_peer_id", |fields, value| {
+                text_value(value, &mut fields.no_peer_id)
+            }),
+            [b'c', b'o', b'm', ..] => self.named(COMPACT, text, b"compact", |fields, value| {
+                text_value(value, &mut fields.compact)
+            }),
             //= bep3#announce-ip
             //= bep7#foreign-address
             // Skipped: ip, ipv4 and ipv6 would let a client aim traffic at a victim; key and
             // trackerid are not used.
-            _ => return skip(text),
-        };
-        let value = match text.strip_prefix(name) {
-            Some([b'=', value @ ..]) => value,
+            _ => skip(text),
+        }
+    }
+
+    /// Decodes the parameter at the start of `text` by `decode` if its name is `name` and comes for the
+    /// first time. The length of a name is known to the compiler, which compares it in one or two
+    /// words.
+    #[inline]
+    fn named<const N: usize>(
+        &mut self,
+        bit: u16,
+        text: &'a [u8],
+        name: &[u8; N],
+        decode: impl FnOnce(&mut Self, &'a [u8]) -> &'a [u8],
+    ) -> &'a [u8] {
+        let value = match text.split_first_chunk::<N>() {
+            Some((first, [b'=', value @ ..])) if first == name => value,
             // A name without `=` has an empty value.
-            Some(rest @ ([] | [b'&', ..])) => rest,
+            Some((first, rest @ ([] | [b'&', ..]))) if first == name => rest,
             _ => return skip(text),
         };
         if self.seen & bit != 0 {
             return skip(value);
         }
         self.seen |= bit;
-        match bit {
-            INFO_HASH => twenty_bytes(value, &mut self.info_hash),
-            PEER_ID => twenty_bytes(value, &mut self.peer_id),
-            PORT => number(value, &mut self.port),
-            UPLOADED => number(value, &mut self.uploaded),
-            DOWNLOADED => number(value, &mut self.downloaded),
-            NUMWANT => number(value, &mut self.numwant),
-            LEFT => text_value(value, &mut self.left),
-            EVENT => text_value(value, &mut self.event),
-            COMPACT => text_value(value, &mut self.compact),
-            _ => text_value(value, &mut self.no_peer_id),
-        }
+        decode(self, value)
     }
 }
+
+/// Bytes searched one by one before a vectorised search begins.
+const SHORT: usize = 24;
 
 /// Returns `text` from the next `&` on: nothing if there is none.
 #[inline]
 fn skip(text: &[u8]) -> &[u8] {
-    match memchr::memchr(b'&', text) {
-        Some(at) => text.get(at..).unwrap_or_default(),
+    // Most unknown parameters are short: a vectorised search would cost more to set up.
+    let (start, rest) = text.split_at(text.len().min(SHORT));
+    if let Some(at) = start.iter().position(|byte| *byte == b'&') {
+        return text.get(at..).unwrap_or_default();
+    }
+    match memchr::memchr(b'&', rest) {
+        Some(at) => rest.get(at..).unwrap_or_default(),
         None => &[],
     }
 }
@@ -214,28 +243,42 @@ fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
 //= bep3#percent-encoding
 #[inline]
 fn twenty_bytes<'a>(text: &'a [u8], value: &mut Option<[u8; 20]>) -> &'a [u8] {
+    // A copy of the longest value that is valid, and of what follows it. Masked positions need no bounds
+    // checks, and the padding ends the value as an `&` does.
+    let mut window = [b'&'; WINDOW];
+    let len = text.len().min(LONGEST + 1);
+    let (copy, _) = window.split_at_mut(len);
+    copy.copy_from_slice(text.split_at(len).0);
+    let byte = |at: usize| window.get(at % WINDOW).copied().unwrap_or(b'&');
     let mut bytes = [0; 20];
-    let mut rest = text;
-    for byte in &mut bytes {
-        (*byte, rest) = match rest {
-            [b'%', high, low, behind @ ..] => {
-                let (high, low) = (hex(*high), hex(*low));
+    let mut at = 0;
+    for decoded in &mut bytes {
+        *decoded = match byte(at) {
+            b'%' => {
+                let (high, low) = (hex(byte(at + 1)), hex(byte(at + 2)));
                 if high | low > 15 {
-                    return skip(rest);
+                    return skip(text);
                 }
-                (high << 4 | low, behind)
+                at += 3;
+                high << 4 | low
             }
-            [] | [b'&' | b'%', ..] => return skip(rest),
-            [raw, behind @ ..] => (*raw, behind),
+            b'&' => return skip(text),
+            raw => {
+                at += 1;
+                raw
+            }
         };
     }
-    if let [] | [b'&', ..] = rest {
-        *value = Some(bytes);
-        rest
-    } else {
-        skip(rest)
+    if byte(at) != b'&' {
+        return skip(text);
     }
+    *value = Some(bytes);
+    text.get(at..).unwrap_or_default()
 }
+
+/// 20 bytes as `%XX`.
+const LONGEST: usize = 60;
+const WINDOW: usize = 64;
 
 /// The value of a hex digit, above 15 for any other byte.
 #[inline]

@@ -142,7 +142,7 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.bytes(b"failure reason");
     encoder.bytes(refusal.text().as_bytes());
     match refusal.retry() {
-        Retry::Unsaid => {}
+        Retry::Unspecified => {}
         Retry::Never => {
             encoder.bytes(b"retry in");
             encoder.bytes(b"never");
@@ -218,34 +218,36 @@ impl AnnounceReply<'_> {
     /// Writes the keys that sort before the peers, and opens the list of peers.
     //= bep3#announce-reply
     pub fn begin(&self, body: &mut Vec<u8>) {
-        // Keys and what stands around their values are constants: encoding each string took a tenth
-        // of an announce's instructions.
-        int(body, b"d8:completei", self.counts.seeders());
-        int(body, b"e10:downloadedi", self.counts.downloads);
+        // Keys and what stands around their values are constants, gathered on the stack: to encode each
+        // string, or to append it to `body` by itself, would take a tenth of an announce's instructions.
+        let mut head = Fixed::new();
+        head.int(b"d8:completei", self.counts.seeders());
+        head.int(b"e10:downloadedi", self.counts.downloads);
         //= bep21#announce-downloaders
-        int(body, b"e11:downloadersi", self.counts.downloaders());
+        head.int(b"e11:downloadersi", self.counts.downloaders());
         //= bep24#external-ip
         match self.external_ip.to_canonical() {
             IpAddr::V4(ip) => {
-                body.extend_from_slice(b"e11:external ip4:");
-                body.extend_from_slice(&ip.octets());
+                head.bytes(b"e11:external ip4:");
+                head.bytes(&ip.octets());
             }
             IpAddr::V6(ip) => {
-                body.extend_from_slice(b"e11:external ip16:");
-                body.extend_from_slice(&ip.octets());
+                head.bytes(b"e11:external ip16:");
+                head.bytes(&ip.octets());
             }
         }
-        int(body, b"10:incompletei", self.counts.leechers());
-        int(body, b"e8:intervali", self.interval_s);
-        int(body, b"e12:min intervali", self.interval_min_s);
-        body.extend_from_slice(b"e5:peers");
+        head.int(b"10:incompletei", self.counts.leechers());
+        head.int(b"e8:intervali", self.interval_s);
+        head.int(b"e12:min intervali", self.interval_min_s);
         match self.peer_format {
             //= bep23#peers
             PeerFormat::Compact => {
-                Encoder::new(body).bytes_of(usize::from(self.v4) * PackedV4::WIRE_LEN);
+                head.int(b"e5:peers", u32::from(self.v4) * V4_LEN);
+                head.bytes(b":");
             }
-            PeerFormat::Dict | PeerFormat::DictNoIds => body.push(b'l'),
+            PeerFormat::Dict | PeerFormat::DictNoIds => head.bytes(b"e5:peersl"),
         }
+        body.extend_from_slice(head.written());
         if self.peer_format == PeerFormat::Compact && self.v4 == 0 {
             self.begin_peers6(body);
         }
@@ -256,6 +258,7 @@ impl AnnounceReply<'_> {
     pub fn peers_v4(&self, body: &mut Vec<u8>, v4_left: &mut u16, peers: &[PackedV4]) {
         match self.peer_format {
             PeerFormat::Compact => {
+                debug_assert!(peers.len() <= usize::from(*v4_left), "more peers than announced");
                 let start = body.len();
                 body.resize(start + peers.len() * PackedV4::WIRE_LEN, 0);
                 crate::udp::append_peers_v4(body, start, peers);
@@ -313,11 +316,69 @@ impl AnnounceReply<'_> {
     }
 }
 
-/// Appends `before`, which ends with the `i` of an integer, and the integer's digits.
+/// [`PackedV4::WIRE_LEN`] as a number of the type that [`Fixed::int`] takes.
+const V4_LEN: u32 = 6;
+const _: () = assert!(V4_LEN as usize == PackedV4::WIRE_LEN);
+
+/// Text of a bounded length, gathered on the stack.
+struct Fixed {
+    bytes: [u8; Self::SIZE],
+    len: usize,
+}
+
+impl Fixed {
+    /// More than the constants (124 bytes), seven numbers of at most 10 digits and a v6 address take.
+    const SIZE: usize = 256;
+
+    #[inline]
+    fn new() -> Self {
+        Self { bytes: [0; Self::SIZE], len: 0 }
+    }
+
+    #[inline]
+    fn bytes<const N: usize>(&mut self, bytes: &[u8; N]) {
+        let room = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut::<N>);
+        debug_assert!(room.is_some(), "the text is longer than its bound");
+        if let Some(room) = room {
+            *room = *bytes;
+            self.len += N;
+        }
+    }
+
+    /// Appends `before` and the digits of `value`.
+    #[inline]
+    fn int<const N: usize>(&mut self, before: &[u8; N], value: u32) {
+        self.bytes(before);
+        if value < 10 {
+            return self.bytes(&[digit(value)]);
+        }
+        // Digits from the last to the first, behind each other at the end of a scratch array.
+        let mut digits = [0; 10];
+        let (mut rest, mut used) = (value, 0);
+        for slot in digits.iter_mut().rev() {
+            *slot = digit(rest % 10);
+            rest /= 10;
+            used += 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        let (_, text) = digits.split_at(digits.len() - used);
+        for digit in text {
+            self.bytes(&[*digit]);
+        }
+    }
+
+    #[inline]
+    fn written(&self) -> &[u8] {
+        self.bytes.split_at(self.len).0
+    }
+}
+
+/// The decimal digit of a number below 10.
 #[inline]
-fn int(body: &mut Vec<u8>, before: &'static [u8], value: u32) {
-    body.extend_from_slice(before);
-    append_decimal(body, value.into());
+fn digit(number: u32) -> u8 {
+    b'0' + (number % 10) as u8
 }
 
 fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
@@ -341,8 +402,8 @@ fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {
 fn ip_text(buffer: &mut [u8; 46], ip: IpAddr) -> &[u8] {
     use std::io::Write;
     let mut rest = buffer.as_mut_slice();
-    // Cannot fail: the buffer is longer than any address.
-    let _ = write!(rest, "{ip}");
+    let written = write!(rest, "{ip}");
+    debug_assert!(written.is_ok(), "the buffer is longer than any address");
     let left = rest.len();
     buffer.get(..buffer.len() - left).unwrap_or_default()
 }

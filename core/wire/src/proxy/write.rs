@@ -50,6 +50,7 @@ fn version_2(out: &mut Vec<u8>, command: u8, family: u8, block: &[u8]) {
     out.extend_from_slice(BINARY_SIGNATURE);
     out.extend_from_slice(&[command, family]);
     // Always fits: extensions are truncated to 65,000 bytes.
+    debug_assert!(block.len() <= usize::from(u16::MAX));
     out.extend_from_slice(&u16::try_from(block.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(block);
 }

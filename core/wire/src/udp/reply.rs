@@ -146,6 +146,7 @@ fn fit<'p, 's, Peer, const SIZE: usize>(
     len: usize,
     peers: &'p [Peer],
 ) -> (&'p [Peer], &'s mut [u8]) {
+    debug_assert!(len <= slot.len(), "the answer so far is longer than its buffer");
     let free = slot.get_mut(len..).unwrap_or_default();
     let count = peers.len().min(free.len() / SIZE);
     let buffer = free.get_mut(..count * SIZE).unwrap_or_default();

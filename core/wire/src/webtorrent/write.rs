@@ -128,7 +128,7 @@ pub fn failure(
             out.extend_from_slice(b",\"retry in\":");
             append_decimal(out, minutes.into());
         }
-        Retry::Unsaid => {}
+        Retry::Unspecified => {}
     }
     out.push(b'}');
 }
@@ -158,6 +158,8 @@ impl BinaryString {
             // Every byte has an entry.
             let (text, len) = TABLE.get(usize::from(*byte)).unwrap_or(&([0; 8], 0));
             let buffer = string.buffer.get_mut(string.len..).unwrap_or_default();
+            // The buffer is 8 bytes longer than the longest string.
+            debug_assert!(buffer.len() >= text.len());
             if let Some(buffer) = buffer.first_chunk_mut() {
                 *buffer = *text;
                 string.len += len;

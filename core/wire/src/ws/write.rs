@@ -29,6 +29,7 @@ pub(super) fn text_frame(
     let buffer = LEN + key_len;
     out.resize(start + buffer, 0);
     write(out);
+    debug_assert!(out.len() >= start + buffer, "`write` removed bytes before the body");
     let body = out.len().saturating_sub(start + buffer);
     let (header, len) = header(Opcode::Text, body, key.is_some());
     let head = header.into_iter().take(len).chain(key.into_iter().flatten());

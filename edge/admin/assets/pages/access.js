@@ -49,15 +49,15 @@ export async function keys (main, { may }) {
     expiry()
   ], async ({ name, torrents, addresses, lifetime }) => {
     const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...expires(lifetime) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Key created for ${key.name}. Announce URLs with it end in /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
+    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Key created for ${key.name}. Use it in announce URLs, as /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
     await page.again()
   })
   const page = await records(main, {
-    title: 'Keys',
+    title: 'User keys',
     form,
     load: async again => {
       const { keys, total } = await api.get('/keys?limit=200')
-      return [h('div', { class: 'top' }, h('h2', {}, 'User keys'), h('span', { class: 'soft' }, `${count(total)} active`)),
+      return [h('div', { class: 'top' }, h('h2', {}, 'Keys'), h('span', { class: 'soft' }, `${count(total)} active`)),
         keys.length === 0
           ? h('p', { class: 'empty' }, 'No keys. Listeners with [access] private = true refuse clients without a key.')
           : table([
@@ -108,7 +108,8 @@ const SCOPES = ['*', 'stats:read', 'torrents:read', 'torrents:write', 'peers:rea
 export async function tokens (main, { may }) {
   const form = may('tokens:write') && creator('Create token', [
     field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
-    field('Permissions (scopes)', h('select', { name: 'scopes', multiple: true, required: true, size: 5 }, SCOPES.map(scope => h('option', {}, scope)))),
+    field('Permissions (Ctrl-click selects several)', h('select', { name: 'scopes', multiple: true, required: true, size: 8 },
+      SCOPES.map(scope => h('option', { value: scope }, scope === '*' ? '* (full access)' : scope)))),
     expiry()
   ], async ({ name, lifetime }, form) => {
     const scopes = [...form.elements.scopes.selectedOptions].map(option => option.value)
@@ -117,14 +118,14 @@ export async function tokens (main, { may }) {
     await page.again()
   })
   const page = await records(main, {
-    title: 'Tokens',
+    title: 'API tokens',
     form,
     load: async again => {
       const { tokens } = await api.get('/tokens')
-      return [h('div', { class: 'top' }, h('h2', {}, 'API tokens')),
+      return [h('div', { class: 'top' }, h('h2', {}, 'Tokens')),
         table([
           ['Name', token => token.name || '–'],
-          ['Permissions', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope))],
+          ['Permissions', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope === '*' ? 'full access' : scope))],
           ['Created', token => token.created ? time(token.created) : '–', 'wide'],
           ['Expires', token => time(token.expires)],
           ['', token => may('tokens:write') && token.id > 0 && remover(`Revoke the token ${token.name}? Programs that use it lose access at once.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']

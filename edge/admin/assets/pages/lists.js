@@ -18,7 +18,7 @@ export default async function lists (main, { may, isHere }) {
       cursor = null
       load()
     }
-  }, name === 'deny' ? 'Denied' : 'Allowed')))
+  }, name === 'deny' ? 'Deny list' : 'Allow list')))
   const change = method => async () => {
     try {
       const outcome = await api[method](`/lists/${list}`, `${entries.value.trim()}\n`)
@@ -40,7 +40,7 @@ export default async function lists (main, { may, isHere }) {
     try { page = await api.get(`/lists/${list}?${query}`) } catch (problem) { return toast(problem.message, true) }
     if (!isHere()) return
     const next = page.next ?? null
-    put(body, h('div', { class: 'top' }, h('h2', {}, list === 'deny' ? 'Denied' : 'Allowed'), h('span', { class: 'soft' }, `${count(page.total)} entries`)),
+    put(body, h('div', { class: 'top' }, h('h2', {}, list === 'deny' ? 'Deny list' : 'Allow list'), h('span', { class: 'soft' }, `${count(page.total)} entries`)),
       page.entries.length > 0
         ? table([
           ['Info hash', entry => h('a', { class: 'hash', href: `#/torrent/${entry}` }, entry)],

@@ -20,7 +20,7 @@ export default async function log (main, { may, isHere }) {
   put(main, h('div', { class: 'head' }, h('h1', {}, 'Log')),
     h('div', { class: 'grid' },
       h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Events'), h('div', { class: 'row soft' }, kinds)), events),
-      may('config:read') && h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Log lines'), h('div', { class: 'row' }, may('config:write') && h('label', { class: 'row soft' }, 'Levels', level))), lines)))
+      may('config:read') && h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Log lines'), h('div', { class: 'row' }, may('config:write') && h('label', { class: 'row soft' }, 'Log levels', level))), lines)))
 
   const add = (list, ...cells) => {
     list.prepend(h('div', {}, ...cells))

@@ -71,7 +71,7 @@ export default async function overview (main, { may, isHere }) {
       latest(sample)
     } else {
       const sorted = pairs => Object.entries(pairs).sort((a, b) => b[1] - a[1]).slice(0, 8)
-      stats.Downloads.set(count(data.downloads), 'completed since the start')
+      stats.Downloads.set(count(data.downloads), 'since the start')
       since.textContent = `up for ${span(data.uptime_s)} · ${count(data.keys)} keys · ${count(data.bans)} bans`
       put(panels['Dropped'], bars(sorted(data.drops), rate, 'None.'))
       put(panels.Refused, bars(sorted(data.refusals), rate, 'None.'))

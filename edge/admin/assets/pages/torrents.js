@@ -109,7 +109,7 @@ export async function torrent (main, { rest: [hash], may, isHere }) {
             ['Address', peer => h('span', { class: 'mono' }, peer.address ?? 'WebTorrent')],
             ['Role', peer => String(peer.role).replace('_', ' ')],
             ['Last announce', peer => `${span(peer.age_s)} ago`, 'num'],
-            ['Peer id', peer => h('span', { class: 'mono' }, peer.id ?? peer.peer_id ?? ''), 'wide']
+            ...(one.peers.some(peer => peer.id) ? [['Peer id', peer => h('span', { class: 'mono' }, peer.id ?? ''), 'wide']] : [])
           ], one.peers, 'Peers')
           : h('p', { class: 'empty' }, 'No peers.')))
   }

@@ -135,8 +135,7 @@ async fn change(
     }
     let _guard = api.settings_lock.lock().await;
     let recorded = api.records().read(settings::all).await?;
-    let parse = |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
-    let mut all: BTreeMap<String, Value> = recorded.into_iter().filter_map(parse).collect();
+    let mut all: BTreeMap<String, Value> = recorded.into_iter().collect();
     let mut names = Vec::new();
     let mut rows = Vec::new();
     for (name, value) in changes {

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
-use tracker::events::Event as TorrentEvent;
+use tracker::events::TorrentEvent;
 use utoipa::IntoParams;
 
 use super::input::Query;
@@ -115,16 +115,16 @@ pub(super) async fn forward_tracker_events(api: &Api) {
     let mut events = Vec::new();
     loop {
         ticks.tick().await;
-        let feed = api.tracker().feed();
+        let stream = api.tracker().event_stream();
         let wanted = api.hub().has_subscribers();
         if wanted != is_enabled {
             is_enabled = wanted;
-            if wanted { feed.listen() } else { feed.stop() }
+            if wanted { stream.listen() } else { stream.stop() }
         }
         if !wanted {
             continue;
         }
-        let missed = feed.take(&mut events);
+        let missed = stream.take(&mut events);
         for event in events.drain(..) {
             let (kind, hash) = match event {
                 TorrentEvent::Added(hash) => (EventKind::TorrentAdded, hash),

@@ -284,7 +284,8 @@ async fn add_many(
 ) -> Result<Json<ListChange>, Problem> {
     check_room(&api, list, hashes.len())?;
     let outcome = edit(&api, list, hashes, true).await?;
-    audit(&api, &caller, list, "added", outcome.changed);
+    let (count, list) = (outcome.changed, list.label());
+    api.audit(&caller, format_args!("added {count} entries to the {list} list"));
     Ok(Json(outcome))
 }
 
@@ -295,7 +296,8 @@ async fn remove_many(
     InfoHashes(hashes): InfoHashes,
 ) -> Result<Json<ListChange>, Problem> {
     let outcome = edit(&api, list, hashes, false).await?;
-    audit(&api, &caller, list, "removed", outcome.changed);
+    let (count, list) = (outcome.changed, list.label());
+    api.audit(&caller, format_args!("removed {count} entries from the {list} list"));
     Ok(Json(outcome))
 }
 
@@ -331,8 +333,4 @@ fn check_room(api: &Api, list: List, more: usize) -> Result<(), Problem> {
         )));
     }
     Ok(())
-}
-
-fn audit(api: &Api, caller: &Caller, list: List, done: &str, count: u64) {
-    api.audit(caller, format_args!("{done} {count} entries of the {} list", list.label()));
 }

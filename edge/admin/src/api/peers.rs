@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tracker::counters::Clients;
-use types::limits::LOOK_PEERS_MAX;
+use types::limits::INSPECT_PEERS_MAX;
 use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::{IntoParams, ToSchema};
@@ -112,7 +112,7 @@ async fn find(
 ) -> Result<Json<Peers>, Problem> {
     let ip = address(&query.address)?;
     let found =
-        walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, LOOK_PEERS_MAX)).await?;
+        walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, INSPECT_PEERS_MAX)).await?;
     let found = found
         .iter()
         .map(|(hash, peer)| TorrentPeer { info_hash: hash.to_string(), peer: peer.into() });

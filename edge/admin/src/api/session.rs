@@ -6,8 +6,6 @@
 //! middleware sets the `Authorization` header from the session.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
@@ -18,10 +16,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 
-use super::auth::{fingerprint, random_text};
+use super::auth::random_text;
 use super::input::{Body, Json};
 use super::problem::Problem;
 use super::scope::Scope;
+use super::session_store::LIFETIME;
 use super::state::Shared;
 use crate::listener::ClientAddr;
 
@@ -31,53 +30,6 @@ const NAME: &str = "tidegate_session";
 const HEADER: &str = "x-tidegate";
 /// Random characters of a session id: 190 bits.
 const LEN: usize = 32;
-/// Lifetime of a session.
-const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Concurrent sessions. A further one ends the oldest.
-const SESSIONS_MAX: usize = 100;
-
-/// The open sessions. They end with the process.
-#[derive(Default)]
-pub(crate) struct Sessions(Mutex<Vec<Session>>);
-
-struct Session {
-    /// The fingerprint of the session id in the cookie.
-    digest: [u8; 32],
-    token: String,
-    expires: Instant,
-}
-
-impl Sessions {
-    fn open(&self, id: &str, token: &str) {
-        let session = Session {
-            digest: fingerprint(id),
-            token: token.into(),
-            expires: Instant::now() + LIFETIME,
-        };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|session| session.expires > Instant::now());
-        if all.len() >= SESSIONS_MAX {
-            all.remove(0);
-        }
-        all.push(session);
-    }
-
-    /// Returns the token of a session.
-    fn token(&self, id: &str) -> Option<String> {
-        // Comparing digests leaks nothing through timing.
-        let digest = fingerprint(id);
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = all.iter().find(|session| session.digest == digest);
-        session.filter(|session| session.expires > Instant::now()).map(|found| found.token.clone())
-    }
-
-    fn close(&self, id: &str) {
-        let digest = fingerprint(id);
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|session| session.digest != digest);
-    }
-}
-
 /// `/session`: POST signs in, GET returns the session, DELETE signs out.
 pub(super) fn router() -> Router<Shared> {
     Router::new().route("/session", post(open).get(show).delete(close))
@@ -89,7 +41,7 @@ struct Login {
     token: String,
 }
 
-/// The token of a session.
+/// The name and scopes of a session's token.
 #[derive(Serialize)]
 struct SessionInfo {
     name: String,
@@ -203,20 +155,6 @@ mod tests {
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
-    }
-
-    #[test]
-    fn sessions_expire_and_are_limited() {
-        let sessions = Sessions::default();
-        sessions.open("one", "tg_1");
-        assert_eq!(sessions.token("one").as_deref(), Some("tg_1"));
-        assert_eq!(sessions.token("two"), None);
-        sessions.close("one");
-        assert_eq!(sessions.token("one"), None);
-        (0..=SESSIONS_MAX).for_each(|number| sessions.open(&number.to_string(), "tg_2"));
-        assert!(sessions.token("0").is_none() && sessions.token("1").is_some());
-        sessions.0.lock().unwrap()[0].expires = Instant::now();
-        assert_eq!(sessions.token("1"), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use types::Tick;
 
 use super::auth::{self, Authenticator, Caller};
 use super::problem::Problem;
-use super::session::Sessions;
+use super::session_store::Sessions;
 use crate::clock::{ClockReading, UnixTime};
 use crate::control::Command;
 use crate::events::EventHub;
@@ -175,6 +175,6 @@ impl Api {
     /// Logs a change and who made it. `action` never contains secrets.
     pub(super) fn audit(&self, caller: &Caller, action: std::fmt::Arguments<'_>) {
         let Caller { token, name, client, .. } = caller;
-        info!(target: AUDIT, token, name = name.as_str(), %client, "{action}");
+        info!(target: AUDIT, token, token_name = name.as_str(), %client, "{action}");
     }
 }

@@ -222,8 +222,7 @@ impl Traffic {
         self.bytes_in += counters.bytes_in;
         self.bytes_out += counters.bytes_out;
         self.peers_sent += counters.peers_sent;
-        self.connections_open +=
-            counters.connections_opened.saturating_sub(counters.connections_closed);
+        self.connections_open += counters.connections_open;
     }
 }
 

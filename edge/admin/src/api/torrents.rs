@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tracker::{PeerInfo, TorrentDetails};
-use types::limits::{FROZEN_MAX, LOOK_PEERS_MAX};
+use types::limits::{FROZEN_MAX, INSPECT_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 use utoipa::{IntoParams, ToSchema};
 
@@ -232,7 +232,7 @@ async fn get(
     PathParam(hash): PathParam<InfoHash>,
     Query(PeerLimitQuery { peers }): Query<PeerLimitQuery>,
 ) -> Result<Json<TorrentDetail>, Problem> {
-    let peers = page_limit(peers, 100, LOOK_PEERS_MAX as u32)?;
+    let peers = page_limit(peers, 100, INSPECT_PEERS_MAX as u32)?;
     let now = api.tick();
     let details =
         api.tracker().torrent(now, &hash, peers as usize).ok_or_else(|| not_found(&hash))?;
@@ -240,14 +240,14 @@ async fn get(
 }
 
 fn detail(now: Tick, details: &TorrentDetails) -> TorrentDetail {
-    let counts = details.figures.counts;
+    let counts = details.stats.counts;
     TorrentDetail {
-        info_hash: details.figures.info_hash.to_string(),
+        info_hash: details.stats.info_hash.to_string(),
         seeders: counts.seeders(),
         leechers: counts.leechers(),
         partial_seeds: counts.partial_seeds,
         downloads: counts.downloads,
-        age_s: now.since(details.figures.first_seen),
+        age_s: now.since(details.stats.first_seen),
         frozen: details.frozen,
         v4: counts.v4.into(),
         v6: counts.v6.into(),

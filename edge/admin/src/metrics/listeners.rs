@@ -60,9 +60,7 @@ pub(super) fn render_connections(page: &mut Page, listeners: &[(Listener, Counte
         ("tidegate_connections_total", "counter", "Connections accepted.", |c| {
             c.connections_opened
         }),
-        ("tidegate_connections_open", "gauge", "Open connections.", |c| {
-            c.connections_opened.saturating_sub(c.connections_closed)
-        }),
+        ("tidegate_connections_open", "gauge", "Open connections.", |c| c.connections_open),
     ];
     for (name, kind, help, value) in families {
         page.family(name, kind, help);

@@ -118,9 +118,7 @@ impl Writer {
 
     /// Returns the settings that the API has set, as JSON by setting name.
     pub fn settings(&self) -> Result<Vec<(String, serde_json::Value)>, rusqlite::Error> {
-        let parse =
-            |(name, text): (String, String)| Some((name, serde_json::from_str(&text).ok()?));
-        Ok(super::tables::settings::all(&self.connection)?.into_iter().filter_map(parse).collect())
+        super::tables::settings::all(&self.connection)
     }
 
     /// Runs until closed: commits changes as they come, and flushes counts every `period`.

@@ -9,13 +9,16 @@ use crate::metrics::tests::tracker;
 struct Silent;
 
 impl tracker::AnnounceSink for Silent {
-    fn accept(&mut self, _: usize, _: &tracker::AnnounceOk) {}
-    fn refuse(&mut self, _: usize, refusal: types::Refusal) {
+    fn accept(&mut self, _: u8, _: &tracker::AnnounceOk) {}
+    fn refuse(&mut self, _: u8, refusal: types::Refusal) {
         panic!("{}", refusal.text());
     }
-    fn peers_v4(&mut self, _: usize, _: &[types::PackedV4]) {}
-    fn peers_v6(&mut self, _: usize, _: &[types::PackedV6]) {}
-    fn peer_with_id(&mut self, _: usize, _: types::PeerKey, _: PeerId) {}
+}
+
+impl types::PeerSink for Silent {
+    fn peers_v4(&mut self, _: u8, _: &[types::PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[types::PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: types::PeerKey, _: PeerId) {}
 }
 
 /// Announces a peer.

@@ -1,4 +1,4 @@
-//! Who is believed, and about whom.
+//! Which headers name the client, and which senders are trusted to send them.
 
 use wire::http::{ParsedRequest, read_head};
 
@@ -10,34 +10,34 @@ fn trusted() -> Networks {
     Networks::parse(TRUSTED).unwrap()
 }
 
-/// The client of a request with `headers` from `caller`.
-fn client_of(caller: &Caller, header: ForwardedHeader, headers: &str) -> String {
+/// Returns the client's address for a request with `headers` from `client`.
+fn client_of(client: &RemoteClient, header: ForwardedHeader, headers: &str) -> String {
     let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
     let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
-    caller.client(&request, &trusted(), header).to_string()
+    client.client_ip(&request, &trusted(), header).to_string()
 }
 
 fn client(peer: &str, headers: &str) -> String {
-    let caller = Caller::new(peer.parse().unwrap(), || None, None);
-    client_of(&caller, ForwardedHeader::XForwardedFor, headers)
+    let client = RemoteClient::new(peer.parse().unwrap(), || None, None);
+    client_of(&client, ForwardedHeader::XForwardedFor, headers)
 }
 
-/// A connection from a trusted proxy, once it has said so much.
-fn greeted(input: &[u8]) -> (Caller, Heard) {
+/// A connection of a trusted proxy that has sent `input`.
+fn after_input(input: &[u8]) -> (RemoteClient, HeaderProgress) {
     let proxies = trusted();
-    let mut caller = Caller::new([10, 0, 0, 1].into(), || None, Some(&proxies));
-    let heard = caller.hear(input);
-    (caller, heard)
+    let mut client = RemoteClient::new([10, 0, 0, 1].into(), || None, Some(&proxies));
+    let progress = client.read_proxy_header(input);
+    (client, progress)
 }
 
 #[test]
-fn strangers_are_not_believed() {
+fn ignores_headers_of_untrusted_addresses() {
     assert_eq!(client("1.2.3.4", "X-Forwarded-For: 5.6.7.8\r\n"), "1.2.3.4");
     assert_eq!(client("::ffff:1.2.3.4", ""), "1.2.3.4");
 }
 
 #[test]
-fn right_most_untrusted_hop() {
+fn takes_the_rightmost_untrusted_hop() {
     let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8, 10.1.1.1\r\n";
     assert_eq!(client("10.0.0.1", header), "5.6.7.8");
     assert_eq!(client("::ffff:10.0.0.1", header), "5.6.7.8");
@@ -50,93 +50,99 @@ fn right_most_untrusted_hop() {
 //= rfc7239#trust
 //= type=test
 #[test]
-fn a_hop_without_an_address_ends_the_search() {
+fn stops_at_a_hop_without_an_address() {
     assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, unknown\r\n"), "10.0.0.1");
     assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, , 10.0.0.9\r\n"), "10.0.0.9");
-    let caller = Caller::new([10, 0, 0, 1].into(), || None, None);
+    let client = RemoteClient::new([10, 0, 0, 1].into(), || None, None);
     let of = |value: &str| {
-        client_of(&caller, ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
+        client_of(&client, ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
     };
     assert_eq!(of("for=9.9.9.9, for=_hidden, for=10.0.0.9"), "10.0.0.9");
     assert_eq!(of("for=9.9.9.9, for=5.6.7.8;proto=http, for=\"[fd00::2]:1\""), "5.6.7.8");
 }
 
 #[test]
-fn only_the_header_that_proxies_write_is_looked_at() {
+fn reads_only_the_configured_header() {
     let both = "Forwarded: for=9.9.9.9\r\nX-Forwarded-For: 5.6.7.8\r\n";
     assert_eq!(client("10.0.0.1", both), "5.6.7.8");
-    let caller = Caller::new([10, 0, 0, 1].into(), || None, None);
-    assert_eq!(client_of(&caller, ForwardedHeader::Forwarded, both), "9.9.9.9");
+    let client = RemoteClient::new([10, 0, 0, 1].into(), || None, None);
+    assert_eq!(client_of(&client, ForwardedHeader::Forwarded, both), "9.9.9.9");
 }
 
 //= proxy#trusted-only
 //= type=test
 #[test]
-fn no_header_is_taken_from_strangers_nor_where_none_is_due() {
+fn ignores_proxy_headers_of_untrusted_addresses_and_where_off() {
     let header = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\n";
     let proxies = trusted();
-    for (peer, due) in [("1.2.3.4", Some(&proxies)), ("10.0.0.1", None)] {
-        let mut caller = Caller::new(peer.parse().unwrap(), || None, due);
-        assert_eq!(caller.hear(header), Heard::All(0));
-        assert_eq!(caller.ip().to_string(), peer);
+    for (peer, proxies) in [("1.2.3.4", Some(&proxies)), ("10.0.0.1", None)] {
+        let mut client = RemoteClient::new(peer.parse().unwrap(), || None, proxies);
+        assert_eq!(client.read_proxy_header(header), HeaderProgress::Complete(0));
+        assert_eq!(client.ip().to_string(), peer);
     }
 }
 
 //= proxy#no-guessing
 //= type=test
 #[test]
-fn trusted_proxies_must_send_one() {
+fn requires_a_proxy_header_of_trusted_proxies() {
     for input in [b"GET / HTTP/1.1\r\n\r\n".as_slice(), b"\x16\x03\x01", b"PROXY TCP9 1\r\n"] {
-        assert_eq!(greeted(input).1, Heard::Nonsense);
+        assert_eq!(after_input(input).1, HeaderProgress::Invalid);
     }
 }
 
 #[test]
-fn a_header_names_the_client_once() {
+fn takes_one_proxy_header_per_connection() {
     let text = b"PROXY TCP4 5.6.7.8 198.51.100.2 4711 443\r\nPROXY TCP4 9.9.9.9 1.1.1.1 1 1\r\n";
     let len = 42;
     for cut in 0..len {
-        let (caller, heard) = greeted(&text[..cut]);
-        assert_eq!((caller.ip().to_string().as_str(), heard), ("10.0.0.1", Heard::Part));
+        let (client, progress) = after_input(&text[..cut]);
+        assert_eq!(
+            (client.ip().to_string().as_str(), progress),
+            ("10.0.0.1", HeaderProgress::Partial)
+        );
     }
-    let (mut caller, heard) = greeted(text);
-    assert_eq!((caller.ip().to_string().as_str(), heard), ("5.6.7.8", Heard::All(len)));
-    assert_eq!(caller.hear(&text[len..]), Heard::All(0));
-    // Who is no trusted proxy may not name others in its requests.
+    let (mut client, progress) = after_input(text);
+    assert_eq!(
+        (client.ip().to_string().as_str(), progress),
+        ("5.6.7.8", HeaderProgress::Complete(len))
+    );
+    assert_eq!(client.read_proxy_header(&text[len..]), HeaderProgress::Complete(0));
+    // The named client is no trusted proxy, so its forwarding headers are ignored.
     let header = "X-Forwarded-For: 9.9.9.9\r\n";
-    assert_eq!(client_of(&caller, ForwardedHeader::XForwardedFor, header), "5.6.7.8");
+    assert_eq!(client_of(&client, ForwardedHeader::XForwardedFor, header), "5.6.7.8");
 }
 
 #[test]
-fn headers_of_requests_come_after_the_proxy_header() {
+fn reads_forwarding_headers_behind_a_proxy_header() {
     let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8\r\n";
     let of = |input: &[u8]| {
-        let (caller, heard) = greeted(input);
-        assert!(matches!(heard, Heard::All(16..)));
-        client_of(&caller, ForwardedHeader::XForwardedFor, header)
+        let (client, progress) = after_input(input);
+        assert!(matches!(progress, HeaderProgress::Complete(16..)));
+        client_of(&client, ForwardedHeader::XForwardedFor, header)
     };
-    // A trusted proxy behind a trusted proxy.
+    // The named client is another trusted proxy.
     assert_eq!(of(b"PROXY TCP4 10.0.0.9 10.0.0.1 4711 443\r\n"), "5.6.7.8");
-    // Nobody is named, so nobody vouches for the request.
+    // The header names no client, so forwarding headers are ignored.
     assert_eq!(of(b"PROXY UNKNOWN 5.6.7.8\r\n"), "10.0.0.1");
     assert_eq!(of(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"), "10.0.0.1");
 }
 
 #[test]
-fn nearness_is_what_was_reached_and_asked_only_for_private_clients() {
+fn looks_up_the_local_address_only_for_private_clients() {
     let via_local_address = |peer: &str, local: &str| {
         let local = || Some(local.parse().unwrap());
-        Caller::new(peer.parse().unwrap(), local, None).via_local_address
+        RemoteClient::new(peer.parse().unwrap(), local, None).via_local_address
     };
     assert!(via_local_address("10.1.1.1", "10.0.0.1") && via_local_address("fe80::1", "fe80::2"));
     assert!(
         !via_local_address("10.1.1.1", "8.8.8.8") && !via_local_address("fd00::1", "2606:4700::1")
     );
-    assert!(!Caller::new([10, 1, 1, 1].into(), || None, None).via_local_address);
+    assert!(!RemoteClient::new([10, 1, 1, 1].into(), || None, None).via_local_address);
     let unasked = || -> Option<IpAddr> { panic!("asked in vain") };
-    assert!(!Caller::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
-    assert!(Caller::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
-    // Of clients that a proxy names, the proxy knows what they reached.
-    assert!(greeted(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
-    assert!(!greeted(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
+    assert!(!RemoteClient::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
+    assert!(RemoteClient::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
+    // The PROXY header has the address that its client connected to.
+    assert!(after_input(b"PROXY TCP4 192.168.0.9 192.168.0.1 1 1\r\n").0.via_local_address);
+    assert!(!after_input(b"PROXY TCP4 192.168.0.9 8.8.8.8 1 1\r\n").0.via_local_address);
 }

@@ -1,13 +1,13 @@
-//! The answers to an ACME authority that asks over HTTP for a proof that a host is ours (RFC 8555, 8.3).
+//! Responses to an ACME authority that validates a host over HTTP (RFC 8555, 8.3).
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-/// Where an authority asks.
+/// The path under which an authority requests a token.
 const FOLDER: &[u8] = b"/.well-known/acme-challenge/";
 
-/// What is to be answered now. Empty but for the seconds in which a proof is due.
+/// The token that is being validated now. Empty except during the seconds of a validation.
 #[derive(Debug, Default)]
 pub struct Challenges(ArcSwapOption<Proof>);
 
@@ -18,18 +18,18 @@ struct Proof {
 }
 
 impl Challenges {
-    /// Answers `token` with the key authorization `answer`, and no other token any more.
+    /// Answers requests for `token` with the key authorization `answer`. An earlier token is forgotten.
     pub fn replace(&self, token: &str, answer: &str) {
         let proof = Proof { token: token.to_owned(), answer: answer.to_owned() };
         self.0.store(Some(Arc::new(proof)));
     }
 
-    /// Answers nothing any more.
+    /// Forgets the token.
     pub fn clear(&self) {
         self.0.store(None);
     }
 
-    /// The answer to a request for `path`, if there is one.
+    /// Returns the response to a request for `path`, or `None` if that is not the token's path.
     //= rfc8555#http-challenge
     pub(super) fn answer(&self, path: &[u8]) -> Option<String> {
         let token = path.strip_prefix(FOLDER)?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_token_is_answered_at_a_time() {
+    fn answers_one_token_at_a_time() {
         let challenges = Challenges::default();
         let asked = |token: &str| {
             challenges.answer(format!("/.well-known/acme-challenge/{token}").as_bytes())

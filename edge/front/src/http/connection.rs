@@ -1,234 +1,233 @@
-//! Connections that stay: kept alive, or with a request that is still coming.
+//! Connections that outlive their first read: kept alive, or with a request that is still coming.
 
-use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 
 use tracker::ConnectionPermit;
-use types::Tick;
+use types::{ConnectionKey, Tick};
 
-use super::desk::{Client, Next, Turn};
-use super::greeting::{self, Greeted};
-use super::{HttpOptions, Shared, upgrade};
-use crate::reject_log;
-use crate::stream::{Socket, Stream, reason};
+use super::accept::count_failure;
+use super::http_service::{HttpClient, NextStep, ServiceStep};
+use super::proxy_header::{self, HeaderOutcome};
+use crate::buffer::{InputBuffer, OutputBuffer, WriteOutcome};
+use crate::client::RemoteClient;
+use crate::connection_error::ConnectionError;
+use crate::connections::{Phase, readable, writable};
+use crate::listener::Listener;
+use crate::stream::Socket;
+use crate::webtorrent::{self, UpgradedConnection, WsClient};
+use crate::worker::Worker;
 
-/// Seconds for which input is thrown away behind a last answer.
-const DRAIN_S: u32 = 2;
+/// Seconds for which input is dropped after the last response.
+const DISCARD_S: u32 = 2;
 
 /// A connection with a task of its own.
 pub(super) struct Connection {
-    stream: Socket,
-    client: Cell<Client>,
-    /// Taken as long as it lasts.
-    permit: Cell<ConnectionPermit>,
-    /// When it is ended, unless something happens before.
-    deadline: Cell<Tick>,
-    /// Whether it waits for the first byte of a request.
-    idle: Cell<bool>,
-    /// Whether it was ended from here.
-    ended: Cell<bool>,
+    pub(super) worker: Rc<Worker>,
+    pub(super) listener: Rc<Listener>,
+    pub(super) key: ConnectionKey,
+    pub(super) client: RemoteClient,
+    /// Held for as long as the connection.
+    pub(super) permit: ConnectionPermit,
+    pub(super) input: InputBuffer,
+}
+
+/// What the last step left to do, as far as it must outlive a wait.
+#[derive(Clone, Copy)]
+struct Progress {
+    now: Tick,
+    answered: u32,
+    more: bool,
+    /// Whether a request had begun before the step.
+    had_begun: bool,
 }
 
 impl Connection {
-    /// Hands `stream` to the reactor, and to a task that goes on after its first turn. It counts as
-    /// held from now on, not only once its task runs.
-    pub(super) fn start(
-        shared: &Rc<Shared>,
-        stream: Socket,
-        client: Client,
-        permit: ConnectionPermit,
-        first: Turn,
-    ) {
-        // The first request has no longer than any other, even before its first byte.
-        let wait_s = shared.options[client.listener].head_timeout_s;
-        let deadline = shared.desk.borrow().clock.now().after(wait_s);
-        let connection = Rc::new(Self {
-            stream,
-            client: Cell::new(client),
-            permit: Cell::new(permit),
-            deadline: Cell::new(deadline),
-            idle: Cell::new(false),
-            ended: Cell::new(false),
-        });
-        let place = shared.connections.insert(Rc::clone(&connection));
-        tokio::task::spawn_local(connection.run(Rc::clone(shared), place, first));
+    /// Adds the connection to the worker's table: it counts as held from now on, not only once its
+    /// task runs. The first request has no more time than any other, even before its first byte.
+    pub(super) fn add(
+        worker: &Worker,
+        listener: &Rc<Listener>,
+        socket: Socket,
+        output: OutputBuffer,
+        now: Tick,
+    ) -> ConnectionKey {
+        let deadline = now.after(listener.options.head_timeout_s);
+        let listener = Rc::clone(listener);
+        worker.connections.borrow_mut().insert(socket, listener, output, deadline)
     }
 
-    async fn run(self: Rc<Self>, shared: Rc<Shared>, place: usize, first: Turn) {
-        let end = self.meet(&shared, first).await;
-        shared.connections.remove(place);
-        {
-            let mut desk = shared.desk.borrow_mut();
-            let counters = &mut desk.metrics(self.client.get().listener).counters;
-            counters.connections_closed += 1;
-            if let Err(error) = &end
-                && !self.ended.get()
-            {
-                counters.drop(reason(error));
-                reject_log::broken("http", self.client.get().caller.ip(), error);
-            }
-        }
-        // Nobody else holds it once it is out of the list.
-        if let (Ok(Some(turn)), Some(this)) = (end, Rc::into_inner(self)) {
-            drop(this.permit);
-            upgrade(&shared, this.client.get().listener, this.stream, turn);
-        }
-    }
-
-    /// Finds out who it is, and talks to it. Gives what is left when the connection becomes a
-    /// WebSocket.
-    async fn meet(&self, shared: &Shared, first: Turn) -> io::Result<Option<Turn>> {
-        self.idle.set(true);
-        let greeted = greeting::wait(&self.client, &self.stream).await;
-        self.idle.set(false);
-        match greeted? {
-            Greeted::Known => {}
-            Greeted::Gone => return Ok(None),
-            Greeted::Named => {
-                let Client { listener, caller, .. } = self.client.get();
-                let permit = shared.desk.borrow().permit(listener, caller.ip());
-                match permit {
-                    Ok(permit) => self.permit.set(permit),
-                    Err(reason) => {
-                        shared.count_drop(listener, reason);
-                        return Ok(None);
+    /// Serves the connection after its first step.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
+    pub(super) fn run(mut self, first: ServiceStep) -> impl Future<Output = ()> {
+        async move {
+            let end = self.serve(first).await;
+            match end {
+                Ok(Some(client)) => return self.upgrade(*client),
+                Ok(None) => {}
+                Err(error) => {
+                    if !self.worker.connections.borrow().was_ended(self.key) {
+                        count_failure(&self.listener, self.client.ip(), &error);
                     }
                 }
             }
+            self.worker.connections.borrow_mut().remove(self.key);
         }
-        self.talk(shared, first).await
     }
 
-    async fn talk(&self, shared: &Shared, first: Turn) -> io::Result<Option<Turn>> {
-        let options = &shared.options[self.client.get().listener];
-        let now = || shared.desk.borrow().clock.now();
-        let mut turn = first;
-        let mut handshaking = self.stream.is_handshaking();
+    /// Serves requests until the connection ends, or becomes a WebSocket of the client returned.
+    async fn serve(
+        &mut self,
+        first: ServiceStep,
+    ) -> Result<Option<Box<WsClient>>, ConnectionError> {
+        if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
+            return Ok(None);
+        }
+        let mut progress = Progress::of(&first, false);
+        let mut next = first.next;
+        // The socket shows whether a handshake is under way; the counters want to know when it ends.
+        let mut handshaking = self.listener.tls.is_some();
         loop {
-            if matches!(turn.next, Next::Upgrade(_)) {
-                return Ok(Some(turn));
-            }
-            if handshaking {
-                // Within the deadline of the first request.
-                self.write_all(&[]).await?;
-            } else if !turn.unsent.is_empty() || self.stream.is_pending() {
-                self.deadline.set(now().after(options.write_timeout_s));
-                self.write_all(&turn.unsent).await?;
-                turn.unsent = Vec::new();
-                turn.answered = turn.answered.max(1);
-            }
-            match turn.next {
-                Next::Close => return self.stream.say_goodbye().map(|()| None),
-                Next::Drain => {
-                    return self.drain(shared, now().after(DRAIN_S)).await.map(|()| None);
+            match next {
+                NextStep::Upgrade(client) => return Ok(Some(client)),
+                NextStep::Read if !handshaking && !self.has_output()? => {}
+                NextStep::Read | NextStep::Close | NextStep::Drain => {
+                    self.write_output(&mut progress, handshaking).await?;
                 }
-                Next::Read | Next::Upgrade(_) => {}
             }
-            if !turn.more {
-                self.await_input(&turn, options, now).await?;
+            match next {
+                NextStep::Close => {
+                    self.worker.connections.borrow().socket(self.key)?.send_close_notify()?;
+                    return Ok(None);
+                }
+                NextStep::Drain => return self.close_gracefully(progress.now).await,
+                NextStep::Read | NextStep::Upgrade(_) => {}
             }
-            let client = Client { may_stay: !shared.stopping.get(), ..self.client.get() };
-            let had_begun = !turn.rest.is_empty();
-            turn = shared.desk.borrow_mut().turn(client, turn, &self.stream)?;
-            if handshaking && !self.stream.is_handshaking() {
+            if !progress.more {
+                self.set_deadline(progress);
+                readable(&self.worker.connections, self.key).await?;
+            }
+            let had_begun = !self.input.is_empty();
+            let step = self.step(progress.more)?;
+            progress = Progress::of(&step, had_begun);
+            next = step.next;
+            if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
-                shared.desk.borrow_mut().metrics(client.listener).counters.tls_handshakes += 1;
-            }
-            if !had_begun && !turn.rest.is_empty() {
-                self.deadline.set(now().after(options.head_timeout_s));
+                self.listener.http().tls_handshakes += 1;
             }
         }
     }
 
-    /// Sleeps until there is input. Bytes that dribble in do not move the deadline of a request
-    /// that has begun.
-    async fn await_input(
-        &self,
-        turn: &Turn,
-        options: &HttpOptions,
-        now: impl Fn() -> Tick,
-    ) -> io::Result<()> {
-        if turn.answered > 0 {
-            let wait_s =
-                if turn.rest.is_empty() { options.idle_timeout_s } else { options.head_timeout_s };
-            self.deadline.set(now().after(wait_s));
+    /// Reads the PROXY header and takes a permit for the client it names. Returns false if the other
+    /// end has closed.
+    async fn read_proxy_header(&mut self) -> Result<bool, ConnectionError> {
+        self.worker.connections.borrow_mut().set_phase(self.key, Phase::Idle, None);
+        let outcome = proxy_header::read(&self.worker, self.key, &mut self.client).await?;
+        self.worker.connections.borrow_mut().set_phase(self.key, Phase::Request, None);
+        if outcome == HeaderOutcome::Closed {
+            return Ok(false);
         }
-        self.idle.set(turn.rest.is_empty());
-        let ready = self.stream.readable().await;
-        self.idle.set(false);
-        ready
+        let worker = &self.worker;
+        self.permit = self.listener.permit(&worker.tracker, worker.now(), self.client.ip())?;
+        Ok(true)
     }
 
-    async fn write_all(&self, mut left: &[u8]) -> io::Result<()> {
-        while !left.is_empty() || self.stream.is_pending() {
-            self.stream.writable().await?;
-            match self.stream.write_now(left) {
-                Ok(len) => left = left.get(len..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+    /// Reads once, answers, and writes once.
+    fn step(&mut self, more: bool) -> Result<ServiceStep, ConnectionError> {
+        let worker = &*self.worker;
+        let may_stay = !worker.stopping.get();
+        let client = HttpClient { listener: &self.listener, remote: &self.client, may_stay };
+        let mut step = {
+            let connections = worker.connections.borrow();
+            let stream = connections.socket(self.key)?;
+            let mut service = worker.service.borrow_mut();
+            let mut buffer = worker.read_buffer.borrow_mut();
+            let read_buffer = (!more).then_some(&mut **buffer);
+            service.step(client, &mut self.input, read_buffer, stream)?
+        };
+        if !step.unsent.is_empty() {
+            worker.connections.borrow_mut().set_output(self.key, std::mem::take(&mut step.unsent));
         }
-        Ok(())
+        Ok(step)
     }
 
-    /// Says that nothing more comes from here, and throws away what comes from there.
-    async fn drain(&self, shared: &Shared, deadline: Tick) -> io::Result<()> {
-        self.deadline.set(deadline);
-        self.stream.finish()?;
+    /// Whether output waits for the socket.
+    fn has_output(&self) -> Result<bool, ConnectionError> {
+        Ok(self.worker.connections.borrow().has_output(self.key))
+    }
+
+    /// Writes the output, and waits for the socket as long as that takes.
+    async fn write_output(
+        &mut self,
+        progress: &mut Progress,
+        handshaking: bool,
+    ) -> Result<(), ConnectionError> {
+        // A handshake has the deadline of the first request.
+        if !handshaking && self.has_output()? {
+            let deadline = progress.now.after(self.listener.options.write_timeout_s);
+            let mut connections = self.worker.connections.borrow_mut();
+            connections.set_phase(self.key, Phase::Request, Some(deadline));
+            progress.answered = progress.answered.max(1);
+        }
         loop {
-            self.stream.readable().await?;
-            match shared.desk.borrow_mut().discard(&self.stream) {
-                Ok(0) => return Ok(()),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            let written = self.worker.connections.borrow_mut().write(progress.now, self.key)?;
+            if written == WriteOutcome::Done {
+                return Ok(());
             }
+            writable(&self.worker.connections, self.key).await?;
+            progress.now = self.worker.now();
         }
     }
 
-    /// Ends it from outside: its task wakes up and finds the stream closed.
-    fn hang_up(&self) {
-        // A socket that is closed already needs no ending.
-        let _ = self.stream.hang_up();
+    /// Sets until when the next input must come. Bytes that trickle in do not move the deadline of a
+    /// request that has begun.
+    fn set_deadline(&self, progress: Progress) {
+        let options = &self.listener.options;
+        let is_idle = self.input.is_empty();
+        let phase = if is_idle { Phase::Idle } else { Phase::Request };
+        let wait_s = match (progress.answered > 0, is_idle) {
+            (true, true) => Some(options.idle_timeout_s),
+            (true, false) => Some(options.head_timeout_s),
+            (false, false) if !progress.had_begun => Some(options.head_timeout_s),
+            (false, _) => None,
+        };
+        let deadline = wait_s.map(|wait_s| progress.now.after(wait_s));
+        self.worker.connections.borrow_mut().set_phase(self.key, phase, deadline);
+    }
+
+    /// Ends the output, and drops input until the client closes.
+    async fn close_gracefully<T>(&self, now: Tick) -> Result<Option<T>, ConnectionError> {
+        {
+            let mut connections = self.worker.connections.borrow_mut();
+            connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));
+            // All output has left: this ends it.
+            connections.write(now, self.key)?;
+        }
+        self.worker.discard_input(self.key).await?;
+        Ok(None)
+    }
+
+    /// Hands the connection over to WebTorrent. The permit that it takes is the client's, even if a
+    /// proxy carries the connection.
+    pub(super) fn upgrade(self, client: WsClient) {
+        let Self { worker, listener, key, permit, input, .. } = self;
+        // For HTTP the connection has ended.
+        drop(permit);
+        match listener.permit(&worker.tracker, worker.now(), client.ip) {
+            Ok(permit) => {
+                let upgraded = UpgradedConnection { listener, key, client, permit, input };
+                webtorrent::start(&worker, upgraded);
+            }
+            Err(error) => {
+                count_failure(&listener, client.ip, &error);
+                worker.connections.borrow_mut().remove(key);
+            }
+        }
     }
 }
 
-/// The connections of a worker that have tasks.
-#[derive(Default)]
-pub(super) struct Connections {
-    all: RefCell<slab::Slab<Rc<Connection>>>,
-}
-
-impl Connections {
-    pub(super) fn len(&self) -> usize {
-        self.all.borrow().len()
-    }
-
-    fn insert(&self, connection: Rc<Connection>) -> usize {
-        self.all.borrow_mut().insert(connection)
-    }
-
-    fn remove(&self, place: usize) {
-        self.all.borrow_mut().remove(place);
-    }
-
-    /// Ends those whose deadline has passed, and names the listener of each.
-    pub(super) fn close_overdue(&self, now: Tick, mut ended: impl FnMut(usize)) {
-        for (_, connection) in self.all.borrow().iter() {
-            if now > connection.deadline.get() && !connection.ended.replace(true) {
-                connection.hang_up();
-                ended(connection.client.get().listener);
-            }
-        }
-    }
-
-    /// Ends those that wait for a request.
-    pub(super) fn close_idle(&self) {
-        for (_, connection) in self.all.borrow().iter() {
-            if connection.idle.get() && !connection.ended.replace(true) {
-                connection.hang_up();
-            }
-        }
+impl Progress {
+    fn of(step: &ServiceStep, had_begun: bool) -> Self {
+        let ServiceStep { now, answered, more, .. } = *step;
+        Self { now, answered, more, had_begun }
     }
 }

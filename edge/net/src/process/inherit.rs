@@ -1,11 +1,12 @@
-//! Sockets that somebody opened for this process before it started: systemd's socket activation, or
-//! the process that this one takes over from. Both hand them over as sd_listen_fds(3) has it:
-//! descriptors from 3 on, LISTEN_FDS of them, called as LISTEN_FDNAMES has it, for LISTEN_PID.
+//! Sockets that were opened before this process started: by systemd's socket activation, or by the
+//! process that this one replaces. Both pass them as sd_listen_fds(3) describes: LISTEN_FDS descriptors
+//! from 3 on, with the names of LISTEN_FDNAMES, for the process LISTEN_PID.
 //!
 //! # Safety
 //!
 //! A descriptor that is only a number has no owner yet. They are taken into ownership once, by
-//! [`Inherited::from_environment`], which whoever calls it calls before anything else is opened.
+//! [`InheritedSockets::from_environment`], which must be called before any descriptor is opened.
+#![allow(unsafe_code)]
 
 use std::fmt;
 use std::io;
@@ -19,13 +20,13 @@ use socket2::{Socket, Type};
 use crate::bind::{InheritedSocket, Transport};
 
 /// The number of the first descriptor that is handed over.
-const FIRST: RawFd = 3;
-/// More than any configuration has: a number above it is a mistake.
-const COUNT_MAX: usize = 16 * 1024;
+const FIRST_FD: RawFd = 3;
+/// More sockets than any configuration has. A larger number is a mistake.
+const SOCKETS_MAX: usize = 16 * 1024;
 
-/// What was handed over and nobody has taken yet.
+/// Inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<Entry>,
     known: &'static [&'static str],
 }
@@ -34,47 +35,47 @@ pub struct Inherited {
 struct Entry {
     name: String,
     socket: Socket,
-    /// Of an internet socket: what kind it is, and what it is bound to.
+    /// The kind and the address of an internet socket; `None` for other sockets.
     bound: Option<(Transport, SocketAddr)>,
 }
 
-impl Inherited {
-    /// Takes what the environment says is there: nothing when called again, or when LISTEN_PID is
-    /// another process. Belongs to the very start of the process. Names that are not `known` say
-    /// nothing: systemd calls a socket like its unit when nobody names it.
+impl InheritedSockets {
+    /// Takes the sockets that the environment describes. Call it at the very start of the process. None
+    /// are taken by a second call, or if LISTEN_PID is another process. Names that are not `known` are
+    /// ignored: systemd uses the unit's name for sockets without a configured one.
     pub fn from_environment(known: &'static [&'static str]) -> Result<Self, InheritError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let variable = |name: &str| std::env::var(name).ok();
         let own_pid = std::process::id();
-        let names = names(variable, own_pid)?;
+        let socket_names = socket_names(variable, own_pid)?;
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Ok(Self::default());
         }
-        let mut sockets = Vec::with_capacity(names.len());
-        for (number, name) in (FIRST..).zip(names) {
-            // SAFETY: any number may be asked about; nothing is read or written through it.
+        let mut sockets = Vec::with_capacity(socket_names.len());
+        for (number, name) in (FIRST_FD..).zip(socket_names) {
+            // SAFETY: F_GETFD is valid for any number; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
                 return Err(InheritError::NotOpen { number });
             }
-            // SAFETY: it is open, and by the protocol it is ours since the process began; nobody
-            // else has taken it, because this happens once and first.
+            // SAFETY: it is open, and by the protocol it belongs to this process from its start. No
+            // other code owns it, because this runs once, before anything else is opened.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
             sockets.push(Entry::examine(name, number, descriptor)?);
         }
         Ok(Self { sockets, known })
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no sockets are left.
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Takes out the UDP sockets for the listener `name` on `address`, whose port 0 stands for any.
+    /// Removes and returns the UDP sockets for the listener `name` on `address`. Port 0 matches any port.
     pub fn take_udp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Udp, name, address)
     }
 
-    /// The same for listening TCP sockets.
+    /// Like [`Self::take_udp`], for listening TCP sockets.
     pub fn take_tcp(&mut self, name: &str, address: SocketAddr) -> Vec<InheritedSocket> {
         self.take(Transport::Tcp, name, address)
     }
@@ -96,14 +97,14 @@ impl Inherited {
         self.extract(fits).into_iter().map(|entry| InheritedSocket(entry.socket)).collect()
     }
 
-    /// Takes out the stream called `name`, the other end of which is whoever started this process.
+    /// Removes and returns the stream `name`, which leads to the process that started this one.
     pub fn take_stream(&mut self, name: &str) -> Option<UnixStream> {
         let streams = self.extract(|entry| entry.name == name && entry.bound.is_none());
         streams.into_iter().next().map(|entry| UnixStream::from(OwnedFd::from(entry.socket)))
     }
 
-    /// What is left, in words; the sockets are closed.
-    pub fn leave(self) -> Vec<String> {
+    /// Closes the sockets that no listener has taken, and returns their descriptions.
+    pub fn into_unclaimed(self) -> Vec<String> {
         self.sockets.iter().map(Entry::to_string).collect()
     }
 
@@ -116,7 +117,7 @@ impl Inherited {
 }
 
 impl Entry {
-    /// Looks what a descriptor is, and keeps it from processes that this one starts.
+    /// Determines the kind of a descriptor and makes it close-on-exec.
     fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> Result<Self, InheritError> {
         let fail = |cause| InheritError::Unusable { number, name: name.clone(), cause };
         let socket = Socket::from(descriptor);
@@ -147,13 +148,13 @@ impl fmt::Display for Entry {
         match self.bound {
             Some((Transport::Udp, address)) => write!(f, "UDP {address} (`{}`)", self.name),
             Some((Transport::Tcp, address)) => write!(f, "TCP {address} (`{}`)", self.name),
-            None => write!(f, "no internet socket (`{}`)", self.name),
+            None => write!(f, "a socket that is neither UDP nor TCP (`{}`)", self.name),
         }
     }
 }
 
-/// A name for each descriptor, from the variables; none if they are for another process.
-fn names(
+/// Returns a name for each descriptor, from the variables. Empty if they are for another process.
+fn socket_names(
     variable: impl Fn(&str) -> Option<String>,
     own_pid: u32,
 ) -> Result<Vec<String>, InheritError> {
@@ -163,42 +164,42 @@ fn names(
     if pid.parse() != Ok(own_pid) {
         return Ok(Vec::new());
     }
-    let read = count.parse().ok().filter(|count| *count <= COUNT_MAX);
+    let read = count.parse().ok().filter(|count| *count <= SOCKETS_MAX);
     let count = read.ok_or(InheritError::Count(count))?;
     let given = variable("LISTEN_FDNAMES").unwrap_or_default();
-    let names = given.split(':').chain(std::iter::repeat("")).take(count);
-    // What systemd calls a socket whose name it does not know.
-    let names = names.map(|name| if name.is_empty() { "unknown" } else { name });
-    Ok(names.map(String::from).collect())
+    let socket_names = given.split(':').chain(std::iter::repeat("")).take(count);
+    // systemd's name for sockets whose name it does not know.
+    let socket_names = socket_names.map(|name| if name.is_empty() { "unknown" } else { name });
+    Ok(socket_names.map(String::from).collect())
 }
 
-/// Why what was handed over cannot be used. Each says what to change.
+/// The reason why an inherited socket cannot be used. The message says what to change.
 #[derive(Debug)]
 pub enum InheritError {
-    /// LISTEN_FDS is no sensible number.
+    /// LISTEN_FDS is not a number, or is too large.
     Count(String),
-    /// LISTEN_FDS counts a descriptor that is not there.
+    /// LISTEN_FDS includes a descriptor that is not open.
     NotOpen {
         /// The descriptor.
         number: RawFd,
     },
-    /// No socket, or one that does not answer.
+    /// The descriptor is not a socket, or cannot be queried.
     Unusable {
         /// The descriptor.
         number: RawFd,
-        /// What it was called.
+        /// Its name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// A v6 socket that takes v4 traffic.
+    /// A v6 socket that also accepts v4 traffic.
     BothFamilies {
-        /// Which.
+        /// The socket's description.
         socket: String,
     },
-    /// A TCP socket on which nobody listens.
+    /// A TCP socket that does not listen.
     NotListening {
-        /// Which.
+        /// The socket's description.
         socket: String,
     },
 }
@@ -206,24 +207,25 @@ pub enum InheritError {
 impl fmt::Display for InheritError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Count(text) => write!(f, "LISTEN_FDS is `{text}`: a number is due"),
+            Self::Count(text) => {
+                write!(f, "LISTEN_FDS: expected a number from 0 to {SOCKETS_MAX}, found `{text}`")
+            }
             Self::NotOpen { number } => {
-                write!(f, "LISTEN_FDS counts descriptor {number}, which is not open")
+                write!(f, "LISTEN_FDS includes descriptor {number}, which is not open")
             }
             Self::Unusable { number, name, cause } => {
                 write!(
                     f,
-                    "descriptor {number} (`{name}`) was handed over, but is no socket: {cause}"
+                    "inherited descriptor {number} (`{name}`) is not a usable socket: {cause}"
                 )
             }
             Self::BothFamilies { socket } => write!(
                 f,
-                "{socket} takes IPv4 as well: set BindIPv6Only=ipv6-only in its socket unit"
+                "{socket} also accepts IPv4: set BindIPv6Only=ipv6-only in its socket unit"
             ),
-            Self::NotListening { socket } => write!(
-                f,
-                "{socket} was handed over, but nobody listens on it: set Accept=no in its socket unit"
-            ),
+            Self::NotListening { socket } => {
+                write!(f, "{socket} does not listen: set Accept=no in its socket unit")
+            }
         }
     }
 }
@@ -240,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_each_descriptor() {
-        let names = |pid: &str, count: &str, given: &str| {
+    fn reads_names_from_the_environment() {
+        let socket_names = |pid: &str, count: &str, given: &str| {
             let variable = |name: &str| {
                 Some(match name {
                     "LISTEN_PID" => pid.to_owned(),
@@ -249,27 +251,36 @@ mod tests {
                     _ => given.to_owned(),
                 })
             };
-            names(variable, 77)
+            socket_names(variable, 77)
         };
-        assert_eq!(names("77", "3", "udp:http").unwrap(), ["udp", "http", "unknown"]);
-        assert_eq!(names("77", "1", "udp:http").unwrap(), ["udp"]);
-        assert!(names("78", "3", "udp").unwrap().is_empty());
-        assert!(names("77", "0", "").unwrap().is_empty());
+        assert_eq!(socket_names("77", "3", "udp:http").unwrap(), ["udp", "http", "unknown"]);
+        assert_eq!(socket_names("77", "1", "udp:http").unwrap(), ["udp"]);
+        assert!(socket_names("78", "3", "udp").unwrap().is_empty());
+        assert!(socket_names("77", "0", "").unwrap().is_empty());
         for wrong in ["-1", "many", "99999999", ""] {
-            let error = names("77", wrong, "").unwrap_err();
+            let error = socket_names("77", wrong, "").unwrap_err();
             assert!(error.to_string().contains(&format!("`{wrong}`")), "{error}");
         }
-        assert!(super::names(|_| None, 77).unwrap().is_empty());
+        assert!(super::socket_names(|_| None, 77).unwrap().is_empty());
+    }
+
+    /// A UDP and a TCP socket on the same port. A port that is free for one may be taken for the other.
+    fn on_one_port() -> (UdpSocket, TcpListener, SocketAddr) {
+        loop {
+            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let at = udp.local_addr().unwrap();
+            if let Ok(tcp) = TcpListener::bind(at) {
+                return (udp, tcp, at);
+            }
+        }
     }
 
     #[test]
-    fn listeners_find_theirs_by_kind_name_and_address() {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let at = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(at).unwrap();
+    fn takes_sockets_by_kind_name_and_address() {
+        let (udp, tcp, at) = on_one_port();
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
-        let mut inherited = Inherited {
+        let mut inherited = InheritedSockets {
             sockets: vec![
                 entry("udp", udp.try_clone().unwrap()).unwrap(),
                 entry("tidegate.socket", udp).unwrap(),
@@ -283,15 +294,15 @@ mod tests {
         assert_eq!(inherited.take_tcp("http", any).len(), 1);
         assert_eq!(inherited.take_udp("udp", at).len(), 2);
         assert!(!inherited.is_empty());
-        let left = inherited.leave();
+        let left = inherited.into_unclaimed();
         assert!(left[0].starts_with("UDP 127.0.0.1:") && left[0].ends_with("(`tidegate.socket`)"));
     }
 
     #[test]
-    fn a_stream_is_nobodys_listener() {
+    fn takes_streams_by_name() {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut inherited =
-            Inherited { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
+            InheritedSockets { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
         assert!(inherited.take_stream("else").is_none());
         let stream = inherited.take_stream("upgrade").unwrap();
         assert!(inherited.is_empty());
@@ -300,13 +311,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_serve_is_said_to() {
+    fn rejects_unusable_descriptors() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = entry("udp", file).unwrap_err().to_string();
-        assert!(error.contains("descriptor 9 (`udp`)") && error.contains("no socket"), "{error}");
+        assert!(error.contains("descriptor 9 (`udp`) is not a usable socket"), "{error}");
         let tcp = Socket::new(socket2::Domain::IPV4, Type::STREAM, None).unwrap();
         let error = entry("http", tcp).unwrap_err().to_string();
-        assert!(error.contains("nobody listens"), "{error}");
+        assert!(error.contains("does not listen"), "{error}");
         let both = Socket::new(socket2::Domain::IPV6, Type::DGRAM, None).unwrap();
         both.set_only_v6(false).unwrap();
         let error = entry("udp", both).unwrap_err().to_string();

@@ -1,22 +1,22 @@
-//! Starting the program anew, with the rights that it was started with.
+//! Restarting the program with its original privileges, for upgrades without downtime.
 //!
-//! By the time that somebody asks for it, the process has become another user and may neither start
-//! programs nor look at files (see [`super::confine`]); what it started itself would be bound in the
-//! same way. So a second process is split off before: the launcher. It waits for one order only,
-//! and that is to start the program that it comes from, at its path, with its arguments and
-//! environment, and with the descriptors that come with the order. It ends with the process that it
-//! was split off from.
+//! When an upgrade is requested, the process has already changed its user and may neither start
+//! programs nor read files (see [`super::confine`]); a process that it started would be restricted in
+//! the same way. So it forks a second process early: the launcher. The launcher accepts a single kind
+//! of order: to start its own program, at its path, with its arguments and environment, and with the
+//! descriptors that come with the order. It ends with the process that forked it.
 //!
 //! ```text
-//! launcher ─ fork ─▶ gone at once
-//!                      └ fork ─▶ exec: the new process, an orphan, which systemd takes for its own
+//! launcher ─ fork ─▶ exits at once
+//!                      └ fork ─▶ exec: the new process, an orphan, which systemd adopts
 //! ```
 //!
 //! # Safety
 //!
-//! `fork` is called only while the process has a single thread, so that the child finds no lock
-//! taken for ever. Descriptors are put in their places by `dup2` where nothing but an exec or an
-//! exit follows, so that nobody misses what was there.
+//! `fork` is called only while the process has a single thread, so that no lock stays locked in the
+//! child. `dup2` replaces descriptors only where nothing but an exec or an exit follows, so that no
+//! owner uses the replaced ones.
+#![allow(unsafe_code)]
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -36,12 +36,12 @@ use nix::sys::socket::{
 };
 use nix::unistd::{ForkResult, fork};
 
-/// Descriptors that go together; the kernel takes 253 at most.
+/// Descriptors in one message. The kernel accepts at most 253.
 const PER_MESSAGE: usize = 128;
-/// The number of the first descriptor that is handed over (sd_listen_fds(3)).
-const FIRST: RawFd = 3;
-/// Signals that are meant for the process beside us, though they may reach us as well.
-const NOT_OURS: [Signal; 6] = [
+/// The number of the first inherited descriptor (sd_listen_fds(3)).
+const FIRST_FD: RawFd = 3;
+/// Signals for the main process, which may reach the launcher, too. The launcher ignores them.
+const FOREIGN_SIGNALS: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -50,28 +50,28 @@ const NOT_OURS: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// The way to the launcher, which ends when this is dropped.
+/// A handle to the launcher, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Launcher {
     orders: OwnedFd,
 }
 
-/// What is started.
+/// The program to start.
 struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
 }
 
 impl Launcher {
-    /// Splits the launcher off. Fails once the process has several threads.
-    pub fn split_off() -> io::Result<Self> {
+    /// Forks the launcher. Fails if the process has more than one thread.
+    pub fn spawn() -> io::Result<Self> {
         if fs::read_dir("/proc/self/task")?.count() != 1 {
             return Err(io::Error::other("the process has several threads already"));
         }
         let program = Program::running()?;
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        // SAFETY: there is one thread, as was just seen, and it is here.
+        // SAFETY: this is the only thread, as was just checked.
         match unsafe { fork() }? {
             ForkResult::Parent { .. } => Ok(Self { orders: ours }),
             ForkResult::Child => {
@@ -82,9 +82,9 @@ impl Launcher {
         }
     }
 
-    /// Starts the program with `descriptors` as its inherited ones, each with a name. The last of
-    /// them is a stream on which the program is expected to say how it goes; why it cannot even be
-    /// started stands there, too.
+    /// Starts the program with `descriptors` as its inherited ones, each with a name. The last one is a
+    /// stream on which the program reports its progress. If it cannot be started, the launcher reports
+    /// the reason there.
     pub fn launch(&self, descriptors: &[(&str, OwnedFd)]) -> io::Result<()> {
         let mut parts = descriptors.chunks(PER_MESSAGE).peekable();
         while let Some(part) = parts.next() {
@@ -105,8 +105,8 @@ impl Launcher {
 }
 
 impl Program {
-    /// This program, at the path by which it was called: where that is a link, a newer version may
-    /// be behind it the next time.
+    /// Returns this program, with the path that it was called by: if that is a link, it may point to a
+    /// newer version next time.
     fn running() -> io::Result<Self> {
         let mut arguments = env::args_os();
         let called = arguments.next().map(PathBuf::from).unwrap_or_default();
@@ -116,9 +116,9 @@ impl Program {
         Ok(Self { path, arguments: arguments.collect() })
     }
 
-    /// Becomes the program, with `descriptors` in their places. Returns only if that fails.
-    fn become_it(&self, descriptors: Vec<(String, OwnedFd)>) -> io::Result<Infallible> {
-        for one in NOT_OURS {
+    /// Replaces this process by the program, with `descriptors` in their places. Returns only on failure.
+    fn exec(&self, descriptors: Vec<(String, OwnedFd)>) -> io::Result<Infallible> {
+        for one in FOREIGN_SIGNALS {
             // SAFETY: the default disposition runs no code of ours.
             unsafe { signal(one, SigHandler::SigDfl) }?;
         }
@@ -132,17 +132,17 @@ impl Program {
         if env::var_os("WATCHDOG_PID").is_some() {
             command.env("WATCHDOG_PID", &pid);
         }
-        // First all out of the way, then each to its place.
-        let above = FIRST + RawFd::try_from(count).map_err(io::Error::other)?;
+        // Move all descriptors out of the way first, then each to its place.
+        let above = FIRST_FD + RawFd::try_from(count).map_err(io::Error::other)?;
         let moved = descriptors.iter().map(|(_, descriptor)| clone_above(descriptor, above));
         let moved: Vec<OwnedFd> = moved.collect::<io::Result<_>>()?;
         for (_, descriptor) in descriptors {
-            // Its number is about to be something else.
+            // Do not close it: its number is about to be reused.
             let _ = descriptor.into_raw_fd();
         }
-        for (place, descriptor) in (FIRST..).zip(&moved) {
-            // SAFETY: both numbers are good; nobody here uses what `place` was before, because an
-            // exec or an exit follows. The copy is not closed by an exec.
+        for (place, descriptor) in (FIRST_FD..).zip(&moved) {
+            // SAFETY: both numbers are valid; nothing uses the previous descriptor `place`, because an
+            // exec or an exit follows. An exec does not close the copy.
             if unsafe { libc::dup2(descriptor.as_raw_fd(), place) } < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -153,13 +153,13 @@ impl Program {
     }
 }
 
-/// The launcher's life.
+/// The launcher's main loop. Returns when the main process ends.
 fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
-    for one in NOT_OURS {
+    for one in FOREIGN_SIGNALS {
         // SAFETY: ignoring runs no code of ours.
         unsafe { signal(one, SigHandler::SigIgn) }?;
     }
-    // What lists processes by name shall show one of ours only.
+    // Lists of processes by name should show only the main process.
     nix::sys::prctl::set_name(c"tidegate-launch")?;
     close_all_but(orders)?;
     while let Some(descriptors) = receive(orders)? {
@@ -179,19 +179,19 @@ fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Becomes the new process, or says on the last descriptor why not.
+/// Becomes the new process, or reports the reason of a failure on the last descriptor.
 fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
-    let above = FIRST + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST);
+    let above = FIRST_FD + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST_FD);
     let report = descriptors.last().map(|(_, last)| clone_above(last, above));
-    let Err(error) = program.become_it(descriptors);
+    let Err(error) = program.exec(descriptors);
     if let Some(Ok(report)) = report {
-        // If nobody hears it, nobody waits for it.
+        // Ignore errors: if the main process is gone, nothing waits for the report.
         let _ = UnixStream::from(report).write_all(format!("failed {error}\n").as_bytes());
     }
     exit(1)
 }
 
-/// An order: descriptors and their names. None once whoever gives orders is gone.
+/// Receives an order: descriptors and their names. Returns `None` when the main process has ended.
 fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
     let mut all = Vec::new();
     loop {
@@ -204,7 +204,7 @@ fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
             let message = recvmsg::<()>(orders.as_raw_fd(), &mut vectors, Some(&mut space), flags)?;
             for part in message.cmsgs()? {
                 if let ControlMessageOwned::ScmRights(numbers) = part {
-                    // SAFETY: the kernel has just opened them for us, and nobody else knows them.
+                    // SAFETY: the kernel has just opened them for us, and nothing else owns them.
                     let owned = numbers.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                     descriptors.extend(owned);
                 }
@@ -222,27 +222,27 @@ fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
     }
 }
 
-/// Another descriptor of the same, close-on-exec, with a number of `above` or more.
+/// Duplicates a descriptor with a number of at least `above`, close-on-exec.
 fn clone_above(descriptor: &OwnedFd, above: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open; nothing but numbers is passed.
+    // SAFETY: the descriptor is open; only numbers are passed.
     let number = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, above) };
     if number < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes everything but the standard streams and `kept`: a listener that the launcher held would
-/// take connections that nobody serves.
+/// Closes all descriptors except the standard streams and `kept`. If the launcher kept a listening
+/// socket, the kernel would route connections to it that are never served.
 fn close_all_but(kept: &OwnedFd) -> io::Result<()> {
     let numbers = fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     let numbers: Vec<RawFd> = numbers.collect();
     for number in numbers {
         if number > libc::STDERR_FILENO && number != kept.as_raw_fd() {
-            // SAFETY: whatever owns it in this copy of the process is never used or dropped: the
-            // launcher ends by `exit`. One number, that of the listing itself, is closed already.
+            // SAFETY: the owner of the descriptor in this copy of the process is never used or dropped,
+            // because the launcher ends by `exit`. The descriptor of the listing is closed already.
             unsafe { libc::close(number) };
         }
     }
@@ -254,7 +254,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     mark(one).is_some_and(|found| mark(other) == Some(found))
 }
 
-/// Ends the process without running what belongs to the one that it was split off from.
+/// Ends the process without running the exit handlers of the process that forked it.
 fn exit(code: i32) -> ! {
     // SAFETY: never returns, and touches nothing.
     unsafe { libc::_exit(code) }
@@ -265,16 +265,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_with_threads_is_not_forked() {
+    fn spawn_fails_with_several_threads() {
         let other = std::thread::spawn(std::thread::park);
-        let error = Launcher::split_off().unwrap_err();
+        let error = Launcher::spawn().unwrap_err();
         assert!(error.to_string().contains("several threads"), "{error}");
         other.thread().unpark();
         other.join().unwrap();
     }
 
     #[test]
-    fn orders_of_any_length_arrive_whole() {
+    fn transmits_orders_of_any_length() {
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
                 .unwrap();
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_this_one() {
+    fn finds_the_running_program() {
         let program = Program::running().unwrap();
         assert!(program.path.is_absolute());
         assert!(is_same_file(&program.path, &env::current_exe().unwrap()));

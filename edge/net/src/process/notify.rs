@@ -1,15 +1,14 @@
-//! What a process tells the one that watches over it: systemd's notification protocol
-//! (sd_notify(3)).
+//! Notifications to the service manager: systemd's protocol (sd_notify(3)).
 //!
-//! Written here because it is a datagram of text: the socket is opened at the start and kept, so that
-//! a sandbox that comes later need not let any be opened.
+//! Implemented here because it is only a datagram of text. The socket is opened at startup and kept, so
+//! that the sandbox does not have to allow opening one.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::Duration;
 
-/// The way to who watches over this process.
+/// A socket to the service manager.
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
@@ -17,7 +16,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// The one that NOTIFY_SOCKET names, if anybody wants to be told.
+    /// Connects to the socket that NOTIFY_SOCKET names. Returns `None` if the variable is not set.
     pub fn from_environment() -> io::Result<Option<Self>> {
         let Some(to) = std::env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty()) else {
             return Ok(None);
@@ -25,7 +24,7 @@ impl Notifier {
         Self::to(Path::new(&to)).map(Some)
     }
 
-    /// `path` is a socket's path, or a name after `@` (Linux).
+    /// Connects to `path`: a socket's path, or an abstract name after `@` (Linux).
     fn to(path: &Path) -> io::Result<Self> {
         let bytes = path.as_os_str().as_encoded_bytes();
         let to = match bytes.strip_prefix(b"@") {
@@ -37,19 +36,19 @@ impl Notifier {
             _ => SocketAddr::from_pathname(path)?,
         };
         let socket = UnixDatagram::unbound()?;
-        // Whoever watches may be slow; that must not make us so.
+        // A slow service manager must not block this process.
         socket.set_nonblocking(true)?;
         Ok(Self { socket, to })
     }
 
-    /// Says `lines`, assignments such as `READY=1`, one on each line.
-    pub fn say(&self, lines: &str) -> io::Result<()> {
+    /// Sends `lines`: assignments such as `READY=1`, one on each line.
+    pub fn notify(&self, lines: &str) -> io::Result<()> {
         self.socket.send_to_addr(lines.as_bytes(), &self.to).map(|_| ())
     }
 }
 
-/// Within what time `WATCHDOG=1` is due again and again, if anybody waits for it.
-pub fn watchdog_time() -> Option<Duration> {
+/// Returns the interval within which the service manager expects `WATCHDOG=1`, if it has a watchdog.
+pub fn watchdog_interval() -> Option<Duration> {
     watchdog(|name| std::env::var(name).ok(), std::process::id())
 }
 
@@ -64,31 +63,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_arrives() {
+    fn sends_notifications() {
         let path = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let watcher = UnixDatagram::bind(&path).unwrap();
-        Notifier::to(&path).unwrap().say("READY=1\nSTATUS=x").unwrap();
+        Notifier::to(&path).unwrap().notify("READY=1\nSTATUS=x").unwrap();
         let mut buffer = [0; 99];
         let len = watcher.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..len], b"READY=1\nSTATUS=x");
         std::fs::remove_file(&path).unwrap();
-        assert!(Notifier::to(&path).unwrap().say("READY=1").is_err());
+        assert!(Notifier::to(&path).unwrap().notify("READY=1").is_err());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn names_without_files_are_known() {
+    fn sends_to_abstract_names() {
         use std::os::linux::net::SocketAddrExt;
         let name = format!("tidegate-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let watcher = UnixDatagram::bind_addr(&address).unwrap();
-        Notifier::to(Path::new(&format!("@{name}"))).unwrap().say("READY=1").unwrap();
+        Notifier::to(Path::new(&format!("@{name}"))).unwrap().notify("READY=1").unwrap();
         assert_eq!(watcher.recv(&mut [0; 99]).unwrap(), 7);
     }
 
     #[test]
-    fn the_watchdog_is_ours_or_nobodys() {
+    fn reads_watchdog_interval_of_own_pid_only() {
         let time = |pid: Option<&str>, time: Option<&str>| {
             let of = |name: &str| if name == "WATCHDOG_PID" { pid } else { time };
             watchdog(|name| of(name).map(String::from), 7)

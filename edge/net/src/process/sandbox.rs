@@ -1,7 +1,8 @@
-//! Giving up, once everything is set up, what serving does not need: Landlock for files and new TCP
-//! connections, seccomp for system calls. Linux.
+//! The sandbox: after startup, the process gives up what serving does not need. Landlock restricts files
+//! and new TCP connections, seccomp restricts system calls. Linux.
 //!
-//! What a kernel does not have is done without, and said.
+//! Restrictions that the kernel does not support are skipped and reported.
+#![allow(unsafe_code)]
 
 mod landlock;
 mod seccomp;
@@ -11,57 +12,59 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Allowed;
+use super::SandboxPolicy;
 
-/// What the sandbox has come to.
+/// The restrictions in force.
 #[derive(Debug)]
 pub struct Sandbox {
-    allowed: Allowed,
-    files: io::Result<landlock::Extent>,
+    policy: SandboxPolicy,
+    files: io::Result<landlock::Restrictions>,
     calls: Result<usize, String>,
-    /// Keeps the kernel from forgetting the folder that a rule is about: if it made it anew later,
-    /// the rule would not be about that one.
-    _own_figures: Option<File>,
+    /// Keeps the kernel's inode of /proc/self alive. If the kernel dropped it and created it again, the
+    /// rule about it would not apply any more.
+    _proc_self: Option<File>,
 }
 
-/// Confines the calling thread, and all threads that it starts from now on, for good: of files only
-/// what is `allowed` and what the system says about this process can be reached, no new TCP socket
-/// listens or connects elsewhere, and no system call is made that a server has no use for.
-pub fn confine(allowed: Allowed) -> Sandbox {
-    let own_figures = File::open("/proc/self").ok();
-    let files = landlock::restrict(&allowed);
+/// Restricts the calling thread, and all threads that it starts later, for good. Only files of `policy`
+/// and of /proc/self can be accessed, new TCP sockets can connect only to ports of `policy`, and system
+/// calls that a server does not need are denied.
+pub fn confine(policy: SandboxPolicy) -> Sandbox {
+    let proc_self = File::open("/proc/self").ok();
+    let files = landlock::restrict(&policy);
     let calls = seccomp::restrict();
-    Sandbox { allowed, files, calls, _own_figures: own_figures }
+    Sandbox { policy, files, calls, _proc_self: proc_self }
 }
 
 impl Sandbox {
-    /// Whether `path` can be read if it is there and its permissions allow it.
-    pub fn covers(&self, path: &Path) -> bool {
-        let Allowed { readable, writable, .. } = &self.allowed;
-        // A path that leads nowhere is somebody else's to complain about.
+    /// Returns whether the sandbox allows reading `path`. Permissions are not checked, and missing paths
+    /// count as readable.
+    pub fn can_read(&self, path: &Path) -> bool {
+        let SandboxPolicy { readable, writable, .. } = &self.policy;
+        // Missing paths are reported where they are opened.
         path.canonicalize().is_err() || self.files.is_err() || {
-            readable.iter().chain(writable).any(|folder| holds(folder, path))
+            readable.iter().chain(writable).any(|folder| contains_path(folder, path))
         }
     }
 
-    /// Whether files can be made in `folder`, which must be there, if its permissions allow it.
-    pub fn covers_writing(&self, folder: &Path) -> bool {
-        self.files.is_err() || self.allowed.writable.iter().any(|known| holds(known, folder))
+    /// Returns whether the sandbox allows creating files in `folder`, which must exist. Permissions are
+    /// not checked.
+    pub fn can_write(&self, folder: &Path) -> bool {
+        self.files.is_err() || self.policy.writable.iter().any(|known| contains_path(known, folder))
     }
 
-    /// Whether a TCP connection can be made to `port` somewhere.
-    pub fn covers_connecting(&self, port: u16) -> bool {
-        let is_restricted = self.files.as_ref().is_ok_and(|extent| extent.tcp);
-        !is_restricted || self.allowed.ports.contains(&port)
+    /// Returns whether the sandbox allows TCP connections to `port`.
+    pub fn can_connect(&self, port: u16) -> bool {
+        let is_restricted = self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp);
+        !is_restricted || self.policy.ports.contains(&port)
     }
 
-    /// The folders of which everything can be read.
+    /// Returns the readable files and folders.
     pub fn folders(&self) -> &[PathBuf] {
-        &self.allowed.readable
+        &self.policy.readable
     }
 }
 
-fn holds(folder: &Path, path: &Path) -> bool {
+fn contains_path(folder: &Path, path: &Path) -> bool {
     let folder = folder.canonicalize();
     folder.is_ok_and(|folder| path.canonicalize().is_ok_and(|it| it.starts_with(folder)))
 }
@@ -69,20 +72,20 @@ fn holds(folder: &Path, path: &Path) -> bool {
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.files {
-            Ok(extent) => {
-                let Allowed { readable, writable, ports } = &self.allowed;
+            Ok(restrictions) => {
+                let SandboxPolicy { readable, writable, ports } = &self.policy;
                 write!(f, "files: ")?;
                 if readable.is_empty() && writable.is_empty() {
                     write!(f, "none")?;
                 }
-                list(f, "read only in ", readable.iter().map(|folder| folder.display()))?;
-                let before = if readable.is_empty() { "written in " } else { "; written in " };
+                list(f, "readable: ", readable.iter().map(|folder| folder.display()))?;
+                let before = if readable.is_empty() { "writable: " } else { "; writable: " };
                 list(f, before, writable.iter().map(|folder| folder.display()))?;
-                write!(f, "; TCP sockets: ")?;
-                match (extent.tcp, ports.is_empty()) {
-                    (true, true) => write!(f, "no new ones")?,
-                    (true, false) => list(f, "new ones to port ", ports.iter())?,
-                    (false, _) => write!(f, "the kernel cannot restrict them")?,
+                write!(f, "; new TCP sockets: ")?;
+                match (restrictions.tcp, ports.is_empty()) {
+                    (true, true) => write!(f, "none")?,
+                    (true, false) => list(f, "only to port ", ports.iter())?,
+                    (false, _) => write!(f, "not restricted (needs Linux 6.7)")?,
                 }
             }
             Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
@@ -115,19 +118,19 @@ mod tests {
     use std::process::Command;
     use std::{fs, thread};
 
-    /// Runs `test` in a thread of its own, since there is no way back.
+    /// Runs `test` in its own thread, since restrictions cannot be lifted.
     fn confined<T: Send + 'static>(
         readable: Vec<PathBuf>,
         test: impl FnOnce(&Sandbox) -> T + Send + 'static,
     ) -> T {
-        confined_to(Allowed { readable, ..Allowed::default() }, test)
+        confined_to(SandboxPolicy { readable, ..SandboxPolicy::default() }, test)
     }
 
     fn confined_to<T: Send + 'static>(
-        allowed: Allowed,
+        policy: SandboxPolicy,
         test: impl FnOnce(&Sandbox) -> T + Send + 'static,
     ) -> T {
-        thread::spawn(move || test(&confine(allowed))).join().unwrap()
+        thread::spawn(move || test(&confine(policy))).join().unwrap()
     }
 
     fn folder(name: &str) -> PathBuf {
@@ -144,13 +147,13 @@ mod tests {
         let fresh = open.join("fresh");
         confined(vec![open.clone()], move |sandbox| {
             assert_eq!(fs::read_to_string(&inside).unwrap(), "x");
-            assert!(sandbox.covers(&inside));
+            assert!(sandbox.can_read(&inside));
             if let Err(error) = &sandbox.files {
                 // Nothing to see on a kernel without Landlock, but that it says so.
                 assert!(sandbox.to_string().contains("not restricted"), "{error}");
                 return;
             }
-            assert!(!sandbox.covers(&outside));
+            assert!(!sandbox.can_read(&outside));
             assert_eq!(fs::read_to_string(&outside).unwrap_err().kind(), PermissionDenied);
             assert_eq!(fs::write(&inside, "y").unwrap_err().kind(), PermissionDenied);
             assert_eq!(fs::write(fresh, "y").unwrap_err().kind(), PermissionDenied);
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_cannot_be_started_but_threads_can() {
+    fn denies_programs_but_not_threads() {
         let before = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = before.local_addr().unwrap();
         confined(Vec::new(), move |sandbox| {
@@ -174,27 +177,27 @@ mod tests {
             udp.send_to(b"x", udp.local_addr().unwrap()).unwrap();
             assert_eq!(udp.recv(&mut [0; 9]).unwrap(), 1);
             assert!(socket2::Socket::new(17.into(), socket2::Type::RAW, None).is_err());
-            if sandbox.files.as_ref().is_ok_and(|extent| extent.tcp) {
+            if sandbox.files.as_ref().is_ok_and(|restrictions| restrictions.tcp) {
                 assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
                 assert_eq!(TcpStream::connect(address).unwrap_err().kind(), PermissionDenied);
             }
         });
-        // Elsewhere nothing has changed.
+        // Other threads are not restricted.
         TcpStream::connect(address).unwrap();
     }
 
     #[test]
-    fn what_is_allowed_can_be_written_and_connected_to() {
+    fn allows_writing_and_connecting_by_policy() {
         let (open, closed) = (folder("writable"), folder("unwritable"));
         let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
-        let allowed = Allowed {
+        let policy = SandboxPolicy {
             readable: Vec::new(),
             writable: vec![open.clone()],
             ports: vec![wanted_at.port()],
         };
         let (inside, outside) = (open.clone(), closed.clone());
-        confined_to(allowed, move |sandbox| {
+        confined_to(policy, move |sandbox| {
             let make = |folder: &Path| {
                 fs::create_dir_all(folder.join("new"))?;
                 fs::write(folder.join("new/one"), "one")?;
@@ -206,17 +209,17 @@ mod tests {
                 io::Result::Ok(read)
             };
             assert_eq!(make(&inside).unwrap(), "o");
-            assert!(sandbox.covers(&inside) && sandbox.covers_writing(&inside));
+            assert!(sandbox.can_read(&inside) && sandbox.can_write(&inside));
             TcpStream::connect(wanted_at).unwrap();
-            let Ok(extent) = &sandbox.files else { return };
-            assert!(!sandbox.covers_writing(&outside) && !sandbox.covers(&outside));
+            let Ok(restrictions) = &sandbox.files else { return };
+            assert!(!sandbox.can_write(&outside) && !sandbox.can_read(&outside));
             assert_eq!(make(&outside).unwrap_err().kind(), PermissionDenied);
-            if extent.tcp {
-                assert!(sandbox.covers_connecting(wanted_at.port()));
-                assert!(!sandbox.covers_connecting(other_at.port()));
+            if restrictions.tcp {
+                assert!(sandbox.can_connect(wanted_at.port()));
+                assert!(!sandbox.can_connect(other_at.port()));
                 assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
                 let told =
-                    format!("written in {}; TCP sockets: new ones to port ", inside.display());
+                    format!("writable: {}; new TCP sockets: only to port ", inside.display());
                 assert!(sandbox.to_string().contains(&told), "{sandbox}");
             }
         });
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_cannot_be_made_code() {
+    fn denies_executable_memory() {
         confined(Vec::new(), |sandbox| {
             assert!(sandbox.calls.is_ok(), "{sandbox}");
             let (len, private) = (4096, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

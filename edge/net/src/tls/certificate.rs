@@ -1,4 +1,4 @@
-//! Certificates from files.
+//! Certificates and keys from PEM files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,56 +14,56 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_PKIX_ACCESS_DESCRIPTOR_CA_ISSUERS;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 
-/// Where a certificate is.
+/// The files of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CertificateFiles {
-    /// PEM: the certificate, and those of the authorities between it and the root.
+    /// PEM: the certificate, followed by the intermediate certificates.
     pub chain: PathBuf,
     /// PEM: its private key, in PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
-/// A certificate with its key.
+/// A certificate chain with its private key.
 #[derive(Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    /// In lower case; a leading `*` stands for one label.
+    /// Host names in lower case; a leading `*` stands for one label.
     names: Vec<String>,
-    /// The first second, and the last, in which it is good.
+    /// The first and the last second of its validity.
     valid: [SystemTime; 2],
-    chain: Chain,
+    chain: ChainStatus,
 }
 
-/// Whether clients get what they need to check a certificate.
+/// Whether a certificate's chain lets clients verify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chain {
-    /// As far as can be seen.
-    Whole,
-    /// The host's certificate stands alone, but says where to fetch that of the authority which issued
-    /// it. Few clients do.
-    Short,
-    /// A certificate behind another one is not of the authority that issued that.
-    Broken,
+pub enum ChainStatus {
+    /// The chain is complete, as far as names tell.
+    Complete,
+    /// There is only the host's certificate, and it names a URL of its issuer's certificate. Few clients
+    /// fetch that.
+    MissingIntermediate,
+    /// A certificate was not issued by the one after it.
+    OutOfOrder,
 }
 
-/// Why there is no certificate.
+/// The reason why a certificate cannot be loaded.
 #[derive(Debug)]
 pub struct CertificateError {
-    /// The file that is at fault.
+    /// The file with the error.
     pub path: PathBuf,
-    fault: Fault,
+    kind: CertificateErrorKind,
 }
 
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum CertificateErrorKind {
     Unreadable(io::Error),
     Pem(PemError),
     NoCertificate,
     NoKey,
-    /// The other file's content.
+    /// The file has the content of the other one.
     Swapped,
     Password,
-    /// The first certificate is 1.
+    /// The number of the certificate in its file, from 1.
     X509(usize),
     Version,
     Rejected(rustls::Error),
@@ -72,42 +72,45 @@ pub(super) enum Fault {
 }
 
 impl Certificate {
-    /// Reads it, and sees that key and certificate belong together.
+    /// Reads a certificate and its key, and checks that they match.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
-        let blame = |path: &Path, fault| CertificateError { path: path.to_owned(), fault };
-        let read =
-            |path: &Path| fs::read(path).map_err(|error| blame(path, Fault::Unreadable(error)));
+        let error_at = |path: &Path, kind| CertificateError { path: path.to_owned(), kind };
+        let read = |path: &Path| {
+            fs::read(path).map_err(|error| error_at(path, CertificateErrorKind::Unreadable(error)))
+        };
         let (chain, key) = (read(&files.chain)?, read(&files.key)?);
-        let chain = chain_of(&chain).map_err(|fault| blame(&files.chain, fault))?;
-        let key = key_of(&key).map_err(|fault| blame(&files.key, fault))?;
-        Self::new(chain, &key).map_err(|fault| match fault {
-            Fault::Key | Fault::Mismatch => blame(&files.key, fault),
-            fault => blame(&files.chain, fault),
+        let chain = chain_of(&chain).map_err(|kind| error_at(&files.chain, kind))?;
+        let key = key_of(&key).map_err(|kind| error_at(&files.key, kind))?;
+        Self::new(chain, &key).map_err(|kind| match kind {
+            CertificateErrorKind::Key | CertificateErrorKind::Mismatch => {
+                error_at(&files.key, kind)
+            }
+            kind => error_at(&files.chain, kind),
         })
     }
 
-    /// The same from a text that has the chain and the key, in any order. `path` is where it is kept,
-    /// for the message if something is wrong with it.
+    /// Parses a text with the chain and the key in any order, and checks that they match. `path` is
+    /// named in errors.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
         let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|fault| CertificateError { path: path.to_owned(), fault })
+        read().map_err(|kind| CertificateError { path: path.to_owned(), kind })
     }
 
-    /// The answer to a challenge (RFC 8737), from such a text. Its critical extension is understood by
-    /// authorities only, so that key and certificate cannot be compared.
+    /// Parses the answer to a challenge (RFC 8737) from such a text. Key and certificate are not compared,
+    /// because rustls does not know the certificate's critical extension.
     pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|fault| CertificateError { path: "challenge".into(), fault })
+        read().map_err(|kind| CertificateError { path: "challenge".into(), kind })
     }
 
     pub(super) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CertificateErrorKind> {
         let certificate = Self::unmatched(chain, key)?;
         certificate.key.keys_match().map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => Fault::Mismatch,
-            error => Fault::Rejected(error),
+            rustls::Error::InconsistentKeys(_) => CertificateErrorKind::Mismatch,
+            error => CertificateErrorKind::Rejected(error),
         })?;
         Ok(certificate)
     }
@@ -115,54 +118,54 @@ impl Certificate {
     fn unmatched(
         chain: Vec<CertificateDer<'static>>,
         key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, CertificateErrorKind> {
         let parsed =
             chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
                 Ok((_, certificate)) => Ok(certificate),
-                Err(_) => Err(Fault::X509(number)),
+                Err(_) => Err(CertificateErrorKind::X509(number)),
             });
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
-        let own = parsed.first().ok_or(Fault::NoCertificate)?;
+        let own = parsed.first().ok_or(CertificateErrorKind::NoCertificate)?;
         if own.version() != X509Version::V3 {
-            return Err(Fault::Version);
+            return Err(CertificateErrorKind::Version);
         }
         let names = names(own);
         let valid = [own.validity().not_before, own.validity().not_after]
             .map(|time| instant(time.timestamp()));
-        let links = see_links(&parsed);
-        let signing = any_supported_type(key).map_err(|_| Fault::Key)?;
+        let chain_status = check_chain(&parsed);
+        let signing = any_supported_type(key).map_err(|_| CertificateErrorKind::Key)?;
         let key = CertifiedKey::new(chain, signing);
-        Ok(Self { key: Arc::new(key), names, valid, chain: links })
+        Ok(Self { key: Arc::new(key), names, valid, chain: chain_status })
     }
 
-    /// The host names that it is for.
+    /// Returns the host names of the certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// When its time begins.
+    /// Returns the start of its validity.
     pub fn begins(&self) -> SystemTime {
         self.valid[0]
     }
 
-    /// When its time is over.
+    /// Returns the end of its validity.
     pub fn expires(&self) -> SystemTime {
         self.valid[1]
     }
 
-    /// Whether its time has come and is not over.
-    pub fn is_good_at(&self, time: SystemTime) -> bool {
+    /// Returns whether it is valid at this time.
+    pub fn is_valid_at(&self, time: SystemTime) -> bool {
         let [from, until] = self.valid;
         (from..=until).contains(&time)
     }
 
-    /// The certificate itself, as it goes over the wire.
+    /// Returns the host's certificate in DER.
     pub fn der(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
 
-    /// Whether clients get what they need to check it.
-    pub fn chain(&self) -> Chain {
+    /// Returns whether clients can verify the chain.
+    pub fn chain(&self) -> ChainStatus {
         self.chain
     }
 
@@ -170,13 +173,13 @@ impl Certificate {
         Arc::clone(&self.key)
     }
 
-    /// Whether its key signs in one of these ways.
-    pub(super) fn signs_by(&self, schemes: &[SignatureScheme]) -> bool {
+    /// Returns whether its key supports one of these signature schemes.
+    pub(super) fn supports_any_scheme(&self, schemes: &[SignatureScheme]) -> bool {
         self.key.key.choose_scheme(schemes).is_some()
     }
 
-    /// Whether it is for a host.
-    pub fn is_for(&self, host: &str) -> bool {
+    /// Returns whether it is valid for a host.
+    pub fn covers_host(&self, host: &str) -> bool {
         let rest = host.split_once('.').map(|(_, rest)| rest);
         self.names.iter().any(|name| match name.strip_prefix("*.") {
             Some(domain) => rest.is_some_and(|rest| rest.eq_ignore_ascii_case(domain)),
@@ -185,44 +188,48 @@ impl Certificate {
     }
 }
 
-fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Fault> {
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(Fault::Pem)?;
+fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateErrorKind> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(CertificateErrorKind::Pem)?;
     match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
         (false, _) => Ok(chain),
-        (true, Ok(_)) => Err(Fault::Swapped),
-        (true, Err(_)) => Err(Fault::NoCertificate),
+        (true, Ok(_)) => Err(CertificateErrorKind::Swapped),
+        (true, Err(_)) => Err(CertificateErrorKind::NoCertificate),
     }
 }
 
-fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
+fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
-        // PKCS#8 says it in the first line, older forms in a line that is no base64.
+        // PKCS#8 has the mark in its first line, older forms in a header line.
         let mark = b"ENCRYPTED";
         let is_locked = pem.windows(mark.len()).any(|window| window == mark);
         match error {
-            _ if is_locked => Fault::Password,
-            PemError::NoItemsFound if chain_of(pem).is_ok() => Fault::Swapped,
-            PemError::NoItemsFound => Fault::NoKey,
-            error => Fault::Pem(error),
+            _ if is_locked => CertificateErrorKind::Password,
+            PemError::NoItemsFound if chain_of(pem).is_ok() => CertificateErrorKind::Swapped,
+            PemError::NoItemsFound => CertificateErrorKind::NoKey,
+            error => CertificateErrorKind::Pem(error),
         }
     })
 }
 
-/// Looks at the names only: clients do the rest, and trust nothing else.
-fn see_links(chain: &[X509Certificate<'_>]) -> Chain {
+/// Compares only the names of issuers and subjects. Clients verify the signatures.
+fn check_chain(chain: &[X509Certificate<'_>]) -> ChainStatus {
     let is_issued = |pair: &[X509Certificate<'_>]| match pair {
         [one, next] => one.issuer() == next.subject(),
         _ => true,
     };
     match chain {
-        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => Chain::Short,
-        _ if chain.windows(2).all(is_issued) => Chain::Whole,
-        _ => Chain::Broken,
+        [own] if own.issuer() != own.subject() && says_where_issuer_is(own) => {
+            ChainStatus::MissingIntermediate
+        }
+        _ if chain.windows(2).all(is_issued) => ChainStatus::Complete,
+        _ => ChainStatus::OutOfOrder,
     }
 }
 
-/// Authorities of the web do, private ones seldom.
+/// Returns whether a certificate names a URL of its issuer's certificate. Public authorities include
+/// it, private ones rarely do.
 fn says_where_issuer_is(certificate: &X509Certificate<'_>) -> bool {
     certificate.extensions().iter().any(|extension| match extension.parsed_extension() {
         ParsedExtension::AuthorityInfoAccess(access) => {
@@ -262,28 +269,41 @@ impl fmt::Debug for Certificate {
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
-        match &self.fault {
-            Fault::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Fault::Pem(PemError::MissingSectionEnd { .. }) => {
-                f.write_str("is cut short: a BEGIN has no END")
+        match &self.kind {
+            CertificateErrorKind::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            CertificateErrorKind::Pem(PemError::MissingSectionEnd { .. }) => {
+                f.write_str("is truncated: BEGIN without END")
             }
-            Fault::Pem(_) => f.write_str("is no PEM: what is between BEGIN and END is no base64"),
-            Fault::NoCertificate => f.write_str("holds no certificate (PEM: BEGIN CERTIFICATE)"),
-            Fault::NoKey => {
-                f.write_str("holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)")
+            CertificateErrorKind::Pem(_) => {
+                f.write_str("is not PEM: expected base64 between BEGIN and END")
             }
-            Fault::Swapped => f.write_str("holds what the other file should: swap chain and key"),
-            Fault::Password => f.write_str(
-                "has a password, which nobody could enter: openssl pkey -in OLD -out NEW removes it",
+            CertificateErrorKind::NoCertificate => {
+                f.write_str("contains no certificate: expected PEM with BEGIN CERTIFICATE")
+            }
+            CertificateErrorKind::NoKey => f.write_str(
+                "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
             ),
-            Fault::X509(number) => write!(f, "its certificate {number} cannot be understood"),
-            Fault::Version => f.write_str(
-                "its certificate is of X.509 version 1, which clients refuse: \
-                 with a subjectAltName it becomes one of version 3",
+            CertificateErrorKind::Swapped => {
+                f.write_str("contains what the other file should: swap chain and key")
+            }
+            CertificateErrorKind::Password => {
+                f.write_str("is encrypted: remove its password by `openssl pkey -in OLD -out NEW`")
+            }
+            CertificateErrorKind::X509(number) => {
+                write!(f, "certificate {number} is not a valid X.509 certificate")
+            }
+            CertificateErrorKind::Version => f.write_str(
+                "the certificate has X.509 version 1, which clients reject: \
+                 issue it with a subjectAltName, which makes it version 3",
             ),
-            Fault::Rejected(error) => write!(f, "its certificate cannot be used: {error}"),
-            Fault::Key => f.write_str("its key is of a kind that cannot be used: RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519"),
-            Fault::Mismatch => f.write_str("is not the key of the certificate"),
+            CertificateErrorKind::Rejected(error) => {
+                write!(f, "the certificate cannot be used: {error}")
+            }
+            CertificateErrorKind::Key => f.write_str(
+                "unsupported key: expected RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, or Ed25519",
+            ),
+            CertificateErrorKind::Mismatch => f.write_str("does not match the certificate"),
         }
     }
 }

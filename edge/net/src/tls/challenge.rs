@@ -1,12 +1,12 @@
-//! The handshake by which an ACME authority sees that a host is ours (RFC 8737).
+//! The handshake by which an ACME authority verifies that this server controls a host (RFC 8737).
 
 use rustls::server::ClientHello;
 
-/// What such a handshake agrees on; nothing else is said over it.
+/// The protocol that such a handshake negotiates. No data follows it.
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Whether a client asks for nothing but the proof. One that offers HTTP as well gets HTTP.
-pub(super) fn asks_for_proof(hello: &ClientHello<'_>) -> bool {
+/// Returns whether a client offers only this protocol. A client that also offers HTTP gets HTTP.
+pub(super) fn is_acme_challenge(hello: &ClientHello<'_>) -> bool {
     hello
         .alpn()
         .is_some_and(|mut offered| offered.next() == Some(PROTOCOL) && offered.next().is_none())
@@ -29,11 +29,11 @@ mod tests {
     use super::super::{Certificate, Certificates, TlsConfig, TlsSession};
     use super::PROTOCOL;
 
-    /// Believes whatever it is shown, as an authority does that looks at the extension.
+    /// Accepts any certificate, as an authority does, which only checks the extension.
     #[derive(Debug)]
-    struct Credulous(WebPkiSupportedAlgorithms);
+    struct AcceptAny(WebPkiSupportedAlgorithms);
 
-    impl ServerCertVerifier for Credulous {
+    impl ServerCertVerifier for AcceptAny {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,
@@ -75,22 +75,22 @@ mod tests {
         Certificate::from_pem(text.as_bytes(), Path::new("challenge")).unwrap()
     }
 
-    /// What came of a handshake.
-    struct Met {
+    /// The result of a handshake.
+    struct HandshakeResult {
         shown: CertificateDer<'static>,
         protocol: Option<Vec<u8>>,
-        /// What the server made of a request behind the handshake: bytes, and whether it is the end.
+        /// The bytes of a request that the server read after the handshake, and whether the session ended.
         heard: (usize, bool),
     }
 
-    fn meet(
+    fn handshake(
         certificates: &Arc<Certificates>,
         host: &str,
         protocols: &[&[u8]],
         version: &'static rustls::SupportedProtocolVersion,
-    ) -> Result<Met, Error> {
+    ) -> Result<HandshakeResult, Error> {
         let provider: Arc<CryptoProvider> = aws_lc_rs::default_provider().into();
-        let verifier = Credulous(provider.signature_verification_algorithms);
+        let verifier = AcceptAny(provider.signature_verification_algorithms);
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(&[version]).unwrap();
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
@@ -101,7 +101,7 @@ mod tests {
         let mut server = TlsSession::new(&TlsConfig::new(certificates)).unwrap();
         let mut plain = vec![0; 64 * 1024];
         let mut heard = (0, false);
-        // A few flights each way, and a request as soon as it may be sent.
+        // A few flights in each direction, and a request as soon as possible.
         for _ in 0..4 {
             if !client.is_handshaking() {
                 client.writer().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -118,7 +118,7 @@ mod tests {
             }
         }
         let shown = client.peer_certificates().unwrap()[0].clone().into_owned();
-        Ok(Met { shown, protocol: client.alpn_protocol().map(<[u8]>::to_vec), heard })
+        Ok(HandshakeResult { shown, protocol: client.alpn_protocol().map(<[u8]>::to_vec), heard })
     }
 
     //= rfc8737#only-alpn
@@ -126,27 +126,27 @@ mod tests {
     //= rfc8737#no-data
     //= type=test
     #[test]
-    fn the_proof_is_shown_to_who_asks_for_it_alone() {
+    fn challenge_certificate_is_for_challenges_only() {
         for version in [&version::TLS12, &version::TLS13] {
             let certificates = Arc::new(Certificates::default());
             let [usual, proof] = ["t.example"; 2].map(certificate);
             certificates.replace_obtained(vec![usual.clone()]);
-            // Nothing is to be proven.
-            let refused = |host| meet(&certificates, host, &[PROTOCOL], version).is_err();
+            // There is no challenge.
+            let refused = |host| handshake(&certificates, host, &[PROTOCOL], version).is_err();
             assert!(refused("t.example"));
             certificates.set_challenge(Some(proof.clone()));
-            let met = meet(&certificates, "t.example", &[PROTOCOL], version).unwrap();
-            assert_eq!(Some(&met.shown), proof.der());
-            assert_eq!(met.protocol.as_deref(), Some(PROTOCOL));
-            assert_eq!(met.heard, (0, true), "no request is taken over it");
+            let result = handshake(&certificates, "t.example", &[PROTOCOL], version).unwrap();
+            assert_eq!(Some(&result.shown), proof.der());
+            assert_eq!(result.protocol.as_deref(), Some(PROTOCOL));
+            assert_eq!(result.heard, (0, true), "no request is taken over it");
             assert!(refused("other.example"));
-            // Clients that do not ask do not see it.
+            // Other clients do not see it.
             let http: &[u8] = b"http/1.1";
             for protocols in [&[][..], &[http], &[http, PROTOCOL], &[PROTOCOL, http]] {
-                let met = meet(&certificates, "t.example", protocols, version).unwrap();
-                assert_eq!(Some(&met.shown), usual.der());
-                assert_ne!(met.protocol.as_deref(), Some(PROTOCOL));
-                assert!(met.heard.0 > 0 && !met.heard.1);
+                let result = handshake(&certificates, "t.example", protocols, version).unwrap();
+                assert_eq!(Some(&result.shown), usual.der());
+                assert_ne!(result.protocol.as_deref(), Some(PROTOCOL));
+                assert!(result.heard.0 > 0 && !result.heard.1);
             }
             certificates.set_challenge(None);
             assert!(refused("t.example"));
@@ -154,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn files_go_before_what_was_obtained() {
+    fn certificates_from_files_take_precedence() {
         let certificates = Arc::new(Certificates::default());
         assert!(
-            meet(&certificates, "a.example", &[], &version::TLS13).is_err(),
+            handshake(&certificates, "a.example", &[], &version::TLS13).is_err(),
             "there is none yet"
         );
         let [a, b, c] = ["a.example", "b.example", "b.example"].map(certificate);
         let shown = |host| {
-            let met = meet(&certificates, host, &[], &version::TLS13).unwrap();
-            met.shown
+            let result = handshake(&certificates, host, &[], &version::TLS13).unwrap();
+            result.shown
         };
         certificates.replace_obtained(vec![a.clone(), b]);
         assert_eq!(Some(&shown("unknown.example")), a.der());

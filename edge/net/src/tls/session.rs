@@ -1,8 +1,8 @@
-//! One connection's TLS, over a socket that never waits.
+//! The TLS session of a connection over a non-blocking socket.
 //!
-//! rustls keeps no bytes for us: what has come is opened in the caller's buffer, what leaves is
-//! sealed in another one. A session has memory only for the beginning of a record whose end has not
-//! come, and for what the socket did not take.
+//! Uses rustls' unbuffered interface: received records are decrypted in the caller's buffer, and sent
+//! records are encrypted in another one. A session allocates only for an incomplete record, and for
+//! bytes that the socket did not accept.
 
 use std::io::{self, ErrorKind, Write};
 use std::mem::take;
@@ -15,44 +15,43 @@ use rustls::unbuffered::{
 
 use super::{TlsConfig, challenge};
 
-/// A session, from the handshake to the end.
+/// A TLS session, including its handshake.
 pub struct TlsSession {
     rustls: UnbufferedServerConnection,
-    /// Input that ends within a record, or within a message of the handshake.
+    /// Input that ends within a record, or within a handshake message.
     rest: Vec<u8>,
-    /// Sealed bytes that the socket has yet to take.
+    /// Encrypted bytes that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Whether the client has said that it sends no more.
+    /// Whether the client has sent close_notify.
     is_over: bool,
-    /// Whether this side has said so, or broken off: rustls is not asked any more.
+    /// Whether this side has sent close_notify or an alert. rustls is not called any more then.
     is_done: bool,
 }
 
-/// Bytes in the clear of a record, by RFC 8446 (section 5.1) and RFC 5246 (section 6.2.1).
+/// Maximum plaintext bytes of a record (RFC 8446, section 5.1; RFC 5246, section 6.2.1).
 const RECORD_MAX: usize = 16 * 1024;
-/// Bytes in the clear that are sealed and written together: not too many, so that a socket which
-/// takes little is seen to take something, nor a single record, which takes less time than its call.
+/// Maximum plaintext bytes that are encrypted and written together. Not more, so that a slow socket is
+/// seen to make progress; not a single record, which takes less time than its system call.
 const CLEAR_MAX: usize = 4 * RECORD_MAX;
-/// A buffer for sealing them, with room for the records' heads and tags.
+/// The size of a buffer for encrypting them, including the records' headers and tags.
 pub const SEALED_MAX: usize = CLEAR_MAX + 1024;
-/// Input of a handshake that is not understood yet. A client says hello in less than 3 KB, even with
-/// keys that withstand quantum computers; rustls alone would keep 64 KiB.
+/// Maximum bytes of an incomplete handshake message. A ClientHello has less than 3 KB, even with
+/// post-quantum keys; rustls alone would accept 64 KiB.
 const HELLO_MAX: usize = 16 * 1024;
-/// Input that ends within a record, which is never longer.
+/// Maximum bytes of an incomplete record.
 const REST_MAX: usize = 5 + RECORD_MAX + 2048;
 
 impl TlsSession {
-    /// Before the first byte.
+    /// Creates a session for a new connection.
     pub fn new(config: &TlsConfig) -> io::Result<Self> {
         let rustls = UnbufferedServerConnection::new(config.0.clone()).map_err(io::Error::other)?;
         Ok(Self { rustls, rest: Vec::new(), unsent: Vec::new(), is_over: false, is_done: false })
     }
 
-    /// Takes `sealed`, which has come from the socket and is overwritten, and opens it into `plain`,
-    /// which must be as long as `sealed` and a record of 16 KiB together. Gives how many bytes there
-    /// are in the clear. What there is to answer, in the handshake or to its end, is written to
-    /// `socket`. An error of the kind `InvalidData` means that the client broke the protocol, of which
-    /// it has been told.
+    /// Decrypts `sealed`, the bytes from the socket, into `plain`, and returns the number of plaintext
+    /// bytes. `sealed` is overwritten. `plain` must be as long as `sealed` plus a record of 16 KiB.
+    /// Handshake messages and alerts are written to `socket`. An error of the kind `InvalidData` means
+    /// that the client broke the protocol; an alert was sent then.
     pub fn open(
         &mut self,
         sealed: &mut [u8],
@@ -77,7 +76,7 @@ impl TlsSession {
             opened
         };
         if opened.is_err() {
-            self.break_off();
+            self.queue_alert();
         }
         //= rfc8737#no-data
         let is_proof = self.rustls.alpn_protocol() == Some(challenge::PROTOCOL);
@@ -88,7 +87,7 @@ impl TlsSession {
             opened
         };
         if self.is_over {
-            // Whatever comes behind the last word means nothing.
+            // Bytes after close_notify are ignored.
             self.rest = Vec::new();
         }
         let flushed = self.flush(socket);
@@ -96,13 +95,13 @@ impl TlsSession {
         let rest_max = if self.is_handshaking() { HELLO_MAX } else { REST_MAX };
         if self.rest.len() > rest_max {
             self.is_done = true;
-            return Err(invalid("a message of the handshake without an end"));
+            return Err(invalid("handshake message too long"));
         }
-        unless_full(flushed).map(|()| len)
+        ignore_would_block(flushed).map(|()| len)
     }
 
-    /// Opens what is whole in `input`. Gives how much of it is done with, and how many bytes are in
-    /// `plain`.
+    /// Decrypts the complete records in `input`. Returns the number of consumed bytes, and the number of
+    /// bytes in `plain`.
     fn process(&mut self, input: &mut [u8], plain: &mut [u8]) -> (usize, io::Result<usize>) {
         let (mut at, mut len) = (0, 0);
         let end = input.len();
@@ -112,12 +111,12 @@ impl TlsSession {
             at += discard;
             let step = match state {
                 Ok(ConnectionState::ReadTraffic(traffic)) => {
-                    take_in(traffic, plain, &mut len).map(|discard| at += discard)
+                    copy_plaintext(traffic, plain, &mut len).map(|discard| at += discard)
                 }
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
                     encode(&mut message, &mut self.unsent)
                 }
-                // It has gone to where it is sent from.
+                // It is in `unsent` already.
                 Ok(ConnectionState::TransmitTlsData(sent)) => {
                     sent.done();
                     Ok(())
@@ -126,7 +125,7 @@ impl TlsSession {
                     self.is_over = true;
                     Ok(())
                 }
-                // More must come.
+                // More input is needed.
                 Ok(_) => return (at, Ok(len)),
                 Err(error) => Err(invalid(error)),
             };
@@ -134,20 +133,19 @@ impl TlsSession {
                 return (at, Err(error));
             }
             if at == end && len > 0 && !self.rustls.wants_write() {
-                // As most often. Asking would only say that more must come.
+                // The usual case. Calling rustls again would only report that it needs more input.
                 return (at, Ok(len));
             }
         }
     }
 
-    /// Takes out the alert that tells the client what it did. There is no more of the input for rustls
-    /// to look at: it would break over that a second time.
-    fn break_off(&mut self) {
+    /// Queues the alert about an error. rustls gets no more input, since it would fail again.
+    fn queue_alert(&mut self) {
         self.is_done = true;
         while self.rustls.wants_write() {
             match self.rustls.process_tls_records(&mut []).state {
                 Ok(ConnectionState::EncodeTlsData(mut alert)) => {
-                    // It has room.
+                    // Cannot fail: `unsent` grows as needed.
                     let _ = encode(&mut alert, &mut self.unsent);
                 }
                 _ => return,
@@ -155,9 +153,9 @@ impl TlsSession {
         }
     }
 
-    /// Seals as much of `plain` as makes sense in `buffer`, which should have [`SEALED_MAX`] bytes, and
-    /// writes it; gives how many bytes were taken. `WouldBlock` when the socket has yet to take what was
-    /// sealed before. What was taken may not be out yet: see [`TlsSession::is_pending`].
+    /// Encrypts a part of `plain` in `buffer`, which should have [`SEALED_MAX`] bytes, and writes it.
+    /// Returns the number of bytes taken from `plain`; they may not have left yet, see
+    /// [`TlsSession::is_pending`]. Fails with `WouldBlock` while the socket does not accept earlier bytes.
     pub fn write(
         &mut self,
         plain: &[u8],
@@ -170,37 +168,39 @@ impl TlsSession {
             return Ok(0);
         }
         let sealed = self.seal(buffer, |traffic, buffer| traffic.encrypt(plain, buffer))?;
+        debug_assert!(sealed <= buffer.len());
         self.send(buffer.get(..sealed).unwrap_or_default(), socket)?;
         Ok(plain.len())
     }
 
-    /// Says that nothing more will be sent, by way of `buffer`, as in [`TlsSession::write`]. What comes
-    /// from now on is not looked at. Before the handshake is done there is no way to say it.
+    /// Sends close_notify, using `buffer` as in [`TlsSession::write`]. Later input is ignored. Does
+    /// nothing before the handshake is complete.
     pub fn finish(&mut self, buffer: &mut [u8], socket: &mut impl Write) -> io::Result<()> {
         if self.is_handshaking() || self.is_done {
             return Ok(());
         }
         let sealed = self.seal(buffer, |traffic, buffer| traffic.queue_close_notify(buffer))?;
+        debug_assert!(sealed <= buffer.len());
         self.is_done = true;
         self.send(buffer.get(..sealed).unwrap_or_default(), socket)
     }
 
-    /// Whether something sealed has not left yet.
+    /// Returns whether encrypted bytes wait for the socket.
     pub fn is_pending(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Whether nothing can be written yet, and nothing has been read.
+    /// Returns whether the handshake is still in progress, so that no data can be sent.
     pub fn is_handshaking(&self) -> bool {
         self.rustls.is_handshaking()
     }
 
-    /// Whether the client has said that it sends no more.
+    /// Returns whether the client has ended its side of the session.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Seals by `seal`, as soon as rustls has given out what goes before.
+    /// Calls `seal` to encrypt a message, after rustls has produced all messages before it.
     fn seal(
         &mut self,
         buffer: &mut [u8],
@@ -210,7 +210,7 @@ impl TlsSession {
         ) -> Result<usize, EncryptError>,
     ) -> io::Result<usize> {
         while !self.is_done {
-            // What is left of the input is shown again, since rustls remembers how far it is.
+            // Pass the incomplete input again, because rustls remembers its position in it.
             match self.rustls.process_tls_records(&mut self.rest).state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
                     return seal(&mut traffic, buffer).map_err(io::Error::other);
@@ -226,7 +226,7 @@ impl TlsSession {
         Err(ErrorKind::NotConnected.into())
     }
 
-    /// Writes what is sealed; `WouldBlock` when the socket does not take all of it.
+    /// Writes pending bytes. Fails with `WouldBlock` if the socket does not accept all of them.
     fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         let (sent, end) = write_all(&self.unsent, socket);
         self.unsent.drain(..sent);
@@ -236,20 +236,19 @@ impl TlsSession {
         end
     }
 
-    /// Writes `sealed`, behind what is sealed already, and keeps what the socket does not take.
+    /// Writes `sealed` after the pending bytes, and keeps what the socket does not accept.
     fn send(&mut self, sealed: &[u8], socket: &mut impl Write) -> io::Result<()> {
         let (sent, end) = match self.flush(socket) {
             Ok(()) => write_all(sealed, socket),
             Err(error) => (0, Err(error)),
         };
         self.unsent.extend_from_slice(sealed.get(sent..).unwrap_or_default());
-        unless_full(end)
+        ignore_would_block(end)
     }
 }
 
-/// Copies what was opened to `plain` from `len` on; gives how many bytes of the input that makes
-/// superfluous.
-fn take_in<T>(
+/// Copies decrypted data to `plain` from `len` on. Returns the number of input bytes to discard.
+fn copy_plaintext<T>(
     mut traffic: ReadTraffic<'_, '_, T>,
     plain: &mut [u8],
     len: &mut usize,
@@ -265,7 +264,7 @@ fn take_in<T>(
     Ok(done)
 }
 
-/// Puts a message of rustls' own behind `out`.
+/// Appends a handshake message or an alert to `out`.
 fn encode<T>(message: &mut EncodeTlsData<'_, T>, out: &mut Vec<u8>) -> io::Result<()> {
     let start = out.len();
     if let Err(EncodeError::InsufficientSize(needed)) = message.encode(&mut []) {
@@ -275,7 +274,7 @@ fn encode<T>(message: &mut EncodeTlsData<'_, T>, out: &mut Vec<u8>) -> io::Resul
     Ok(())
 }
 
-/// Writes as much as the socket takes: how much that is, and why not all, if so.
+/// Writes as much as the socket accepts. Returns the number of bytes, and the error that stopped it.
 fn write_all(bytes: &[u8], socket: &mut impl Write) -> (usize, io::Result<()>) {
     let mut sent = 0;
     while let Some(left) = bytes.get(sent..).filter(|left| !left.is_empty()) {
@@ -288,8 +287,8 @@ fn write_all(bytes: &[u8], socket: &mut impl Write) -> (usize, io::Result<()>) {
     (sent, Ok(()))
 }
 
-/// A socket that is full is no failure where what it did not take is kept.
-fn unless_full(end: io::Result<()>) -> io::Result<()> {
+/// A full socket is not an error where the remaining bytes are kept.
+fn ignore_would_block(end: io::Result<()>) -> io::Result<()> {
     end.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) })
 }
 

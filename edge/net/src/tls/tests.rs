@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
 
-/// An authority of the tests.
+/// A certificate authority for tests.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -27,7 +27,7 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem, der }
     }
 
-    /// One between this one and hosts.
+    /// Creates an intermediate authority.
     fn beneath(&self, name: &str) -> Self {
         let (params, key) = (Self::params(name), ecdsa());
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
@@ -42,12 +42,12 @@ impl Authority {
         params
     }
 
-    /// A host's certificate, as PEM.
+    /// Issues a host's certificate, as PEM.
     fn issue(&self, params: &CertificateParams, key: &KeyPair) -> String {
         params.signed_by(key, &self.issuer).unwrap().pem()
     }
 
-    /// A host's certificate with a key of its own.
+    /// Issues a host's certificate with a new key.
     fn host(&self, names: &[&str]) -> Certificate {
         let key = ecdsa();
         in_memory(&self.issue(&params(names), &key), &key)
@@ -69,7 +69,7 @@ fn in_memory(chain: &str, key: &KeyPair) -> Certificate {
     Certificate::new(chain, &key).unwrap()
 }
 
-/// Says where the issuer's certificate is, as the web's authorities do.
+/// Returns the extension with the URL of the issuer's certificate, like those of public authorities.
 fn authority_information_access() -> CustomExtension {
     let url = b"http://ca.test/ca.der";
     let ca_issuers = [6, 8, 0x2b, 6, 1, 5, 5, 7, 0x30, 2];
@@ -78,7 +78,7 @@ fn authority_information_access() -> CustomExtension {
     CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], sequence(&description))
 }
 
-/// DER, for up to 127 bytes.
+/// Encodes a DER sequence of up to 127 bytes.
 fn sequence(content: &[u8]) -> Vec<u8> {
     [&[0x30, content.len() as u8], content].concat()
 }

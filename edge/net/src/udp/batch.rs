@@ -1,29 +1,29 @@
-//! Datagrams on their way through a handler, with room for the replies.
+//! A batch of datagrams, with buffers for the replies.
 
 #[cfg(target_os = "linux")]
-use super::control::Control;
+use super::control::ControlMessage;
 use super::{BATCH_MAX, REPLY_MAX, REQUEST_MAX};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Bytes from one request's place to the next: one more than a request may have, so that an engine
-/// that is not told about truncation can see it, rounded up to whole cache lines.
+/// The distance between request buffers: more than [`REQUEST_MAX`], so that an engine that is not
+/// notified of truncation can detect it, and a whole number of cache lines.
 const STRIDE: usize = REQUEST_MAX + 64;
 
-/// Up to [`BATCH_MAX`] datagrams of one socket and a place for a reply to each. Allocated once by
-/// the engine and used again for every batch.
+/// Up to [`BATCH_MAX`] datagrams of one socket, with a buffer for a reply to each. The engine
+/// allocates it once and reuses it for every batch.
 pub struct Batch {
     len: usize,
-    /// Where the socket is bound.
+    /// The address that the socket is bound to.
     local: SocketAddr,
     slots: Box<[Slot; BATCH_MAX]>,
     requests: Box<[u8]>,
     replies: Box<[u8]>,
-    /// For sockets that are told destinations.
+    /// Used for sockets that report destinations.
     #[cfg(target_os = "linux")]
-    controls: Box<[Control; BATCH_MAX]>,
+    controls: Box<[ControlMessage; BATCH_MAX]>,
 }
 
-/// All about a datagram but its bytes.
+/// A datagram's metadata.
 #[derive(Clone, Copy)]
 struct Slot {
     from: SocketAddr,
@@ -37,64 +37,64 @@ const _: () = assert!(REPLY_MAX <= u16::MAX as usize);
 
 impl Batch {
     pub(crate) fn new() -> Self {
-        let nobody = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { from: nobody, request: 0, reply: 0, truncated: false };
+        let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let empty = Slot { from: unspecified, request: 0, reply: 0, truncated: false };
         Self {
             len: 0,
-            local: nobody,
+            local: unspecified,
             slots: Box::new([empty; BATCH_MAX]),
             requests: vec![0; BATCH_MAX * STRIDE].into_boxed_slice(),
             replies: vec![0; BATCH_MAX * REPLY_MAX].into_boxed_slice(),
             #[cfg(target_os = "linux")]
-            controls: Box::new([Control::EMPTY; BATCH_MAX]),
+            controls: Box::new([ControlMessage::EMPTY; BATCH_MAX]),
         }
     }
 
-    /// How many datagrams there are; they are numbered from 0.
+    /// Returns the number of datagrams. They are numbered from 0.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none. Engines never hand over an empty batch.
+    /// Returns whether the batch is empty. Handlers never see an empty batch.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Who sent datagram `i`.
+    /// Returns the source address of datagram `i`.
     #[inline]
     pub fn from(&self, i: usize) -> SocketAddr {
         self.slots[i].from
     }
 
-    /// The address of this host that datagram `i` was sent to. Not known (`None`) where the socket is
-    /// bound to a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
+    /// Returns the address of this host that datagram `i` was sent to. `None` if the socket is bound to
+    /// a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
     #[inline]
     pub fn to(&self, i: usize) -> Option<IpAddr> {
-        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.told(i))
+        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.destination_info(i))
     }
 
-    /// The bytes of datagram `i`, at most [`REQUEST_MAX`].
+    /// Returns the bytes of datagram `i`, at most [`REQUEST_MAX`].
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
         &self.requests[i * STRIDE..][..usize::from(self.slots[i].request)]
     }
 
-    /// Whether datagram `i` was longer than [`REQUEST_MAX`], and lost its end.
+    /// Returns whether datagram `i` was longer than [`REQUEST_MAX`] and has been truncated.
     #[inline]
     pub fn is_truncated(&self, i: usize) -> bool {
         self.slots[i].truncated
     }
 
-    /// Where a reply of up to [`REPLY_MAX`] bytes to datagram `i` goes; say its length with
-    /// [`Batch::set_reply`]. Holds whatever an earlier reply left there.
+    /// Returns the buffer of [`REPLY_MAX`] bytes for the reply to datagram `i`. It contains bytes of
+    /// earlier replies. Set the reply's length with [`Batch::set_reply`].
     #[inline]
     pub fn reply_buffer(&mut self, i: usize) -> &mut [u8] {
         &mut self.replies[i * REPLY_MAX..][..REPLY_MAX]
     }
 
-    /// The bytes of datagram `i` together with its [`Batch::reply_buffer`].
+    /// Returns the bytes of datagram `i` and its [`Batch::reply_buffer`].
     #[inline]
     pub fn exchange(&mut self, i: usize) -> (&[u8], &mut [u8]) {
         (
@@ -103,51 +103,53 @@ impl Batch {
         )
     }
 
-    /// The reply to datagram `i` is the first `len` bytes of its buffer; 0 sends nothing, as does
-    /// not calling this.
+    /// Sets the reply to datagram `i` to the first `len` bytes of its buffer. No reply is sent if `len`
+    /// is 0 or if this is not called.
     ///
     /// # Panics
     ///
-    /// When `len` is more than [`REPLY_MAX`].
+    /// Panics if `len` is more than [`REPLY_MAX`].
     #[inline]
     pub fn set_reply(&mut self, i: usize, len: usize) {
         assert!(len <= REPLY_MAX);
         self.slots[i].reply = len as u16;
     }
 
-    /// Bytes of the reply to datagram `i`; 0 when there is none.
+    /// Returns the length of the reply to datagram `i`, 0 if there is none.
     #[inline]
     pub fn reply_len(&self, i: usize) -> usize {
         self.slots[i].reply.into()
     }
 
-    /// Forgets everything; what comes next comes to a socket bound to `local`.
+    /// Empties the batch for datagrams of a socket bound to `local`.
     #[inline]
     pub(crate) fn clear(&mut self, local: SocketAddr) {
         self.len = 0;
         self.local = local;
     }
 
-    /// Every place for a request, in order, of [`REQUEST_MAX`] bytes and then some, and the one for
-    /// its control message.
+    /// Returns the buffer of every request, which is longer than [`REQUEST_MAX`], and of its control
+    /// message.
     #[cfg(target_os = "linux")]
-    pub(super) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut Control)> {
+    pub(super) fn request_slots(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut [u8], &mut ControlMessage)> {
         self.requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
     }
 
-    /// The control message of datagram `i`.
+    /// Returns the control message of datagram `i`.
     #[cfg(target_os = "linux")]
-    pub(super) fn control(&mut self, i: usize) -> &mut Control {
+    pub(super) fn control(&mut self, i: usize) -> &mut ControlMessage {
         &mut self.controls[i]
     }
 
-    /// The place of the next datagram, or `None` when the batch is full.
-    pub(crate) fn next_place(&mut self) -> Option<&mut [u8]> {
+    /// Returns the buffer for the next datagram, or `None` if the batch is full.
+    pub(crate) fn next_request_slot(&mut self) -> Option<&mut [u8]> {
         (self.len < BATCH_MAX).then(|| &mut self.requests[self.len * STRIDE..][..STRIDE])
     }
 
-    /// Takes in the datagram whose `len` bytes lie at the next place. Longer than [`REQUEST_MAX`]
-    /// or `truncated` means that it has lost its end.
+    /// Adds the datagram in the next request buffer. It counts as truncated if `len` is more than
+    /// [`REQUEST_MAX`] or if `truncated` is set.
     #[inline]
     pub(crate) fn push(&mut self, from: SocketAddr, len: usize, truncated: bool) {
         self.slots[self.len] = Slot {
@@ -159,18 +161,18 @@ impl Batch {
         self.len += 1;
     }
 
-    /// What the kernel has told of where datagram `i` was sent to.
+    /// Returns the destination of datagram `i` that the kernel reported.
     #[cfg(target_os = "linux")]
-    fn told(&self, i: usize) -> Option<IpAddr> {
+    fn destination_info(&self, i: usize) -> Option<IpAddr> {
         Some(self.controls[i].destination(self.local.is_ipv4())).filter(|ip| !ip.is_unspecified())
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn told(&self, _: usize) -> Option<IpAddr> {
+    fn destination_info(&self, _: usize) -> Option<IpAddr> {
         None
     }
 
-    /// The reply to datagram `i`; empty when there is none.
+    /// Returns the reply to datagram `i`, empty if there is none.
     #[inline]
     pub(crate) fn reply(&self, i: usize) -> &[u8] {
         &self.replies[i * REPLY_MAX..][..usize::from(self.slots[i].reply)]

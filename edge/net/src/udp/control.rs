@@ -1,30 +1,30 @@
-//! The control message that comes and goes with a datagram of a wildcard socket: which of the host's
-//! addresses it was sent to, and shall leave from. Linux.
+//! The control message of a datagram on a wildcard socket: the host's address that a request was sent
+//! to, or that a reply should leave from. Linux.
 
 use std::net::IpAddr;
 
-/// Room for it.
+/// A buffer for a control message.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(super) struct Control([u8; Self::V6_LEN]);
+pub(super) struct ControlMessage([u8; Self::V6_LEN]);
 
-impl Control {
+impl ControlMessage {
     const HEAD_LEN: usize = size_of::<libc::cmsghdr>();
-    /// Bytes of one with a v4 address.
+    /// The length of a message with a v4 address, in bytes.
     pub(super) const V4_LEN: usize =
         (Self::HEAD_LEN + size_of::<libc::in_pktinfo>()).next_multiple_of(8);
-    /// Bytes of one with a v6 address.
+    /// The length of a message with a v6 address, in bytes.
     pub(super) const V6_LEN: usize =
         (Self::HEAD_LEN + size_of::<libc::in6_pktinfo>()).next_multiple_of(8);
-    /// Before the kernel has written one.
+    /// The buffer before the kernel has written a message.
     pub(super) const EMPTY: Self = Self([0; Self::V6_LEN]);
 
-    /// Where the kernel reads and writes [`Control::V6_LEN`] bytes at most.
+    /// Returns a pointer to [`ControlMessage::V6_LEN`] bytes that the kernel may read or write.
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.0.as_mut_ptr().cast()
     }
 
-    /// The address that the datagram was sent to, as the kernel has told.
+    /// Returns the address that the datagram was sent to.
     pub(super) fn destination(&self, is_v4: bool) -> IpAddr {
         let info = &self.0[Self::HEAD_LEN..];
         if is_v4 {
@@ -40,9 +40,9 @@ impl Control {
         }
     }
 
-    /// Makes what the kernel told about a datagram into what it is told about the reply: to leave
-    /// from the address that was asked, by whichever interface leads to the client.
-    pub(super) fn turn_around(&mut self, is_v4: bool) {
+    /// Turns the message of a request into that of its reply, which leaves from the address that the
+    /// request was sent to, by any interface that leads to the client.
+    pub(super) fn prepare_reply(&mut self, is_v4: bool) {
         let info = &mut self.0[Self::HEAD_LEN..];
         if is_v4 {
             info[..4].fill(0);

@@ -1,14 +1,15 @@
-//! recvmmsg and sendmmsg: a system call for a batch. Linux.
+//! recvmmsg and sendmmsg: one system call for each batch. Linux.
 //!
 //! # Safety
 //!
-//! The kernel is given arrays of headers that point at buffers. The arrays are filled anew for each
-//! call from borrows that last until it returns, so no pointer is ever kept.
+//! The kernel gets arrays of headers that point to buffers. The arrays are filled for each call from
+//! borrows that last until it returns, so no pointer is kept.
+#![allow(unsafe_code)]
 
-use super::control::Control;
-use super::pace::Pace;
+use super::control::ControlMessage;
+use super::idle_timer::IdleTimer;
 use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
-use crate::name::Name;
+use crate::raw_sock_addr::RawSockAddr;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
@@ -17,18 +18,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// A batch of so many is worth its two system calls.
-const WORTHWHILE: usize = BATCH_MAX / 2;
+/// A batch of this size is worth its two system calls.
+const MIN_BATCH: usize = BATCH_MAX / 2;
 
-/// How long a busy worker lets datagrams gather whose batches are smaller. The system adds up to as
-/// much again, which together is far below what any network adds. The calls cost as much for three
-/// datagrams as for thirty: waiting serves about a sixth more requests with the same CPU time.
-const GATHER: Duration = Duration::from_micros(50);
+/// How long a busy worker waits for more datagrams after a smaller batch. The system adds up to as much
+/// again; together that is far below the latency of any network. The calls cost as much for three
+/// datagrams as for thirty, so waiting serves about a sixth more requests with the same CPU time.
+const COALESCE_DELAY: Duration = Duration::from_micros(50);
 
-/// Headers and addresses for the two calls, and the batch between them.
-struct Mover {
+/// The arrays for both system calls, and the batch between them.
+struct MmsgIo {
     batch: Batch,
-    names: Box<[Name; BATCH_MAX]>,
+    addresses: Box<[RawSockAddr; BATCH_MAX]>,
     vectors: Box<[libc::iovec; BATCH_MAX]>,
     headers: Box<[libc::mmsghdr; BATCH_MAX]>,
 }
@@ -39,74 +40,74 @@ pub(super) fn run(
     handler: &mut impl Handler,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let mut mover = Mover::new();
-    let mut pace = Pace::start();
+    let mut mmsg = MmsgIo::new();
+    let mut idle_timer = IdleTimer::start();
     let mut was_quiet = true;
     while !stop.load(Ordering::Relaxed) {
         let mut largest = 0;
         for (at, socket) in sockets.iter().enumerate() {
-            let received = mover.receive(socket)?;
+            let received = mmsg.receive(socket)?;
             if received > 0 {
                 largest = largest.max(received);
-                handler.batch(at, &mut mover.batch);
-                mover.send(at, socket, handler);
+                handler.batch(at, &mut mmsg.batch);
+                mmsg.send(at, socket, handler);
             }
         }
-        let wait = pace.keep(handler);
+        let wait = idle_timer.poll(handler);
         if let Some(networks) = handler.source_filter() {
             for socket in &sockets {
-                // Where the kernel does not help, the handler goes on dropping.
+                // On failure the handler keeps dropping these datagrams itself.
                 let _ = socket.source_filter(&networks);
             }
         }
         if largest == 0 {
             sleep_until_readable(&sockets, wait)?;
-        } else if largest < WORTHWHILE && !was_quiet {
-            thread::sleep(GATHER);
+        } else if largest < MIN_BATCH && !was_quiet {
+            thread::sleep(COALESCE_DELAY);
         }
         was_quiet = largest == 0;
     }
     handler.idle();
-    // Another process may go on with them.
+    // Another process may take over the sockets.
     for socket in &sockets {
         let _ = socket.source_filter(&[]);
     }
     Ok(())
 }
 
-impl Mover {
+impl MmsgIo {
     fn new() -> Self {
-        // SAFETY: both are plain structs of numbers and pointers, for which zeros are valid.
+        // SAFETY: both are plain structs of numbers and pointers, for which zero bytes are valid.
         let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
         Self {
             batch: Batch::new(),
-            names: Box::new([Name::EMPTY; BATCH_MAX]),
+            addresses: Box::new([RawSockAddr::EMPTY; BATCH_MAX]),
             vectors: Box::new([vector; BATCH_MAX]),
             headers: Box::new([header; BATCH_MAX]),
         }
     }
 
-    /// Takes in what is there, without waiting, and says how much.
+    /// Receives waiting datagrams into the batch without blocking. Returns their number.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
         self.batch.clear(socket.local_addr());
         let control_len = control_len(socket);
         let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
-        for ((name, (header, vector)), (place, control)) in
-            self.names.iter_mut().zip(headers).zip(self.batch.places())
+        for ((address, (header, vector)), (place, control)) in
+            self.addresses.iter_mut().zip(headers).zip(self.batch.request_slots())
         {
             vector.iov_base = place.as_mut_ptr().cast();
             vector.iov_len = REQUEST_MAX;
             let header = &mut header.msg_hdr;
-            header.msg_name = name.as_mut_ptr().cast();
-            header.msg_namelen = Name::V6_LEN as libc::socklen_t;
+            header.msg_name = address.as_mut_ptr().cast();
+            header.msg_namelen = RawSockAddr::V6_LEN as libc::socklen_t;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr();
             header.msg_controllen = control_len;
             header.msg_flags = 0;
         }
-        // SAFETY: the socket is open; all BATCH_MAX headers point at a name, a vector with one
-        // place of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
+        // SAFETY: the socket is open; all BATCH_MAX headers point to an address, a vector with one
+        // buffer of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
         // bytes, all owned by `self` and untouched until the call returns.
         let count = unsafe {
             libc::recvmmsg(
@@ -118,18 +119,18 @@ impl Mover {
             )
         };
         let Ok(count) = usize::try_from(count) else { return receive_failed() };
-        for (header, name) in self.headers.iter().zip(self.names.iter()).take(count) {
+        for (header, address) in self.headers.iter().zip(self.addresses.iter()).take(count) {
             let truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-            match name.socket_addr() {
+            match address.socket_addr() {
                 Some(from) => self.batch.push(from, header.msg_len as usize, truncated),
-                // Cannot be on an IP socket. Kept as an empty datagram, so that numbers agree.
+                // Impossible on an IP socket. Kept as an empty datagram, so that indices match.
                 None => self.batch.push(([0, 0, 0, 0], 0).into(), 0, false),
             }
         }
         Ok(count)
     }
 
-    /// Sends the replies that the handler wrote, each to where its request came from.
+    /// Sends the handler's replies, each to the source of its request.
     fn send(&mut self, at: usize, socket: &UdpSocket, handler: &mut impl Handler) {
         let control_len = control_len(socket);
         let mut count = 0;
@@ -143,15 +144,16 @@ impl Mover {
             vector.iov_base = reply.as_ptr().cast_mut().cast();
             vector.iov_len = reply.len();
             let header = &mut self.headers[count].msg_hdr;
-            header.msg_name = self.names[slot].as_mut_ptr().cast();
-            header.msg_namelen = if is_v4 { Name::V4_LEN } else { Name::V6_LEN } as libc::socklen_t;
+            header.msg_name = self.addresses[slot].as_mut_ptr().cast();
+            header.msg_namelen =
+                if is_v4 { RawSockAddr::V4_LEN } else { RawSockAddr::V6_LEN } as libc::socklen_t;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = null_mut();
             header.msg_controllen = control_len;
             if control_len > 0 {
                 let control = self.batch.control(slot);
-                control.turn_around(is_v4);
+                control.prepare_reply(is_v4);
                 header.msg_control = control.as_mut_ptr();
             }
             header.msg_flags = 0;
@@ -160,8 +162,8 @@ impl Mover {
         self.send_headers(at, socket, count, handler);
     }
 
-    /// Gives the first `count` headers to the kernel. One that it refuses is skipped; once the
-    /// send buffer is full the rest is dropped, because waiting would stall all others.
+    /// Sends the datagrams of the first `count` headers. Refused datagrams are skipped. Once the send
+    /// buffer is full, the rest is dropped, because waiting would delay all other clients.
     fn send_headers(
         &mut self,
         at: usize,
@@ -172,8 +174,8 @@ impl Mover {
         let mut done = 0;
         while done < count {
             let left = &mut self.headers[done..count];
-            // SAFETY: the socket is open; each header was filled by `send` with a name, one vector
-            // over a reply, and a control message or none, all owned by `self` and untouched since.
+            // SAFETY: the socket is open; `send` filled each header with an address, one vector over a
+            // reply, and a control message or none, all owned by `self` and untouched since.
             let sent = unsafe {
                 libc::sendmmsg(
                     socket.socket.as_raw_fd(),
@@ -200,17 +202,17 @@ impl Mover {
     }
 }
 
-/// Bytes of control message that come and go with each datagram of `socket`.
+/// Returns the length of the control message of each datagram on `socket`.
 fn control_len(socket: &UdpSocket) -> usize {
-    match (socket.tells_destination, socket.local_addr().is_ipv4()) {
+    match (socket.reports_destination, socket.local_addr().is_ipv4()) {
         (false, _) => 0,
-        (true, true) => Control::V4_LEN,
-        (true, false) => Control::V6_LEN,
+        (true, true) => ControlMessage::V4_LEN,
+        (true, false) => ControlMessage::V6_LEN,
     }
 }
 
-/// Only a socket that is none ends the worker. What remains are errors of single datagrams, such as
-/// an ICMP message about an earlier reply.
+/// Handles an error of recvmmsg. Only an unusable socket ends the worker. All other errors are about
+/// single datagrams, such as an ICMP message about an earlier reply.
 fn receive_failed() -> io::Result<usize> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
@@ -222,15 +224,15 @@ fn receive_failed() -> io::Result<usize> {
 }
 
 fn sleep_until_readable(sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
-    let poll_of = |socket: &UdpSocket| libc::pollfd {
+    let pollfd_of = |socket: &UdpSocket| libc::pollfd {
         fd: socket.socket.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut polls: Vec<libc::pollfd> = sockets.iter().map(poll_of).collect();
-    // Rounded up: a wait of less than a millisecond must not become a busy loop.
+    let mut polls: Vec<libc::pollfd> = sockets.iter().map(pollfd_of).collect();
+    // Round up, so that a wait of less than a millisecond does not become a busy loop.
     let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: the array holds as many entries as are named, and lives until the call returns.
+    // SAFETY: the length is that of the array, which lives until the call returns.
     let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
     if ready < 0 {
         let error = io::Error::last_os_error();
@@ -247,7 +249,7 @@ mod tests {
     use crate::{UdpOptions, bind_udp};
     use std::net::SocketAddr;
 
-    /// Counts what could not be sent.
+    /// Counts replies that could not be sent.
     #[derive(Default)]
     struct Failures {
         refused: usize,
@@ -262,9 +264,9 @@ mod tests {
         }
     }
 
-    /// Port 0 is what a forged source may have, and no datagram can be sent there.
+    /// A forged source may have port 0, to which no datagram can be sent.
     #[test]
-    fn a_reply_that_the_kernel_refuses_does_not_hold_back_the_rest() {
+    fn refused_replies_do_not_block_others() {
         let here = "127.0.0.1:0".parse().unwrap();
         let socket = bind_udp(here, 1, &UdpOptions::default()).unwrap().remove(0);
         let client = std::net::UdpSocket::bind(here).unwrap();
@@ -273,17 +275,17 @@ mod tests {
         for number in 0..5 {
             client.send(&[number]).unwrap();
         }
-        let mut mover = Mover::new();
-        assert_eq!(mover.receive(&socket).unwrap(), 5);
+        let mut mmsg = MmsgIo::new();
+        assert_eq!(mmsg.receive(&socket).unwrap(), 5);
         for slot in 0..5 {
-            mover.batch.reply_buffer(slot)[0] = slot as u8;
-            mover.batch.set_reply(slot, 1);
+            mmsg.batch.reply_buffer(slot)[0] = slot as u8;
+            mmsg.batch.set_reply(slot, 1);
         }
         for slot in [0, 2, 3] {
-            mover.names[slot] = Name::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+            mmsg.addresses[slot] = RawSockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
         }
         let mut failures = Failures::default();
-        mover.send(0, &socket, &mut failures);
+        mmsg.send(0, &socket, &mut failures);
         assert_eq!((failures.refused, failures.blocked), (3, 0));
         for expected in [1, 4] {
             let mut reply = [0; 2];

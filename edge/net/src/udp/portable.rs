@@ -1,6 +1,6 @@
-//! One system call for a datagram, on any platform that mio knows.
+//! One system call for each datagram, on any platform that mio supports.
 
-use super::pace::Pace;
+use super::idle_timer::IdleTimer;
 use super::{Batch, Handler, UdpSocket};
 use mio::net::UdpSocket as Socket;
 use mio::{Events, Interest, Poll, Token};
@@ -22,7 +22,7 @@ pub(super) fn run(
         poll.registry().register(socket, Token(at), Interest::READABLE)?;
     }
     let mut batch = Batch::new();
-    let mut pace = Pace::start();
+    let mut idle_timer = IdleTimer::start();
     while !stop.load(Ordering::Relaxed) {
         let mut quiet = true;
         for (at, (local, socket)) in sockets.iter().enumerate() {
@@ -34,8 +34,8 @@ pub(super) fn run(
                 send(at, socket, &batch, handler);
             }
         }
-        let wait = pace.keep(handler);
-        // Readiness is reported once, so every socket has been found empty before this sleeps.
+        let wait = idle_timer.poll(handler);
+        // mio reports readiness only once, so sleep only after every socket was found empty.
         if quiet {
             match poll.poll(&mut events, Some(wait)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
@@ -47,15 +47,15 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Takes in what is there, up to a full batch.
+/// Receives waiting datagrams, up to a full batch.
 fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
-    while let Some(place) = batch.next_place() {
+    while let Some(place) = batch.next_request_slot() {
         match socket.recv_from(place) {
             Ok((len, from)) => batch.push(from, len, false),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => break,
                 io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => return Err(error),
-                // About some earlier reply, or a datagram that Windows finds too long.
+                // An error about an earlier reply, or a datagram too long for Windows.
                 _ => {}
             },
         }
@@ -63,7 +63,7 @@ fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends the replies. What the socket does not take now is dropped.
+/// Sends the replies. Those that the socket does not accept are dropped.
 fn send(at: usize, socket: &Socket, batch: &Batch, handler: &mut impl Handler) {
     for slot in 0..batch.len() {
         let reply = batch.reply(slot);

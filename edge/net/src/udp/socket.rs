@@ -6,16 +6,16 @@ use socket2::Socket;
 use std::io;
 use std::net::SocketAddr;
 
-/// How UDP sockets are set up.
+/// Options of UDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// The engine that they will be run with.
+    /// The engine that will serve the sockets.
     pub engine: Engine,
-    /// Bytes of kernel buffer for datagrams that wait to be read; the kernel's own bookkeeping
-    /// counts, so a small datagram takes about 800 of them. 0 leaves the system's default, which
-    /// holds a few hundred datagrams: too little for a burst.
+    /// Bytes of kernel buffer for received datagrams. The kernel's bookkeeping counts, so a small
+    /// datagram takes about 800 bytes. 0 = the system's default, which holds a few hundred datagrams:
+    /// too few for a burst.
     pub receive_buffer: usize,
-    /// Bytes of kernel buffer for replies that wait to leave. 0 leaves the system's default.
+    /// Bytes of kernel buffer for replies. 0 = the system's default.
     pub send_buffer: usize,
 }
 
@@ -30,14 +30,14 @@ impl Default for UdpOptions {
 pub struct UdpSocket {
     pub(super) socket: std::net::UdpSocket,
     local: SocketAddr,
-    /// Whether each datagram comes with the address that it was sent to.
-    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg asks"))]
-    pub(super) tells_destination: bool,
+    /// Whether the kernel reports the destination address of each datagram.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg reads it"))]
+    pub(super) reports_destination: bool,
     receive_buffer: usize,
 }
 
-/// Binds a listener: `count` sockets on `address`, one for each worker, among which the kernel
-/// spreads clients (Linux; elsewhere take one). Port 0 takes a free port, the same for all.
+/// Binds a listener: `count` sockets on `address`, one for each worker. The kernel distributes clients
+/// among them on Linux; use one elsewhere. Port 0 takes a free port, the same for all.
 pub fn bind_udp(
     address: SocketAddr,
     count: usize,
@@ -47,19 +47,19 @@ pub fn bind_udp(
     finish(group, address, options)
 }
 
-/// Takes over sockets that somebody else has bound to `address` instead of binding: one for each of
-/// `count` workers, which share them if there are fewer, or all of them.
+/// Like [`bind_udp`], with inherited sockets that are already bound to `address`. Workers share sockets
+/// if there are fewer than `count`; if there are more, all are returned.
 pub fn adopt_udp(
-    handed: Vec<InheritedSocket>,
+    inherited: Vec<InheritedSocket>,
     address: SocketAddr,
     count: usize,
     options: &UdpOptions,
 ) -> Result<Vec<UdpSocket>, BindError> {
     let grow = |socket: &Socket| grow_buffers(socket, options);
-    finish(adopt_group(Transport::Udp, address, handed, count, grow)?, address, options)
+    finish(adopt_group(Transport::Udp, address, inherited, count, grow)?, address, options)
 }
 
-/// What can be done only to a bound socket.
+/// Sets the options that need a bound socket.
 fn finish(
     group: Vec<Socket>,
     address: SocketAddr,
@@ -72,40 +72,40 @@ fn finish(
 
 impl UdpSocket {
     fn new(socket: Socket, address: SocketAddr, engine: Engine) -> io::Result<Self> {
-        // Only a wildcard socket needs to know, and knowing costs kernel time for every datagram.
-        let tells_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
-        if tells_destination {
-            ask_destination(&socket, address)?;
+        // Only wildcard sockets need it, and it costs kernel time for every datagram.
+        let reports_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
+        if reports_destination {
+            enable_destination_info(&socket, address)?;
         }
-        // Who had the socket before may have left in the midst of a flood.
+        // A previous owner of the socket may have left a filter when it ended during a flood.
         #[cfg(target_os = "linux")]
-        super::source_filter::let_all_in(&socket)?;
+        super::source_filter::clear_filter(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;
-        Ok(Self { socket, local, tells_destination, receive_buffer })
+        Ok(Self { socket, local, reports_destination, receive_buffer })
     }
 
-    /// The address that it is bound to, with the port that it got.
+    /// Returns the bound address, with the actual port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// Another descriptor of the same socket, for another process to go on with.
+    /// Duplicates the descriptor, for a process that takes over the socket.
     #[cfg(unix)]
     pub fn descriptor(&self) -> io::Result<std::os::fd::OwnedFd> {
         std::os::fd::AsFd::as_fd(&self.socket).try_clone_to_owned()
     }
 
-    /// Bytes of receive buffer that the kernel granted, in the measure of
-    /// [`UdpOptions::receive_buffer`]. Less than was asked when `net.core.rmem_max` is less and
-    /// the process may not exceed it (CAP_NET_ADMIN).
+    /// Returns the size of the receive buffer, in the same unit as [`UdpOptions::receive_buffer`]. It is
+    /// smaller than requested if `net.core.rmem_max` is lower and the process may not exceed it
+    /// (CAP_NET_ADMIN).
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
 }
 
-/// Asks for buffers. That the kernel grants less is no error: the effective size is reported.
+/// Requests buffer sizes. Smaller buffers are not an error; the effective size is reported.
 fn grow_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -126,9 +126,9 @@ fn grow_buffers(socket: &Socket, options: &UdpOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for a buffer of `bytes`; with the option `force` even beyond the system's limit, if this
-/// process may. Never makes it smaller: one that was handed over by somebody with more rights may
-/// have more than we could ask for.
+/// Requests a buffer of `bytes`. The option `force` exceeds the system's limit, if the process has the
+/// privilege. Never shrinks a buffer: an inherited socket may have a larger one than this process
+/// could request.
 #[cfg(target_os = "linux")]
 fn grow(
     socket: &Socket,
@@ -150,21 +150,21 @@ fn grow(
     if size(&trial)? > size(socket)? { set(socket, bytes) } else { Ok(()) }
 }
 
-/// BSD kernels refuse what is above their limit, where Linux grants the limit.
+/// Ignores requests above the limit. BSD kernels refuse them, where Linux grants the limit.
 #[cfg(not(target_os = "linux"))]
 fn too_much(error: io::Error) -> io::Result<()> {
     const ENOBUFS: i32 = 55;
     if error.raw_os_error() == Some(ENOBUFS) { Ok(()) } else { Err(error) }
 }
 
-/// What the kernel reports, in the measure in which it is asked: Linux doubles it.
+/// Converts a size that the kernel reports to the unit of requests: Linux reports twice the size.
 fn effective(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
 }
 
-/// Has the kernel tell with each datagram which address it was sent to.
+/// Lets the kernel report the destination address of each datagram.
 #[cfg(target_os = "linux")]
-fn ask_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+fn enable_destination_info(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, name) = if address.is_ipv4() {
         (libc::IPPROTO_IP, libc::IP_PKTINFO)
     } else {
@@ -173,8 +173,8 @@ fn ask_destination(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     crate::option::set(socket, level, name, 1)
 }
 
-/// Unreachable in effect: the engine that asks does not exist here, and is refused when run.
+/// Has no effect: the engine that needs it does not exist on this platform.
 #[cfg(not(target_os = "linux"))]
-fn ask_destination(_: &Socket, _: SocketAddr) -> io::Result<()> {
+fn enable_destination_info(_: &Socket, _: SocketAddr) -> io::Result<()> {
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Networks whose datagrams the kernel throws away before they take a place in a socket's buffer.
+//! Drops datagrams from given networks in the kernel, before they use a socket's buffer.
 //!
-//! Reading a datagram only to drop it costs a third of what serving it costs, so who sends several
-//! times what a worker can serve fills the buffer all the same, and others' datagrams are lost. A
-//! filter at the socket (classic BPF, for which nobody needs privileges) drops before that.
+//! Reading a datagram only to drop it costs a third of serving it. A client that sends several times
+//! what a worker can serve would still fill the buffer, and datagrams of other clients would be lost.
+//! A filter on the socket (classic BPF, which needs no privileges) drops them before that.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,22 +20,22 @@ const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 impl UdpSocket {
-    /// Has the kernel drop what comes from `networks`, up to [`SOURCE_FILTER_MAX`] of them, and nothing
-    /// else. Without networks of the socket's family no datagram is looked at.
+    /// Lets the kernel drop datagrams from `networks`, at most [`SOURCE_FILTER_MAX`], and no others.
+    /// Without networks of the socket's family, no filter is attached.
     pub(super) fn source_filter(&self, networks: &[IpPrefix]) -> io::Result<()> {
         let is_v4 = self.local_addr().is_ipv4();
         let own = networks.iter().filter(|network| network.address().is_ipv4() == is_v4);
         let own: Vec<IpPrefix> = own.take(SOURCE_FILTER_MAX).copied().collect();
         let socket = SockRef::from(&self.socket);
         if own.is_empty() {
-            return let_all_in(&socket);
+            return clear_filter(&socket);
         }
         socket.attach_filter(&program(is_v4, &own))
     }
 }
 
-/// Has the kernel drop nothing.
-pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
+/// Removes the filter.
+pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
     match socket.detach_filter() {
         // There was no filter.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -43,10 +43,11 @@ pub(super) fn let_all_in(socket: &Socket) -> io::Result<()> {
     }
 }
 
-/// Remembers the words of the source address, and then compares them with each network in turn.
+/// Returns a program that stores the words of the source address, then compares them with each network
+/// in turn.
 fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
     let step = SockFilter::new;
-    // Where the source stands in the IP header.
+    // Offset and length, in words, of the source address in the IP header.
     let (first, words) = if is_v4 { (12, 1) } else { (8, 4) };
     let mut program = Vec::new();
     for word in 0..words {
@@ -54,12 +55,12 @@ fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
         program.push(step(STORE, 0, 0, word));
     }
     for network in networks {
-        let parts = parts(network);
-        let len = 3 * parts.len() as u8;
-        for (word, (value, mask)) in parts.into_iter().enumerate() {
+        let masked_words = masked_words(network);
+        let len = 3 * masked_words.len() as u8;
+        for (word, (value, mask)) in masked_words.into_iter().enumerate() {
             program.push(step(RECALL, 0, 0, word as u32));
             program.push(step(AND, 0, 0, mask));
-            // What differs goes on behind this network's steps and its verdict.
+            // On a mismatch, jump behind this network's steps and its return.
             let done = 3 * (word as u8 + 1);
             program.push(step(JUMP_IF_EQUAL, 0, len - done + 1, value));
         }
@@ -69,8 +70,8 @@ fn program(is_v4: bool, networks: &[IpPrefix]) -> Vec<SockFilter> {
     program
 }
 
-/// The words of a network that count, and which of their bits.
-fn parts(network: &IpPrefix) -> Vec<(u32, u32)> {
+/// Returns the words of a network's prefix, with their masks.
+fn masked_words(network: &IpPrefix) -> Vec<(u32, u32)> {
     let needed = usize::from(network.bits()).div_ceil(32).max(1);
     words(network.address()).into_iter().zip(words(network.mask())).take(needed).collect()
 }
@@ -98,8 +99,8 @@ mod tests {
         bind_udp(address.parse().unwrap(), 1, &UdpOptions::default()).unwrap().remove(0)
     }
 
-    /// Whether what is sent from `host` arrives. What is sent after it from a host that is never shut
-    /// out does, and datagrams keep their order on a loopback device.
+    /// Returns whether a datagram from `host` arrives. A second one from `good`, which is never blocked,
+    /// follows it: datagrams keep their order on a loopback device.
     fn arrives(server: &UdpSocket, host: &str, good: &str) -> bool {
         let mut heard = Vec::new();
         server.socket.set_nonblocking(false).unwrap();
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_is_dropped() {
+    fn drops_only_the_given_networks() {
         let server = server("127.0.0.1:0");
         let arrives = |host| arrives(&server, host, "127.0.0.1");
         server.source_filter(&[]).unwrap();
@@ -136,20 +137,19 @@ mod tests {
     }
 
     #[test]
-    fn an_heir_of_the_socket_lets_all_in() {
+    fn adopting_a_socket_clears_its_filter() {
         let server = server("127.0.0.1:0");
         server.source_filter(&[network("127.0.0.9", 32)]).unwrap();
-        let handed = InheritedSocket(Socket::from(server.descriptor().unwrap()));
+        let inherited = InheritedSocket(Socket::from(server.descriptor().unwrap()));
         let options = UdpOptions::default();
-        let heir = adopt_udp(vec![handed], server.local_addr(), 1, &options).unwrap().remove(0);
+        let heir = adopt_udp(vec![inherited], server.local_addr(), 1, &options).unwrap().remove(0);
         drop(server);
         assert!(arrives(&heir, "127.0.0.9", "127.0.0.1"));
     }
 
-    /// One v6 address is all that a loopback device has, so more cannot be tried; the words that count
-    /// are checked instead.
+    /// A loopback device has only one v6 address, so the masked words are checked instead.
     #[test]
-    fn v6_networks_are_told_apart_by_all_their_words() {
+    fn compares_all_words_of_v6_networks() {
         let server = server("[::1]:0");
         let client = std::net::UdpSocket::bind("[::1]:0").unwrap();
         for (shut, expected) in [("::", 96), ("::1", 128), ("::2", 128), ("1::1", 128)]
@@ -159,10 +159,10 @@ mod tests {
             client.send_to(&[7], server.local_addr()).unwrap();
             server.source_filter(&[]).unwrap();
             server.socket.set_nonblocking(true).unwrap();
-            // A datagram over the loopback device has arrived when its sending returns.
+            // On a loopback device, a datagram has arrived when sending returns.
             assert_eq!(server.socket.recv(&mut [0]).is_ok(), expected, "{shut:?}");
         }
-        let words = |address, bits| parts(&network(address, bits));
+        let words = |address, bits| masked_words(&network(address, bits));
         assert_eq!(words("2001:db8:1:2:3::", 64), [(0x2001_0db8, !0), (0x0001_0002, !0)]);
         assert_eq!(words("2001:db8:ffff::", 36), [(0x2001_0db8, !0), (0xf000_0000, 0xf000_0000)]);
         assert_eq!(words("10.1.2.3", 0), [(0, 0)]);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket as Client};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sends back what it gets, and counts.
+/// Echoes datagrams and counts them.
 #[derive(Default)]
 struct Echo {
     datagrams: usize,
@@ -35,7 +35,7 @@ impl Handler for Echo {
     }
 }
 
-/// Serves `listen` with `engine` while `clients` runs, and gives the handler back.
+/// Serves `listen` with `engine` while `clients` runs. Returns the handler.
 fn serve(engine: Engine, listen: &str, clients: impl FnOnce(SocketAddr)) -> Echo {
     let options = UdpOptions { engine, ..UdpOptions::default() };
     let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
@@ -88,7 +88,7 @@ fn both_engines_answer_over_both_families() {
 }
 
 #[test]
-fn bursts_larger_than_a_batch_are_answered_whole() {
+fn answers_bursts_larger_than_a_batch() {
     for engine in ENGINES {
         serve(engine, "127.0.0.1:0", |address| {
             let client = client("127.0.0.1:0", address);
@@ -108,7 +108,7 @@ fn bursts_larger_than_a_batch_are_answered_whole() {
 }
 
 #[test]
-fn long_datagrams_are_marked_and_empty_ones_do_no_harm() {
+fn marks_long_datagrams_and_accepts_empty_ones() {
     for engine in ENGINES {
         let handler = serve(engine, "127.0.0.1:0", |address| {
             let client = client("127.0.0.1:0", address);
@@ -122,10 +122,10 @@ fn long_datagrams_are_marked_and_empty_ones_do_no_harm() {
     }
 }
 
-/// A connected client hears only the address it asked.
+/// A connected client receives only from the address that it sent to.
 #[cfg(target_os = "linux")]
 #[test]
-fn replies_leave_from_the_address_that_was_asked() {
+fn replies_leave_from_the_requests_destination() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let hosts = ["127.0.0.2", "127.0.0.3"].map(ip);
     let handler = serve(Engine::Mmsg, "0.0.0.0:0", |address| {
@@ -141,7 +141,7 @@ fn replies_leave_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn where_a_datagram_was_sent_to_is_known_but_for_portable_wildcards() {
+fn reports_destinations_except_for_portable_wildcards() {
     for engine in ENGINES {
         let to = |listen: &str| {
             let handler = serve(engine, listen, |address| {
@@ -158,13 +158,13 @@ fn where_a_datagram_was_sent_to_is_known_but_for_portable_wildcards() {
 }
 
 #[test]
-fn a_client_that_is_gone_does_not_stop_the_others() {
+fn closed_clients_do_not_affect_others() {
     for engine in ENGINES {
         serve(engine, "127.0.0.1:0", |address| {
             for _ in 0..50 {
                 client("127.0.0.1:0", address).send(b"gone before the answer").unwrap();
             }
-            // It may have got the port of one that is gone, and then that one's answer.
+            // It may have the port of a closed client, and receive its reply.
             let client = client("127.0.0.1:0", address);
             client.send(b"here").unwrap();
             let mut buffer = [0; 64];
@@ -174,7 +174,7 @@ fn a_client_that_is_gone_does_not_stop_the_others() {
 }
 
 #[test]
-fn stops_soon_when_nothing_happens() {
+fn stops_soon_without_traffic() {
     for engine in ENGINES {
         let start = Instant::now();
         serve(engine, "127.0.0.1:0", |_| ());

@@ -1,5 +1,5 @@
-// Stands for webtorrent's WebRTC package, whose binary is not on the registry: the same names out of
-// @roamhq/wrtc, which is the browsers' own implementation and comes built.
+// Replaces webtorrent's WebRTC package, whose binary is not on the registry, by the same names from
+// @roamhq/wrtc, which packages the browsers' implementation with its binary.
 
 import wrtc from '@roamhq/wrtc'
 

@@ -1,4 +1,4 @@
-//! A flooding address and well-behaved clients.
+//! One who floods, and many who do not.
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::UdpSocket;
@@ -11,20 +11,19 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
 
 /// Bytes of an announce.
 const ANNOUNCE: usize = 98;
-/// Announces per system call, passed through the kernel as one up to the tracker's socket: one core
-/// generates several
-/// times as many as another can serve.
+/// Announces that leave with one system call, and pass the kernel in one piece as far as the
+/// tracker's socket: one processor makes several times as many as another can serve.
 const AT_ONCE: usize = 64;
-/// How far the flood may fall behind its rate and catch up.
+/// How far the flood may fall behind its pace, and catch up.
 const BEHIND_MAX: Duration = Duration::from_millis(20);
 
 const CLIENTS: usize = 40;
-/// Interval between requests, all clients together.
+/// Between two requests of all clients together.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Timeout of a response.
+/// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// An address that announces continuously.
+/// An address that announces without end.
 pub(super) struct Flood {
     socket: UdpSocket,
     packets: Vec<u8>,
@@ -32,7 +31,7 @@ pub(super) struct Flood {
     start: Instant,
     /// Announces sent.
     pub(super) sent: u64,
-    /// Announces accounted for by the rate, including those skipped after falling behind.
+    /// Those that the pace has taken into account, and not made up for.
     paced: f64,
 }
 
@@ -41,12 +40,12 @@ impl Flood {
         let socket = UdpSocket::bind("127.0.2.1:0")?;
         socket.connect(to)?;
         let id = connect(&socket)?;
-        // Many torrents, so that the tracker's work varies.
+        // Many torrents, so that the tracker's work is not the same over and over.
         let packets = (0..AT_ONCE).flat_map(|number| announce(id, 0, number as u8)).collect();
         Ok(Self { socket, packets, per_s, start: Instant::now(), sent: 0, paced: 0.0 })
     }
 
-    /// Sends announces that are due by the rate.
+    /// Sends requests, if their time has come.
     pub(super) fn step(&mut self) -> Result<()> {
         let due = self.start.elapsed().as_secs_f64() * self.per_s;
         if due < self.paced {
@@ -66,10 +65,10 @@ impl Flood {
     }
 }
 
-/// Clients with distinct addresses.
+/// Clients at addresses of their own.
 pub(super) struct Crowd {
     clients: Vec<(UdpSocket, u64)>,
-    /// When each request was sent, and its response time once answered.
+    /// When each request was sent, and after what time it was answered.
     requests: Vec<(Instant, Option<Duration>)>,
     next: Instant,
 }
@@ -87,7 +86,7 @@ impl Crowd {
         Ok(Self { clients, requests: Vec::new(), next: Instant::now() })
     }
 
-    /// Sends scheduled requests and receives responses.
+    /// Sends the requests whose time has come, and receives waiting answers.
     pub(super) fn step(&mut self) -> Result<()> {
         let now = Instant::now();
         if now < self.next {
@@ -98,11 +97,11 @@ impl Crowd {
         let (socket, id) = &self.clients[number % CLIENTS];
         socket.send(&announce(*id, number as u32, number as u8))?;
         self.requests.push((now, None));
-        // The next client's turn comes soon; this client's responses are read by then.
+        // The next one's turn comes soon: by then what came for this one has been looked at.
         self.listen((number + 1) % CLIENTS)
     }
 
-    /// Waits for outstanding responses.
+    /// Waits for what is still to come.
     pub(super) fn finish(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end && self.lost() > 0 {
@@ -123,7 +122,7 @@ impl Crowd {
         }
     }
 
-    /// Counts only announce responses.
+    /// Only an answer to an announce counts.
     fn note(&mut self, reply: &[u8]) {
         let Some(([0, 0, 0, 1], rest)) = reply.split_first_chunk() else { return };
         let number = rest.first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes));
@@ -143,7 +142,7 @@ impl Crowd {
         self.requests.iter().filter(|(_, answered)| answered.is_none()).count()
     }
 
-    /// Returns a quantile of the response times of answered requests.
+    /// The time within which that share of those that were answered was.
     pub(super) fn latency_ms(&self, share: f64) -> f64 {
         let mut answered: Vec<Duration> = self.requests.iter().filter_map(|it| it.1).collect();
         answered.sort();
@@ -152,7 +151,7 @@ impl Crowd {
     }
 }
 
-/// Requests a connection id (BEP 15).
+/// A connection id (BEP 15).
 fn connect(socket: &UdpSocket) -> Result<u64> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let mut packet = 0x417_2710_1980_u64.to_be_bytes().to_vec();
@@ -164,7 +163,7 @@ fn connect(socket: &UdpSocket) -> Result<u64> {
     Ok(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
 }
 
-/// Returns an announce of a leecher that requests no peers.
+/// An announce of a leecher that wants no peers.
 fn announce(id: u64, transaction: u32, torrent: u8) -> Vec<u8> {
     let mut packet = id.to_be_bytes().to_vec();
     packet.extend(1_u32.to_be_bytes());

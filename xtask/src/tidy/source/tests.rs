@@ -5,7 +5,7 @@ fn code(text: &str) -> String {
 }
 
 #[test]
-fn comments_and_literals_are_no_code() {
+fn separates_comments_and_literals_from_code() {
     assert_eq!(code("a // b"), "a     ");
     assert_eq!(code("a /* b /* c */ d */ e"), "a                   e");
     assert_eq!(code(r#"f("x\"{", '{', '\'', b"}")"#).replace(' ', ""), "f(,,,b)");
@@ -22,48 +22,21 @@ fn lifetimes_and_raw_names_are_code() {
 }
 
 #[test]
-fn comments_keep_their_place() {
+fn parts_keep_their_positions() {
     let source = Source::new("a\n// b\nc");
     assert_eq!(source.comments, " \n// b\n ");
+    assert_eq!(Source::new("f(\"é\", 'x')").literals, "  \"é\"  'x' ");
 }
 
 #[test]
-fn words_are_whole() {
+fn finds_whole_words_only() {
     assert_eq!(words("fn often fn_ fn", "fn"), [0, 13]);
     assert_eq!(words("old.unsafe_code unsafe{", "unsafe"), [16]);
     assert_eq!(words("eprintln!()", "println!"), [0; 0]);
 }
 
 #[test]
-fn functions_are_measured() {
-    let text = "fn one() {\n}\n\npub fn two<F: Fn(u8) -> u8>(&self, f: F, (a, b): (u8, u8),) -> [u8; 2] {\n    {\n    }\n}\n";
-    let functions = Source::new(text);
-    let functions = functions.functions();
-    assert_eq!(functions[0], Function { name: "one", line: 1, lines: 2, parameters: 0 });
-    assert_eq!(functions[1], Function { name: "two", line: 4, lines: 4, parameters: 2 });
-}
-
-#[test]
-fn declarations_and_pointers_have_no_body() {
-    let source = Source::new("trait T { fn a(self); fn b() -> [u8; 2]; } type P = fn(u8) -> u8;");
-    assert_eq!(source.functions(), []);
-}
-
-#[test]
-fn parameters_are_counted_without_self() {
-    for (list, count) in [
-        ("", 0),
-        ("&self", 0),
-        ("&'a mut self, x: u8", 1),
-        ("self: Arc<Self>, x: u8", 1),
-        ("a: HashMap<u8, u8>, b: impl Fn(u8, u8) -> u8, c: [u8; 2],", 3),
-    ] {
-        assert_eq!(parameters(list), count, "{list}");
-    }
-}
-
-#[test]
-fn inline_test_modules_are_found() {
+fn finds_inline_test_modules() {
     let source = Source::new("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n");
     let modules = source.test_modules();
     assert_eq!(modules.len(), 1);

@@ -12,12 +12,12 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// A message with fields.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     message: String,
     fields: Map<String, Value>,
 }
 
-impl Line {
+impl LogLine {
     pub(super) fn new(message: String) -> Self {
         Self { message, fields: Map::new() }
     }
@@ -46,7 +46,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
@@ -100,7 +100,7 @@ struct Fields<'a> {
 
 impl Form {
     /// Writes a line and its line feed.
-    pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &Line) {
+    pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &LogLine) {
         let mut timestamp = String::new();
         // Writing to a `String` cannot fail, here and below.
         let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
@@ -163,7 +163,7 @@ mod tests {
         place.metadata()
     }
 
-    fn written(form: Form, line: &Line) -> String {
+    fn written(form: Form, line: &LogLine) -> String {
         let mut out = String::new();
         form.write(&mut out, metadata(), line);
         out
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn escapes_control_characters_in_text() {
-        let line = Line::new("a\nb\u{1b}[31mc é".into()).with("omitted", 7.into());
+        let line = LogLine::new("a\nb\u{1b}[31mc é".into()).with("omitted", 7.into());
         let text = written(Form::Text { has_colours: false }, &line);
         let (_, rest) = text.split_once(' ').unwrap();
         assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é omitted=7\n");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn writes_one_json_object_per_line() {
-        let line = Line::new("a \"b\"\n".into()).with("omitted", 7.into());
+        let line = LogLine::new("a \"b\"\n".into()).with("omitted", 7.into());
         let text = written(Form::Json, &line);
         assert_eq!(text.matches('\n').count(), 1);
         let json: Value = serde_json::from_str(&text).unwrap();

@@ -77,75 +77,77 @@ impl Random {
     }
 }
 
+/// Names and values of random queries: known, nearly known, and unknown.
+const TWENTY: &str = "abcdefghijklmnopqrst";
+const HEX: &str = "%00%01%02%03%04%05%06%07%08%09%0a%0B%0c%0d%0e%0f%10%11%12a";
+const NAMES: &[&str] = &[
+    "info_hash",
+    "peer_id",
+    "port",
+    "uploaded",
+    "downloaded",
+    "left",
+    "event",
+    "numwant",
+    "compact",
+    "no_peer_id",
+    "key",
+    "ip",
+    "info_has",
+    "info_hashh",
+    "portx",
+    "i",
+    "",
+    "com",
+    "no_peer_i",
+    "corrupt",
+    "peer_id ",
+];
+const VALUES: &[&str] = &[
+    TWENTY,
+    HEX,
+    "%2",
+    "%2g%%",
+    "",
+    "0",
+    "1",
+    "-1",
+    "-",
+    "65535",
+    "65536",
+    "50",
+    "started",
+    "completed",
+    "stopped",
+    "paused",
+    "18446744073709551615",
+    "18446744073709551616",
+    "99999999999999999999999",
+    "1x",
+    "=",
+    "a=b",
+    "%26",
+    "abcdefghijklmnopqrs%",
+    "abcdefghijklmnopqrstu",
+    "abcdefghijklmnopqrs%4",
+    "007",
+];
+
 #[test]
 fn one_pass_agrees_with_the_plain_form() {
-    let twenty = "abcdefghijklmnopqrst";
-    let names = [
-        "info_hash",
-        "peer_id",
-        "port",
-        "uploaded",
-        "downloaded",
-        "left",
-        "event",
-        "numwant",
-        "compact",
-        "no_peer_id",
-        "key",
-        "ip",
-        "info_has",
-        "info_hashh",
-        "portx",
-        "i",
-        "",
-        "com",
-        "no_peer_i",
-        "corrupt",
-        "peer_id ",
-    ];
-    let hex = "%00%01%02%03%04%05%06%07%08%09%0a%0B%0c%0d%0e%0f%10%11%12a";
-    let values = [
-        twenty,
-        hex,
-        "%2",
-        "%2g%%",
-        "",
-        "0",
-        "1",
-        "-1",
-        "-",
-        "65535",
-        "65536",
-        "50",
-        "started",
-        "completed",
-        "stopped",
-        "paused",
-        "18446744073709551615",
-        "18446744073709551616",
-        "99999999999999999999999",
-        "1x",
-        "=",
-        "a=b",
-        "%26",
-        "abcdefghijklmnopqrs%",
-        "abcdefghijklmnopqrstu",
-        "abcdefghijklmnopqrs%4",
-        "007",
-    ];
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let (mut served, mut refused) = (0, 0);
     for round in 0..50_000 {
         // Every other query has what an announce needs, so that the rest of it matters.
         let mut query = match round % 2 {
-            0 => format!("info_hash={hex}&peer_id={twenty}&port=1"),
+            0 => format!("info_hash={HEX}&peer_id={TWENTY}&port=1"),
             _ => String::new(),
         };
         for _ in 0..random.below(7) {
             let joint = ["&", "&", "&", "&&", ""][random.below(5)];
             let equals = ["=", "=", "=", ""][random.below(4)];
-            let name = names[random.below(names.len())];
-            let value = values[random.below(values.len())];
+            let name = NAMES[random.below(NAMES.len())];
+            let value = VALUES[random.below(VALUES.len())];
             query += &format!("{joint}{name}{equals}{value}");
         }
         let parsed = announce_query(query.as_bytes());

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(text(&format!("{A}\n\n# all of it\n  {v2} # v2\r\n{A}")), Ok(3));
         assert_eq!(text(""), Ok(0));
         let bad = text(&format!("{A}\nnonsense\n")).unwrap_err();
-        assert!(bad.starts_with("line 2: 8 characters"), "{bad}");
+        assert!(bad.starts_with("line 2: expected 40 or 64 hex digits, found 8"), "{bad}");
         assert!(text(&format!("{A} {A}\n")).is_err());
         assert!(text(&"a".repeat(10_000)).unwrap_err().contains("longer than"));
     }

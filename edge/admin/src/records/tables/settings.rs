@@ -1,6 +1,8 @@
 //! Settings that the API has set, as JSON. They override the file and the environment.
 
 use rusqlite::{Connection, params};
+use serde_json::Value;
+use tracing::warn;
 
 /// Sets values, and removes those that are `None`.
 pub(crate) fn put(
@@ -21,9 +23,18 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Returns all settings.
-pub(crate) fn all(connection: &Connection) -> Result<Vec<(String, String)>, rusqlite::Error> {
+/// Returns all settings. A value that is not JSON is logged and skipped: only another program can have
+/// written it.
+pub(crate) fn all(connection: &Connection) -> Result<Vec<(String, Value)>, rusqlite::Error> {
     let mut rows = connection.prepare("SELECT name, value FROM settings ORDER BY name")?;
     let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    rows.collect()
+    let mut settings = Vec::new();
+    for row in rows {
+        let (name, text): (String, String) = row?;
+        match serde_json::from_str(&text) {
+            Ok(value) => settings.push((name, value)),
+            Err(error) => warn!(name, %error, "recorded setting is not JSON and was ignored"),
+        }
+    }
+    Ok(settings)
 }

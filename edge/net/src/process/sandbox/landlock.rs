@@ -1,11 +1,12 @@
-//! Landlock: which files, and which TCP ports, a thread can reach (landlock(7)).
+//! Landlock: restricts the files and TCP ports that a thread can access (landlock(7)).
 //!
-//! Three system calls and three structures, which the kernel keeps as they are; the crate that wraps
-//! them would bring six others.
+//! It takes three system calls and three structures of the kernel's stable interface. The crate that
+//! wraps them would add six other crates.
 //!
 //! # Safety
 //!
-//! The kernel reads the structures during the calls that they are passed to, and keeps no pointer.
+//! The kernel reads the structures only during the calls, and keeps no pointer.
+#![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,9 +15,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null;
 
-use super::Allowed;
+use super::SandboxPolicy;
 
-/// `struct landlock_ruleset_attr`: what is denied unless a rule allows it.
+/// `struct landlock_ruleset_attr`: the accesses that are denied unless a rule allows them.
 #[repr(C)]
 struct Ruleset {
     files: u64,
@@ -46,7 +47,7 @@ const PATH_BENEATH: u32 = 1;
 const NET_PORT: u32 = 2;
 /// LANDLOCK_ACCESS_FS_READ_FILE and _READ_DIR
 const READ: u64 = 1 << 2 | 1 << 3;
-/// What it takes to make, replace and remove files and to make folders:
+/// The rights to create, replace and remove files and to create folders:
 /// LANDLOCK_ACCESS_FS_WRITE_FILE, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG and _TRUNCATE
 const WRITE: u64 = 1 << 1 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 14;
 /// LANDLOCK_ACCESS_NET_BIND_TCP
@@ -56,19 +57,18 @@ const CONNECT: u64 = 1 << 1;
 /// LANDLOCK_SCOPE_SIGNAL
 const SIGNALS: u64 = 1 << 1;
 
-/// How much this kernel's Landlock restricts.
+/// What this kernel's Landlock can restrict, besides files.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct Restrictions {
     pub(super) tcp: bool,
 }
 
-/// Leaves this thread, and those that it will start, nothing of the file system but what is `allowed`,
-/// no new TCP listener or other connection, and no signal to other processes: as far as the kernel
-/// knows how to.
-pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
+/// Restricts this thread, and threads that it starts later, to the files and ports of `allowed`. New TCP
+/// listeners and signals to other processes are denied. Skips what the kernel does not support.
+pub(super) fn restrict(allowed: &SandboxPolicy) -> io::Result<Restrictions> {
     let version = version()?;
     let ruleset = Ruleset {
-        // All rights to files that the version has: 13, then refer, truncate, and ioctl on devices.
+        // All file rights of the version: 13, then also refer, truncate, and ioctl on devices.
         files: match version {
             1 => (1 << 13) - 1,
             2 => (1 << 14) - 1,
@@ -93,7 +93,7 @@ pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
         allow_beneath(&rules, folder, READ)?;
     }
     for folder in &allowed.writable {
-        // Of a right that the version does not know, there is none to be given.
+        // A rule may not contain rights that the version does not know.
         allow_beneath(&rules, folder, (READ | WRITE) & ruleset.files)?;
     }
     if ruleset.net != 0 {
@@ -103,20 +103,20 @@ pub(super) fn restrict(allowed: &Allowed) -> io::Result<Extent> {
     // SAFETY: only numbers are passed.
     let status = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
     done(status)?;
-    Ok(Extent { tcp: ruleset.net != 0 })
+    Ok(Restrictions { tcp: ruleset.net != 0 })
 }
 
-/// Why there is none, in words.
+/// Describes why Landlock is not available.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOSYS) => "the kernel has no Landlock".into(),
-        Some(libc::EOPNOTSUPP) => "Landlock is switched off in this kernel".into(),
+        Some(libc::ENOSYS) => "this kernel has no Landlock".into(),
+        Some(libc::EOPNOTSUPP) => "Landlock is disabled in this kernel".into(),
         _ => error.to_string(),
     }
 }
 
 fn version() -> io::Result<i64> {
-    // SAFETY: with this flag the kernel reads no structure, and wants none.
+    // SAFETY: with this flag the kernel reads no structure.
     let status = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, null::<Ruleset>(), 0_usize, ASK_VERSION)
     };
@@ -126,7 +126,7 @@ fn version() -> io::Result<i64> {
 fn allow_beneath(rules: &OwnedFd, folder: &Path, allowed: u64) -> io::Result<()> {
     let folder: File = match OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(folder) {
         Ok(folder) => folder,
-        // What is out of reach anyway needs no rule.
+        // Paths that cannot be accessed anyway need no rule.
         Err(error) if is_out_of_reach(&error) => return Ok(()),
         Err(error) => return Err(error),
     };
@@ -165,6 +165,6 @@ fn done(status: libc::c_long) -> io::Result<i64> {
 
 fn owned(status: libc::c_long) -> io::Result<OwnedFd> {
     let number = i32::try_from(done(status)?).map_err(io::Error::other)?;
-    // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+    // SAFETY: the kernel has just opened it for us, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -1,9 +1,9 @@
-//! seccomp: which system calls a thread can make.
+//! seccomp: restricts the system calls of a thread.
 //!
-//! A list of what is denied, not of what is allowed: what a C library calls differs between systems
-//! and versions, and a tracker that dies of a library's update is no safer. Denied is what leads out
-//! of the process, and what a server has no use for: programs, other processes, privileges, mounts,
-//! modules, the clock, memory that becomes code. A denied call fails with EPERM.
+//! The filter has a deny list, not an allow list: the calls of C libraries differ between systems and
+//! versions, and a tracker that crashes after a library update is not safer. It denies calls that reach
+//! out of the process and calls that a server does not need: programs, other processes, privileges,
+//! mounts, kernel modules, the clock, executable memory. Denied calls fail with EPERM.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-/// Never needed, whatever the arguments.
+/// Denied with any arguments.
 #[rustfmt::skip]
 const DENIED: &[c_long] = &[
     // Programs and other processes.
@@ -26,13 +26,13 @@ const DENIED: &[c_long] = &[
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capset, SYS_setns, SYS_unshare,
     SYS_personality,
-    // File systems, and what belongs to files beside their bytes.
+    // File systems, and the metadata of files.
     SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_move_mount, SYS_open_tree, SYS_fsopen,
     SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_mount_setattr, SYS_quotactl, SYS_swapon,
     SYS_swapoff, SYS_acct, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fchmod,
     SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr,
     SYS_fsetxattr, SYS_mknodat, SYS_fanotify_init,
-    // The kernel itself, and parts of it that mostly exploits have a use for.
+    // The kernel, and interfaces that are mostly used by exploits.
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_syslog,
     SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter,
     SYS_io_uring_register, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_memfd_create, SYS_shmat,
@@ -41,7 +41,7 @@ const DENIED: &[c_long] = &[
     SYS_clock_adjtime,
 ];
 
-/// Older calls that only this architecture has.
+/// Older calls, which only this architecture has.
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const DENIED_HERE: &[c_long] = &[
@@ -51,17 +51,17 @@ const DENIED_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_HERE: &[c_long] = &[];
 
-/// Families of sockets that are made.
+/// Address families of sockets that can be created.
 const FAMILIES: [c_int; 4] = [AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
 
-/// Denies this thread, and those that it will start, all that is on the lists, other families of
-/// sockets, new processes, and memory that is code. Gives how many calls are denied altogether, or
-/// why it did not work.
+/// Denies this thread, and threads that it starts later, the listed calls, sockets of other families,
+/// new processes and executable memory. Returns the number of calls that are always denied, or the
+/// reason of a failure.
 pub(super) fn restrict() -> Result<usize, String> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
     let rules = rules().map_err(|error| error.to_string())?;
-    // glibc then makes threads by `clone`, whose arguments a filter can look at.
+    // Without clone3, glibc creates threads by `clone`, whose arguments a filter can check.
     let unknown = BTreeMap::from([(SYS_clone3, Vec::new())]);
     let count = DENIED.len() + DENIED_HERE.len();
     for (rules, error) in [(rules, EPERM), (unknown, ENOSYS)] {
@@ -78,7 +78,7 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let mut rules = BTreeMap::new();
     for call in DENIED.iter().chain(DENIED_HERE) {
         rules.insert(*call, Vec::new());
-        // The same kernel may take them under other numbers (x32).
+        // The kernel may accept them under x32 numbers, too.
         #[cfg(target_arch = "x86_64")]
         rules.insert(*call | 0x4000_0000, Vec::new());
     }

@@ -9,7 +9,7 @@ use rcgen::{PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256};
 
 use super::*;
 
-/// A folder that goes away with its test.
+/// A folder that is removed at the end of its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -27,7 +27,7 @@ impl Folder {
         path
     }
 
-    /// Reads a certificate of files with this content.
+    /// Reads a certificate from files with this content.
     fn read(&self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Certificate, String> {
         let files = CertificateFiles {
             chain: self.write("chain.pem", chain),
@@ -36,7 +36,7 @@ impl Folder {
         self.read_files(&files)
     }
 
-    /// Reads, and gives an error without the folder's name.
+    /// Reads a certificate. Errors are returned without the folder's name.
     fn read_files(&self, files: &CertificateFiles) -> Result<Certificate, String> {
         let short = |error: CertificateError| {
             assert!(error.path.starts_with(&self.0));
@@ -68,7 +68,7 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
-/// The key within PKCS#8: what PKCS#1 and SEC1 have bare. RFC 5958: version, algorithm, octets.
+/// Returns the key inside PKCS#8, which is the PKCS#1 or SEC1 form. RFC 5958: version, algorithm, octets.
 fn bare(key: &KeyPair) -> Vec<u8> {
     fn element(der: &[u8]) -> (&[u8], &[u8]) {
         let (len, head) = match der[1] {
@@ -86,7 +86,7 @@ fn bare(key: &KeyPair) -> Vec<u8> {
 }
 
 #[test]
-fn keys_are_read_in_all_three_forms() {
+fn reads_keys_in_all_three_forms() {
     let (folder, authority) = (Folder::new(), Authority::new("ca"));
     let cases = [
         (ecdsa(), "EC PRIVATE KEY"),
@@ -98,11 +98,11 @@ fn keys_are_read_in_all_three_forms() {
         folder.read(&chain, key.serialize_pem()).unwrap();
         let bare = pem(label, &bare(&key));
         folder.read(&chain, &bare).unwrap();
-        // Line ends of another system, words before, and what openssl writes before an EC key.
+        // CRLF line ends, text before the key, and the parameters that openssl writes before an EC key.
         let parameters = pem("EC PARAMETERS", &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7]);
         let text = format!("my key:\n{parameters}{bare}").replace('\n', "\r\n");
         folder.read(chain.replace('\n', "\r\n"), text).unwrap();
-        // Both in one file.
+        // Certificate and key in one file.
         let both = folder.write("both.pem", format!("{bare}{chain}"));
         folder.read_files(&CertificateFiles { chain: both.clone(), key: both }).unwrap();
     }
@@ -112,7 +112,7 @@ fn keys_are_read_in_all_three_forms() {
 }
 
 #[test]
-fn what_is_wrong_is_said_of_the_right_file() {
+fn errors_name_the_right_file() {
     let (folder, authority, own) = (Folder::new(), Authority::new("ca"), ecdsa());
     let chain = authority.issue(&params(&["tracker.test"]), &own);
     let key = own.serialize_pem();
@@ -126,15 +126,15 @@ fn what_is_wrong_is_said_of_the_right_file() {
         "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nM",
     );
     let der = String::from_utf8_lossy(authority.der.as_ref()).into_owned();
-    let no_certificate = "chain.pem: holds no certificate (PEM: BEGIN CERTIFICATE)";
-    let no_key = "key.pem: holds no private key (PEM: BEGIN PRIVATE KEY, or RSA, or EC)";
-    let cut = "is cut short: a BEGIN has no END";
-    let no_pem = "is no PEM: what is between BEGIN and END is no base64";
-    let password = "key.pem: has a password, which nobody could enter: \
-                    openssl pkey -in OLD -out NEW removes it";
-    let swapped = "holds what the other file should: swap chain and key";
-    let kinds = "key.pem: its key is of a kind that cannot be used: \
-                 RSA of 2048 bits or more, ECDSA on P-256, P-384 or P-521, or Ed25519";
+    let no_certificate = "chain.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE";
+    let no_key = "key.pem: contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY";
+    let cut = "is truncated: BEGIN without END";
+    let no_pem = "is not PEM: expected base64 between BEGIN and END";
+    let password = "key.pem: is encrypted: \
+                    remove its password by `openssl pkey -in OLD -out NEW`";
+    let swapped = "contains what the other file should: swap chain and key";
+    let kinds = "key.pem: unsupported key: expected RSA of at least 2048 bits, \
+                 ECDSA on P-256, P-384 or P-521, or Ed25519";
     for (chain, key, expected) in [
         (&empty, &key, no_certificate),
         (&chain, &empty, no_key),
@@ -144,13 +144,17 @@ fn what_is_wrong_is_said_of_the_right_file() {
         (&chain, &short(&key), &format!("key.pem: {cut}")),
         (&not_base64(&chain), &key, &format!("chain.pem: {no_pem}")),
         (&chain, &not_base64(&key), &format!("key.pem: {no_pem}")),
-        (&no_der, &key, "chain.pem: its certificate 1 cannot be understood"),
-        (&format!("{chain}{no_der}"), &key, "chain.pem: its certificate 2 cannot be understood"),
+        (&no_der, &key, "chain.pem: certificate 1 is not a valid X.509 certificate"),
+        (
+            &format!("{chain}{no_der}"),
+            &key,
+            "chain.pem: certificate 2 is not a valid X.509 certificate",
+        ),
         (&chain, &locked, password),
         (&chain, &locked_of_old, password),
         (&chain, &pem("PRIVATE KEY", &[0x30, 0]), kinds),
-        (&chain, &ecdsa().serialize_pem(), "key.pem: is not the key of the certificate"),
-        (&authority.pem, &key, "key.pem: is not the key of the certificate"),
+        (&chain, &ecdsa().serialize_pem(), "key.pem: does not match the certificate"),
+        (&authority.pem, &key, "key.pem: does not match the certificate"),
         (&key, &chain, &format!("chain.pem: {swapped}")),
         (&chain, &chain, &format!("key.pem: {swapped}")),
     ] {
@@ -159,7 +163,7 @@ fn what_is_wrong_is_said_of_the_right_file() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn errors_name_unreadable_files() {
     let (folder, own) = (Folder::new(), ecdsa());
     let chain = folder.write("good.pem", params(&["a.test"]).self_signed(&own).unwrap().pem());
     let key = folder.write("good.key", own.serialize_pem());
@@ -179,7 +183,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn names_and_times_are_known() {
+fn reads_names_and_validity() {
     let (folder, own) = (Folder::new(), ecdsa());
     let mut params = params(&["Tracker.TEST", "*.example.test", "192.0.2.1"]);
     let (day, now) = (Duration::from_secs(86_400), SystemTime::now());
@@ -189,11 +193,11 @@ fn names_and_times_are_known() {
     let certificate = folder.read(chain, own.serialize_pem()).unwrap();
     assert_eq!(certificate.names(), ["tracker.test", "*.example.test"]);
     for (days, expected) in [(0, true), (2, true), (4, false)] {
-        assert_eq!(certificate.is_good_at(now + days * day), expected, "{days}");
+        assert_eq!(certificate.is_valid_at(now + days * day), expected, "{days}");
     }
-    assert!(!certificate.is_good_at(now - 3 * day));
-    assert!(certificate.is_good_at(certificate.expires()));
-    assert!(!certificate.is_good_at(certificate.expires() + Duration::from_secs(1)));
+    assert!(!certificate.is_valid_at(now - 3 * day));
+    assert!(certificate.is_valid_at(certificate.expires()));
+    assert!(!certificate.is_valid_at(certificate.expires() + Duration::from_secs(1)));
     for (host, expected) in [
         ("tracker.test", true),
         ("TRACKER.test", true),
@@ -207,23 +211,23 @@ fn names_and_times_are_known() {
         ("192.0.2.1", false),
         ("", false),
     ] {
-        assert_eq!(certificate.is_for(host), expected, "{host}");
+        assert_eq!(certificate.covers_host(host), expected, "{host}");
     }
 }
 
 #[test]
-fn before_1970_and_after_2050_are_times_too() {
+fn reads_times_before_1970_and_after_2050() {
     let own = ecdsa();
     let mut params = params(&["a.test"]);
     params.not_before = rcgen::date_time_ymd(1960, 1, 1);
     params.not_after = rcgen::date_time_ymd(4000, 1, 1);
     let certificate = in_memory(&params.self_signed(&own).unwrap().pem(), &own);
-    assert!(certificate.is_good_at(SystemTime::UNIX_EPOCH));
-    assert!(certificate.is_good_at(SystemTime::now()));
+    assert!(certificate.is_valid_at(SystemTime::UNIX_EPOCH));
+    assert!(certificate.is_valid_at(SystemTime::now()));
 }
 
 #[test]
-fn chains_are_looked_through() {
+fn checks_chains() {
     let (root, own) = (Authority::new("root"), ecdsa());
     let between = root.beneath("between");
     let mut of_the_web = params(&["a.test"]);
@@ -232,14 +236,14 @@ fn chains_are_looked_through() {
     let plain_leaf = root.issue(&params(&["a.test"]), &own);
     let itself = of_the_web.self_signed(&own).unwrap().pem();
     for (chain, expected) in [
-        (vec![&leaf, &between.pem], Chain::Whole),
-        (vec![&leaf, &between.pem, &root.pem], Chain::Whole),
-        (vec![&leaf], Chain::Short),
-        (vec![&plain_leaf], Chain::Whole),
-        (vec![&itself], Chain::Whole),
-        (vec![&leaf, &root.pem], Chain::Broken),
-        (vec![&leaf, &root.pem, &between.pem], Chain::Broken),
-        (vec![&leaf, &leaf], Chain::Broken),
+        (vec![&leaf, &between.pem], ChainStatus::Complete),
+        (vec![&leaf, &between.pem, &root.pem], ChainStatus::Complete),
+        (vec![&leaf], ChainStatus::MissingIntermediate),
+        (vec![&plain_leaf], ChainStatus::Complete),
+        (vec![&itself], ChainStatus::Complete),
+        (vec![&leaf, &root.pem], ChainStatus::OutOfOrder),
+        (vec![&leaf, &root.pem, &between.pem], ChainStatus::OutOfOrder),
+        (vec![&leaf, &leaf], ChainStatus::OutOfOrder),
     ] {
         let chain: String = chain.into_iter().map(String::as_str).collect();
         assert_eq!(in_memory(&chain, &own).chain(), expected, "{chain}");
@@ -247,7 +251,7 @@ fn chains_are_looked_through() {
 }
 
 #[test]
-fn clients_get_the_certificate_for_the_name_they_ask_for() {
+fn selects_certificate_by_host_name() {
     let authority = Authority::new("ca");
     let hosts: [&[&str]; 4] =
         [&["first.test"], &["a.test", "*.a.test"], &["b.test"], &["x.a.test"]];
@@ -271,7 +275,7 @@ fn clients_get_the_certificate_for_the_name_they_ask_for() {
 }
 
 #[test]
-fn of_two_kinds_clients_get_the_one_they_understand() {
+fn selects_certificate_by_signature_scheme() {
     let authority = Authority::new("ca");
     let rsa_key = KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap();
     let rsa = in_memory(&authority.issue(&params(&["a.test"]), &rsa_key), &rsa_key);

@@ -14,7 +14,7 @@ use super::*;
 
 static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("ca"));
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
-/// As much as a session wants.
+/// The size of a plaintext buffer for a session.
 const PLAIN: usize = 64 * 1024;
 
 fn server_config() -> TlsConfig {
@@ -33,10 +33,10 @@ fn client_config(version: &'static SupportedProtocolVersion) -> ClientConfig {
     config
 }
 
-/// The server's side of the wire.
+/// The server's socket.
 struct Socket {
     taken: Vec<u8>,
-    /// What it takes before it is full.
+    /// The bytes it accepts before it is full.
     room: usize,
 }
 
@@ -60,13 +60,13 @@ struct Pair {
     client: ClientConnection,
     server: TlsSession,
     socket: Socket,
-    /// What of the client's bytes comes at once.
+    /// The number of client bytes that are delivered at once.
     step: usize,
-    /// What the server has read.
+    /// Plaintext that the server has read.
     read: Vec<u8>,
-    /// What the client has read.
+    /// Plaintext that the client has read.
     heard: Vec<u8>,
-    /// Whether it has heard that nothing more comes.
+    /// Whether the client has received close_notify.
     is_over: bool,
 }
 
@@ -91,29 +91,29 @@ impl Pair {
         Self::new(&server_config(), &client_config(version).into())
     }
 
-    /// With the handshake done.
-    fn shaken(version: &'static SupportedProtocolVersion) -> Self {
+    /// Returns a pair after its handshake.
+    fn connected(version: &'static SupportedProtocolVersion) -> Self {
         let mut pair = Self::of_version(version);
         pair.run().unwrap();
         assert!(!pair.client.is_handshaking() && !pair.server.is_handshaking());
         pair
     }
 
-    /// Carries bytes to and fro until nobody has any.
+    /// Transfers bytes in both directions until both sides are idle.
     fn run(&mut self) -> io::Result<()> {
         loop {
-            let up = self.client_says();
+            let up = self.client_output();
             let moved = !up.is_empty();
-            self.tell_server(up)?;
+            self.deliver_to_server(up)?;
             let down = take(&mut self.socket.taken);
             if !moved && down.is_empty() {
                 return Ok(());
             }
-            self.tell_client(&down);
+            self.deliver_to_client(&down);
         }
     }
 
-    fn client_says(&mut self) -> Vec<u8> {
+    fn client_output(&mut self) -> Vec<u8> {
         let mut up = Vec::new();
         while self.client.wants_write() {
             self.client.write_tls(&mut up).unwrap();
@@ -121,7 +121,7 @@ impl Pair {
         up
     }
 
-    fn tell_server(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+    fn deliver_to_server(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
         let mut plain = vec![0; PLAIN];
         for piece in bytes.chunks_mut(self.step) {
             let len = self.server.open(piece, &mut plain, &mut self.socket)?;
@@ -130,7 +130,7 @@ impl Pair {
         Ok(())
     }
 
-    fn tell_client(&mut self, mut bytes: &[u8]) {
+    fn deliver_to_client(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             self.client.read_tls(&mut bytes).unwrap();
             self.client.process_new_packets().unwrap();
@@ -144,7 +144,7 @@ impl Pair {
         }
     }
 
-    /// Writes all of it, while the socket takes `room` bytes at a time.
+    /// Writes all of `plain`, while the socket accepts `room` bytes at a time.
     fn write(&mut self, mut plain: &[u8], room: usize) {
         let mut sealing = vec![0; SEALED_MAX];
         while !plain.is_empty() || self.server.is_pending() {
@@ -161,13 +161,13 @@ impl Pair {
         self.server.finish(&mut vec![0; SEALED_MAX], &mut self.socket).unwrap();
     }
 
-    /// What the client has heard since it was asked last, and whether that was all.
+    /// Returns the bytes that the client has read since the last call, and whether the stream has ended.
     fn heard(&mut self) -> (Vec<u8>, bool) {
         (take(&mut self.heard), self.is_over)
     }
 
-    /// Whether either side is heard by the other.
-    fn is_well(&mut self) -> bool {
+    /// Returns whether data passes in both directions.
+    fn both_directions_work(&mut self) -> bool {
         self.client.writer().write_all(b"ping").unwrap();
         self.run().unwrap();
         self.write(b"pong", usize::MAX);
@@ -176,8 +176,8 @@ impl Pair {
     }
 }
 
-/// Bytes that repeat late.
-fn noise(len: usize) -> Vec<u8> {
+/// Returns bytes with a long period.
+fn pseudo_random(len: usize) -> Vec<u8> {
     let mut state = 7_u32;
     let next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -187,7 +187,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn both_versions_work_however_the_bytes_come() {
+fn both_versions_work_with_any_fragmentation() {
     let server = server_config();
     for (version, number) in
         VERSIONS.into_iter().zip([ProtocolVersion::TLSv1_3, ProtocolVersion::TLSv1_2])
@@ -195,53 +195,53 @@ fn both_versions_work_however_the_bytes_come() {
         for step in [usize::MAX, 1, 7, 1000] {
             let mut pair = Pair::new(&server, &client_config(version).into());
             pair.step = step;
-            let question = noise(40_000);
+            let question = pseudo_random(40_000);
             pair.client.set_buffer_limit(None);
             pair.client.writer().write_all(&question).unwrap();
             pair.run().unwrap();
             assert!(!pair.server.is_handshaking() && !pair.server.is_over());
             assert_eq!(pair.client.protocol_version(), Some(number));
             assert_eq!(pair.client.alpn_protocol(), Some(b"http/1.1".as_slice()));
-            // Not the first that the client offers.
+            // Not the client's first choice.
             let suite = pair.client.negotiated_cipher_suite().unwrap().suite();
             assert!(format!("{suite:?}").ends_with("_AES_128_GCM_SHA256"), "{suite:?}");
             assert!(take(&mut pair.read) == question, "{number:?} {step}");
-            assert!(pair.is_well());
+            assert!(pair.both_directions_work());
         }
     }
 }
 
 #[test]
-fn a_socket_that_takes_little_gets_all_in_order() {
+fn slow_socket_gets_all_bytes_in_order() {
     for version in VERSIONS {
         let mut pair = Pair::of_version(version);
         pair.socket.room = 1;
-        // The handshake has to wait, too.
+        // The handshake also has to wait for the socket.
         let mut rounds = 0;
         while pair.client.is_handshaking() || pair.client.wants_write() {
-            let up = pair.client_says();
-            pair.tell_server(up).unwrap();
+            let up = pair.client_output();
+            pair.deliver_to_server(up).unwrap();
             pair.socket.room = 3;
             pair.write(b"", 3);
             let down = take(&mut pair.socket.taken);
-            pair.tell_client(&down);
+            pair.deliver_to_client(&down);
             rounds += 1;
             assert!(rounds < 10_000);
         }
         for room in [1, 100, 20_000, usize::MAX] {
-            let answer = noise(if room == 1 { 20_000 } else { 300_000 });
+            let answer = pseudo_random(if room == 1 { 20_000 } else { 300_000 });
             pair.write(&answer, room);
             pair.run().unwrap();
             assert!(pair.heard().0 == answer, "{room}");
         }
-        assert!(pair.is_well());
+        assert!(pair.both_directions_work());
     }
 }
 
 #[test]
-fn a_full_socket_holds_a_few_records_and_no_more() {
-    let mut pair = Pair::shaken(VERSIONS[0]);
-    let (plain, mut sealing) = (noise(100_000), vec![0; SEALED_MAX]);
+fn full_socket_limits_pending_bytes() {
+    let mut pair = Pair::connected(VERSIONS[0]);
+    let (plain, mut sealing) = (pseudo_random(100_000), vec![0; SEALED_MAX]);
     pair.socket.room = 10;
     let taken = pair.server.write(&plain, &mut sealing, &mut pair.socket).unwrap();
     assert!(taken <= 64 * 1024 && pair.server.is_pending());
@@ -254,13 +254,13 @@ fn a_full_socket_holds_a_few_records_and_no_more() {
     assert!(!pair.server.is_pending());
     pair.run().unwrap();
     assert!(pair.heard().0 == plain[..taken]);
-    // Nothing is no record.
+    // An empty write makes no record.
     assert_eq!(pair.server.write(b"", &mut sealing, &mut pair.socket).unwrap(), 0);
     assert!(pair.socket.taken.is_empty());
 }
 
 #[test]
-fn sessions_are_resumed_by_tickets_without_early_data() {
+fn resumes_sessions_by_tickets_without_early_data() {
     for version in VERSIONS {
         let server = server_config();
         let mut client = client_config(version);
@@ -269,49 +269,49 @@ fn sessions_are_resumed_by_tickets_without_early_data() {
         for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
             let mut pair = Pair::new(&server, &client);
             assert!(pair.client.early_data().is_none(), "no ticket may promise early data");
-            assert!(pair.is_well());
+            assert!(pair.both_directions_work());
             assert_eq!(pair.client.handshake_kind(), Some(expected));
         }
-        // Another server's tickets are of no use, and do no harm.
+        // Tickets of another server are ignored.
         let mut pair = Pair::new(&server_config(), &client);
-        assert!(pair.is_well());
+        assert!(pair.both_directions_work());
         assert_eq!(pair.client.handshake_kind(), Some(HandshakeKind::Full));
     }
 }
 
 #[test]
-fn both_sides_can_say_that_they_are_done() {
+fn both_sides_can_close() {
     for version in VERSIONS {
-        let mut pair = Pair::shaken(version);
+        let mut pair = Pair::connected(version);
         pair.client.writer().write_all(b"last words").unwrap();
         pair.client.send_close_notify();
-        let mut up = pair.client_says();
-        // What comes behind means nothing, whatever it is.
-        up.extend(noise(100));
-        pair.tell_server(up).unwrap();
+        let mut up = pair.client_output();
+        // Bytes after close_notify are ignored.
+        up.extend(pseudo_random(100));
+        pair.deliver_to_server(up).unwrap();
         assert!(pair.server.is_over());
         assert_eq!(pair.read, b"last words");
         pair.write(b"answer", usize::MAX);
         pair.finish();
         pair.finish();
         let down = take(&mut pair.socket.taken);
-        pair.tell_client(&down);
+        pair.deliver_to_client(&down);
         assert_eq!(pair.heard(), (b"answer".to_vec(), true));
-        // The other way round.
-        let mut pair = Pair::shaken(version);
+        // In the other direction.
+        let mut pair = Pair::connected(version);
         pair.finish();
         pair.run().unwrap();
         assert_eq!(pair.heard(), (Vec::new(), true));
         pair.client.writer().write_all(b"too late").unwrap();
         pair.run().unwrap();
-        pair.tell_server(noise(100)).unwrap();
+        pair.deliver_to_server(pseudo_random(100)).unwrap();
         assert!(pair.read.is_empty() && pair.socket.taken.is_empty());
     }
 }
 
 #[test]
-fn the_last_word_waits_for_room() {
-    let mut pair = Pair::shaken(VERSIONS[0]);
+fn close_notify_waits_for_the_socket() {
+    let mut pair = Pair::connected(VERSIONS[0]);
     pair.socket.room = 4;
     pair.finish();
     assert!(pair.server.is_pending());
@@ -321,48 +321,48 @@ fn the_last_word_waits_for_room() {
 }
 
 #[test]
-fn before_the_handshake_is_done_nothing_is_said() {
+fn finish_sends_nothing_before_the_handshake() {
     let mut pair = Pair::of_version(VERSIONS[0]);
     pair.finish();
     assert!(pair.socket.taken.is_empty());
     let error = pair.server.write(b"x", &mut vec![0; SEALED_MAX], &mut pair.socket).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotConnected);
     pair.run().unwrap();
-    assert!(pair.is_well());
+    assert!(pair.both_directions_work());
 }
 
 #[test]
-fn keys_are_renewed_when_the_client_likes() {
-    let mut pair = Pair::shaken(VERSIONS[0]);
+fn accepts_key_updates() {
+    let mut pair = Pair::connected(VERSIONS[0]);
     for _ in 0..3 {
         pair.client.refresh_traffic_keys().unwrap();
-        assert!(pair.is_well());
+        assert!(pair.both_directions_work());
     }
-    // But not for ever, with nothing between.
+    // But only a limited number without data between them.
     for _ in 0..100 {
         pair.client.refresh_traffic_keys().unwrap();
     }
-    let up = pair.client_says();
-    assert_eq!(pair.tell_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    let up = pair.client_output();
+    assert_eq!(pair.deliver_to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
 #[test]
-fn garbage_ends_a_session_with_an_alert() {
+fn answers_garbage_with_an_alert() {
     const ALERT: u8 = 21;
     for version in VERSIONS {
-        // As the first word, in the middle of the handshake, and afterwards.
+        // At the start, within the handshake, and after it.
         for rounds in 0..=3 {
             let mut pair = Pair::of_version(version);
             for _ in 0..rounds {
-                let up = pair.client_says();
-                pair.tell_server(up).unwrap();
+                let up = pair.client_output();
+                pair.deliver_to_server(up).unwrap();
                 let down = take(&mut pair.socket.taken);
-                pair.tell_client(&down);
+                pair.deliver_to_client(&down);
             }
-            let error = pair.tell_server(noise(1000)).unwrap_err();
+            let error = pair.deliver_to_server(pseudo_random(1000)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{rounds}");
             let told = &pair.socket.taken;
-            // Once the keys are there it is sealed: of TLS 1.3 it looks like data then.
+            // With keys, the alert is encrypted; in TLS 1.3 it looks like data then.
             assert!(told.len() >= 7, "{told:?}");
             assert!(rounds > 0 || told[0] == ALERT, "{told:?}");
         }
@@ -370,14 +370,14 @@ fn garbage_ends_a_session_with_an_alert() {
 }
 
 #[test]
-fn no_change_of_a_byte_goes_through_or_harms_anybody() {
+fn detects_any_changed_byte() {
     let server = server_config();
     let client = Arc::new({
         let mut config = client_config(VERSIONS[0]);
         config.resumption = Resumption::disabled();
         config
     });
-    let mut places = noise(400).into_iter();
+    let mut places = pseudo_random(400).into_iter();
     let mut broken = 0;
     while let (Some(high), Some(low), Some(flip)) = (places.next(), places.next(), places.next()) {
         let mut pair = Pair::new(&server, &client);
@@ -386,14 +386,14 @@ fn no_change_of_a_byte_goes_through_or_harms_anybody() {
         let mut seen = 0;
         let mut end = Ok(());
         for _ in 0..4 {
-            let mut up = pair.client_says();
+            let mut up = pair.client_output();
             if let Some(byte) = at.checked_sub(seen).and_then(|at| up.get_mut(at)) {
                 *byte ^= flip | 1;
             }
             seen += up.len();
-            end = pair.tell_server(up);
+            end = pair.deliver_to_server(up);
             let mut down = take(&mut pair.socket.taken).into_iter();
-            // The client may be the one that notices.
+            // The client may detect it.
             let down: Vec<u8> = down.by_ref().collect();
             let mut left = down.as_slice();
             while !left.is_empty() && pair.client.read_tls(&mut left).is_ok_and(|len| len > 0) {
@@ -412,17 +412,17 @@ fn no_change_of_a_byte_goes_through_or_harms_anybody() {
 }
 
 #[test]
-fn a_hello_without_an_end_is_cut_off() {
-    // A message of 64 KiB, in records that are whole.
+fn limits_handshake_messages() {
+    // A message of 64 KiB in complete records.
     let record = |content: &[u8]| {
         let len = u16::to_be_bytes(content.len() as u16);
         [&[22, 3, 1, len[0], len[1]], content].concat()
     };
     let mut pair = Pair::of_version(VERSIONS[0]);
-    pair.tell_server(record(&[1, 0, 0xff, 0xff])).unwrap();
+    pair.deliver_to_server(record(&[1, 0, 0xff, 0xff])).unwrap();
     let mut sent = 0;
     let error = loop {
-        match pair.tell_server(record(&[0; 1000])) {
+        match pair.deliver_to_server(record(&[0; 1000])) {
             Ok(()) => sent += 1000,
             Err(error) => break error,
         }
@@ -433,16 +433,16 @@ fn a_hello_without_an_end_is_cut_off() {
 }
 
 #[test]
-fn records_longer_than_there_are_end_the_session() {
+fn rejects_overlong_records() {
     for version in VERSIONS {
-        let mut pair = Pair::shaken(version);
-        let error = pair.tell_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
+        let mut pair = Pair::connected(version);
+        let error = pair.deliver_to_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
 }
 
 #[test]
-fn other_certificates_are_for_sessions_that_begin_later() {
+fn replaced_certificates_apply_to_new_sessions() {
     let certificates = Arc::new(Certificates::default());
     let (old, new) = (AUTHORITY.host(&["tracker.test"]), AUTHORITY.host(&["tracker.test"]));
     certificates.replace(vec![old]);
@@ -451,20 +451,20 @@ fn other_certificates_are_for_sessions_that_begin_later() {
     config.resumption = Resumption::disabled();
     let client = Arc::new(config);
     let mut before = Pair::new(&server, &client);
-    assert!(before.is_well());
+    assert!(before.both_directions_work());
     certificates.replace(vec![new]);
     let mut after = Pair::new(&server, &client);
-    assert!(after.is_well() && before.is_well());
+    assert!(after.both_directions_work() && before.both_directions_work());
     assert_ne!(before.client.peer_certificates(), after.client.peer_certificates());
     let in_force = certificates.load()[0].key();
     assert_eq!(after.client.peer_certificates(), Some(in_force.cert.as_slice()));
 }
 
 #[test]
-fn without_a_certificate_there_is_an_alert() {
+fn alerts_without_a_certificate() {
     let server = TlsConfig::new(&Arc::default());
     let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
-    let up = pair.client_says();
-    assert_eq!(pair.tell_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    let up = pair.client_output();
+    assert_eq!(pair.deliver_to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
     assert_eq!(pair.socket.taken[0], 21);
 }

@@ -1,0 +1,91 @@
+//! Access lists: every protocol applies them, and changes of their files are followed.
+
+use crate::clients::{Udp, has, http_announce, u32_at};
+use crate::process::{Directory, Tracker};
+
+const FAILURES: &str = "tidegate_reload_failures_total";
+const REASON: &[u8] = b"this torrent is on the tracker's deny list";
+
+fn line(torrent: u8) -> String {
+    format!("{torrent:02x}").repeat(20) + "\n"
+}
+
+/// A tracker whose deny list holds 0xdd.
+fn start() -> Tracker {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &format!("# not here\n{}", line(0xdd)));
+    let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", deny.display());
+    Tracker::start(directory, &more)
+}
+
+/// Returns whether UDP and HTTP over both families refuse the torrent. Panics unless they agree.
+fn is_denied(tracker: &Tracker, torrent: u8) -> bool {
+    let mut answers = Vec::new();
+    for (udp, http) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let reply = Udp::connect(udp).announce(torrent, 1001);
+        answers.push(u32_at(&reply, 0) == 3 && reply[8..].starts_with(REASON));
+        let body = http_announce(http, torrent, 1001);
+        answers.push(has(&body, REASON) && has(&body, "8:retry in5:never"));
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+    answers[0]
+}
+
+#[test]
+fn applies_and_follows_the_deny_list() {
+    let tracker = start();
+    assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
+    assert_eq!(tracker.metric("tidegate_access_list_entries{list=\"deny\"}"), 1.0);
+    // Replacing the file is enough.
+    tracker.directory.write("deny.txt", &(line(0xee) + &line(0xef)));
+    let entries = "tidegate_access_list_entries{list=\"deny\"}";
+    tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
+    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
+    assert_eq!(tracker.metric(FAILURES), 0.0);
+    let message = "lists=\"0 allowed, 2 denied";
+    tracker.wait_for_log(message);
+}
+
+#[test]
+fn rereads_lists_and_mode_on_sighup() {
+    let tracker = start();
+    let allow = tracker.directory.write("allow.txt", &line(0xaa));
+    tracker.configure(&format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", allow.display()));
+    tracker.reload();
+    let entries = "tidegate_access_list_entries{list=\"allow\"}";
+    tracker.wait_until("reloaded", |it| it.metric(entries) == 1.0);
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1001), "10:incompletei1e"));
+    let refused = http_announce(tracker.http4(), 0xdd, 1001);
+    assert!(has(&refused, "not on the tracker's allow list"), "{}", refused.escape_ascii());
+    assert!(has(&refused, "8:retry ini60e"), "{}", refused.escape_ascii());
+    // From now on the other file is followed.
+    tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xdd)));
+    tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1001), "10:incompletei1e"));
+}
+
+#[test]
+fn reports_a_bad_line_and_keeps_the_old_list() {
+    let tracker = start();
+    let bad = line(0xee) + "# fine\n" + "abcdef\n";
+    let path = tracker.directory.write("deny.txt", &bad);
+    tracker.wait_until("noticed", |it| it.metric(FAILURES) == 1.0);
+    let place = path.display().to_string();
+    let is_named =
+        |text: String| text.lines().any(|line| line.contains(&place) && line.contains("line 3"));
+    tracker.wait_until("the line is named", |it| is_named(it.log()));
+    assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
+    // SIGHUP fails in the same way.
+    tracker.reload();
+    tracker.wait_until("tried", |it| it.metric(FAILURES) == 2.0);
+    assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
+    assert_eq!(tracker.metric("tidegate_reloads_total"), 0.0);
+    // A removed file keeps the list; a good file replaces it.
+    std::fs::remove_file(&path).unwrap();
+    tracker.reload();
+    tracker.wait_until("tried without a file", |it| it.metric(FAILURES) == 3.0);
+    assert!(is_denied(&tracker, 0xdd));
+    tracker.directory.write("deny.txt", &line(0xee));
+    tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
+}

@@ -1,0 +1,231 @@
+//! Durability: what survives the end of the process.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Caller, UNBOUND, hash, start_in};
+use crate::clients::{Udp, has, http_announce};
+use crate::process::{Directory, Signal, Tracker, config, tidegate};
+
+/// Entries of one import, which is one change.
+const LANE: u32 = 40_000;
+/// Kills of a tracker that records changes.
+const KILLS: u64 = 5;
+
+fn in_folder(state: &Path) -> String {
+    format!("{UNBOUND}[state]\ndir = {state:?}\nflush_s = 1\n[access]\nmode = \"deny\"\n")
+}
+
+#[test]
+fn loses_nothing_acknowledged_to_a_kill() {
+    let state = Directory::new();
+    let folder = state.path("state");
+    let mut acknowledged = BTreeSet::new();
+    for round in 0..KILLS {
+        let (tracker, api) = start_in(Directory::new(), &in_folder(&folder));
+        let kept = keys(&api);
+        assert!(acknowledged.is_subset(&kept), "lost by kill {round}: {acknowledged:?} {kept:?}");
+        let (is_over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let made = thread::scope(|scope| {
+            let write = |lane: u64| {
+                let (api, is_over, count) = (&api, &is_over, &count);
+                move || {
+                    let mut made = Vec::new();
+                    for number in 0.. {
+                        let key = format!("key-{round:04}-{lane}-{number:08}");
+                        let body = json!({ "key": key }).to_string();
+                        let body = Some(("application/json", body.as_str()));
+                        match api.try_send("POST /keys", "", body) {
+                            Ok((201, ..)) => {
+                                made.push(key);
+                                count.fetch_add(1, Ordering::Relaxed);
+                            }
+                            _ if is_over.load(Ordering::Relaxed) => return made,
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    made
+                }
+            };
+            let lanes = [scope.spawn(write(0)), scope.spawn(write(1))];
+            // Kills at different points of a flush interval, and not before a key was made.
+            thread::sleep(Duration::from_millis(150 + 70 * round));
+            tracker
+                .wait_until("a key", |_| api.expect(200, "GET /keys", None)["total"] != json!(0));
+            is_over.store(true, Ordering::Relaxed);
+            tracker.signal(Signal::SIGKILL);
+            lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(!made.is_empty(), "nothing was made in round {round}");
+        acknowledged.extend(made);
+    }
+    let (_tracker, api) = start_in(Directory::new(), &in_folder(&folder));
+    assert!(acknowledged.is_subset(&keys(&api)));
+}
+
+pub(super) fn keys(api: &Caller) -> BTreeSet<String> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), String::new());
+    loop {
+        let page = api.expect(200, &format!("GET /keys?limit=1000{cursor}"), None);
+        let texts = page["keys"].as_array().unwrap().iter();
+        keys.extend(texts.map(|key| key["key"].as_str().unwrap().to_owned()));
+        let Some(next) = page.get("next") else { return keys };
+        cursor = format!("&cursor={next}");
+    }
+}
+
+#[test]
+fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
+    let state = Directory::new();
+    let more = in_folder(&state.path("state"));
+    let (tracker, api) = start_in(Directory::new(), &more);
+    api.expect(204, &format!("PUT /lists/deny/{}", hash(0xdd)), None);
+    api.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xcc)), None);
+    api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.0/24" })));
+    let many = |networks: &[&str]| json!({ "networks": networks, "reason": "list" });
+    let put = api.expect(200, "POST /bans/bulk", Some(&many(&["198.51.100.7", "2001:db8::/32"])));
+    assert_eq!((&put["requested"], &put["total"]), (&json!(2), &json!(3)));
+    // These bans spread over more of the file than can be rolled back without spare room.
+    for part in 0..5 {
+        let network = |at| format!("2001:db8:{:x}:{part:x}::/64", (at * 7919) % 65_536);
+        let networks: Vec<String> = (0..1000).map(network).collect();
+        api.expect(200, "POST /bans/bulk", Some(&json!({ "networks": networks })));
+    }
+    for bad in [many(&[]), many(&["203.0.113.0/24", "nowhere"]), many(&["::1"; 1001])] {
+        api.expect(400, "POST /bans/bulk", Some(&bad));
+    }
+    let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
+    let secret = token["secret"].as_str().unwrap();
+    // A completed download.
+    let target = crate::clients::announce_target(0xab, 1);
+    crate::clients::http(tracker.http4(), &target);
+    let completed = target.replace("left=1", "left=0&event=completed");
+    crate::clients::http(tracker.http4(), &completed);
+    tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_written_total") >= 1.0);
+    drop(tracker);
+    let (tracker, api) = start_in(Directory::new(), &more);
+    let other = Caller { token: secret.into(), ..api };
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
+    assert!(has(&http_announce(tracker.http4(), 0xcc, 1), "frozen"));
+    assert_eq!(other.expect(200, "GET /bans", None)["bans"][0]["network"], "192.0.2.0/24");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xab)[1], 1, "downloads are counted on");
+    // The new process of an upgrade has them as well.
+    tracker.upgrade();
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));
+    other.expect(204, &format!("DELETE /lists/deny/{}", hash(0xdd)), None);
+    assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "8:complete"));
+    // The sandbox has to leave the state directory writable.
+    tracker.wait_for_log("writable: ");
+}
+
+#[test]
+fn leaves_foreign_database_files_alone() {
+    let directory = Directory::new();
+    fs::create_dir(directory.path("state")).unwrap();
+    let file = directory.path("state").join("tidegate.db");
+    fs::write(&file, "somebody's diary\n".repeat(100)).unwrap();
+    let more = in_folder(&directory.path("state"));
+    let settings = directory.write("t.toml", &config(0, 0, &more));
+    let output = tidegate(&["--config"]).arg(settings).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("tidegate.db is not a tidegate database"), "{message}");
+    assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
+}
+
+#[test]
+fn shows_the_first_token_once() {
+    let state = Directory::new();
+    let more = in_folder(&state.path("state"));
+    // The line with the token, in what one start prints.
+    let token = || {
+        let tracker = Tracker::start(Directory::new(), &more);
+        assert!(!tracker.log().contains("tg_"), "{}", tracker.log());
+        tracker.output().lines().find(|line| line.contains("tg_")).map(String::from)
+    };
+    let first = token().unwrap();
+    assert!(first.contains("shown once"), "{first}");
+    assert_eq!(token(), None);
+}
+
+#[test]
+fn rejects_an_invalid_token_in_the_environment() {
+    let mut command = tidegate(&[]);
+    let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !message.contains("hunter2"),
+        "{message}"
+    );
+}
+
+/// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.
+#[test]
+fn reports_records_as_not_durable_without_a_state_directory() {
+    let (_tracker, api): (Tracker, Caller) = start_in(Directory::new(), UNBOUND);
+    assert_eq!(api.expect(200, "GET /stats", None)["records"]["durable"], false);
+}
+
+#[test]
+fn waits_for_records_before_an_upgrade() {
+    let state = Directory::new();
+    let more = format!("{}private = true\n", in_folder(&state.path("state")));
+    let (tracker, api) = start_in(Directory::new(), &more);
+    // Imports of this size keep the writer busy for some seconds.
+    let list = |lane: u32| -> String {
+        (0..LANE).map(|number| format!("{:040x}\n", lane * LANE + number)).collect()
+    };
+    let (imported, made) = thread::scope(|scope| {
+        let import = |lane| {
+            let (api, list) = (&api, list(lane));
+            move || api.send("POST /lists/deny", Some(("text/plain", &list))).0
+        };
+        let imports = [0, 1, 2, 3, 4, 5, 6, 7].map(|lane| scope.spawn(import(lane)));
+        let is_over = || imports.iter().all(|import| import.is_finished());
+        let waiting = |least: f64| {
+            let is_so =
+                |it: &Tracker| it.metric("tidegate_records_changes_pending") >= least || is_over();
+            tracker.wait_until("a queue", is_so);
+        };
+        waiting(4.0);
+        let makers = [(); 8].map(|()| scope.spawn(|| api.ask("POST /keys", Some(&json!({})))));
+        waiting(6.0);
+        tracker.upgrade();
+        (imports.map(|it| it.join().unwrap()), makers.map(|maker| maker.join().unwrap()))
+    });
+    let announce = |key: &str, torrent: u32| {
+        let hash: String = torrent.to_be_bytes().map(|byte| format!("%{byte:02x}")).concat();
+        let hash = "%00".repeat(16) + &hash;
+        let target = crate::clients::announce_target(0, 1).replace(&"%00".repeat(20), &hash);
+        crate::clients::http(
+            tracker.http4(),
+            &target.replace("/announce", &format!("/announce/{key}")),
+        )
+        .1
+    };
+    let api = Caller::of(&tracker);
+    // Changes are accepted again.
+    let key = api.expect(201, "POST /keys", Some(&json!({})))["key"].as_str().unwrap().to_owned();
+    assert!(has(&announce(&key, u32::MAX), "8:complete"));
+    for (lane, status) in (0..).zip(imported) {
+        // Requests that came during the pause were refused with 503.
+        assert!(status == 200 || status == 503, "{status}");
+        if status == 200 {
+            assert!(has(&announce(&key, lane * LANE + LANE - 1), "deny list"), "lane {lane}");
+        }
+    }
+    assert!(imported.contains(&200));
+    for (status, key) in made {
+        assert!(status == 201 || status == 503, "{status} {key}");
+        if status == 201 {
+            let key = key["key"].as_str().unwrap();
+            assert!(has(&announce(key, u32::MAX), "8:complete"));
+        }
+    }
+}

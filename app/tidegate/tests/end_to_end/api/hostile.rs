@@ -1,0 +1,190 @@
+//! Unauthorized and malformed requests.
+
+use serde_json::{Value, json};
+
+use super::{Caller, TOKEN, hash, start};
+
+/// Returns every operation of the OpenAPI document, as method and path with values for its parameters.
+fn operations(api: &Caller) -> Vec<(String, Value)> {
+    let document = api.expect(200, "GET /openapi.json", None);
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{hash}", &hash(1)).replace("{id}", "99").replace("{list}", "deny");
+        let path = path.replace("{network}", "192.0.2.1");
+        for (method, operation) in item.as_object().unwrap() {
+            operations.push((format!("{} {path}", method.to_uppercase()), operation.clone()));
+        }
+    }
+    operations
+}
+
+#[test]
+fn guards_every_route() {
+    let (tracker, api) = start("wrong_tokens_per_min = 1\n");
+    let body = json!({ "name": "events only", "scopes": ["events:read"] });
+    let events = api.expect(201, "POST /tokens", Some(&body));
+    let events = Caller { token: events["secret"].as_str().unwrap().into(), ..api.clone() };
+    let anonymous = Caller { token: String::new(), ..api.clone() };
+    let operations = operations(&api);
+    assert!(operations.len() >= 39);
+    let guarded = operations.iter().filter(|(_, operation)| operation["security"] != json!([]));
+    for (request, operation) in guarded.clone() {
+        let scopes = &operation["security"];
+        if scopes[0]["token"][0] != "events:read" {
+            let (status, problem) = events.ask(request, None);
+            assert_eq!(status, 403, "{request}: {problem}");
+            assert_eq!(problem["type"], "urn:tidegate:problem:forbidden");
+        }
+    }
+    for (request, _) in guarded {
+        let (status, problem) = anonymous.ask(request, None);
+        // After some attempts, requests of that address are refused unread.
+        assert!(status == 401 || status == 429, "{request}: {problem}");
+    }
+    let (status, head, _) = api.try_send("GET /stats", "", None).unwrap();
+    assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
+    let counted = |reason: &str| {
+        tracker.metric(&format!("tidegate_api_refusals_total{{reason=\"{reason}\"}}"))
+    };
+    assert!(counted("missing_token") >= 20.0);
+    assert!(counted("too_many_failures") >= 1.0 && counted("missing_scope") >= 30.0);
+}
+
+#[test]
+fn refuses_expired_revoked_and_malformed_tokens() {
+    let (_tracker, api) = start("");
+    let make = |body: &Value| {
+        let made = api.expect(201, "POST /tokens", Some(body));
+        let token = made["secret"].as_str().unwrap().to_owned();
+        (Caller { token, ..api.clone() }, made["id"].clone())
+    };
+    let (expired, _) = make(&json!({ "name": "old", "scopes": ["*"], "expires": 1 }));
+    let detail = expired.expect(401, "GET /stats", None)["detail"].to_string();
+    assert!(detail.contains("expired"), "{detail}");
+    let (some, id) = make(&json!({ "name": "some", "scopes": ["tokens:write", "stats:read"] }));
+    some.expect(200, "GET /stats", None);
+    // A token cannot grant scopes that it does not have.
+    some.expect(403, "POST /tokens", Some(&json!({ "name": "all", "scopes": ["*"] })));
+    some.expect(201, "POST /tokens", Some(&json!({ "name": "less", "scopes": ["stats:read"] })));
+    let listed = api.expect(200, "GET /tokens", None).to_string();
+    assert!(!listed.contains(&some.token) && !listed.contains(TOKEN), "{listed}");
+    api.expect(204, &format!("DELETE /tokens/{id}"), None);
+    some.expect(401, "GET /stats", None);
+    for token in ["tg_", "x", "' OR 1=1 --", "tg_0123456789abcdefghijABCDEFGHIJ0", "\u{e9}"] {
+        let wrong = Caller { token: token.into(), ..api.clone() };
+        let problem = wrong.expect(401, "GET /stats", None);
+        assert_eq!(problem["type"], "urn:tidegate:problem:unauthorized", "{token}");
+    }
+}
+
+#[test]
+fn rejects_malformed_bodies() {
+    let (_tracker, api) = start("");
+    let send = |request: &str, kind: &str, text: &str| api.send(request, Some((kind, text)));
+    let cases: &[(&str, &str, &str, u16)] = &[
+        ("POST /keys", "application/json", "{", 400),
+        ("POST /keys", "application/json", "[]", 400),
+        ("POST /keys", "application/json", "{\"name\":7}", 400),
+        ("POST /keys", "application/json", "{\"unknown\":1}", 400),
+        ("POST /keys", "application/json", "{\"key\":\"too short\"}", 400),
+        ("POST /keys", "application/json", "{\"peers_per_torrent\":-1}", 400),
+        ("POST /keys", "application/json", "{\"torrents\":4294967296}", 400),
+        ("POST /keys", "application/json", "{\"expires\":99999999999999}", 400),
+        ("POST /keys", "application/json", "\u{0}", 400),
+        ("POST /keys", "text/plain", "{}", 415),
+        ("POST /lists/deny", "application/json", "{}", 400),
+        ("POST /lists/deny", "application/xml", "<x/>", 415),
+        ("POST /lists/../keys", "application/json", "{}", 405),
+        ("POST /lists/other", "application/json", "[]", 400),
+        ("PATCH /config", "application/json", "[]", 400),
+        ("PUT /log/level", "application/json", "{\"level\":\"loud\"}", 400),
+        (
+            "POST /webhooks",
+            "application/json",
+            "{\"url\":\"http://127.0.0.1:22/\",\"events\":[\"ban\"]}",
+            403,
+        ),
+        (
+            "POST /webhooks",
+            "application/json",
+            "{\"url\":\"file:///etc/passwd\",\"events\":[\"ban\"]}",
+            400,
+        ),
+    ];
+    for (request, kind, text, expected) in cases {
+        let (status, answer) = send(request, kind, text);
+        assert_eq!(status, *expected, "{request} {text}: {answer}");
+        let problem: Value = serde_json::from_str(&answer).unwrap();
+        assert!(problem["detail"].is_string() && problem["status"] == *expected, "{answer}");
+    }
+    let large = format!("{{\"name\":\"{}\"}}", "x".repeat(100_000));
+    assert_eq!(send("POST /keys", "application/json", &large).0, 413);
+    for path in [
+        "/keys/0",
+        "/keys/-1",
+        "/keys/1%20OR%201=1",
+        "/keys/%2e%2e%2ftokens",
+        "/keys?cursor=1;DROP%20TABLE%20keys",
+        "/keys?limit=0",
+        "/keys?limit=1001",
+        "/bans?cursor='",
+        "/torrents/xyz",
+        "/torrents?cursor=1",
+        "/lists/allow?cursor=zz",
+        "/events?kinds=none",
+    ] {
+        let (status, answer) = api.ask(&format!("GET {path}"), None);
+        let is_fine = path.starts_with("/bans") && status == 200;
+        assert!(status == 400 || status == 404 || is_fine, "{path}: {status} {answer}");
+    }
+    api.expect(405, "POST /stats", None);
+    api.expect(404, "GET /nothing", None);
+    assert_eq!(api.expect(200, "GET /keys", None)["total"], 0);
+}
+
+#[test]
+fn creates_a_contested_key_once() {
+    let (_tracker, api) = start("");
+    for round in 0..10 {
+        let body = json!({ "key": format!("the-same-key-{round:04}") });
+        let ask = || {
+            let (api, body) = (api.clone(), body.clone());
+            std::thread::spawn(move || api.ask("POST /keys", Some(&body)).0)
+        };
+        let asked = [ask(), ask(), ask()];
+        let mut statuses = asked.map(|thread| thread.join().unwrap());
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409, 409]);
+    }
+    assert_eq!(api.expect(200, "GET /keys", None)["total"], 10);
+}
+
+#[test]
+fn applies_cors_origins() {
+    let (_tracker, api) = start("cors_origins = [\"https://panel.example\"]\n");
+    let ask = |request: &str, origin: &str| {
+        let more = format!("Origin: {origin}\r\nAccess-Control-Request-Method: GET\r\n");
+        api.try_send(request, &more, None).unwrap()
+    };
+    for request in ["GET /stats", "OPTIONS /stats"] {
+        let (_, head, _) = ask(request, "https://evil.example");
+        assert!(!head.contains("access-control-"), "{head}");
+        let (status, head, _) = ask(request, "https://panel.example");
+        assert!(head.contains("access-control-allow-origin: https://panel.example"), "{head}");
+        assert!(status == 200 || status == 204);
+    }
+    let (_plain, api) = start("");
+    let origin = "Origin: https://panel.example\r\nAccess-Control-Request-Method: GET\r\n";
+    let (status, head, _) = api.try_send("OPTIONS /stats", origin, None).unwrap();
+    assert!(status == 405 && !head.contains("access-control-"), "{head}");
+}
+
+#[test]
+fn limits_requests_per_token() {
+    let more = "requests_per_s = 5\n";
+    let (_tracker, api) = super::start_in(crate::process::Directory::new(), more);
+    let statuses: Vec<_> = (0..30).map(|_| api.ask("GET /health", None).0).collect();
+    assert!(statuses.iter().all(|status| *status == 200), "who is nobody in particular may ask");
+    let statuses: Vec<_> = (0..60).map(|_| api.ask("GET /stats", None).0).collect();
+    assert!(statuses[0] == 200 && statuses.contains(&429), "{statuses:?}");
+}

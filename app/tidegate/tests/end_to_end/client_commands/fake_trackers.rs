@@ -1,0 +1,74 @@
+//! Servers that behave as a test needs: trackers, and anything else that may be at a tracker's URL.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+
+use crate::process::PATIENCE;
+
+/// Runs `handle` for each connection to a port of the system's choice, until the test's process ends.
+pub(super) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let treat = treat.clone();
+            // A client that hangs must not hang the test.
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            thread::spawn(move || treat(stream));
+        }
+    });
+    address
+}
+
+/// Answers each request with `answer`, and closes the connection if `closes`.
+pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
+    let answer = answer.into();
+    tcp(move |mut stream| {
+        while request(&mut stream).is_some() {
+            if stream.write_all(&answer).is_err() || closes {
+                break;
+            }
+        }
+    })
+}
+
+/// Reads the next request and returns its target, or nothing at the end.
+pub(super) fn request(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    Some(head.split(' ').nth(1).unwrap().to_owned())
+}
+
+/// Returns an HTTP response with this body.
+pub(super) fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Sends back what `handle` returns for each datagram, until the test's process ends.
+pub(super) fn udp(mut treat: impl FnMut(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut room = [0; 4096];
+        while let Ok((len, client)) = socket.recv_from(&mut room) {
+            for answer in treat(&room[..len]) {
+                let _ = socket.send_to(&answer, client);
+            }
+        }
+    });
+    address
+}
+
+/// Returns a UDP reply: action, the transaction id of `request`, and `rest`.
+pub(super) fn reply(request: &[u8], action: u32, rest: &[u8]) -> Vec<u8> {
+    [&action.to_be_bytes(), &request[12..16], rest].concat()
+}

@@ -1,0 +1,146 @@
+//! Clients whose requests are written by hand.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use harness::http::Connection;
+
+use crate::process::PATIENCE;
+
+pub(crate) use harness::http::contains as has;
+
+/// A torrent whose info hash is one byte twenty times.
+pub(crate) type Torrent = u8;
+
+/// Status and body of the response to a GET.
+pub(crate) fn http(address: SocketAddr, target: &str) -> (u16, Vec<u8>) {
+    try_http(address, target).unwrap()
+}
+
+/// The same, or an error if the connection is refused or breaks.
+pub(crate) fn try_http(address: SocketAddr, target: &str) -> io::Result<(u16, Vec<u8>)> {
+    let response = harness::http::get(address, target)?;
+    Ok((response.status, response.body))
+}
+
+/// Announces a leecher at `port` over HTTP and returns the body of the response.
+pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) -> Vec<u8> {
+    let (status, body) = http(address, &announce_target(torrent, port));
+    assert_eq!(status, 200);
+    body
+}
+
+/// Returns the target of an announce by a leecher at `port`.
+pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
+    format!("/announce?{}", announce_query(torrent, port))
+}
+
+/// The same without the path.
+pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
+    let hash = format!("%{torrent:02x}").repeat(20);
+    format!("info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
+}
+
+/// Requests a WebSocket and returns the status of the response.
+pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
+    let mut connection = Connection::open(address).unwrap();
+    let request = format!(
+        "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    connection.send(request).unwrap();
+    connection.receive_head().unwrap().status
+}
+
+/// A UDP client with a connection id.
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    id: u64,
+}
+
+impl Udp {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let own = if address.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(own).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect(address).unwrap();
+        let mut udp = Self { socket, id: 0x417_2710_1980 };
+        let reply = udp.ask(0, &[]);
+        assert_eq!(reply[..4], [0; 4]);
+        udp.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+        udp
+    }
+
+    /// Announces a leecher at `port` and returns the reply.
+    pub(crate) fn announce(&self, torrent: Torrent, port: u16) -> Vec<u8> {
+        self.try_announce(torrent, port).unwrap()
+    }
+
+    /// The same, or an error if no reply comes.
+    pub(crate) fn try_announce(&self, torrent: Torrent, port: u16) -> io::Result<Vec<u8>> {
+        self.send_announce(torrent, port)?;
+        self.hear()
+    }
+
+    /// The same with the path and query of a tracker URL (BEP 41).
+    pub(crate) fn announce_at(&self, torrent: Torrent, port: u16, url: &str) -> Vec<u8> {
+        let mut body = announce_body(torrent, port);
+        for piece in url.as_bytes().chunks(255) {
+            body.extend([2, piece.len() as u8]);
+            body.extend(piece);
+        }
+        self.ask(1, &body)
+    }
+
+    /// Announces and does not wait for the reply.
+    pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) -> io::Result<()> {
+        self.send(1, &announce_body(torrent, port))
+    }
+
+    /// Scrapes and returns the reply.
+    pub(crate) fn try_scrape(&self, torrent: Torrent) -> Vec<u8> {
+        self.ask(2, &[torrent; 20])
+    }
+
+    /// Scrapes and returns seeders, downloads and leechers.
+    pub(crate) fn scrape(&self, torrent: Torrent) -> [u32; 3] {
+        let reply = self.try_scrape(torrent);
+        assert_eq!(reply.len(), 20);
+        [8, 12, 16].map(|at| u32_at(&reply, at))
+    }
+
+    fn ask(&self, action: u32, body: &[u8]) -> Vec<u8> {
+        self.send(action, body).unwrap();
+        self.hear().unwrap()
+    }
+
+    fn send(&self, action: u32, body: &[u8]) -> io::Result<()> {
+        let mut packet = self.id.to_be_bytes().to_vec();
+        packet.extend([action, 0x5eed].map(u32::to_be_bytes).as_flattened());
+        packet.extend(body);
+        self.socket.send(&packet).map(drop)
+    }
+
+    fn hear(&self) -> io::Result<Vec<u8>> {
+        let mut reply = vec![0; 2048];
+        let len = self.socket.recv(&mut reply)?;
+        reply.truncate(len);
+        assert_eq!(u32_at(&reply, 4), 0x5eed);
+        Ok(reply)
+    }
+}
+
+/// Returns the announce of a leecher, from its info hash on.
+fn announce_body(torrent: Torrent, port: u16) -> Vec<u8> {
+    let mut body = [torrent; 20].to_vec();
+    body.extend(b"-XX0001-000000000000");
+    body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
+    // Event, IP address, key, and the default number of peers.
+    body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
+    body.extend(port.to_be_bytes());
+    body
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}

@@ -1,0 +1,178 @@
+//! `tidegate config`, and messages about bad configurations.
+
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
+
+use crate::process::{Directory, config, run, stderr, stdout, tidegate};
+
+#[test]
+fn init_writes_the_defaults() {
+    let directory = Directory::new();
+    let file = directory.path("tidegate.toml");
+    let file = file.to_str().unwrap();
+    assert!(run(&["config", "init", file]).status.success());
+    assert_eq!(fs::read_to_string(file).unwrap(), stdout(&run(&["config", "init"])));
+    // The same values, but from another source.
+    let values = |output: String| -> Vec<String> {
+        output.lines().map(|line| line.rsplit_once("  # ").unwrap().0.to_owned()).collect()
+    };
+    let shown = stdout(&run(&["config", "show", "--config", file]));
+    assert!(shown.contains(&format!("{file}:")) && !shown.contains("# default"), "{shown}");
+    assert_eq!(values(shown), values(stdout(&run(&["config", "show"]))));
+}
+
+#[test]
+fn init_replaces_a_file_only_with_force() {
+    let directory = Directory::new();
+    let file = directory.write("mine.toml", "# mine\n");
+    let path = file.to_str().unwrap();
+    let refused = run(&["config", "init", path]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--force overwrites it"), "{}", stderr(&refused));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "# mine\n");
+    assert!(run(&["config", "init", path, "--force"]).status.success());
+    assert!(fs::read_to_string(&file).unwrap().contains("[tracker]"));
+}
+
+#[test]
+fn reports_mistakes_with_line_and_suggestion() {
+    let directory = Directory::new();
+    let text = "[tracker]\nintervall_s = 900\nnumwant_max = 5000\n[htpp]\n";
+    let file = directory.write("bad.toml", text);
+    let path = file.to_str().unwrap();
+    for arguments in [
+        ["--config", path].as_slice(),
+        &["serve", "--config", path],
+        &["config", "show", "--config", path],
+        &["config", "check", "--config", path],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let text = stderr(&output);
+        for line in [
+            format!(
+                "tidegate: {path}:2: unknown key `tracker.intervall_s`: \
+                 did you mean `tracker.interval_s`?"
+            ),
+            format!(
+                "tidegate: {path}:3: tracker.numwant_max: must be between 0 and 1000, found 5000"
+            ),
+            format!("tidegate: {path}:4: unknown section [htpp]: did you mean [http]?"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(output.stdout.is_empty());
+    }
+    let absent = run(&["--config", directory.path("absent.toml").to_str().unwrap()]);
+    assert_eq!(absent.status.code(), Some(1));
+    assert!(
+        stderr(&absent).contains("absent.toml: cannot read the configuration file"),
+        "{}",
+        stderr(&absent)
+    );
+}
+
+#[test]
+fn overrides_the_file_by_the_environment() {
+    let directory = Directory::new();
+    let file = directory.write("some.toml", "[tracker]\ninterval_s = 1200\nnumwant_max = 90\n");
+    let show = |variable: &str, value: &str| {
+        let mut command = tidegate(&["config", "show", "--config", file.to_str().unwrap()]);
+        command.env(variable, value).output().unwrap()
+    };
+    let text = stdout(&show("TIDEGATE_TRACKER__INTERVAL_S", "900"));
+    for line in [
+        "tracker.interval_s = 900  # TIDEGATE_TRACKER__INTERVAL_S".to_owned(),
+        format!("tracker.numwant_max = 90  # {}:3", file.display()),
+        "tracker.interval_min_s = 900  # default".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let bad = show("TIDEGATE_TRACKER__INTERVAL", "900");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stderr(&bad).contains("TIDEGATE_TRACKER__INTERVAL: unknown key `tracker.interval`"));
+}
+
+#[test]
+fn names_the_port_that_is_taken() {
+    let directory = Directory::new();
+    let check = |port: u16, admin: u16, transport: &str, taken: u16| {
+        let file = directory.write("taken.toml", &config(port, admin, ""));
+        for command in [["config", "check"].as_slice(), &["serve"]] {
+            let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let text = stderr(&output);
+            assert!(text.contains(transport), "{text}");
+            assert!(text.contains(&format!("127.0.0.1:{taken}")), "{text}");
+            assert!(text.contains("in use") || text.contains("taken"), "{text}");
+        }
+    };
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let taken = udp.local_addr().unwrap().port();
+    check(taken, 0, "UDP", taken);
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = tcp.local_addr().unwrap().port();
+    check(0, taken, "TCP", taken);
+}
+
+#[test]
+fn checks_good_and_bad_configurations() {
+    let directory = Directory::new();
+    let check = |more: &str| {
+        let file = directory.write("check.toml", &config(0, 0, more));
+        tidegate(&["config", "check", "--config"]).arg(file).output().unwrap()
+    };
+    let good = check("");
+    assert!(good.status.success(), "{}", stderr(&good));
+    assert_eq!(stdout(&good), "The configuration is valid\n");
+    let nameless = check("[access]\nmode = \"deny\"\n");
+    assert_eq!(nameless.status.code(), Some(1));
+    assert!(stderr(&nameless).contains("access.deny: must name a file"), "{}", stderr(&nameless));
+    let user = check("[process]\nuser = \"no-such-user\"\n");
+    assert_eq!(user.status.code(), Some(1));
+    assert!(stderr(&user).contains("no-such-user"), "{}", stderr(&user));
+}
+
+#[test]
+fn does_not_start_without_its_lists() {
+    let directory = Directory::new();
+    let absent = directory.path("allow.txt");
+    let more = format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", absent.display());
+    let file = directory.write("tidegate.toml", &config(0, 0, &more));
+    for command in [["config", "check"].as_slice(), &["serve"]] {
+        let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        assert!(text.contains(&format!("cannot read {}", absent.display())), "{text}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn checks_the_files_of_acme() {
+    let directory = Directory::new();
+    let check = |cache: &str, more: &str| {
+        let acme = format!(
+            "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
+             cache = {:?}\n{more}",
+            directory.path(cache)
+        );
+        let file = directory.write("acme.toml", &config(0, 0, &acme));
+        run(&["config", "check", "--config", file.to_str().unwrap()])
+    };
+    let good = check("new/cache", "");
+    assert!(good.status.success(), "{}", stderr(&good));
+    assert!(!directory.path("new").exists(), "looking leaves nothing behind");
+    directory.write("file", "no folder, and no certificate");
+    let missing = directory.path("missing.pem");
+    let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
+    for message in [
+        format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
+        format!("tls.acme.ca: {}: cannot read the file", missing.display()),
+    ] {
+        assert!(bad.contains(&message), "{message}\n{bad}");
+    }
+    let empty = directory.path("file");
+    let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
+    assert!(bad.contains("found none"), "{bad}");
+}

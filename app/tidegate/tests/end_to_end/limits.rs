@@ -1,0 +1,103 @@
+//! Limits that operators set and change.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use crate::clients::{Udp, has, http_announce};
+use crate::process::{Directory, PATIENCE, Tracker};
+
+const RELOADS: &str = "tidegate_reloads_total";
+const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";
+
+/// Returns whether at least one of many announces is refused.
+fn is_limited(tracker: &Tracker) -> bool {
+    (0..40).any(|_| has(&http_announce(tracker.http4(), 0xaa, 1001), REFUSED))
+}
+
+fn drops(tracker: &Tracker, protocol: &str, reason: &str) -> f64 {
+    let address = if protocol == "udp" { tracker.udp4() } else { tracker.http4() };
+    tracker.metric(&format!(
+        "tidegate_drops_total{{listener=\"{address}\",protocol=\"{protocol}\",reason=\"{reason}\"}}"
+    ))
+}
+
+fn reload(tracker: &Tracker, more: &str) {
+    let before = tracker.metric(RELOADS);
+    tracker.configure(more);
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
+}
+
+#[test]
+fn changes_rate_limits_on_sighup() {
+    let tracker = Tracker::start(Directory::new(), "");
+    assert!(!is_limited(&tracker));
+    // Loopback addresses are exempt by default.
+    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
+    assert!(!is_limited(&tracker));
+    assert_eq!(tracker.metric("tidegate_rate_limit_buckets{kind=\"announce\"}"), 65536.0);
+    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
+    assert!(is_limited(&tracker));
+    // All protocols share one bucket, and UDP drops without a reply.
+    let udp = Udp::connect(tracker.udp4());
+    let dropped = |it: &Tracker| {
+        udp.send_announce(0xaa, 1001).unwrap();
+        drops(it, "udp", "request_rate") > 0.0
+    };
+    tracker.wait_until("a datagram is dropped", dropped);
+    tracker.wait_for_log("limits.announces_per_s");
+    reload(&tracker, "");
+    assert!(!is_limited(&tracker));
+}
+
+#[test]
+fn enforces_intervals_from_sighup_on() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let udp = Udp::connect(tracker.udp4());
+    let why = "you announced this torrent too recently";
+    let are_refused = || {
+        let body = http_announce(tracker.http4(), 0xaa, 1001);
+        let both = [has(&udp.announce(0xaa, 1001), why), has(&body, why)];
+        assert!(!both[1] || has(&body, "8:retry ini10ee"), "{}", body.escape_ascii());
+        both
+    };
+    assert_eq!([are_refused(), are_refused()], [[false; 2]; 2]);
+    reload(&tracker, "[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
+    assert_eq!(are_refused(), [true; 2]);
+    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
+        let series = format!(
+            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
+             reason=\"too_soon\"}}"
+        );
+        tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
+    }
+    reload(&tracker, "");
+    assert_eq!(are_refused(), [false; 2]);
+}
+
+#[test]
+fn changes_the_connection_limit_on_sighup() {
+    let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
+    let hold = || {
+        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Fails if the server has closed it already.
+        let _ = stream.write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
+        let is_answered = stream.read(&mut [0]).is_ok_and(|len| len > 0);
+        (stream, is_answered)
+    };
+    let file = fs::read_to_string(tracker.directory.path("tidegate.toml")).unwrap();
+    let limited = file.replace("[admin]", "connections_per_prefix_max = 2\n[admin]");
+    tracker.directory.write("tidegate.toml", &limited);
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == 1.0);
+    let held = [hold(), hold(), hold()];
+    assert_eq!(held.each_ref().map(|(_, is_answered)| *is_answered), [true, true, false]);
+    let drops = |it: &Tracker| drops(it, "http", "prefix_connection_limit");
+    tracker.wait_until("counted", |it| drops(it) == 1.0);
+    tracker.directory.write("tidegate.toml", &file);
+    tracker.reload();
+    tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
+    assert!(hold().1);
+}

@@ -1,0 +1,239 @@
+//! `[[listener]]` tables with settings of their own.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use harness::http::Connection;
+
+use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
+use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
+
+const RELOADS: &str = "tidegate_reloads_total";
+const DENIED: &str = "on the tracker's deny list";
+const NOT_ALLOWED: &str = "not on the tracker's allow list";
+
+/// Returns a `[[listener]]` table at 127.0.0.`host`, port 0. Tables are told apart by their addresses,
+/// so each needs another host.
+fn table(protocol: &str, host: u8, more: &str) -> String {
+    format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.{host}:0\"]\n{more}\n")
+}
+
+fn http_at(tracker: &Tracker, host: u8) -> SocketAddr {
+    tracker.listener("http", [127, 0, 0, host])
+}
+
+fn udp_at(tracker: &Tracker, host: u8) -> SocketAddr {
+    tracker.listener("udp", [127, 0, 0, host])
+}
+
+fn line(torrent: u8) -> String {
+    format!("{torrent:02x}").repeat(20) + "\n"
+}
+
+/// Sends `request` and returns everything up to the end of the connection.
+fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
+    let mut connection = Connection::open(to).unwrap();
+    connection.send(request).unwrap();
+    connection.receive_rest().unwrap()
+}
+
+/// Returns an announce with `headers`, each of which ends with `\r\n`.
+fn announce(torrent: u8, headers: &str) -> String {
+    let target = announce_target(torrent, 1001);
+    format!("GET {target} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n")
+}
+
+fn reload(tracker: &Tracker, more: &str) {
+    let before = tracker.metric(RELOADS);
+    tracker.configure(more);
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
+}
+
+fn counted(tracker: &Tracker, name: &str, (protocol, address): (&str, SocketAddr), of: &str) {
+    let series = format!("tidegate_{name}{{listener=\"{address}\",protocol=\"{protocol}\",{of}}}");
+    tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
+}
+
+#[test]
+fn applies_lists_per_listener_and_reloads_them() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &line(0xdd)).display().to_string();
+    let allow = directory.write("allow.txt", &line(0xaa)).display().to_string();
+    let (open, own, late) = (2, 3, 4);
+    let sections = format!("[access]\nmode = \"deny\"\ndeny = \"{deny}\"\n");
+    let allowed = format!("access.mode = \"allow\"\naccess.allow = \"{allow}\"");
+    let tables = sections.clone()
+        + &table("http", open, "access.mode = \"open\"")
+        + &table("http", own, &allowed)
+        + &table("udp", own, &allowed);
+    let tracker = Tracker::start(directory, &tables);
+    let (open_at, own_at) = (http_at(&tracker, open), http_at(&tracker, own));
+    let own_udp = udp_at(&tracker, own);
+    let answers = |torrent| {
+        let http = [tracker.http4(), tracker.http6(), open_at, own_at];
+        let http = http.map(|address| http_announce(address, torrent, 1001));
+        let udp = [tracker.udp4(), own_udp].map(|to| Udp::connect(to).announce(torrent, 1001));
+        let mut text = String::new();
+        for answer in http.iter().chain(&udp) {
+            text.push(if has(answer, DENIED) {
+                'd'
+            } else if has(answer, NOT_ALLOWED) {
+                'n'
+            } else {
+                'y'
+            });
+        }
+        text
+    };
+    assert_eq!([answers(0xdd), answers(0xaa), answers(0xbb)], ["ddyndn", "yyyyyy", "yyynyn"]);
+    let entries = |listener: &str, list: &str| {
+        tracker.metric(&format!("tidegate_access_list_entries{{{listener}list=\"{list}\"}}"))
+    };
+    let labels = |protocol| {
+        let address = if protocol == "udp" { own_udp } else { own_at };
+        format!("listener=\"{address}\",protocol=\"{protocol}\",")
+    };
+    assert_eq!([entries("", "deny"), entries("", "allow")], [1.0, 0.0]);
+    assert_eq!([entries(&labels("udp"), "allow"), entries(&labels("http"), "allow")], [1.0, 1.0]);
+    counted(&tracker, "refusals_total", ("udp", tracker.udp4()), "reason=\"denied\"");
+
+    // The files of tables are followed as well.
+    tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
+    tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
+    assert_eq!(answers(0xbb), "yyyyyy");
+    let message = "lists=\"2 allowed, 1 denied";
+    tracker.wait_for_log(message);
+
+    // A reload changes a table's settings, but neither adds nor removes listeners.
+    let tables = sections
+        + &table("http", own, "")
+        + &table("udp", own, "access.mode = \"open\"")
+        + &table("http", late, "");
+    reload(&tracker, &tables);
+    assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
+    assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
+    let mut wanted = String::new();
+    write!(wanted, "some changes need a restart changes=\"[[listener]] http 127.0.0.{late}:0")
+        .unwrap();
+    write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
+    tracker.wait_until("said", |it| it.log().contains(&wanted));
+    // An upgrade does both.
+    tracker.upgrade();
+    assert!(has(&http_announce(http_at(&tracker, late), 0xdd, 1001), DENIED));
+    assert!(!is_listening(open_at));
+    assert_eq!(u32_at(&Udp::connect(udp_at(&tracker, own)).announce(0xdd, 1001), 0), 1);
+}
+
+#[test]
+fn trusts_proxies_per_listener() {
+    let (behind, strict) = (2, 3);
+    let proxies = "http.trusted_proxies = [\"127.0.0.1\"]";
+    let tables = table("http", behind, proxies)
+        + &table("http", strict, &format!("http.proxy_protocol = \"v1v2\"\n{proxies}"))
+        + &table("udp", strict, "udp.simple_proxy = true\nudp.trusted_proxies = [\"127.0.0.1\"]");
+    let tracker = Tracker::start(Directory::new(), &tables);
+    let (behind, strict_udp) = (http_at(&tracker, behind), udp_at(&tracker, strict));
+    let strict = http_at(&tracker, strict);
+    let forwarded = announce(0xaa, "X-Forwarded-For: 192.0.2.7\r\n");
+    let proxied = format!("PROXY TCP4 192.0.2.8 192.0.2.1 1 2\r\n{}", announce(0xaa, ""));
+    let (here, seven, eight) = ([127, 0, 0, 1], [192, 0, 2, 7], [192, 0, 2, 8]);
+    let is_known_as = |to, request: &str, ip: [u8; 4]| {
+        has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
+    };
+    // Without trusted proxies, forwarding headers are ignored and a PROXY header is a bad request.
+    assert!(is_known_as(tracker.http4(), &forwarded, here));
+    assert!(talk(tracker.http4(), &proxied).starts_with(b"HTTP/1.1 400 "));
+    assert!(is_known_as(behind, &forwarded, seven));
+    assert!(talk(behind, &proxied).starts_with(b"HTTP/1.1 400 "));
+    assert!(is_known_as(strict, &proxied, eight));
+    assert_eq!(talk(strict, &forwarded), b"");
+    for (address, reason) in [
+        (tracker.http4(), "untrusted_proxy"),
+        (behind, "untrusted_proxy"),
+        (strict, "bad_proxy_header"),
+    ] {
+        counted(&tracker, "drops_total", ("http", address), &format!("reason=\"{reason}\""));
+    }
+    // The same over UDP.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let connect = [0x417_2710_1980_u64, 0x5eed].map(u64::to_be_bytes).concat();
+    let mut header = vec![0x56, 0xec];
+    header.extend([0; 36]);
+    let wrapped = [header, connect.clone()].concat();
+    socket.send_to(&wrapped, tracker.udp4()).unwrap();
+    socket.send_to(&connect, strict_udp).unwrap();
+    counted(&tracker, "drops_total", ("udp", tracker.udp4()), "reason=\"untrusted_proxy\"");
+    counted(&tracker, "drops_total", ("udp", strict_udp), "reason=\"bad_proxy_header\"");
+    let mut reply = [0; 100];
+    socket.send_to(&wrapped, strict_udp).unwrap();
+    assert_eq!(socket.recv(&mut reply).unwrap(), 38 + 16);
+    socket.send_to(&connect, tracker.udp4()).unwrap();
+    assert_eq!(socket.recv(&mut reply).unwrap(), 16);
+}
+
+#[test]
+fn applies_limits_and_protocols_per_listener() {
+    let (small, strict) = (2, 3);
+    let tables = table("http", small, "http.connections_max = 2\nhttp.websocket = false")
+        + &table("http", strict, "tracker.private_addresses = \"deny\"");
+    let variables = [("TIDEGATE_HTTP__WORKERS", "1")];
+    let tracker = Tracker::start_with(Directory::new(), &tables, &variables);
+    let (small, strict) = (http_at(&tracker, small), http_at(&tracker, strict));
+    let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let hold = |to: SocketAddr, request: &str| {
+        let mut stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(request.as_bytes());
+        let mut head = [0; 12];
+        let is_answered = stream.read_exact(&mut head).is_ok();
+        (stream, is_answered.then(|| String::from_utf8(head.to_vec()).unwrap()))
+    };
+    let (_first, answer) = hold(small, upgrade);
+    assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
+    let (web, answer) = hold(tracker.http4(), upgrade);
+    assert_eq!(answer.as_deref(), Some("HTTP/1.1 101"));
+    let ask = "GET /none HTTP/1.1\r\nHost: x\r\n\r\n";
+    let (_second, answer) = hold(small, ask);
+    assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
+    assert_eq!(hold(small, ask).1, None, "two are held already");
+    let others: Vec<_> = (0..5).map(|_| hold(tracker.http4(), ask)).collect();
+    assert!(others.iter().all(|(_, answer)| answer.is_some()));
+    counted(&tracker, "drops_total", ("http", small), "reason=\"connection_limit\"");
+    drop(web);
+
+    let private = http_announce(strict, 0xaa, 1001);
+    assert!(has(&private, "other peers cannot reach your address"), "{}", private.escape_ascii());
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1001), "8:complete"));
+    assert_eq!(http(strict, "/none").0, 404);
+    counted(&tracker, "refusals_total", ("http", strict), "reason=\"address_not_public\"");
+}
+
+#[test]
+fn checks_and_shows_listener_tables() {
+    let directory = Directory::new();
+    let sections = "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n";
+    let write = |more: &str| {
+        let file = directory.write("tidegate.toml", &(sections.to_owned() + more));
+        file.display().to_string()
+    };
+    let check = |file: &str| {
+        let check = run(&["config", "check", "--config", file]);
+        (check.status.success(), stdout(&check) + &stderr(&check))
+    };
+    let good = table("http", 1, "http.websocket = false");
+    let file = write(&good);
+    let shown = stdout(&run(&["config", "show", "--config", &file]));
+    assert!(shown.contains(&format!("http.websocket = false  # {file}:10\n")), "{shown}");
+    assert!(check(&file).0);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (is_good, message) = check(&write(&good.replace("127.0.0.1:0", &address)));
+    assert!(!is_good && message.contains(&address), "{message}");
+    let absent = table("http", 1, "access.mode = \"deny\"\naccess.deny = \"/no/such\"");
+    let (is_good, message) = check(&write(&absent));
+    assert!(!is_good && message.contains("/no/such"), "{message}");
+}

@@ -1,0 +1,30 @@
+//! The binary as its users meet it: command line, files, sockets and signals. Requests are written byte
+//! by byte, so that tidegate's codec does not check itself. Deadlines are generous.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+
+mod access_lists;
+mod admin_command;
+mod api;
+mod client_commands;
+mod clients;
+mod config_command;
+mod limits;
+mod listeners;
+mod load_command;
+mod logs;
+mod packaging;
+mod post_receiver;
+mod private_trackers;
+mod process;
+mod proxies;
+mod sandbox;
+mod service_manager;
+mod serving;
+mod shutdown;
+mod socket_activation;
+#[cfg(target_os = "linux")]
+mod thread_priority;
+mod tls;
+mod top_command;
+mod traces;
+mod upgrade;

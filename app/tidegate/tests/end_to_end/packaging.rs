@@ -1,0 +1,89 @@
+//! The systemd units match the binary, and systemd accepts them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{Directory, run, stderr, stdout};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist")
+}
+
+/// Returns all values of a key in a unit file, in order.
+fn values(unit: &str, key: &str) -> Vec<String> {
+    let text = fs::read_to_string(folder().join(unit)).unwrap();
+    let value = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(String::from);
+    text.lines().filter_map(value).collect()
+}
+
+fn value(unit: &str, key: &str) -> String {
+    let mut values = values(unit, key);
+    assert_eq!(values.len(), 1, "{unit}: {key}: {values:?}");
+    values.remove(0)
+}
+
+/// Returns the default value of a configuration key.
+fn default(key: &str) -> String {
+    let shown = stdout(&run(&["config", "show"]));
+    let line = shown.lines().find_map(|line| line.strip_prefix(&format!("{key} = ")));
+    line.unwrap().rsplit_once("  # ").unwrap().0.to_owned()
+}
+
+#[test]
+fn matches_the_service_unit_with_the_command_line() {
+    let command = value("tidegate.service", "ExecStart");
+    let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+    let absent = "/etc/tidegate/tidegate.toml";
+    assert!(arguments.contains(&absent) && !Path::new(absent).exists());
+    // The arguments are valid; only the file is missing.
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("tidegate.toml: cannot read the configuration file"),
+        "{}",
+        stderr(&output)
+    );
+    let folder = value("tidegate.service", "ConfigurationDirectory");
+    assert_eq!(Path::new(absent).parent().unwrap(), Path::new("/etc").join(folder));
+    let stop_s: u32 = value("tidegate.service", "TimeoutStopSec").parse().unwrap();
+    assert!(stop_s > default("process.shutdown_timeout_s").parse::<u32>().unwrap() + 3);
+    assert_eq!(value("tidegate.service", "Type"), "notify");
+    assert_eq!(value("tidegate.service", "ExecReload"), "/bin/kill -HUP $MAINPID");
+}
+
+#[test]
+fn matches_the_socket_unit_with_the_default_listeners() {
+    let quoted = |key: &str| format!("{:?}", values("tidegate.socket", key));
+    assert_eq!(quoted("ListenDatagram"), default("udp.listen"));
+    assert_eq!(quoted("ListenStream"), default("http.listen"));
+    assert_eq!(value("tidegate.socket", "BindIPv6Only"), "ipv6-only");
+    assert_eq!(value("tidegate.socket", "Service"), "tidegate.service");
+    let mib = value("tidegate.socket", "ReceiveBuffer");
+    let mib: u32 = mib.strip_suffix('M').unwrap().parse().unwrap();
+    assert_eq!((mib << 20).to_string(), default("udp.receive_buffer_bytes"));
+}
+
+#[test]
+fn passes_systemd_analyze() {
+    // Skipped without systemd; the other tests run everywhere.
+    if Command::new("systemd-analyze").arg("--version").output().is_err() {
+        return;
+    }
+    let directory = Directory::new();
+    let service = fs::read_to_string(folder().join("tidegate.service")).unwrap();
+    let service = service.replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
+    let socket = fs::read_to_string(folder().join("tidegate.socket")).unwrap();
+    let units = [
+        directory.write("tidegate.service", &service),
+        directory.write("tidegate.socket", &socket),
+    ];
+    let mut verify = Command::new("systemd-analyze");
+    let output = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
+    let message = stderr(&output);
+    assert!(output.status.success() && !message.contains("tidegate"), "{message}");
+    let mut security = Command::new("systemd-analyze");
+    security.args(["security", "--offline=yes", "--threshold=20"]).arg(&units[0]);
+    let output = security.output().unwrap();
+    assert!(output.status.success(), "above 2.0:\n{}", stdout(&output));
+}

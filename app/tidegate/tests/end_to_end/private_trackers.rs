@@ -1,0 +1,197 @@
+//! Private trackers and bans: every protocol applies them, and changes of files and configuration are
+//! followed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use types::Refusal;
+
+use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
+use crate::process::{Directory, Tracker};
+
+const ANNA: &str = "anna-0123456789ab";
+const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
+const MISSING: &str = "this tracker is private: the announce URL must contain your key";
+const UNKNOWN: &str = "unknown key in the announce URL";
+const SERVED: &str = "10:incompletei";
+
+/// A private tracker that knows Anna's key.
+fn start(more: &str) -> Tracker {
+    let directory = Directory::new();
+    let keys = directory.write("keys.txt", &format!("# ours\n{ANNA} Anna\n"));
+    let more = format!("[access]\nprivate = true\nkeys = \"{}\"\n{more}", keys.display());
+    Tracker::start(directory, &more)
+}
+
+/// Announces over HTTP with `target`, in which `{}` stands for the query, and returns the body.
+fn announce(address: SocketAddr, target: &str) -> Vec<u8> {
+    let target = target.replace("{}", &announce_query(0xaa, 1001));
+    let (status, body) = http(address, &target);
+    assert_eq!(status, 200, "{target}");
+    body
+}
+
+/// Returns whether all protocols over both families serve `key`. Panics unless they agree.
+fn is_served(tracker: &Tracker, key: &str) -> bool {
+    let mut answers = Vec::new();
+    for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let udp = Udp::connect(udp);
+        for url in [
+            format!("/announce/{key}"),
+            format!("/{key}/announce"),
+            format!("/announce?passkey={key}"),
+        ] {
+            let reply = udp.announce_at(0xaa, 1001, &url);
+            answers.push(u32_at(&reply, 0) == 1);
+            assert!(answers[answers.len() - 1] || has(&reply, UNKNOWN), "{}", reply.escape_ascii());
+        }
+        for target in [
+            format!("/announce/{key}?{{}}"),
+            format!("/{key}/announce?{{}}"),
+            format!("/announce?passkey={key}&{{}}"),
+            format!("/announce?key={key}&{{}}&key=1A2B3C4D"),
+        ] {
+            let body = announce(address, &target);
+            answers.push(has(&body, SERVED));
+            assert!(answers[answers.len() - 1] || has(&body, UNKNOWN), "{}", body.escape_ascii());
+        }
+        let scrape = format!("/scrape/{key}?info_hash={}", "%aa".repeat(20));
+        answers.push(has(&http(address, &scrape).1, "5:files"));
+        for target in [format!("/{key}"), format!("/announce/{key}"), format!("/?passkey={key}")] {
+            let status = upgrade(address, &target);
+            answers.push(status == 101);
+            assert!([101, 403].contains(&status), "{target}: {status}");
+        }
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "{key}: {answers:?}");
+    answers[0]
+}
+
+#[test]
+fn refuses_requests_without_a_key() {
+    let tracker = start("");
+    for (udp, address) in [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())] {
+        let udp = Udp::connect(udp);
+        for reply in [udp.announce(0xaa, 1001), udp.announce_at(0xaa, 1001, "/announce?x=y")] {
+            assert!(u32_at(&reply, 0) == 3 && has(&reply, MISSING), "{}", reply.escape_ascii());
+        }
+        // Scrapes over UDP carry no URL.
+        assert!(has(&udp.try_scrape(0xaa), MISSING));
+        let body = announce(address, "/announce?{}&key=1A2B3C4D");
+        assert!(has(&body, MISSING) && has(&body, "8:retry in5:never"), "{}", body.escape_ascii());
+        let (_, body) = http(address, &format!("/scrape?info_hash={}", "%aa".repeat(20)));
+        assert!(has(&body, MISSING), "{}", body.escape_ascii());
+        assert_eq!(upgrade(address, "/"), 403);
+    }
+    let refused = |protocol: &str, address: SocketAddr| {
+        format!(
+            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
+             reason=\"key_missing\"}}"
+        )
+    };
+    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
+        let series = refused(protocol, address);
+        tracker.wait_until(&series, |it| it.metric(&series) == 3.0);
+    }
+}
+
+#[test]
+fn applies_and_follows_the_file_of_keys() {
+    let tracker = start("");
+    assert!(is_served(&tracker, ANNA) && !is_served(&tracker, BERT));
+    tracker.directory.write("keys.txt", &format!("{BERT}\n"));
+    tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
+    // A file with a mistake changes nothing, and the log never contains keys.
+    tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}!\n"));
+    tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
+    assert!(!is_served(&tracker, ANNA) && is_served(&tracker, BERT));
+    let log = tracker.log();
+    assert!(log.contains("keys.txt:2: character 38 is not one of"), "{log}");
+    assert!(log.contains("lists=\"0 allowed, 0 denied, 1 keys\""), "{log}");
+    assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
+}
+
+#[test]
+fn sets_privacy_per_listener_and_changes_it_on_sighup() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n".to_owned();
+    let tracker = start(&(table.clone() + "access.private = false\n"));
+    let open = tracker.listener("http", [127, 0, 0, 2]);
+    assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
+    // A path with a key is refused at a public listener; the parameter `key` has another meaning there.
+    let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
+    assert!(has(&body, Refusal::KeyUnexpected.text()), "{}", body.escape_ascii());
+    assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
+    let keys = tracker.directory.path("keys.txt");
+    tracker.configure(&format!(
+        "[access]\nkeys = \"{}\"\n{table}access.private = true\n",
+        keys.display()
+    ));
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), SERVED));
+}
+
+#[test]
+fn refuses_client_software_by_peer_id() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let udp = Udp::connect(tracker.udp4());
+    let why = "this tracker does not serve your BitTorrent client";
+    let is_refused = || {
+        let both = [udp.announce(0xaa, 1), http_announce(tracker.http4(), 0xaa, 1)];
+        let [udp, http] = both.map(|answer| has(&answer, why));
+        assert_eq!(udp, http);
+        udp
+    };
+    assert!(!is_refused());
+    let mut reloads = 0.0;
+    for (rules, expected) in [
+        ("clients_deny = [\"-XX0001-\"]", true),
+        ("clients_allow = [\"-X\"]", false),
+        ("clients_allow = [\"-TR\"]", true),
+        ("", false),
+    ] {
+        tracker.configure(&format!("[access]\n{rules}\n"));
+        tracker.reload();
+        reloads += 1.0;
+        tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == reloads);
+        assert_eq!(is_refused(), expected, "{rules}");
+    }
+}
+
+#[test]
+fn bans_clients_that_guess_keys_or_send_garbage() {
+    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 10\n";
+    let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
+    let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
+    // A new minute may begin meanwhile, and the count with it.
+    for number in 0..12 {
+        assert!(number >= 6 || !is_banned(&guesses));
+        let _ = try_http(guesses.http4(), &format!("/announce/guess-number-{number:04}"));
+    }
+    guesses.wait_until("banned", is_banned);
+    // The client's IPv6 address is another prefix.
+    assert!(has(&announce(guesses.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    guesses.wait_until("pardoned", |it| !is_banned(it));
+    assert!(has(&announce(guesses.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+
+    let garbage = Tracker::start(Directory::new(), &format!("{bans}malformed_per_min = 5\n"));
+    let udp = Udp::connect(garbage.udp4());
+    for _ in 0..12 {
+        let mut stream = TcpStream::connect(garbage.http4()).unwrap();
+        let _ = stream.write_all(b"\x00\x01nonsense\r\n\r\n");
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    garbage.wait_until("banned", is_banned);
+    // UDP drops without a reply.
+    let dropped = format!(
+        "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"banned\"}}",
+        garbage.udp4()
+    );
+    udp.send_announce(0xaa, 1001).unwrap();
+    garbage.wait_until("dropped", |it| it.metric(&dropped) == 1.0);
+    garbage.wait_until("pardoned", |it| !is_banned(it));
+    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);
+}

@@ -1,0 +1,203 @@
+//! The binary, run to its end or serving until a test is over.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+
+pub(crate) use harness::{PATIENCE, Signal, is_alive, is_listening, unused_address};
+
+/// A directory that is removed at the end of its test.
+pub(crate) struct Directory(harness::Directory);
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self(harness::Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+
+    /// Writes a file, replacing an old one as a whole.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        self.0.write(name, text).unwrap()
+    }
+}
+
+/// The binary without variables of this process that configure it.
+pub(crate) fn tidegate(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDEGATE_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs the binary to its end, which must come soon.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    tidegate(arguments).output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A tracker that serves until it is dropped.
+pub(crate) struct Tracker {
+    tracker: harness::Tracker,
+    pub(crate) directory: Directory,
+    /// Of its listeners at 127.0.0.1, as configured: 0 unless the test has chosen one.
+    port: u16,
+}
+
+impl Tracker {
+    /// Serves on the loopback addresses of both families with `more` behind the listeners in its
+    /// configuration. Lists that `more` names must exist already.
+    pub(crate) fn start(directory: Directory, more: &str) -> Self {
+        Self::start_by(tidegate(&[]), directory, more)
+    }
+
+    /// The same with `variables` in its environment.
+    pub(crate) fn start_with(directory: Directory, more: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = tidegate(&[]);
+        command.envs(variables.iter().copied());
+        Self::start_by(command, directory, more)
+    }
+
+    /// The same by a command of the test's own.
+    pub(crate) fn start_by(command: Command, directory: Directory, more: &str) -> Self {
+        let configuration = config(0, 0, more);
+        let tracker = harness::Tracker::start(command, directory.0.root(), &configuration);
+        Self { tracker: tracker.unwrap(), directory, port: 0 }
+    }
+
+    /// The same on `port` of 127.0.0.1, by a command that prints to its standard error.
+    pub(crate) fn start_on(command: Command, directory: Directory, port: u16) -> Self {
+        let configuration = config(port, 0, "");
+        let root = directory.0.root();
+        let tracker = harness::Tracker::start_with_own_stdout(command, root, &configuration);
+        Self { tracker: tracker.unwrap(), directory, port }
+    }
+
+    /// The id of the process that serves.
+    pub(crate) fn pid(&self) -> u32 {
+        self.tracker.pid()
+    }
+
+    /// Has a new process take over, and waits until the old one has ended.
+    pub(crate) fn upgrade(&self) {
+        self.tracker.upgrade().unwrap();
+    }
+
+    /// A line of `/proc/PID/status`.
+    pub(crate) fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().trim().to_owned()
+    }
+
+    /// Replaces what follows the listeners in its configuration file.
+    pub(crate) fn configure(&self, more: &str) {
+        self.tracker.configure(&config(self.port, 0, more)).unwrap();
+    }
+
+    /// Where it listens for UDP at 127.0.0.1.
+    pub(crate) fn udp4(&self) -> SocketAddr {
+        self.listener("udp", Ipv4Addr::LOCALHOST)
+    }
+
+    /// Where it listens for UDP at ::1.
+    pub(crate) fn udp6(&self) -> SocketAddr {
+        self.listener("udp", Ipv6Addr::LOCALHOST)
+    }
+
+    /// Where it listens for HTTP at 127.0.0.1.
+    pub(crate) fn http4(&self) -> SocketAddr {
+        self.listener("http", Ipv4Addr::LOCALHOST)
+    }
+
+    /// Where it listens for HTTP at ::1.
+    pub(crate) fn http6(&self) -> SocketAddr {
+        self.listener("http", Ipv6Addr::LOCALHOST)
+    }
+
+    /// Where it listens for `udp`, `http` or `https` at an IP address.
+    pub(crate) fn listener(&self, kind: &str, ip: impl Into<IpAddr>) -> SocketAddr {
+        let ip = ip.into();
+        let address = self.tracker.address(kind, ip);
+        address.unwrap_or_else(|| panic!("no {kind} at {ip}: {:?}", self.tracker.listeners()))
+    }
+
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.tracker.admin_address().unwrap()
+    }
+
+    /// Status and body of a page of the admin listener.
+    pub(crate) fn admin(&self, target: &str) -> (u16, String) {
+        let response = self.tracker.admin(target).unwrap();
+        (response.status, response.text())
+    }
+
+    /// The value of a metric; `series` is its name with all its labels.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let (_, page) = self.admin("/metrics");
+        let value = harness::metrics::value(&page, series);
+        value.unwrap_or_else(|| panic!("no {series} in\n{page}"))
+    }
+
+    /// What it has written to standard output.
+    pub(crate) fn output(&self) -> String {
+        self.tracker.stdout()
+    }
+
+    /// What it has written to standard error.
+    pub(crate) fn log(&self) -> String {
+        self.tracker.stderr()
+    }
+
+    /// Waits until its log contains `text`: it may be written later than a request is answered.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        self.wait_until(text, |tracker| tracker.log().contains(text));
+    }
+
+    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        self.tracker.wait_until(what, |_| is_so(self)).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.tracker.signal(signal).unwrap();
+    }
+
+    /// Has it read its configuration again, and does not wait until that is done.
+    pub(crate) fn reload(&self) {
+        self.signal(Signal::SIGHUP);
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Waits for the end of the first process.
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        self.tracker.wait_for_end().unwrap()
+    }
+}
+
+/// A configuration with listeners on both loopback addresses, those of 127.0.0.1 on these ports.
+pub(crate) fn config(port: u16, admin_port: u16, more: &str) -> String {
+    format!(
+        "[udp]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
+         receive_buffer_bytes = 65536\n\
+         [http]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
+         [admin]\nlisten = [\"127.0.0.1:{admin_port}\"]\n{more}"
+    )
+}

@@ -1,0 +1,94 @@
+//! The sandbox: what a serving process can do, and what it cannot.
+
+use std::fs;
+
+use crate::clients::{Udp, has, http_announce};
+use crate::process::{Directory, Tracker};
+
+fn denied(list: &std::path::Path) -> String {
+    format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display())
+}
+
+#[test]
+fn confines_file_access_while_serving_and_reloading() {
+    let elsewhere = Directory::new();
+    let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
+    let directory = Directory::new();
+    let inside = directory.write("deny.txt", "");
+    let tracker = Tracker::start(directory, &denied(&inside));
+    assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
+    tracker.wait_for_log("sandbox: files: ");
+    Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+    // It can still read its own state in /proc.
+    assert!(tracker.metric("process_open_fds") > 5.0);
+    assert!(tracker.metric("process_resident_memory_bytes") > 100_000.0);
+    // Its files are followed and reread.
+    tracker.directory.write("deny.txt", &"aa".repeat(20));
+    tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));
+    tracker.configure(&(denied(&inside) + "[tracker]\ninterval_s = 77\n"));
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| has(&http_announce(it.http4(), 0xbb, 1), "intervali77e"));
+    // Files elsewhere cannot be read, and the old settings stay.
+    tracker.configure(&denied(&outside));
+    tracker.reload();
+    if tracker.log().contains("files: not restricted") {
+        tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
+        return;
+    }
+    let message = format!("the sandbox does not allow reading {}", outside.display());
+    tracker.wait_for_log(&message);
+    assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "intervali77e"));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
+    // An upgrade builds the sandbox for the new configuration.
+    tracker.upgrade();
+    assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "deny list"));
+    assert_eq!(tracker.status("Seccomp"), "2");
+}
+
+#[test]
+fn turns_the_sandbox_off() {
+    let elsewhere = Directory::new();
+    let outside = elsewhere.write("deny.txt", &"bb".repeat(20));
+    let off = "[process]\nsandbox = \"off\"\n";
+    let tracker = Tracker::start(Directory::new(), off);
+    assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("0".into(), "0".into()));
+    tracker.configure(&(denied(&outside) + off));
+    tracker.reload();
+    tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
+}
+
+#[test]
+fn follows_symbolic_links_to_lists() {
+    let elsewhere = Directory::new();
+    let real = elsewhere.write("real.txt", "");
+    let directory = Directory::new();
+    let link = directory.path("deny.txt");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let tracker = Tracker::start(directory, &denied(&link));
+    fs::write(&real, "aa".repeat(20)).unwrap();
+    tracker.wait_until("followed", |it| has(&http_announce(it.http4(), 0xaa, 1), "deny list"));
+}
+
+#[test]
+fn rejects_acme_settings_the_sandbox_was_not_built_for() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let cache = tracker.directory.path("cache");
+    tracker.configure(&format!(
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
+         directory = \"https://127.0.0.1:1/\"\ncache = {cache:?}\n"
+    ));
+    tracker.reload();
+    if tracker.log().contains("files: not restricted") {
+        tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+        return;
+    }
+    let message = "reload failed: the sandbox does not allow writing to ";
+    tracker.wait_for_log(message);
+    // An upgrade builds that sandbox; the new process keeps trying, and serves.
+    tracker.upgrade();
+    let message = "reason=\"cannot reach https://127.0.0.1:1/";
+    tracker.wait_for_log(message);
+    assert!(cache.join("127.0.0.1_1_").is_dir());
+    assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);
+    Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+}

@@ -1,0 +1,142 @@
+//! Serving: one swarm for all protocols, metrics, reloads and stopping.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+
+use crate::clients::{Udp, has, http, http_announce, u32_at};
+use crate::process::{Directory, PATIENCE, Signal, Tracker};
+
+fn start(more: &str) -> Tracker {
+    Tracker::start(Directory::new(), more)
+}
+
+#[test]
+fn shares_one_swarm_between_protocols_and_families() {
+    let tracker = start("");
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+    assert_eq!((u32_at(&reply, 8), reply.len()), (1800, 20));
+    // HTTP returns the UDP peer, and peers of both families.
+    let body = http_announce(tracker.http4(), 0xaa, 1002);
+    assert!(has(&body, b"5:peers6:\x7f\0\0\x01\x03\xe9e"), "{}", body.escape_ascii());
+    let body = http_announce(tracker.http6(), 0xaa, 1003);
+    assert!(has(&body, "10:incompletei3e") && has(&body, "5:peers12:"), "{}", body.escape_ascii());
+    // UDP returns peers of its own family only.
+    let v6 = Udp::connect(tracker.udp6());
+    let reply = v6.announce(0xaa, 1004);
+    assert_eq!((u32_at(&reply, 12), reply.len()), (4, 20 + 18));
+    assert_eq!(reply[36..], 1003_u16.to_be_bytes());
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+    assert_eq!(reply[20..], [127, 0, 0, 1, 3, 234]);
+    assert_eq!(v6.scrape(0xaa), [0, 0, 4]);
+    let (status, body) = http(tracker.http4(), &format!("/scrape?info_hash={}", "%aa".repeat(20)));
+    assert_eq!(status, 200);
+    assert!(has(&body, "10:incompletei4e"), "{}", body.escape_ascii());
+}
+
+#[test]
+fn counts_requests_by_listener_and_family() {
+    let tracker = start("");
+    let udp = Udp::connect(tracker.udp6());
+    udp.announce(0xaa, 1001);
+    udp.announce(0xbb, 1001);
+    udp.scrape(0xaa);
+    http_announce(tracker.http4(), 0xaa, 1002);
+    http(tracker.http4(), "/nothing");
+    // Not tracker traffic: dropped.
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", tracker.udp4()).unwrap();
+    let series = |name: &str, address: String, protocol: &str, family: &str, kind: &str| {
+        format!(
+            "tidegate_{name}{{listener=\"{address}\",protocol=\"{protocol}\",\
+             family=\"{family}\",kind=\"{kind}\"}}"
+        )
+    };
+    for name in ["requests_total", "responses_total"] {
+        let udp = |kind| series(name, tracker.udp6().to_string(), "udp", "v6", kind);
+        let http = |kind| series(name, tracker.http4().to_string(), "http", "v4", kind);
+        for (series, value) in [
+            (udp("connect"), 1.0),
+            (udp("announce"), 2.0),
+            (udp("scrape"), 1.0),
+            (http("announce"), 1.0),
+            (http("other"), 1.0),
+            (http("scrape"), 0.0),
+        ] {
+            // Workers publish their counts periodically.
+            tracker.wait_until(&series, |it| it.metric(&series) == value);
+        }
+    }
+    let drop = format!(
+        "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"too_short\"}}",
+        tracker.udp4()
+    );
+    tracker.wait_until(&drop, |it| it.metric(&drop) == 1.0);
+    assert_eq!(tracker.metric("tidegate_torrents"), 2.0);
+    assert_eq!(tracker.metric("tidegate_peers{family=\"v4\",role=\"leecher\"}"), 1.0);
+    assert_eq!(tracker.metric("tidegate_peers{family=\"v6\",role=\"leecher\"}"), 2.0);
+}
+
+#[test]
+fn serves_health_metrics_and_dashboard() {
+    let tracker = start("");
+    assert_eq!(tracker.admin("/health/ready"), (200, "ready\n".into()));
+    assert_eq!(tracker.admin("/health/live"), (200, "live\n".into()));
+    assert_eq!(tracker.admin("/metrics").0, 200);
+    let (status, page) = tracker.admin("/");
+    assert!(status == 200 && page.starts_with("<!doctype html>"), "{page}");
+    for target in ["/announce", "/health", "/metrics/x"] {
+        assert_eq!(tracker.admin(target).0, 404, "{target}");
+    }
+    // The HTTP listener does not serve admin pages.
+    assert_eq!(http(tracker.http4(), "/metrics").0, 404);
+}
+
+#[test]
+fn changes_the_interval_on_sighup() {
+    let tracker = start("[tracker]\ninterval_s = 1200\n");
+    let udp = Udp::connect(tracker.udp4());
+    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1200);
+    tracker.configure("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    // Connection ids and peers survive the reload.
+    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1500);
+    let body = http_announce(tracker.http4(), 0xaa, 1002);
+    assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
+    assert!(has(&body, "10:incompletei2e") && has(&body, "5:peers0:"), "{}", body.escape_ascii());
+    let message = "reloaded the configuration changed=\"tracker.interval_s, tracker.numwant_max\"";
+    tracker.wait_for_log(message);
+}
+
+#[test]
+fn keeps_the_old_configuration_if_the_new_one_is_bad() {
+    let tracker = start("[tracker]\ninterval_s = 1200\n");
+    tracker.configure("[tracker]\ninterval_s = 1500\nintervall_min_s = 9\n");
+    tracker.reload();
+    tracker.wait_until("tried", |it| it.metric("tidegate_reload_failures_total") == 1.0);
+    let message = "tidegate.toml:12: unknown key";
+    tracker.wait_for_log(message);
+    let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+    assert_eq!(u32_at(&reply, 8), 1200);
+    // Settings that need a restart are named, and the others are applied.
+    tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    let message = "some changes need a restart changes=\"limits.memory_mib\"";
+    tracker.wait_for_log(message);
+    assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);
+}
+
+#[test]
+fn stops_on_sigterm_and_sigint() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut tracker = start("");
+        // An idle connection, which is closed.
+        let mut idle = TcpStream::connect(tracker.http4()).unwrap();
+        idle.set_read_timeout(Some(PATIENCE)).unwrap();
+        idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(idle.read(&mut [0; 512]).unwrap() > 12);
+        tracker.signal(signal);
+        assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap(), 0);
+        assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
+    }
+}

@@ -1,0 +1,96 @@
+//! Socket activation: sockets that were opened by the service manager.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use crate::clients::{Udp, announce_target, has, http_announce};
+use crate::process::{Directory, PATIENCE, Tracker, config, stderr, tidegate, unused_address};
+
+/// Returns the binary with two inherited sockets called `names`. They arrive as standard input and
+/// output; a shell moves them to descriptors 3 and 4 and sets LISTEN_PID.
+fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
+    let plain = tidegate(&[]);
+    let mut shell = Command::new("sh");
+    let script = format!(
+        "exec 3<&0 4<&1 </dev/null >&2; \
+         LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={names} exec \"$0\" \"$@\""
+    );
+    shell.args(["-c", &script]).arg(plain.get_program());
+    for (name, value) in plain.get_envs() {
+        assert!(value.is_none());
+        shell.env_remove(name);
+    }
+    let [first, second] = sockets;
+    shell.stdin(Stdio::from(first)).stdout(Stdio::from(second));
+    shell
+}
+
+/// Binds a UDP and a TCP socket to the same port of 127.0.0.1.
+fn pair() -> (UdpSocket, TcpListener, u16) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        if let Ok(udp) = UdpSocket::bind(address) {
+            return (udp, tcp, address.port());
+        }
+    }
+}
+
+#[test]
+fn takes_over_inherited_sockets_without_losing_requests() {
+    for names in ["udp:http", "tidegate.socket:tidegate.socket"] {
+        let (udp, tcp, port) = pair();
+        let sockets = || [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
+        let start = || Tracker::start_on(with_sockets(names, sockets()), Directory::new(), port);
+        let mut tracker = start();
+        Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+        let body = http_announce(tracker.http4(), 0xaa, 1002);
+        assert!(has(&body, "10:incompletei2e"), "{}", body.escape_ascii());
+        // Listeners without an inherited socket are bound.
+        http_announce(tracker.http6(), 0xaa, 1003);
+        for message in [
+            format!("address=\"{}\" listener=\"udp\" sockets=1 workers=2", tracker.udp4()),
+            format!("address=\"{}\" listener=\"http\" sockets=1 workers=2", tracker.http4()),
+        ] {
+            tracker.wait_for_log(&message);
+        }
+        tracker.stop();
+        assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
+        // Clients wait while no process serves.
+        let mut waiting = TcpStream::connect(tracker.http4()).unwrap();
+        let target = announce_target(0xaa, 1004);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        waiting.write_all(request.as_bytes()).unwrap();
+        let _next = start();
+        waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut answer = Vec::new();
+        waiting.read_to_end(&mut answer).unwrap();
+        assert!(has(&answer, "10:incompletei1e"), "{}", answer.escape_ascii());
+    }
+}
+
+#[test]
+fn rejects_inherited_sockets_of_no_listener() {
+    let (udp, tcp, port) = pair();
+    let directory = Directory::new();
+    let start = |names: &str, listen: u16| {
+        let text = config(listen, 0, "");
+        let file = directory.write("tidegate.toml", &text);
+        let sockets = [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
+        let mut command = with_sockets(names, sockets);
+        let output = command.arg("--config").arg(file).stderr(Stdio::piped()).spawn();
+        let output = output.unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    // The configuration listens on another port.
+    let message = start("udp:http", unused_address().port());
+    assert!(message.contains("inherited sockets without a listener"), "{message}");
+    let left = format!("UDP 127.0.0.1:{port} (`udp`), TCP 127.0.0.1:{port} (`http`)");
+    assert!(message.contains(&left), "{message}");
+    // The socket has the name of another listener, and takes the port that the right one needs.
+    let message = start("udp:admin", port);
+    assert!(message.contains(&format!("cannot listen on 127.0.0.1:{port}: TCP")), "{message}");
+}

@@ -1,0 +1,116 @@
+//! The admin listener over TLS, and `tidegate admin` as its client.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use super::*;
+use crate::admin_command::VARIABLE;
+use crate::api::TOKEN;
+use crate::clients::try_http;
+use crate::process::{PATIENCE, tidegate};
+
+/// A tracker whose admin listener presents this certificate.
+fn tracker(directory: Directory, name: &str) -> Tracker {
+    let [chain, key] = ["pem", "key"].map(|end| directory.path(&format!("{name}.{end}")));
+    let more = format!(
+        "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
+    );
+    Tracker::start_with(directory, &more, &[(VARIABLE, TOKEN)])
+}
+
+#[test]
+fn serves_the_api_to_clients_that_trust_its_certificate() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    issue(&directory, "here", "IP:127.0.0.1", (ECDSA, "30"));
+    let tracker = tracker(directory, "here");
+    let ca = tracker.directory.path("ca.pem");
+    let url = format!("https://{}", tracker.admin_address());
+    let ask = |task: &str, more: &[&str]| {
+        let mut command = tidegate(&["admin", task, "--url", &url]);
+        command.args(more).env(VARIABLE, TOKEN).output().unwrap()
+    };
+    let trusting = ["--ca", ca.to_str().unwrap()];
+    tracker.wait_until("ready", |_| ask("health", &trusting).status.success());
+    assert!(stdout(&ask("stats", &trusting)).contains("uptime_s"));
+    let untrusting = ask("stats", &[]);
+    assert_eq!(untrusting.status.code(), Some(1));
+    let message = stderr(&untrusting);
+    assert!(
+        message.contains("from an unknown authority") && message.contains("--ca FILE"),
+        "{message}"
+    );
+    // The certificate is for the address alone.
+    let url = format!("https://localhost:{}", tracker.admin_address().port());
+    let mut command = tidegate(&["admin", "stats", "--url", &url]);
+    let other = command.args(trusting).env(VARIABLE, TOKEN).output().unwrap();
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("cannot reach"), "{}", stderr(&other));
+}
+
+#[test]
+fn speaks_tls_only_and_reloads_its_certificates() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let tracker = tracker(directory, "host");
+    let (directory, admin) = (&tracker.directory, tracker.admin_address().port());
+    let resolve = format!("host.test:{admin}:127.0.0.1");
+    let curl = |scheme: &str, target: &str, options: &[&str]| {
+        let url = format!("{scheme}://host.test:{admin}{target}");
+        let words = ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve"];
+        let format = ["-w", "%{http_code}", "--max-time", "60"];
+        let output =
+            ask(directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
+        stdout(&output)
+    };
+    tracker.wait_until("ready", |_| curl("https", "/health/ready", &[]) == "ready\n200");
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    let authorized = ["-H", bearer.as_str()];
+    assert!(curl("https", "/metrics", &[]).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &authorized).ends_with("200"));
+    assert!(curl("https", "/api/v1/stats", &[]).ends_with("401"));
+    let made = curl("https", "/api/v1/keys", &[&authorized[..], &["--json", "{}"]].concat());
+    assert!(made.ends_with("201"), "{made}");
+    // Plain HTTP gets no response, and clients with another authority reject the certificate.
+    let address = ([127, 0, 0, 1], admin).into();
+    let plain = try_http(address, "/health/ready");
+    assert!(plain.is_err(), "{plain:?}");
+    make(directory, "stranger", ECDSA, "30");
+    assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
+    // Unfinished handshakes do not delay other clients.
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for mut stream in &silent {
+        // The beginning of a ClientHello.
+        stream.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
+    }
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+    drop(silent);
+    others_are_presented(directory, admin, || {
+        let post = ["-X", "POST"];
+        let target = "/api/v1/certificates/reload";
+        assert_eq!(curl("https", target, &[&authorized[..], &post].concat()), "204");
+    });
+    // Garbage ends its connection, not the listener.
+    let mut garbage = TcpStream::connect(address).unwrap();
+    garbage.set_read_timeout(Some(PATIENCE)).unwrap();
+    garbage.write_all(&[0xa5; 4096]).unwrap();
+    // An alert or nothing, and then the end.
+    let _ = garbage.read_to_end(&mut Vec::new());
+    assert_eq!(curl("https", "/health/ready", &[]), "ready\n200");
+}
+
+/// Checks that `reload` has another certificate presented.
+fn others_are_presented(directory: &Directory, port: u16, reload: impl FnOnce()) {
+    let serial = || {
+        let address = format!("127.0.0.1:{port}");
+        let words = ["openssl", "s_client", "-connect", &address, "-servername", "host.test"];
+        let text = stdout(&ask(directory, &words, ""));
+        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
+        stdout(&ask(directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
+    };
+    let first = serial();
+    make(directory, "host", ECDSA, "60");
+    reload();
+    assert_ne!(serial(), first);
+}

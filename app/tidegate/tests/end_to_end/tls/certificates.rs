@@ -1,0 +1,182 @@
+//! Certificates: checks, changes of files, and reloads.
+
+use super::*;
+use crate::process::{config, run};
+
+const FAILURES: &str = "tidegate_reload_failures_total";
+
+fn start() -> Secure {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    Secure::start(directory, &["host"])
+}
+
+/// Replaces the certificate `host`.
+fn renew(secure: &Secure) {
+    make(&secure.tracker.directory, "new", ECDSA, "60");
+    for kind in ["key", "pem"] {
+        std::fs::rename(secure.file(&format!("new.{kind}")), secure.file(&format!("host.{kind}")))
+            .unwrap();
+    }
+}
+
+#[test]
+fn serves_renewed_certificates() {
+    let secure = start();
+    let before = secure.serial("host.test");
+    assert_eq!(before, secure.serial_of("host.pem"));
+    renew(&secure);
+    let after = secure.serial_of("host.pem");
+    assert_ne!(before, after);
+    secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
+    let message = "loaded certificates count=1";
+    secure.tracker.wait_for_log(message);
+}
+
+#[test]
+fn keeps_the_old_certificate_if_the_new_file_is_broken() {
+    let secure = start();
+    let before = secure.serial("host.test");
+    secure.tracker.directory.write("host.pem", "-----BEGIN CERTIFICATE-----\nMII");
+    secure.tracker.wait_until("complaint", |it| it.metric(FAILURES) == 1.0);
+    let message = "certificates not reloaded; the previous ones stay in use: ";
+    secure.tracker.wait_for_log(message);
+    secure.tracker.wait_for_log("host.pem: is truncated: BEGIN without END");
+    assert_eq!(secure.serial("host.test"), before);
+    secure.tracker.reload();
+    secure.tracker.wait_until("refusal", |it| it.metric(FAILURES) == 2.0);
+    assert_eq!(secure.serial("host.test"), before);
+    renew(&secure);
+    let after = secure.serial_of("host.pem");
+    secure.tracker.wait_until("the new one", |_| secure.serial("host.test") == after);
+}
+
+#[test]
+fn changes_certificates_on_sighup() {
+    let secure = start();
+    make(&secure.tracker.directory, "other", RSA, "30");
+    secure.configure(&["host", "other"]);
+    secure.tracker.reload();
+    let message = "reloaded the configuration changed=\"tls.certificates";
+    secure.tracker.wait_for_log(message);
+    assert_eq!(secure.serial("host.test"), secure.serial_of("host.pem"));
+    assert_eq!(secure.serial("other.test"), secure.serial_of("other.pem"));
+    assert_eq!(secure.serial("unknown.test"), secure.serial_of("host.pem"));
+}
+
+/// Runs `config check` for a certificate of this name. Returns the exit code and the output.
+fn check(directory: &Directory, name: &str) -> (Option<i32>, String) {
+    let more = Secure::configuration(directory, &[name]);
+    let file = directory.write("check.toml", &config(0, 0, &more));
+    let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
+    let message = stdout(&output) + &stderr(&output);
+    (output.status.code(), message.replace(&format!("{}/", directory.path("").display()), ""))
+}
+
+#[test]
+fn reports_bad_certificates_in_config_check() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "good", RSA, "30");
+    make(&directory, "soon", ECDSA, "3");
+    make(&directory, "other", ECDSA, "30");
+    make_expired(&directory);
+    make_of_version_1(&directory);
+    let copy = |from: &str, to: &str| {
+        std::fs::copy(directory.path(from), directory.path(to)).unwrap();
+    };
+    copy("good.pem", "mismatch.pem");
+    copy("other.key", "mismatch.key");
+    copy("good.key", "missing.key");
+    copy("good.pem", "locked.pem");
+    let lock = ["pkey", "-aes128", "-passout", "pass:x", "-in", "good.key", "-out", "locked.key"];
+    openssl(&directory, &lock);
+    assert_eq!(check(&directory, "good").0, Some(0), "{:?}", check(&directory, "good"));
+    for (name, expected) in [
+        ("soon", "soon.pem: the certificate expires in less than 14 days"),
+        ("expired", "expired.pem: the certificate has expired"),
+        ("expired", "expired.pem: the certificate names no host"),
+        ("version1", "version1.pem: the certificate has X.509 version 1"),
+        ("mismatch", "mismatch.key: does not match the certificate"),
+        ("missing", "missing.pem: cannot be read: No such file"),
+        ("locked", "locked.key: is encrypted"),
+    ] {
+        let (code, message) = check(&directory, name);
+        assert!(code == Some(1) && message.contains(expected), "{name}: {message}");
+    }
+}
+
+/// Makes `expired.pem`. Only `openssl ca` can set its dates.
+fn make_expired(directory: &Directory) {
+    directory.write("index.txt", "");
+    directory.write("serial", "01\n");
+    let config = "[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nserial=serial\n\
+                  default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
+                  [e]\nbasicConstraints=CA:FALSE\n";
+    directory.write("ca.cnf", config);
+    let request = ["-noenc", "-keyout", "expired.key", "-out", "old.csr", "-subj", "/CN=old"];
+    openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
+    let dates = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"];
+    let files = ["-config", "ca.cnf", "-in", "old.csr", "-out", "expired.pem", "-notext"];
+    let itself = ["ca", "-batch", "-selfsign", "-keyfile", "expired.key"];
+    openssl(directory, &[itself.as_slice(), &dates, &files].concat());
+}
+
+/// Makes `version1.pem`, without extensions, as openssl does by default.
+fn make_of_version_1(directory: &Directory) {
+    let request = ["-noenc", "-keyout", "version1.key", "-out", "v1.csr", "-subj", "/CN=v1"];
+    openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
+    let files = ["-in", "v1.csr", "-signkey", "version1.key", "-out", "version1.pem"];
+    openssl(directory, &[["x509", "-req"].as_slice(), &files].concat());
+}
+
+/// Keys in the current and the traditional format, in one file with the chain and in a separate one.
+#[test]
+fn serves_keys_in_every_file_format() {
+    const KINDS: &[(&str, &[&str])] = &[
+        ("rsa", RSA),
+        ("rsa4096", &["-newkey", "rsa:4096"]),
+        ("p256", ECDSA),
+        ("p384", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+        ("ed25519", &["-newkey", "ed25519"]),
+    ];
+    let directory = Directory::new();
+    make_authority(&directory);
+    let mut names: Vec<String> = Vec::new();
+    for (name, kind) in KINDS {
+        make(&directory, name, kind, "30");
+        names.push((*name).into());
+        if *name == "ed25519" {
+            continue;
+        }
+        let old = format!("old-{name}");
+        let (from, to) = (format!("{name}.key"), format!("{old}.key"));
+        openssl(&directory, &["pkey", "-in", &from, "-traditional", "-out", &to]);
+        let read = |name: &str| std::fs::read_to_string(directory.path(name)).unwrap();
+        let label = if name.starts_with("rsa") { "RSA PRIVATE KEY" } else { "EC PRIVATE KEY" };
+        assert!(read(&to).contains(label) && read(&from).contains("BEGIN PRIVATE KEY"));
+        // The same key for another host, in one file with the certificate.
+        let host = format!("subjectAltName=DNS:{old}.test");
+        let chain = format!("{old}.pem");
+        let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-key", &to];
+        let subject =
+            ["-subj", "/CN=host", "-addext", &host, "-addext", "basicConstraints=CA:FALSE"];
+        openssl(&directory, &[issuer.as_slice(), &subject, &["-out", &chain]].concat());
+        let both = read(&to) + &read(&chain);
+        directory.write(&to, &both);
+        directory.write(&chain, &both);
+        names.push(old);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let secure = Secure::start(directory, &names);
+    for name in names {
+        assert_eq!(
+            secure.serial(&format!("{name}.test")),
+            secure.serial_of(&format!("{name}.pem"))
+        );
+        let options = ["-servername", &format!("{name}.test"), "-verify_return_error"];
+        let text = secure.s_client(&options, "");
+        assert!(text.contains("Verify return code: 0 (ok)"), "{name}: {text}");
+    }
+}

@@ -1,0 +1,98 @@
+//! `tidegate check` on certificates.
+
+use super::*;
+use crate::process::run;
+
+/// Makes `NAME.pem` and `NAME.key` for an address of this machine.
+fn make_for_address(directory: &Directory, name: &str, address: &str, days: &str) {
+    let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
+    let address = format!("subjectAltName=IP:{address}");
+    let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", days];
+    let subject = ["-subj", "/CN=x", "-addext", &address, "-addext", "basicConstraints=CA:FALSE"];
+    let files = ["-noenc", "-keyout", &key, "-out", &chain];
+    openssl(directory, &[&issuer, ECDSA, &subject, &files].concat());
+}
+
+fn start(address: &str, days: &str) -> Secure {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make_for_address(&directory, "host", address, days);
+    Secure::start(directory, &["host"])
+}
+
+fn url(secure: &Secure, scheme: &str) -> String {
+    let path = if scheme == "https" { "/announce" } else { "/" };
+    format!("{scheme}://{}{path}", secure.address)
+}
+
+/// Runs a check and returns the exit code, and verdict and text of an item.
+fn check(secure: &Secure, scheme: &str, options: &[&str], name: &str) -> (Option<i32>, String) {
+    let url = url(secure, scheme);
+    let output = run(&[&["check", "--json", &url], options].concat());
+    let report: serde_json::Value = serde_json::from_str(stdout(&output).trim()).unwrap();
+    let items = report["items"].as_array().unwrap();
+    let item = items.iter().find(|it| it["item"] == name);
+    let item = item.unwrap_or_else(|| panic!("no {name} in {report}"));
+    let [verdict, text] = ["verdict", "text"].map(|key| item[key].as_str().unwrap());
+    (output.status.code(), format!("{verdict}: {text}"))
+}
+
+#[test]
+fn passes_a_good_certificate() {
+    let secure = start("127.0.0.1", "30");
+    let ca = secure.file("ca.pem");
+    let ca = ["--ca", ca.to_str().unwrap()];
+    for scheme in ["https", "wss"] {
+        let item = |name| check(&secure, scheme, &ca, name);
+        assert_eq!(item("certificate"), (Some(0), "ok: for 127.0.0.1, issued by CN=ca".into()));
+        // 30 in the second in which it was made.
+        let good = ["ok: valid for 29 more days", "ok: valid for 30 more days"];
+        assert!(good.contains(&item("expiry").1.as_str()), "{:?}", item("expiry"));
+        assert!(item("tls").1.starts_with("ok: TLSv1_3, TLS13_AES_"), "{:?}", item("tls"));
+        assert!(item("introduction").1.starts_with("ok: "), "{:?}", item("introduction"));
+        let soon =
+            check(&secure, scheme, &[ca.as_slice(), &["--expiry-days", "31"]].concat(), "expiry");
+        assert!(soon.0 == Some(0) && soon.1.starts_with("warning: valid for"), "{soon:?}");
+    }
+    for scheme in ["https", "wss"] {
+        let url = url(&secure, scheme);
+        let announce =
+            |options: &[&str]| run(&[&["announce", &url, &"a".repeat(40)], options].concat());
+        assert_eq!(announce(&ca).status.code(), Some(0));
+        assert_eq!(announce(&["--no-verify"]).status.code(), Some(0));
+        let refused = announce(&["--json"]);
+        assert_eq!(refused.status.code(), Some(1));
+        let line: serde_json::Value = serde_json::from_str(stdout(&refused).trim()).unwrap();
+        assert_eq!(line["error"]["kind"], "tls", "{line}");
+    }
+}
+
+#[test]
+fn fails_a_certificate_of_an_unknown_issuer() {
+    let secure = start("127.0.0.1", "30");
+    let (code, message) = check(&secure, "https", &[], "certificate");
+    assert!(
+        code == Some(1) && message.starts_with("failed: no chain was sent and the issuer"),
+        "{message}"
+    );
+    // The other items are still checked, and the certificate also if a later item fails.
+    assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
+    let url = format!("wss://{}/announce", secure.address);
+    let text = stdout(&run(&["check", &url]));
+    assert!(text.contains("failed   connect        refused: HTTP status 200"), "{text}");
+    assert!(text.contains("failed   certificate    no chain was sent"), "{text}");
+    let unseen = check(&secure, "https", &["--no-verify"], "certificate");
+    assert_eq!(unseen, (Some(0), "n/a: certificate verification is off".into()));
+}
+
+#[test]
+fn fails_a_certificate_for_another_host() {
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let secure = Secure::start(directory, &["host"]);
+    let ca = secure.file("ca.pem");
+    let (code, message) = check(&secure, "https", &["--ca", ca.to_str().unwrap()], "certificate");
+    let expected = "failed: not valid for 127.0.0.1, only for host.test";
+    assert_eq!((code, message.as_str()), (Some(1), expected));
+}

@@ -1,0 +1,185 @@
+//! Inspection, removal and events, beside the twin.
+
+use std::net::IpAddr;
+
+use types::{ConnectionKey, WebPeer};
+
+use super::*;
+use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats};
+
+/// Everything visible of the store equals the twin, except that the store may hold torrents without
+/// peers.
+pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
+    let mut seen = BTreeMap::new();
+    store.each_torrent(|stats| {
+        assert!(stats.first_seen <= now);
+        assert!(seen.insert(stats.info_hash, stats.counts).is_none(), "shown twice");
+    });
+    seen.retain(|_, counts| counts.seeders() + counts.leechers() > 0);
+    let known = twin.iter().filter(|(_, torrent)| !torrent.peers.is_empty());
+    let known: BTreeMap<_, _> = known.map(|(hash, torrent)| (*hash, torrent.counts())).collect();
+    assert_eq!(seen, known);
+    for (info_hash, torrent) in twin.iter().take(20) {
+        check_torrent(store, info_hash, torrent, now);
+    }
+    let there = twin.iter().flat_map(|(hash, torrent)| {
+        torrent.peers.iter().map(|(key, peer)| (key.socket_addr().ip(), (*hash, *key, peer.role)))
+    });
+    let there: Vec<_> = there.collect();
+    for (ip, _) in there.iter().take(2) {
+        let found = store.peers_at(now, *ip, usize::MAX);
+        let known = there.iter().filter(|(of, _)| of == ip).map(|(_, peer)| *peer);
+        let found = found.into_iter().map(|(hash, peer)| (hash, key(&peer), peer.role));
+        let set = |peers: &mut dyn Iterator<Item = (InfoHash, PeerKey, Role)>| {
+            peers.map(|(hash, key, role)| (hash, key, role as u8)).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(set(&mut found.into_iter()), set(&mut known.into_iter()));
+    }
+}
+
+fn key(peer: &PeerInfo) -> PeerKey {
+    let address = peer.address.expect("a plain peer has an address");
+    PeerKey::new(address.ip(), address.port())
+}
+
+fn check_torrent(store: &Store, info_hash: &InfoHash, torrent: &TwinTorrent, now: Tick) {
+    let inspect = store.inspect(now, info_hash, 1000).expect("the twin knows it");
+    assert_eq!(inspect.stats.counts, torrent.counts());
+    assert_eq!(inspect.peers.len(), torrent.peers.len().min(1000));
+    let mut keys = BTreeSet::new();
+    for peer in &inspect.peers {
+        let known = &torrent.peers[&key(peer)];
+        assert_eq!((peer.role, peer.id), (known.role, Some(known.id)));
+        assert!((now.0 - known.seen).abs_diff(peer.age_s) < 16);
+        assert!(keys.insert(key(peer)), "a peer twice");
+    }
+    let few = store.inspect(now, info_hash, 3).expect("it is there still");
+    assert_eq!(few.peers.len(), torrent.peers.len().min(3));
+}
+
+/// Removes a torrent, and the peers at an address, from both.
+pub(super) fn remove_some(
+    store: &Store,
+    twin: &mut BTreeMap<InfoHash, TwinTorrent>,
+    now: Tick,
+    random: &mut Random,
+) {
+    let Some(torrent) = twin.keys().nth(random.below(twin.len() as u32) as usize).copied() else {
+        return;
+    };
+    if random.below(4) == 0 {
+        twin.remove(&torrent);
+        assert!(store.remove(&torrent));
+        assert!(!store.remove(&torrent) && store.inspect(now, &torrent, 1).is_none());
+    }
+    let number = random.below(12);
+    let ip: IpAddr = if random.below(2) == 0 { v4(number) } else { v6(number) }.socket_addr().ip();
+    let mut gone = 0;
+    for torrent in twin.values_mut() {
+        let before = torrent.peers.len();
+        torrent.peers.retain(|key, _| key.socket_addr().ip() != ip);
+        gone += before - torrent.peers.len();
+    }
+    assert_eq!(store.remove_peers_at(now, ip), gone as u64);
+    assert_eq!(store.remove_peers_at(now, ip), 0);
+}
+
+/// Removing a torrent removes all kinds of peers and frees their memory.
+#[test]
+fn a_removed_torrent_leaves_nothing() {
+    let store = store(1);
+    store.listen(true);
+    let empty = store.totals().memory_used;
+    for number in 0..20_000 {
+        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][number as usize % 3];
+        let peer = if number % 2 == 0 { v4(number) } else { v6(number) };
+        announce(&store, number / 100, &[update(1, peer, role)]);
+    }
+    for number in 0..300 {
+        let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };
+        let request = StoreWebAnnounce {
+            info_hash: InfoHash([1; 20]),
+            peer,
+            role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
+            action: Action::Update { completed: number == 0 },
+            min_interval_s: 0,
+            want: 0,
+        };
+        let mut summary = RelayTargets::new();
+        store.announce_web(Tick(0), &mut Random::new(1), &request, &mut summary).unwrap();
+    }
+    announce(&store, 0, &[update(2, v4(1), Role::Leecher)]);
+    let inspect = store.inspect(Tick(200), &InfoHash([1; 20]), 100).unwrap();
+    let web = inspect.peers.iter().filter(|peer| peer.address.is_none());
+    assert_eq!((inspect.peers.len(), web.count() > 0), (100, true));
+    assert!(store.remove(&InfoHash([1; 20])));
+    let totals = store.totals();
+    assert_eq!((totals.torrents, totals.v4.leechers, totals.v4.seeders), (1, 1, 0));
+    assert_eq!((totals.v6, totals.web, totals.partial_seeds), Default::default());
+    assert!(totals.memory_used < empty + 4096, "{} {empty}", totals.memory_used);
+    let mut heard = Vec::new();
+    assert_eq!(store.take_events(&mut heard), 0);
+    let [one, two] = [1, 2].map(|byte| InfoHash([byte; 20]));
+    use TorrentEvent::{Added, Completed, Removed};
+    assert_eq!(heard, [Added(one), Completed(one), Added(two), Removed(one)]);
+}
+
+#[test]
+fn events_are_kept_up_to_a_limit_and_only_while_listened_to() {
+    let store = store(1);
+    let mut heard = Vec::new();
+    let hash = |number: u32| InfoHash(std::array::from_fn(|at| (number >> (8 * (at % 4))) as u8));
+    let come = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let request =
+                StoreAnnounce { info_hash: hash(number), ..update(0, v4(1), Role::Seeder) };
+            announce(&store, 0, &[request]);
+        }
+    };
+    come(0..10);
+    assert_eq!((store.take_events(&mut heard), heard.len()), (0, 0));
+    store.listen(true);
+    store.listen(true);
+    let bound = types::limits::EVENTS_MAX as u32;
+    come(10..10 + bound + 7);
+    assert_eq!((store.take_events(&mut heard), heard.len()), (7, bound as usize));
+    assert_eq!(heard[0], TorrentEvent::Added(hash(10)));
+    heard.clear();
+    come(100_000..100_003);
+    assert_eq!((store.take_events(&mut heard), heard.len()), (0, 3));
+    store.listen(false);
+    come(200_000..200_003);
+    assert_eq!((store.take_events(&mut heard), heard.len()), (0, 3));
+}
+
+#[test]
+fn reports_age_of_torrents_and_lag_of_the_sweep() {
+    let store = store(1);
+    announce(&store, 0, &[update(1, v4(1), Role::Seeder)]);
+    announce(&store, 5000, &[update(2, v4(1), Role::Seeder)]);
+    announce(&store, 90_000_000, &[update(3, v4(1), Role::Seeder)]);
+    let mut first_seen = BTreeMap::new();
+    store.each_torrent(|TorrentStats { info_hash, first_seen: at, .. }| {
+        first_seen.insert(info_hash.0[0], *at);
+    });
+    assert_eq!(first_seen[&1], Tick(0));
+    assert!(first_seen[&2] <= Tick(5000) && first_seen[&2].0 > 5000 - 1024);
+    assert!(first_seen[&3].0 > 300 * 86_400 && first_seen[&3].0 < 90_000_000);
+    // The first torrent gets WebTorrent peers: that flag shares a word with its age.
+    let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
+    let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
+    let request = StoreWebAnnounce {
+        info_hash,
+        peer,
+        role: Role::Seeder,
+        action,
+        min_interval_s: 0,
+        want: 0,
+    };
+    let mut summary = RelayTargets::new();
+    store.announce_web(Tick(5000), &mut Random::new(1), &request, &mut summary).unwrap();
+    assert_eq!(store.inspect(Tick(5000), &info_hash, 0).unwrap().stats.first_seen, first_seen[&2]);
+    sweep_all(&store, 6000);
+    assert_eq!(store.expiry_lag_s(Tick(6000)), 0);
+    assert_eq!(store.expiry_lag_s(Tick(6030)), 30);
+}

@@ -1,0 +1,62 @@
+//! Why packets are dropped and connections closed.
+
+use crate::labelled::labelled;
+
+labelled! {
+    /// Why a packet was dropped without a reply, or a connection closed.
+    pub enum DropReason {
+        /// UDP: shorter than any request.
+        TooShort = "too_short",
+        /// UDP: longer than any request.
+        TooLong = "too_long",
+        /// UDP: a connect without the protocol id of BEP 15.
+        WrongMagic = "wrong_magic",
+        /// UDP: a connection id that was not issued to the source address, or has expired.
+        BadConnectionId = "bad_connection_id",
+        /// UDP: BEP 41 options that run past the packet. The announce is served all the same.
+        MalformedOptions = "malformed_options",
+        /// The reply could not be sent.
+        SendFailed = "send_failed",
+        /// The reply was dropped because the socket's send buffer was full.
+        SendBufferFull = "send_buffer_full",
+        /// A PROXY or Simple Proxy header from an address that is not a trusted proxy.
+        UntrustedProxy = "untrusted_proxy",
+        /// A trusted proxy sent no such header, or a malformed one.
+        BadProxyHeader = "bad_proxy_header",
+        /// HTTP: the request line or the headers are over the limit.
+        HeadTooLarge = "head_too_large",
+        /// HTTP: not a request, or one that this server does not accept.
+        BadHttp = "bad_http",
+        /// HTTP: the client was silent, or slower than allowed.
+        TimedOut = "timed_out",
+        /// TCP: a connection over the limit.
+        ConnectionLimit = "connection_limit",
+        /// TCP: a connection over the limit of its client's prefix.
+        PrefixConnectionLimit = "prefix_connection_limit",
+        /// UDP: a connect over the rate of its prefix.
+        ConnectRate = "connect_rate",
+        /// UDP: an announce or scrape over the rate of its prefix.
+        RequestRate = "request_rate",
+        /// UDP: a request of a banned network. TCP: a connection of one.
+        Banned = "banned",
+        /// TCP: the connection broke.
+        Reset = "reset",
+        /// TLS: the client broke the protocol, has no version or cipher in common, left in the
+        /// handshake because it does not trust the certificate, or speaks something else.
+        BadTls = "bad_tls",
+        /// WebSocket: an upgrade request that violates RFC 6455.
+        BadUpgrade = "bad_upgrade",
+        /// WebSocket: a page of a site that may not use the tracker.
+        ForbiddenOrigin = "forbidden_origin",
+        /// WebSocket: the client violated RFC 6455.
+        BadFrame = "bad_frame",
+        /// WebSocket: a message over the limit.
+        MessageTooLarge = "message_too_large",
+        /// WebSocket: the client did not read what was sent to it.
+        SlowReader = "slow_reader",
+        /// WebTorrent: an answer to an offer that is not outstanding.
+        UnmatchedAnswer = "unmatched_answer",
+        /// WebTorrent: a message to a client of another worker whose mailbox was full.
+        MailboxFull = "mailbox_full",
+    }
+}

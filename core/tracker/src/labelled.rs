@@ -1,0 +1,60 @@
+//! Enums whose variants have labels.
+
+/// Makes a fieldless enum from one row for each variant: its documentation, `Variant = "label",`.
+///
+/// The enum has `ALL`, `index` and `label`.
+macro_rules! labelled {
+    (
+        $(#[doc = $enum_doc:literal])*
+        $vis:vis enum $name:ident {
+            $($(#[doc = $doc:literal])* $variant:ident = $label:literal,)+
+        }
+    ) => {
+        $(#[doc = $enum_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis enum $name {
+            $($(#[doc = $doc])* $variant),+
+        }
+
+        impl $name {
+            /// Every variant, in the order of `index`.
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            /// Returns the variant's index into tables.
+            #[inline]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+
+            /// Returns the variant's label in metrics and records.
+            pub const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label),+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use labelled;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::counters::{DropReason, Protocol};
+    use crate::{BanReason, RequestKind};
+
+    #[test]
+    fn rows_are_in_index_order_with_distinct_labels() {
+        fn check(rows: &[(usize, &str)]) {
+            assert!(rows.iter().enumerate().all(|(at, (index, _))| at == *index));
+            let labels: BTreeSet<&str> = rows.iter().map(|(_, label)| *label).collect();
+            assert_eq!(labels.len(), rows.len());
+        }
+        check(&DropReason::ALL.map(|row| (row.index(), row.label())));
+        check(&RequestKind::ALL.map(|row| (row.index(), row.label())));
+        check(&BanReason::ALL.map(|row| (row.index(), row.label())));
+        check(&Protocol::ALL.map(|row| (row.index(), row.label())));
+    }
+}

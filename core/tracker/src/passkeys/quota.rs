@@ -1,0 +1,157 @@
+//! A key's quota, and what counts against it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use types::{Refusal, Tick};
+
+use super::KeyRules;
+
+/// How often a key has announced lately: a bucket that a minute empties.
+#[derive(Clone, Copy, Default)]
+struct AnnounceRate {
+    /// The last change.
+    at: Tick,
+    /// Sixtieths of an announce, so that every second drains a whole number of them.
+    debt: u32,
+}
+
+/// An announce in sixtieths. A second drains one sixtieth for each announce that a minute allows.
+const ANNOUNCE: u32 = 60;
+
+impl AnnounceRate {
+    /// Counts an announce. Returns false, and counts nothing, after `per_min` of them in a minute.
+    fn take(&mut self, now: Tick, per_min: u16) -> bool {
+        let per_min = u32::from(per_min);
+        let debt = self.debt.saturating_sub(now.since(self.at).saturating_mul(per_min));
+        *self = Self { at: self.at.max(now), debt };
+        if debt + ANNOUNCE > per_min * ANNOUNCE {
+            return false;
+        }
+        self.debt += ANNOUNCE;
+        true
+    }
+}
+
+/// A key's quota and its present use.
+///
+/// Torrents and addresses are 32 bits of a keyed hash each. If two of a key's have the same bits, which
+/// happens to one pair in four billion, one of them does not count.
+#[derive(Default)]
+pub(super) struct QuotaState {
+    pub(super) rules: KeyRules,
+    rate: AnnounceRate,
+    /// Peers in each torrent.
+    torrents: BTreeMap<u32, u32>,
+    /// Peers at each address.
+    addresses: BTreeMap<u32, u32>,
+}
+
+impl QuotaState {
+    /// Returns whether the quota depends on the key's peers.
+    pub(super) fn counts_peers(&self) -> bool {
+        let KeyRules { peers_per_torrent, torrents, addresses, .. } = self.rules;
+        peers_per_torrent > 0 || torrents > 0 || addresses > 0
+    }
+
+    /// Counts an announce, unless there were too many in the last minute.
+    pub(super) fn check_rate(&mut self, now: Tick) -> Result<(), Refusal> {
+        let per_min = self.rules.announces_per_minute;
+        if per_min > 0 && !self.rate.take(now, per_min) {
+            return Err(Refusal::KeyRate);
+        }
+        Ok(())
+    }
+
+    /// Counts a new peer, unless it is one too many.
+    pub(super) fn add_peer(&mut self, torrent: u32, address: u32) -> Result<(), Refusal> {
+        match self.torrents.get(&torrent) {
+            Some(peers) if is_reached(self.rules.peers_per_torrent.into(), *peers as usize) => {
+                return Err(Refusal::KeyPeers);
+            }
+            None if is_reached(self.rules.torrents, self.torrents.len()) => {
+                return Err(Refusal::KeyTorrents);
+            }
+            _ => {}
+        }
+        self.check_address(address)?;
+        add(&mut self.torrents, torrent);
+        add(&mut self.addresses, address);
+        Ok(())
+    }
+
+    /// Moves a counted peer to another address, unless that is one too many.
+    pub(super) fn change_address(&mut self, old: u32, new: u32) -> Result<(), Refusal> {
+        subtract(&mut self.addresses, old);
+        let checked = self.check_address(new);
+        add(&mut self.addresses, if checked.is_ok() { new } else { old });
+        checked
+    }
+
+    /// Removes a counted peer.
+    pub(super) fn remove_peer(&mut self, torrent: u32, address: u32) {
+        subtract(&mut self.torrents, torrent);
+        subtract(&mut self.addresses, address);
+    }
+
+    fn check_address(&self, address: u32) -> Result<(), Refusal> {
+        let is_new = !self.addresses.contains_key(&address);
+        if is_new && is_reached(self.rules.addresses.into(), self.addresses.len()) {
+            return Err(Refusal::KeyAddresses);
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether `found` reaches a limit; a limit of 0 is never reached.
+fn is_reached(limit: u32, found: usize) -> bool {
+    limit > 0 && found >= limit as usize
+}
+
+fn add(counts: &mut BTreeMap<u32, u32>, of: u32) {
+    let count = counts.entry(of).or_default();
+    *count = count.saturating_add(1);
+}
+
+fn subtract(counts: &mut BTreeMap<u32, u32>, of: u32) {
+    // It may be absent: a key that was removed and added again starts with empty counts, while peers
+    // that counted before still leave.
+    if let Entry::Occupied(mut count) = counts.entry(of) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_allows_its_announces_at_any_pace() {
+        for per_min in [1, 2, 7, 60, 61, 1000] {
+            for every_s in [1, 2, 7, 61] {
+                let mut rate = AnnounceRate::default();
+                let taken: Vec<u32> = (0..3600)
+                    .filter(|second| second % every_s == 0)
+                    .flat_map(|second| (0..per_min).map(move |_| second))
+                    .filter(|second| rate.take(Tick(*second), per_min))
+                    .collect();
+                // An empty bucket gives a minute's worth at once, and then as much each minute.
+                let most = usize::from(per_min) * 61;
+                assert!(taken.len() <= most, "{} of {most}", taken.len());
+                let offered = 3600 / every_s as usize * usize::from(per_min);
+                assert!(taken.len() >= offered.min(usize::from(per_min) * 58), "{}", taken.len());
+            }
+        }
+    }
+
+    #[test]
+    fn earlier_clock_drains_nothing() {
+        let mut rate = AnnounceRate::default();
+        assert!(rate.take(Tick(100), 1));
+        assert!(!rate.take(Tick(99), 1) && !rate.take(Tick(159), 1));
+        assert!(rate.take(Tick(160), 1));
+    }
+}

@@ -1,0 +1,120 @@
+//! The bytes that a connection has to keep: input that is not a whole request or frame yet, and
+//! output that its socket does not take yet. Both are empty, and hold no memory, most of the time.
+
+use std::io;
+use std::mem::take;
+
+use crate::stream::Stream;
+
+/// Input that is not consumed yet.
+#[derive(Debug, Default)]
+pub(crate) struct InputBuffer(Vec<u8>);
+
+impl InputBuffer {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Passes all input to `parse`: what was kept, then `fresh`. `parse` returns how many bytes it
+    /// has consumed, and a result. The rest is kept. Nothing is copied if nothing was kept and all
+    /// is consumed, as is usual.
+    pub(crate) fn feed<T>(
+        &mut self,
+        fresh: &mut [u8],
+        parse: impl FnOnce(&mut [u8]) -> (usize, T),
+    ) -> T {
+        if self.0.is_empty() {
+            let (consumed, result) = parse(fresh);
+            debug_assert!(consumed <= fresh.len(), "parsed more than there is");
+            if let Some(rest) = fresh.get(consumed..)
+                && !rest.is_empty()
+            {
+                self.0.extend_from_slice(rest);
+            }
+            return result;
+        }
+        let mut input = take(&mut self.0);
+        input.extend_from_slice(fresh);
+        let (consumed, result) = parse(&mut input);
+        debug_assert!(consumed <= input.len(), "parsed more than there is");
+        if consumed < input.len() {
+            input.drain(..consumed);
+            self.0 = input;
+        }
+        result
+    }
+}
+
+/// Output that waits for its socket.
+#[derive(Debug, Default)]
+pub(crate) struct OutputBuffer(Vec<u8>);
+
+/// The result of a write that does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteOutcome {
+    /// All bytes have left.
+    Done,
+    /// The socket takes no more for now.
+    Blocked,
+}
+
+impl OutputBuffer {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes that wait, for the caller to append to.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+
+    /// Writes what the socket takes now. Returns how many bytes that was.
+    pub(crate) fn write_to(&mut self, stream: &impl Stream) -> io::Result<(usize, WriteOutcome)> {
+        let (sent, outcome) = write_now(stream, &self.0)?;
+        self.0.drain(..sent);
+        Ok((sent, outcome))
+    }
+}
+
+/// Writes until all of `bytes`, and all that TLS has sealed before, has left, or the socket is full.
+/// Returns how many of `bytes` were taken.
+pub(crate) fn write_now(stream: &impl Stream, bytes: &[u8]) -> io::Result<(usize, WriteOutcome)> {
+    let mut sent = 0;
+    loop {
+        let left = bytes.get(sent..).unwrap_or_default();
+        if left.is_empty() && !stream.is_pending() {
+            return Ok((sent, WriteOutcome::Done));
+        }
+        match stream.write_now(left) {
+            Ok(len) => sent += len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok((sent, WriteOutcome::Blocked));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_is_kept_until_it_is_consumed() {
+        let mut input = InputBuffer::default();
+        let pass = |input: &mut InputBuffer, fresh: &[u8], consumed: usize| {
+            input.feed(&mut fresh.to_vec(), |all| (consumed, all.to_vec()))
+        };
+        assert_eq!(pass(&mut input, b"one", 3), b"one");
+        assert!(input.is_empty() && input.0.capacity() == 0);
+        assert_eq!(pass(&mut input, b"two", 1), b"two");
+        assert_eq!(pass(&mut input, b"", 0), b"wo");
+        assert_eq!(pass(&mut input, b" three", 2), b"wo three");
+        assert_eq!(pass(&mut input, b"", 6), b" three");
+        assert!(input.is_empty() && input.0.capacity() == 0);
+    }
+}

@@ -1,0 +1,487 @@
+//! The connections of a worker: HTTP, TLS handshakes and WebSockets in one table, with one scan for
+//! all deadlines.
+//!
+//! Plain form: each connection's task owns its socket, a timer and its output. Departures:
+//! 1. One scan, a few times a second, ends what is overdue: a timer for each connection would cost
+//!    more memory than the connection.
+//! 2. WebSocket messages gather in the receiver's output, and all that one turn of the reactor brought
+//!    for a connection leaves in one write.
+//! 3. An empty output has no memory; buffers are recycled.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::mem::take;
+use std::rc::Rc;
+use std::task::Poll;
+
+use slab::Slab;
+use tokio::task::AbortHandle;
+use tracker::Offers;
+use tracker::counters::{Counters, DropReason};
+use types::{ConnectionKey, Tick, limits};
+use wire::ws::{self, CloseCode};
+
+use crate::buffer::{OutputBuffer, WriteOutcome};
+use crate::listener::Listener;
+use crate::stream::{Socket, Stream};
+
+/// A worker's table of connections.
+pub(crate) struct Connections {
+    /// The number of the worker.
+    worker: usize,
+    slots: Slab<Slot>,
+    /// Distinguishes the connections that use a slot one after the other.
+    generation: u64,
+    /// Slots of WebSockets with output that no task waits to write.
+    dirty: Vec<usize>,
+    /// The number of scans so far.
+    scans: usize,
+    /// Memory for outputs.
+    spare: Vec<Vec<u8>>,
+}
+
+struct Slot {
+    key: ConnectionKey,
+    socket: Socket,
+    listener: Rc<Listener>,
+    output: OutputBuffer,
+    /// The offers that the client may answer.
+    offers: Offers,
+    /// The task that waits until the socket of a WebSocket takes more output.
+    writer: Option<AbortHandle>,
+    /// When the scan acts on the connection, as `phase` says.
+    deadline: Tick,
+    phase: Phase,
+    is_websocket: bool,
+}
+
+/// What a connection does, and so what its deadline means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// HTTP between two requests. Overdue: the client is silent.
+    Idle,
+    /// HTTP with a request or response under way, or in the TLS handshake. Overdue: the client is slow.
+    Request,
+    /// A WebSocket. Overdue: the client is pinged.
+    WebSocket,
+    /// A WebSocket that was pinged. Overdue: the client is gone.
+    Pinged,
+    /// A WebSocket whose client reads too slowly. Overdue: it has not read at all.
+    Blocked,
+    /// The last bytes are in the output, or sent, and the client should close. Overdue: it does not.
+    Closing,
+    /// Ended by the scan.
+    Ended,
+}
+
+/// Buffers kept for connections that get output next.
+const SPARE_MAX: usize = 128;
+/// Larger buffers are freed.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+/// Scans in which every slot is scanned once: about a second.
+const SCAN_PARTS: usize = 4;
+/// Seconds that a client has to answer a close frame.
+const CLOSE_S: u32 = 3;
+
+impl Connections {
+    pub(crate) fn new(worker: usize) -> Self {
+        Self {
+            worker,
+            slots: Slab::new(),
+            generation: 0,
+            dirty: Vec::new(),
+            scans: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Adds an HTTP connection, with output that its socket did not take yet.
+    pub(crate) fn insert(
+        &mut self,
+        socket: Socket,
+        listener: Rc<Listener>,
+        output: OutputBuffer,
+        deadline: Tick,
+    ) -> ConnectionKey {
+        self.generation += 1;
+        let entry = self.slots.vacant_entry();
+        let key = key(self.worker, self.generation, entry.key());
+        entry.insert(Slot {
+            key,
+            socket,
+            listener,
+            output,
+            offers: Offers::default(),
+            writer: None,
+            deadline,
+            phase: Phase::Request,
+            is_websocket: false,
+        });
+        key
+    }
+
+    /// Closes a connection's socket. Its key is invalid from now on.
+    pub(crate) fn remove(&mut self, key: ConnectionKey) {
+        if self.slot(key).is_none() {
+            return;
+        }
+        let slot = self.slots.remove(slot_number(key));
+        slot.count_closed();
+        if let Some(writer) = slot.writer {
+            writer.abort();
+        }
+        self.recycle(slot.output);
+    }
+
+    /// Turns an HTTP connection into a WebSocket.
+    pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey) {
+        let Some(slot) = self.slot_mut(key) else { return };
+        debug_assert!(!slot.is_websocket, "upgraded twice");
+        slot.count_closed();
+        slot.is_websocket = true;
+        slot.count_opened();
+        slot.alive(now);
+        if !slot.output.is_empty() {
+            self.dirty.push(slot_number(key));
+        }
+    }
+
+    /// Sets what an HTTP connection does, and until when it may.
+    pub(crate) fn set_phase(&mut self, key: ConnectionKey, phase: Phase, deadline: Option<Tick>) {
+        let Some(slot) = self.slot_mut(key) else { return };
+        if slot.phase == Phase::Ended {
+            return;
+        }
+        slot.phase = phase;
+        if let Some(deadline) = deadline {
+            slot.deadline = deadline;
+        }
+    }
+
+    /// Whether a connection has output that waits for its socket.
+    #[inline]
+    pub(crate) fn has_output(&self, key: ConnectionKey) -> bool {
+        self.slot(key).is_some_and(|slot| !slot.output.is_empty() || slot.socket.is_pending())
+    }
+
+    /// Sets the output of an HTTP connection that has none.
+    pub(crate) fn set_output(&mut self, key: ConnectionKey, output: OutputBuffer) {
+        if let Some(slot) = self.slot_mut(key) {
+            debug_assert!(slot.output.is_empty(), "output would be lost");
+            slot.output = output;
+        }
+    }
+
+    /// Whether the scan has ended the connection, and so has counted why.
+    pub(crate) fn was_ended(&self, key: ConnectionKey) -> bool {
+        self.slot(key).is_none_or(|slot| slot.phase == Phase::Ended)
+    }
+
+    /// Whether the last bytes for the connection are in its output, or sent.
+    pub(crate) fn is_closing(&self, key: ConnectionKey) -> bool {
+        self.slot(key).is_none_or(|slot| matches!(slot.phase, Phase::Closing | Phase::Ended))
+    }
+
+    /// The socket of a connection.
+    #[inline]
+    pub(crate) fn socket(&self, key: ConnectionKey) -> io::Result<&Socket> {
+        let slot = self.slot(key);
+        debug_assert!(slot.is_some(), "a task outlives its connection");
+        slot.map(|slot| &slot.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// The offers that a connection may answer.
+    pub(crate) fn offers(&mut self, key: ConnectionKey) -> Option<&mut Offers> {
+        self.slot_mut(key).map(|slot| &mut slot.offers)
+    }
+
+    /// Notes that a WebSocket's client has sent something.
+    pub(crate) fn heard(&mut self, now: Tick, key: ConnectionKey) {
+        if let Some(slot) = self.slot_mut(key)
+            && matches!(slot.phase, Phase::WebSocket | Phase::Pinged)
+        {
+            slot.alive(now);
+        }
+    }
+
+    /// Appends what `write` writes to the output of a WebSocket. Returns false if the connection is
+    /// gone or is closing.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        now: Tick,
+        to: ConnectionKey,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        let number = slot_number(to);
+        let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
+        let Some(slot) = slot.filter(|slot| slot.can_receive()) else { return false };
+        if slot.output.is_empty() {
+            *slot.output.bytes_mut() = self.spare.pop().unwrap_or_default();
+            self.dirty.push(number);
+        }
+        write(slot.output.bytes_mut());
+        if slot.output.len() > slot.listener.web_options.unread_max {
+            self.handle_overflow(now, to);
+        }
+        true
+    }
+
+    /// Sends a close frame, the last frame that a WebSocket gets.
+    pub(crate) fn close(&mut self, now: Tick, key: ConnectionKey, code: CloseCode, reason: &str) {
+        if self.send(now, key, |out| ws::close(out, code, reason))
+            && let Some(slot) = self.slot_mut(key)
+            && slot.phase != Phase::Closing
+        {
+            (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
+        }
+    }
+
+    /// Sends a close frame to all WebSockets.
+    pub(crate) fn close_websockets(&mut self, now: Tick, code: CloseCode, reason: &str) {
+        let sockets = self.slots.iter().filter(|(_, slot)| slot.is_websocket);
+        let keys: Vec<ConnectionKey> = sockets.map(|(_, slot)| slot.key).collect();
+        keys.into_iter().for_each(|key| self.close(now, key, code, reason));
+    }
+
+    /// Whether a WebSocket has output for [`Connections::flush`].
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Writes the output of all WebSockets that have any. Returns those whose sockets take no more:
+    /// the caller starts a task for each that waits, and passes it to [`Connections::set_writer`].
+    pub(crate) fn flush(&mut self, now: Tick) -> Vec<ConnectionKey> {
+        let mut blocked = Vec::new();
+        let mut dirty = take(&mut self.dirty);
+        for number in dirty.drain(..) {
+            let slot = self.slots.get(number);
+            let slot = slot.filter(|slot| slot.is_websocket && slot.writer.is_none());
+            let Some(key) = slot.map(|slot| slot.key) else { continue };
+            if let Ok(WriteOutcome::Blocked) = self.write(now, key) {
+                blocked.push(key);
+            }
+        }
+        self.dirty = dirty;
+        blocked
+    }
+
+    /// Sets the task that waits to write a WebSocket's output.
+    pub(crate) fn set_writer(&mut self, key: ConnectionKey, writer: Option<AbortHandle>) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.writer = writer;
+        }
+    }
+
+    /// Writes as much of a connection's output as its socket takes.
+    pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
+        let Some(slot) = self.slots.get_mut(slot_number(key)).filter(|slot| slot.key == key) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let written = slot.output.write_to(&slot.socket);
+        let (sent, outcome) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // The task that reads finds the socket broken, too, and ends the connection.
+                slot.output = OutputBuffer::default();
+                return Err(error);
+            }
+        };
+        slot.counters(|counters| counters.bytes_out += sent as u64);
+        slot.note_write(now, sent, outcome);
+        if outcome == WriteOutcome::Done {
+            let output = take(&mut slot.output);
+            self.recycle(output);
+        }
+        Ok(outcome)
+    }
+
+    /// Handles an output above its limit. What the socket takes leaves at once. If that is not enough,
+    /// the client reads too slowly: it gets a close frame behind what it has not read.
+    fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
+        if self.slot(key).is_some_and(|slot| slot.writer.is_none()) {
+            // An error shows again when the task reads.
+            let _ = self.write(now, key);
+            let Some(slot) = self.slot_mut(key) else { return };
+            if slot.output.len() <= slot.listener.web_options.unread_max {
+                return;
+            }
+        }
+        let Some(slot) = self.slot_mut(key) else { return };
+        slot.listener.ws().drop(DropReason::SlowReader);
+        let text = "messages are not read fast enough";
+        ws::close(slot.output.bytes_mut(), CloseCode::POLICY, text);
+        (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
+    }
+
+    /// Ends connections that are overdue, pings silent clients, and forgets old offers. Call it a few
+    /// times a second: each call scans a part of the table.
+    pub(crate) fn scan(&mut self, now: Tick) {
+        let mut silent = Vec::new();
+        self.scans += 1;
+        for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
+            let Some(slot) = self.slots.get_mut(number) else { continue };
+            if now > slot.deadline && slot.expire() {
+                silent.push(slot.key);
+            }
+            slot.offers.expire(now);
+        }
+        for key in silent {
+            self.send(now, key, |out| ws::ping(out, b""));
+        }
+    }
+
+    /// Ends the HTTP connections that wait for a request.
+    pub(crate) fn close_idle(&mut self) {
+        for (_, slot) in &mut self.slots {
+            if slot.phase == Phase::Idle {
+                slot.end();
+            }
+        }
+    }
+
+    #[inline]
+    fn slot(&self, key: ConnectionKey) -> Option<&Slot> {
+        self.slots.get(slot_number(key)).filter(|slot| slot.key == key)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
+        self.slots.get_mut(slot_number(key)).filter(|slot| slot.key == key)
+    }
+
+    fn recycle(&mut self, mut output: OutputBuffer) {
+        let buffer = output.bytes_mut();
+        if (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) && self.spare.len() < SPARE_MAX {
+            buffer.clear();
+            self.spare.push(take(buffer));
+        }
+    }
+}
+
+impl Slot {
+    fn can_receive(&self) -> bool {
+        matches!(self.phase, Phase::WebSocket | Phase::Pinged | Phase::Blocked)
+    }
+
+    /// Applies `count` to the counters of the connection's protocol.
+    fn counters(&self, count: impl FnOnce(&mut Counters)) {
+        if self.is_websocket {
+            count(&mut self.listener.ws());
+        } else {
+            count(&mut self.listener.http());
+        }
+    }
+
+    fn count_opened(&self) {
+        self.counters(Counters::connection_opened);
+    }
+
+    fn count_closed(&self) {
+        self.counters(Counters::connection_closed);
+    }
+
+    /// The client of a WebSocket lives: it is pinged if it is silent from now on.
+    fn alive(&mut self, now: Tick) {
+        let options = &self.listener.web_options;
+        let wait_s = options.ping_s.min(options.idle_timeout_s);
+        (self.phase, self.deadline) = (Phase::WebSocket, now.after(wait_s));
+    }
+
+    /// Adapts the phase of a WebSocket to the result of a write.
+    fn note_write(&mut self, now: Tick, sent: usize, outcome: WriteOutcome) {
+        match (self.phase, outcome) {
+            // A client that reads something gets more time.
+            (Phase::Blocked, WriteOutcome::Blocked) if sent == 0 => {}
+            (Phase::WebSocket | Phase::Pinged | Phase::Blocked, WriteOutcome::Blocked) => {
+                let write_timeout_s = self.listener.web_options.write_timeout_s;
+                (self.phase, self.deadline) = (Phase::Blocked, now.after(write_timeout_s));
+            }
+            (Phase::Blocked, WriteOutcome::Done) => self.alive(now),
+            (Phase::Closing, WriteOutcome::Done) => {
+                // A broken socket needs no end.
+                let _ = self.socket.shutdown_write();
+            }
+            _ => {}
+        }
+    }
+
+    /// Acts on a deadline that has passed. Returns true if the client is to be pinged.
+    fn expire(&mut self) -> bool {
+        let reason = match self.phase {
+            Phase::Idle | Phase::Request | Phase::Pinged => Some(DropReason::TimedOut),
+            Phase::Blocked => Some(DropReason::SlowReader),
+            Phase::Closing => None,
+            Phase::Ended => return false,
+            Phase::WebSocket => {
+                let options = &self.listener.web_options;
+                let wait_s = options.idle_timeout_s.saturating_sub(options.ping_s);
+                (self.phase, self.deadline) = (Phase::Pinged, self.deadline.after(wait_s));
+                return true;
+            }
+        };
+        if let Some(reason) = reason {
+            self.counters(|counters| counters.drop(reason));
+        }
+        self.end();
+        false
+    }
+
+    /// Shuts the socket down. The connection's task wakes, finds its input ended, and removes it.
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        // A socket that is closed already needs no shutdown.
+        let _ = self.socket.shutdown_both();
+    }
+}
+
+/// Waits until a connection has input, or its input has ended.
+pub(crate) async fn readable(
+    connections: &RefCell<Connections>,
+    key: ConnectionKey,
+) -> io::Result<()> {
+    poll_fn(|context| match connections.borrow().socket(key) {
+        Ok(socket) => socket.poll_readable(context),
+        Err(error) => Poll::Ready(Err(error)),
+    })
+    .await
+}
+
+/// Waits until a connection's socket takes output.
+pub(crate) async fn writable(
+    connections: &RefCell<Connections>,
+    key: ConnectionKey,
+) -> io::Result<()> {
+    poll_fn(|context| match connections.borrow().socket(key) {
+        Ok(socket) => socket.poll_writable(context),
+        Err(error) => Poll::Ready(Err(error)),
+    })
+    .await
+}
+
+/// Packs the number of a worker, a generation, and the number of a slot.
+fn key(worker: usize, generation: u64, slot: usize) -> ConnectionKey {
+    let generation = generation % (1 << GENERATION_BITS);
+    ConnectionKey(
+        (worker as u64) << (GENERATION_BITS + SLOT_BITS) | generation << SLOT_BITS | slot as u64,
+    )
+}
+
+/// The worker that holds a connection.
+pub(crate) fn worker_number(key: ConnectionKey) -> usize {
+    (key.0 >> (GENERATION_BITS + SLOT_BITS)) as usize
+}
+
+fn slot_number(key: ConnectionKey) -> usize {
+    (key.0 % (1 << SLOT_BITS)) as usize
+}
+
+const SLOT_BITS: u32 = 24;
+const GENERATION_BITS: u32 = 30;
+const _: () = assert!(limits::CONNECTIONS_MAX <= 1 << SLOT_BITS);
+const _: () = assert!(limits::WORKERS_MAX <= 1 << (64 - SLOT_BITS - GENERATION_BITS));

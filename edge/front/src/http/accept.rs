@@ -1,0 +1,146 @@
+//! Accepts connections, and serves what they have sent already.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+use tracker::ConnectionPermit;
+use tracker::counters::{Counters, DropReason};
+
+use super::connection::Connection;
+use super::http_service::{HttpClient, NextStep, ServiceStep};
+use super::proxy_header;
+use crate::buffer::InputBuffer;
+use crate::client::RemoteClient;
+use crate::connection_error::ConnectionError;
+use crate::listener::Listener;
+use crate::reject_log;
+use crate::stream::Socket;
+use crate::worker::Worker;
+
+/// Connections accepted before other tasks run.
+const ACCEPT_BATCH: usize = 64;
+/// How long a listener pauses when the process has no file descriptors left.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts the connections of one listener, until the task is aborted.
+pub(super) async fn accept_all(
+    worker: Rc<Worker>,
+    listener: Rc<Listener>,
+    socket: AsyncFd<TcpListener>,
+) {
+    loop {
+        let Ok(mut ready) = socket.readable().await else { return };
+        let (mut pause, mut is_drained) = (None, false);
+        for _ in 0..ACCEPT_BATCH {
+            match net::accept(socket.get_ref()) {
+                Ok((stream, from)) => serve_new(&worker, &listener, stream, from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready.clear_ready();
+                    is_drained = true;
+                    break;
+                }
+                Err(error) if net::is_out_of_descriptors(&error) => {
+                    pause = Some(EXHAUSTED_PAUSE);
+                    listener.http().drop(DropReason::ConnectionLimit);
+                    break;
+                }
+                // The client is gone, or the kernel refuses this connection; the next may do.
+                Err(_) => listener.http().drop(DropReason::Reset),
+            }
+        }
+        drop(ready);
+        match pause {
+            Some(pause) => sleep(pause).await,
+            // Waiting for the socket lets other tasks run as well, and spares a look at the reactor.
+            None if is_drained => {}
+            None => yield_now().await,
+        }
+    }
+}
+
+/// A connection before it is registered with the reactor.
+struct NewConnection<'a> {
+    worker: &'a Rc<Worker>,
+    listener: &'a Rc<Listener>,
+    stream: std::net::TcpStream,
+    client: RemoteClient,
+    permit: ConnectionPermit,
+}
+
+/// Serves what a new connection has sent already, and keeps the connection only if there may be more.
+fn serve_new(
+    worker: &Rc<Worker>,
+    listener: &Rc<Listener>,
+    stream: std::net::TcpStream,
+    from: SocketAddr,
+) {
+    if worker.is_full(listener) {
+        return listener.http().drop(DropReason::ConnectionLimit);
+    }
+    let local = || stream.local_addr().ok().map(|address| address.ip());
+    let options = &listener.options;
+    let proxies = options.proxy_protocol.then_some(&options.trusted_proxies);
+    let mut client = RemoteClient::new(from.ip(), local, proxies);
+    let header = proxy_header::take(&mut client, &stream);
+    let permit = match listener.permit(&worker.tracker, worker.now(), client.ip()) {
+        Ok(permit) => permit,
+        Err(error) => return count_failure(listener, client.ip(), &error),
+    };
+    Counters::connection_opened(&mut listener.http());
+    let ip = client.ip();
+    let new = NewConnection { worker, listener, stream, client, permit };
+    match header.and_then(|()| new.serve()) {
+        Ok(true) => {}
+        Ok(false) => listener.http().connection_closed(),
+        Err(error) => {
+            count_failure(listener, ip, &error);
+            listener.http().connection_closed();
+        }
+    }
+}
+
+impl NewConnection<'_> {
+    /// Makes the first step, and starts a task if the connection stays. Returns whether it does.
+    fn serve(self) -> Result<bool, ConnectionError> {
+        let Self { worker, listener, stream, client, permit } = self;
+        let mut input = InputBuffer::default();
+        // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
+        // be waited for.
+        let mut step = if client.expects_proxy_header() || listener.tls.is_some() {
+            ServiceStep::none(worker.now())
+        } else {
+            let may_stay = !worker.stopping.get();
+            let http_client = HttpClient { listener, remote: &client, may_stay };
+            let mut service = worker.service.borrow_mut();
+            let mut buffer = worker.read_buffer.borrow_mut();
+            service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
+        };
+        if step.is_over() {
+            return Ok(false);
+        }
+        let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
+        let output = std::mem::take(&mut step.unsent);
+        let key = Connection::add(worker, listener, socket, output, step.now);
+        let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
+        let tasks = Rc::clone(&worker.tasks);
+        let connection = Connection { worker, listener, key, client, permit, input };
+        match step.next {
+            NextStep::Upgrade(client) => connection.upgrade(*client),
+            _ => _ = tasks.spawn(connection.run(step)),
+        }
+        Ok(true)
+    }
+}
+
+/// Counts and logs why a connection ends.
+#[cold]
+pub(super) fn count_failure(listener: &Listener, ip: IpAddr, error: &ConnectionError) {
+    reject_log::broken("http", ip, error);
+    listener.http().drop(error.drop_reason());
+}

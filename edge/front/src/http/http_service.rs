@@ -1,0 +1,512 @@
+//! The HTTP service: bytes in, bytes out. A step reads once, answers the requests that have come, and
+//! writes once.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tracker::counters::DropReason;
+use tracker::{
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, Random, RequestKind,
+    Tracker, View,
+};
+use types::{
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
+    SwarmCounts, Tick, UserKey, limits,
+};
+use wire::http::{
+    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
+    ScrapeQuery, Status, Target, Upgrade,
+};
+use wire::proxy;
+use wire::ws::switching_protocols;
+
+use crate::buffer::{InputBuffer, OutputBuffer, write_now};
+use crate::client::{RemoteClient, user_key};
+use crate::clock::Sampling;
+use crate::connection_error::ConnectionError;
+use crate::listener::Listener;
+use crate::stream::{ReadOutcome, Stream};
+use crate::webtorrent::WsClient;
+use crate::{Clock, reject_log};
+
+/// Output above which pipelined requests wait until it has left.
+const OUT_MAX: usize = 256 * 1024;
+/// The initial capacity of the shared buffers.
+const OUT_CAPACITY: usize = 64 * 1024;
+
+/// The response to a browser on a path for WebSockets.
+const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
+                        others announce to /announce\n";
+
+/// Answers the requests of all of a worker's connections.
+pub(crate) struct HttpService {
+    tracker: Arc<Tracker>,
+    state: State,
+}
+
+/// What changes with each request.
+struct State {
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    random: Random,
+    sampling: Sampling,
+    /// Responses of the present step.
+    out: Vec<u8>,
+    /// The body of the present response.
+    body: Vec<u8>,
+}
+
+/// What is to happen to a connection after a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// Wait for a request, or the rest of one.
+    Read,
+    /// Close, once the output has left.
+    Close,
+    /// The same, but more input may come: closing at once would reset the connection, and the kernel
+    /// would drop the response.
+    Drain,
+    /// Become a WebSocket.
+    Upgrade(Box<WsClient>),
+}
+
+/// The result of a step.
+#[derive(Debug)]
+pub(super) struct ServiceStep {
+    pub(super) next: NextStep,
+    /// Output that the socket did not take.
+    pub(super) unsent: OutputBuffer,
+    /// Requests answered.
+    pub(super) answered: u32,
+    /// Whether the input may hold whole requests that wait for output to leave.
+    pub(super) more: bool,
+    /// When the step was made.
+    pub(super) now: Tick,
+}
+
+impl ServiceStep {
+    /// A step that did nothing.
+    pub(super) fn none(now: Tick) -> Self {
+        Self {
+            next: NextStep::Read,
+            unsent: OutputBuffer::default(),
+            answered: 0,
+            more: false,
+            now,
+        }
+    }
+
+    /// Whether the connection can be closed at once.
+    pub(super) fn is_over(&self) -> bool {
+        self.next == NextStep::Close && self.unsent.is_empty()
+    }
+}
+
+/// The client of a step.
+#[derive(Clone, Copy)]
+pub(super) struct HttpClient<'a> {
+    pub(super) listener: &'a Listener,
+    pub(super) remote: &'a RemoteClient,
+    /// Whether the connection may be kept alive.
+    pub(super) may_stay: bool,
+}
+
+/// A request's credentials and query, and the address of the client that sent it.
+#[derive(Clone, Copy)]
+struct Query<'a> {
+    ip: IpAddr,
+    key: Option<&'a [u8]>,
+    query: &'a [u8],
+}
+
+impl HttpService {
+    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, random: Random) -> Self {
+        let state = State {
+            tracker: Arc::clone(&tracker),
+            clock,
+            random,
+            sampling: Sampling::default(),
+            out: Vec::with_capacity(OUT_CAPACITY),
+            body: Vec::with_capacity(OUT_CAPACITY),
+        };
+        Self { tracker, state }
+    }
+
+    /// Reads into `read_buffer`, answers the requests that have come, and writes the responses. Without
+    /// a buffer it does not read: requests wait in `input`.
+    pub(super) fn step(
+        &mut self,
+        client: HttpClient<'_>,
+        input: &mut InputBuffer,
+        read_buffer: Option<&mut [u8]>,
+        stream: &impl Stream,
+    ) -> Result<ServiceStep, ConnectionError> {
+        let fresh = match read_buffer {
+            None => Default::default(),
+            Some(buffer) => match stream.read_now(buffer)? {
+                ReadOutcome::Data(len) => buffer.get_mut(..len).unwrap_or_default(),
+                ReadOutcome::Blocked => return Ok(ServiceStep::none(self.state.clock.now())),
+                ReadOutcome::End => {
+                    let step = ServiceStep::none(self.state.clock.now());
+                    return Ok(ServiceStep { next: NextStep::Close, ..step });
+                }
+            },
+        };
+        // The only look at the clock in most steps.
+        let now = self.state.clock.now();
+        let begun = self.state.sampling.begin(&self.state.clock);
+        let bytes_in = fresh.len() as u64;
+        let view = self.tracker.view(now);
+        let state = &mut self.state;
+        let mut step = input.feed(fresh, |all| state.answer_all(client, &view, all));
+        {
+            let mut counters = client.listener.http();
+            counters.bytes_in += bytes_in;
+            if let Some(begun) = begun {
+                counters.latency.observe(begun.elapsed(), step.answered.into());
+            }
+        }
+        step.unsent = self.state.send(client, stream)?;
+        Ok(step)
+    }
+}
+
+impl State {
+    /// Answers the requests in `input`, into `self.out`. Returns how many bytes are done with.
+    fn answer_all(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        input: &[u8],
+    ) -> (usize, ServiceStep) {
+        self.out.clear();
+        let mut step = ServiceStep::none(view.now());
+        let mut left = input;
+        while step.next == NextStep::Read && !left.is_empty() && self.out.len() < OUT_MAX {
+            match http::read_head(left) {
+                ParsedRequest::Partial => break,
+                ParsedRequest::Complete(request) => {
+                    step.next = self.answer(client, view, &request);
+                    left = left.get(request.consumed..).unwrap_or_default();
+                    step.answered += 1;
+                }
+                ParsedRequest::Invalid(error) => {
+                    self.reject(client, view, error, left);
+                    step.next = NextStep::Drain;
+                }
+            }
+        }
+        if step.next == NextStep::Close && !left.is_empty() {
+            // Behind its last request the client has sent more, perhaps more than was read.
+            step.next = NextStep::Drain;
+        }
+        step.more = step.next == NextStep::Read && self.out.len() >= OUT_MAX && !left.is_empty();
+        let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
+        (if keeps_input { input.len() - left.len() } else { input.len() }, step)
+    }
+
+    /// Writes `self.out`. Returns what the socket did not take.
+    fn send(&mut self, client: HttpClient<'_>, stream: &impl Stream) -> io::Result<OutputBuffer> {
+        if self.out.is_empty() {
+            return Ok(OutputBuffer::default());
+        }
+        let (sent, _) = write_now(stream, &self.out)?;
+        client.listener.http().bytes_out += sent as u64;
+        let mut unsent = OutputBuffer::default();
+        if let Some(left) = self.out.get(sent..)
+            && !left.is_empty()
+        {
+            unsent.bytes_mut().extend_from_slice(left);
+        }
+        Ok(unsent)
+    }
+
+    /// Answers input that is not a request.
+    fn reject(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        error: RequestError,
+        input: &[u8],
+    ) {
+        let ip = client.remote.ip();
+        let reason = match error {
+            _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
+            RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
+            RequestError::BadRequest | RequestError::MethodNotAllowed | RequestError::Tls => {
+                DropReason::BadHttp
+            }
+        };
+        {
+            let mut counters = client.listener.http();
+            counters.request(Family::of(ip), RequestKind::Other);
+            counters.response(Family::of(ip), RequestKind::Other);
+            counters.drop(reason);
+        }
+        http::request_error(&mut self.out, error);
+        reject_log::dropped("http", ip, reason);
+        if !client.listener.options.trusted_proxies.contains(ip) {
+            view.report_offence(ip, BanReason::Malformed);
+        }
+    }
+
+    /// Answers a request.
+    fn answer(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        request: &RequestHead<'_>,
+    ) -> NextStep {
+        let HttpClient { listener, remote, may_stay } = client;
+        let options = &listener.options;
+        let ip = remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
+        let is_private = view.is_private(options.listener_policy);
+        // A WebSocket, on a path where they are served?
+        if request.upgrade != Upgrade::None
+            && options.web.as_ref().is_some_and(|web| web.serves(request, is_private))
+        {
+            return self.upgrade(client, view, request, ip);
+        }
+        let keep_alive = request.keep_alive && may_stay;
+        let response = ResponseFraming { method: request.method, keep_alive };
+        let next = if keep_alive { NextStep::Read } else { NextStep::Close };
+        let kind = match request.target {
+            Target::Announce(_) => RequestKind::Announce,
+            Target::Scrape(_) => RequestKind::Scrape,
+            Target::Unknown => RequestKind::Other,
+        };
+        listener.http().request(Family::of(ip), kind);
+        self.body.clear();
+        let key = user_key(is_private, request.key, request.query);
+        let answered = match request.target {
+            Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
+            Target::Scrape(query) => self.scrape(client, view, Query { ip, key, query }),
+            Target::Unknown => {
+                listener.http().response(Family::of(ip), RequestKind::Other);
+                self.answer_other(listener, request, is_private, response);
+                return next;
+            }
+        };
+        match answered {
+            Ok(()) => listener.http().response(Family::of(ip), kind),
+            //= bep3#failure-reason
+            // Status 200: clients read the reason only then.
+            Err(refusal) => {
+                reject_log::refused("http", ip, refusal);
+                listener.http().response(Family::of(ip), RequestKind::Other);
+                listener.http().refuse(refusal);
+                self.body.clear();
+                http::failure(&mut self.body, refusal);
+            }
+        }
+        response.ok(&mut self.out, &self.body);
+        next
+    }
+
+    /// Answers a request that is neither an announce nor a scrape.
+    fn answer_other(
+        &mut self,
+        listener: &Listener,
+        request: &RequestHead<'_>,
+        is_private: bool,
+        response: ResponseFraming,
+    ) {
+        #[cfg(test)]
+        crate::test_panic::check(request.path);
+        let options = &listener.options;
+        if let Some(answer) = options.challenges.answer(request.path) {
+            response.ok(&mut self.out, answer.as_bytes());
+        } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
+            response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
+        } else {
+            response.not_found(&mut self.out);
+        }
+    }
+
+    /// Answers a request for a WebSocket.
+    fn upgrade(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        request: &RequestHead<'_>,
+        ip: IpAddr,
+    ) -> NextStep {
+        let HttpClient { listener, remote, may_stay } = client;
+        let options = &listener.options;
+        let mut counters = listener.http();
+        counters.request(Family::of(ip), RequestKind::Other);
+        counters.response(Family::of(ip), RequestKind::Other);
+        let (key, origin) = match request.upgrade {
+            Upgrade::WebSocket { key, origin } => (key, origin),
+            Upgrade::Invalid(error) => {
+                counters.drop(DropReason::BadUpgrade);
+                http::upgrade_error(&mut self.out, error);
+                return NextStep::Drain;
+            }
+            Upgrade::None => return NextStep::Close,
+        };
+        let last = ResponseFraming { method: request.method, keep_alive: false };
+        let is_private = view.is_private(options.listener_policy);
+        let user = listener.web_options.user_key(request, is_private);
+        if !listener.web_options.admits(origin) {
+            //= rfc6455#origin
+            counters.drop(DropReason::ForbiddenOrigin);
+            http::forbidden_origin(&mut self.out);
+        } else if let Err(refusal) =
+            view.authorize(options.listener_policy, ip, RequestKind::Other, user)
+        {
+            reject_log::refused("ws", ip, refusal);
+            counters.refuse(refusal);
+            last.text(&mut self.out, Status::Forbidden, refusal.text());
+        } else if ip != remote.ip() && !self.tracker.limiter().has_free_permit(ip) {
+            // A client that comes without a proxy holds a permit already.
+            counters.drop(DropReason::PrefixConnectionLimit);
+            last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
+        } else if !may_stay {
+            last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
+        } else {
+            switching_protocols(&mut self.out, key);
+            let user = user.and_then(|key| UserKey::parse(key).ok()).map(Box::new);
+            return NextStep::Upgrade(Box::new(WsClient { ip, user }));
+        }
+        NextStep::Drain
+    }
+
+    /// Writes the response to an announce into `self.body`.
+    fn announce(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        Query { ip, key, query }: Query<'_>,
+    ) -> Result<(), Refusal> {
+        let HttpClient { listener, remote, .. } = client;
+        let policy_id = listener.options.listener_policy;
+        let grant = view.authorize_unverified(policy_id, ip, RequestKind::Announce, key)?;
+        let query = match http::announce_query(query) {
+            Ok(query) => query,
+            // A missing or invalid key is reported, and counted, before any other error.
+            Err(refusal) => return view.verify(grant).and(Err(refusal)),
+        };
+        let is_compact = query.compact || !listener.options.non_compact;
+        let peer_format = match (is_compact, query.no_peer_id) {
+            (true, _) => PeerFormat::Compact,
+            (false, true) => PeerFormat::DictNoIds,
+            (false, false) => PeerFormat::Dict,
+        };
+        let policy = AnnouncePolicy {
+            peers_max: limits::PEERS_HTTP_MAX,
+            families: Families::Both,
+            with_ids: peer_format == PeerFormat::Dict,
+            with_downloads: true,
+        };
+        let via_local_address = remote.via_local_address;
+        let announce = query.announce;
+        let request = AnnounceRequest { grant, via_local_address, announce, policy };
+        let mut response = AnnounceResponse {
+            body: &mut self.body,
+            peer_format,
+            ip,
+            reply: Err(Refusal::Truncated),
+            v4_left: 0,
+        };
+        view.announce(&mut self.random, &[request], &mut response);
+        let reply = response.reply?;
+        reply.finish(&mut self.body);
+        let mut counters = listener.http();
+        counters.peers_sent += u64::from(reply.v4) + u64::from(reply.v6);
+        counters.clients.pass(1, || Some(announce.peer_id));
+        Ok(())
+    }
+
+    /// Writes the response to a scrape into `self.body`.
+    fn scrape(
+        &mut self,
+        client: HttpClient<'_>,
+        view: &View<'_>,
+        Query { ip, key, query }: Query<'_>,
+    ) -> Result<(), Refusal> {
+        let policy_id = client.listener.options.listener_policy;
+        let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
+        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let hashes = ScrapeQuery::new(query).read_into(&mut buffer)?;
+        let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let (counts, _) = counts.split_at_mut(hashes.len());
+        view.scrape(grant, hashes, counts)?;
+        http::scrape(&mut self.body, hashes, counts);
+        Ok(())
+    }
+}
+
+/// Writes the response to one announce.
+struct AnnounceResponse<'a> {
+    body: &'a mut Vec<u8>,
+    peer_format: PeerFormat,
+    /// The client's address.
+    ip: IpAddr,
+    /// The reply, once the tracker has accepted the announce.
+    reply: Result<AnnounceReply<'static>, Refusal>,
+    /// v4 peers that have yet to come.
+    v4_left: u16,
+}
+
+impl AnnounceResponse<'_> {
+    /// Returns whether `slot` is that of the only announce. Any other slot is a defect.
+    fn is_own(slot: u8) -> bool {
+        debug_assert!(slot == 0, "a response to an announce that is not in the batch");
+        slot == 0
+    }
+
+    /// Returns the reply to the announce of `slot`, if it was accepted.
+    fn reply(&self, slot: u8) -> Option<AnnounceReply<'static>> {
+        debug_assert!(self.reply.is_ok(), "peers before the announce was accepted");
+        self.reply.ok().filter(|_| Self::is_own(slot))
+    }
+}
+
+impl AnnounceSink for AnnounceResponse<'_> {
+    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
+        if !Self::is_own(slot) {
+            return;
+        }
+        let reply = AnnounceReply {
+            peer_format: self.peer_format,
+            counts: accepted.chosen.counts,
+            v4: accepted.chosen.v4,
+            v6: accepted.chosen.v6,
+            external_ip: self.ip,
+            interval_s: accepted.interval_s,
+            interval_min_s: accepted.interval_min_s,
+            warning: None,
+        };
+        self.v4_left = reply.v4;
+        reply.begin(self.body);
+        self.reply = Ok(reply);
+    }
+
+    fn refuse(&mut self, slot: u8, refusal: Refusal) {
+        if Self::is_own(slot) {
+            self.reply = Err(refusal);
+        }
+    }
+}
+
+impl PeerSink for AnnounceResponse<'_> {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        if let Some(reply) = self.reply(slot) {
+            reply.peers_v4(self.body, &mut self.v4_left, peers);
+        }
+    }
+
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        if let Some(reply) = self.reply(slot) {
+            reply.peers_v6(self.body, peers);
+        }
+    }
+
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        if let Some(reply) = self.reply(slot) {
+            reply.peer_with_id(self.body, peer, id);
+        }
+    }
+}

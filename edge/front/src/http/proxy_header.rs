@@ -1,0 +1,69 @@
+//! The PROXY header, which is read before TLS and HTTP see any input.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+
+use types::{ConnectionKey, limits};
+
+use crate::client::{HeaderProgress, RemoteClient};
+use crate::connection_error::ConnectionError;
+use crate::worker::Worker;
+
+/// Reads the header if one is expected and all of it has come. Otherwise consumes nothing.
+pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> Result<(), ConnectionError> {
+    if !client.expects_proxy_header() {
+        return Ok(());
+    }
+    let mut buffer = [0; limits::PROXY_HEADER_MAX];
+    let input = match stream.peek(&mut buffer) {
+        Ok(len) => buffer.get(..len).unwrap_or_default(),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    match client.read_proxy_header(input) {
+        HeaderProgress::Complete(len) => {
+            (&mut &*stream).read_exact(buffer.get_mut(..len).unwrap_or_default())?;
+            Ok(())
+        }
+        HeaderProgress::Partial => Ok(()),
+        HeaderProgress::Invalid => Err(ConnectionError::BadProxyHeader),
+    }
+}
+
+/// The result of waiting for the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeaderOutcome {
+    /// The header was read; the client's address may have changed.
+    Read,
+    /// The other end closed without sending a byte, as health checks do.
+    Closed,
+}
+
+/// Waits for the header, and reads it.
+pub(super) async fn read(
+    worker: &Worker,
+    key: ConnectionKey,
+    client: &mut RemoteClient,
+) -> Result<HeaderOutcome, ConnectionError> {
+    let (mut seen, mut buffer) = (Vec::new(), vec![0; limits::PROXY_HEADER_MAX]);
+    while client.expects_proxy_header() {
+        let len = worker.peek(key, &mut buffer).await?;
+        if len == 0 && seen.is_empty() {
+            return Ok(HeaderOutcome::Closed);
+        }
+        if len == 0 {
+            return Err(ConnectionError::BadProxyHeader);
+        }
+        let before = seen.len();
+        seen.extend_from_slice(buffer.get(..len).unwrap_or_default());
+        let header_len = match client.read_proxy_header(&seen) {
+            HeaderProgress::Complete(all) => all.saturating_sub(before),
+            HeaderProgress::Partial => len,
+            HeaderProgress::Invalid => return Err(ConnectionError::BadProxyHeader),
+        };
+        // Consume what belongs to the header. The bytes were peeked at, so they are there.
+        let header = buffer.get_mut(..header_len).unwrap_or_default();
+        worker.connections.borrow().socket(key)?.skip(header)?;
+    }
+    Ok(HeaderOutcome::Read)
+}

@@ -1,0 +1,82 @@
+//! A listener of one worker, as its connections see it.
+
+use std::cell::{RefCell, RefMut};
+use std::net::IpAddr;
+
+use net::tls::TlsConfig;
+use tracker::counters::{Counters, DropReason, WorkerMetrics};
+use tracker::{ConnectionPermit, Tracker};
+use types::Tick;
+
+use crate::connection_error::ConnectionError;
+use crate::http::HttpOptions;
+use crate::webtorrent::WebOptions;
+
+/// What the connections of a listener share.
+pub(crate) struct Listener {
+    /// The listener's place among those of the worker.
+    pub(crate) number: usize,
+    pub(crate) options: HttpOptions,
+    /// How WebSockets are served. Used only if `options.web` is set.
+    pub(crate) web_options: WebOptions,
+    /// How the listener speaks TLS, if it does.
+    pub(crate) tls: Option<TlsConfig>,
+    http: RefCell<WorkerMetrics>,
+    ws: RefCell<WorkerMetrics>,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        number: usize,
+        options: HttpOptions,
+        tls: Option<TlsConfig>,
+        http: WorkerMetrics,
+        ws: WorkerMetrics,
+    ) -> Self {
+        let web_options = options.web.clone().unwrap_or_default();
+        let (http, ws) = (RefCell::new(http), RefCell::new(ws));
+        Self { number, options, web_options, tls, http, ws }
+    }
+
+    /// The counters of HTTP. Panics if they are borrowed already: hold them for one statement.
+    #[inline]
+    pub(crate) fn http(&self) -> RefMut<'_, Counters> {
+        RefMut::map(self.http.borrow_mut(), |metrics| &mut metrics.counters)
+    }
+
+    /// The counters of WebSockets. Panics if they are borrowed already: hold them for one statement.
+    #[inline]
+    pub(crate) fn ws(&self) -> RefMut<'_, Counters> {
+        RefMut::map(self.ws.borrow_mut(), |metrics| &mut metrics.counters)
+    }
+
+    /// Publishes the counters to readers in other threads.
+    pub(crate) fn publish(&self) {
+        self.http.borrow_mut().publish();
+        self.ws.borrow_mut().publish();
+    }
+
+    /// Whether the listener holds as many connections as it may.
+    pub(crate) fn is_full(&self) -> bool {
+        let open = self.http().connections_open + self.ws().connections_open;
+        open >= self.options.connections_max as u64
+    }
+
+    /// A permit for a connection from `ip`. Trusted proxies need none: they carry the connections of
+    /// others.
+    pub(crate) fn permit(
+        &self,
+        tracker: &Tracker,
+        now: Tick,
+        ip: IpAddr,
+    ) -> Result<ConnectionPermit, ConnectionError> {
+        if self.options.trusted_proxies.contains(ip) {
+            return Ok(ConnectionPermit::uncounted());
+        }
+        if tracker.bans().contains(now, ip) {
+            return Err(ConnectionError::NotAdmitted(DropReason::Banned));
+        }
+        let permit = tracker.limiter().permit(ip);
+        permit.ok_or(ConnectionError::NotAdmitted(DropReason::PrefixConnectionLimit))
+    }
+}

@@ -1,0 +1,110 @@
+//! A WebSocket's task: it waits for input, and passes it to the session.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tracker::ConnectionPermit;
+use types::ConnectionKey;
+
+use super::UpgradedConnection;
+use super::context::WsContext;
+use super::session::{NextInput, Session};
+use crate::connection_error::ConnectionError;
+use crate::connections::readable;
+use crate::stream::{ReadOutcome, Stream};
+use crate::worker::Worker;
+
+/// How long a client that sends too many messages is not read from.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the task of a connection that has been upgraded.
+pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {
+    let UpgradedConnection { listener, key, client, permit, input } = upgraded;
+    worker.connections.borrow_mut().upgrade(worker.now(), key);
+    worker.notify_flush();
+    let connection = WsConnection { worker: Rc::clone(worker), key, _permit: permit };
+    let session = Session::new(key, listener, client, input);
+    worker.tasks.spawn(connection.run(session));
+}
+
+struct WsConnection {
+    worker: Rc<Worker>,
+    key: ConnectionKey,
+    _permit: ConnectionPermit,
+}
+
+/// How a session has ended.
+enum SessionEnd {
+    /// A close frame has yet to leave.
+    Closing,
+    /// The client sends no more.
+    InputEnded,
+}
+
+impl WsConnection {
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
+    fn run(self, mut session: Session) -> impl Future<Output = ()> {
+        async move {
+            let end = self.read_all(&mut session).await;
+            WsContext::with(&self.worker, |context| session.leave(context));
+            if let Ok(SessionEnd::Closing) = end {
+                // The flush sends the close frame, and then ends the output. The connection is over
+                // whether or not this fails.
+                let _ = self.worker.discard_input(self.key).await;
+            }
+            let mut connections = self.worker.connections.borrow_mut();
+            if let Err(error) = &end
+                && !connections.was_ended(self.key)
+            {
+                session.count_failure(error);
+            }
+            // A client that has only ended its output may still read. If this fails, it does not.
+            let _ = connections.write(self.worker.now(), self.key);
+            connections.remove(self.key);
+        }
+    }
+
+    /// Serves messages until the session ends.
+    async fn read_all(&self, session: &mut Session) -> Result<SessionEnd, ConnectionError> {
+        // What came with the request.
+        let mut next = WsContext::with(&self.worker, |context| session.receive(context, &mut []));
+        loop {
+            match next {
+                NextInput::End => return Ok(SessionEnd::Closing),
+                NextInput::Pause => {
+                    // Boxed, because it is rare: a task has room for its largest wait.
+                    Box::pin(sleep(PAUSE)).await;
+                    next =
+                        WsContext::with(&self.worker, |context| session.receive(context, &mut []));
+                }
+                NextInput::Read => {
+                    readable(&self.worker.connections, self.key).await?;
+                    match self.read(session)? {
+                        Some(then) => next = then,
+                        None => return Ok(SessionEnd::InputEnded),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads once, and serves the messages that have come. Returns `None` if the input has ended.
+    fn read(&self, session: &mut Session) -> Result<Option<NextInput>, ConnectionError> {
+        let mut buffer = self.worker.read_buffer.borrow_mut();
+        let read = {
+            let connections = self.worker.connections.borrow();
+            connections.socket(self.key)?.read_now(&mut buffer)?
+        };
+        let len = match read {
+            ReadOutcome::Data(len) => len,
+            ReadOutcome::Blocked => return Ok(Some(NextInput::Read)),
+            ReadOutcome::End => return Ok(None),
+        };
+        let fresh = buffer.get_mut(..len).unwrap_or_default();
+        Ok(Some(WsContext::with(&self.worker, |context| {
+            context.connections.heard(context.now, self.key);
+            session.receive(context, fresh)
+        })))
+    }
+}

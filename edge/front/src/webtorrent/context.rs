@@ -1,0 +1,109 @@
+//! What a session needs to serve a message: the tracker, the worker's connections, and the way to
+//! those of other workers.
+
+use std::cell::RefMut;
+
+use tracker::{Random, Tracker};
+use types::{ConnectionKey, Tick};
+use wire::ws::{self, CloseCode};
+
+use super::Relay;
+use super::mailboxes::{Content, Envelope, MessageBatch};
+use crate::Clock;
+use crate::clock::{Moment, Sampling};
+use crate::connections::{Connections, worker_number};
+use crate::worker::Worker;
+
+/// A worker's WebTorrent side, borrowed for one step of one session.
+pub(super) struct WsContext<'a> {
+    pub(super) now: Tick,
+    pub(super) tracker: &'a Tracker,
+    pub(super) connections: RefMut<'a, Connections>,
+    clock: Clock,
+    relay: RefMut<'a, Relay>,
+}
+
+impl WsContext<'_> {
+    /// Calls `step`, and wakes the task that flushes if there is output afterwards. Panics if a step
+    /// is under way.
+    pub(super) fn with<T>(worker: &Worker, step: impl FnOnce(&mut WsContext<'_>) -> T) -> T {
+        let mut context = WsContext {
+            now: worker.now(),
+            tracker: &worker.tracker,
+            connections: worker.connections.borrow_mut(),
+            clock: worker.clock,
+            relay: worker.relay.borrow_mut(),
+        };
+        let result = step(&mut context);
+        drop(context);
+        worker.notify_flush();
+        result
+    }
+
+    /// The source of random numbers.
+    pub(super) fn random(&mut self) -> &mut Random {
+        &mut self.relay.random
+    }
+
+    /// Starts to measure a message, if it is one of those that are measured.
+    pub(super) fn begin_sample(&mut self) -> Option<Moment> {
+        let Relay { sampling, .. } = &mut *self.relay;
+        Sampling::begin(sampling, &self.clock)
+    }
+
+    /// Sends what `write` writes to a connection of this worker.
+    pub(super) fn send(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> bool {
+        self.connections.send(self.now, to, write)
+    }
+
+    /// Sends a close frame to a connection of this worker.
+    pub(super) fn close(&mut self, to: ConnectionKey, code: CloseCode, reason: &str) {
+        self.connections.close(self.now, to, code, reason);
+    }
+
+    /// Sends a message of `listener`'s client to a connection of any worker, if it still exists.
+    #[inline]
+    pub(super) fn relay(
+        &mut self,
+        to: ConnectionKey,
+        content: Content,
+        listener: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let worker = worker_number(to);
+        if worker == self.relay.link.worker {
+            if self.send(to, |out| ws::text_with(out, write)) {
+                self.remember_offer(to, content);
+            }
+        } else if let Some(batch) = self.relay.outgoing.get_mut(worker) {
+            let start = batch.frames.len();
+            ws::text_with(&mut batch.frames, write);
+            let len = batch.frames.len() - start;
+            batch.envelopes.push(Envelope { to, content, len, listener });
+        }
+    }
+
+    /// Delivers the messages of other workers.
+    pub(super) fn receive(&mut self, batch: &MessageBatch) {
+        let mut frames = batch.frames.as_slice();
+        for envelope in &batch.envelopes {
+            let split = frames.split_at_checked(envelope.len);
+            debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
+            let Some((frame, rest)) = split else { return };
+            frames = rest;
+            if self.send(envelope.to, |out| out.extend_from_slice(frame)) {
+                self.remember_offer(envelope.to, envelope.content);
+            }
+        }
+    }
+
+    /// Remembers an offer that was sent, so that its receiver may answer it.
+    #[inline]
+    fn remember_offer(&mut self, to: ConnectionKey, content: Content) {
+        if let Content::Offer { tag, from } = content
+            && let Some(offers) = self.connections.offers(to)
+        {
+            offers.remember(self.now, tag, from);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The server's side of one WebSocket: frames in, messages to the tracker, frames out.
+
+use std::mem::take;
+use std::rc::Rc;
+
+use tracker::counters::DropReason;
+use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
+use types::{
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
+    limits,
+};
+use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Relay, Scrape};
+use wire::ws::{self, CloseCode, ProtocolError, Reader};
+
+use super::WsClient;
+use super::context::WsContext;
+use super::mailboxes::Content;
+use crate::buffer::InputBuffer;
+use crate::connection_error::ConnectionError;
+use crate::listener::Listener;
+use crate::reject_log;
+
+/// The state of a WebSocket's protocol.
+pub(super) struct Session {
+    key: ConnectionKey,
+    listener: Rc<Listener>,
+    client: WsClient,
+    reader: Reader,
+    /// The start of a frame, or input that waits for the next second.
+    input: InputBuffer,
+    //= webtorrent#shared-connection
+    /// The connection's torrents and its peer ids in them. Sorted, since most connections have one or
+    /// two.
+    peers: Vec<(InfoHash, PeerId)>,
+    rate: MessageRate,
+}
+
+/// What a session does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextInput {
+    /// Read more input.
+    Read,
+    /// Pause, then serve the input that waits: the client has sent too many messages.
+    Pause,
+    /// End. A close frame is in the connection's output.
+    End,
+}
+
+/// The number of messages in the present second.
+#[derive(Default)]
+struct MessageRate {
+    second: Tick,
+    messages: u32,
+}
+
+impl MessageRate {
+    /// Counts one more message. Returns false if it is above `per_s`; 0 = unlimited.
+    fn allows(&mut self, now: Tick, per_s: u32) -> bool {
+        if self.second != now {
+            *self = Self { second: now, messages: 0 };
+        }
+        self.messages += 1;
+        per_s == 0 || self.messages <= per_s
+    }
+}
+
+/// A refusal, with the message that it answers as far as that is known.
+struct Refused {
+    refusal: Refusal,
+    action: Option<Action>,
+    info_hash: Option<InfoHash>,
+}
+
+impl Session {
+    /// A session that begins with `input`.
+    pub(super) fn new(
+        key: ConnectionKey,
+        listener: Rc<Listener>,
+        client: WsClient,
+        input: InputBuffer,
+    ) -> Self {
+        Self {
+            key,
+            listener,
+            client,
+            reader: Reader::for_client_frames(),
+            input,
+            peers: Vec::new(),
+            rate: MessageRate::default(),
+        }
+    }
+
+    /// Serves the messages in `fresh`, behind input that waited.
+    pub(super) fn receive(&mut self, context: &mut WsContext<'_>, fresh: &mut [u8]) -> NextInput {
+        self.listener.ws().bytes_in += fresh.len() as u64;
+        let mut input = take(&mut self.input);
+        let next = input.feed(fresh, |all| self.serve(context, all));
+        self.input = input;
+        next
+    }
+
+    /// Serves message by message. Returns how many bytes are done with.
+    fn serve(&mut self, context: &mut WsContext<'_>, input: &mut [u8]) -> (usize, NextInput) {
+        let listener = Rc::clone(&self.listener);
+        let options = &listener.web_options;
+        let mut at = 0;
+        while let Some(input) = input.get_mut(at..).filter(|input| !input.is_empty()) {
+            if !self.rate.allows(context.now, options.messages_per_s) {
+                return (at, NextInput::Pause);
+            }
+            let read = self.reader.read(input, options.message_max);
+            at += read.consumed;
+            match read.event {
+                ws::Event::Partial { .. } => break,
+                ws::Event::Text(text) => {
+                    #[cfg(test)]
+                    crate::test_panic::check(text.as_bytes());
+                    self.message(context, webtorrent::read(&text));
+                }
+                ws::Event::Binary(bytes) => {
+                    self.message(context, webtorrent::read_binary(&bytes));
+                }
+                ws::Event::Ping(payload) => {
+                    context.send(self.key, |out| ws::pong(out, payload));
+                }
+                ws::Event::Pong(_) => {}
+                ws::Event::Close(code) => {
+                    context.close(self.key, code.unwrap_or(CloseCode::NORMAL), "");
+                }
+                ws::Event::Error(error) => self.close_for(context, error),
+            }
+            if context.connections.is_closing(self.key) {
+                return (at, NextInput::End);
+            }
+        }
+        (at, NextInput::Read)
+    }
+
+    /// Closes the connection because the client broke the protocol.
+    fn close_for(&self, context: &mut WsContext<'_>, error: ProtocolError) {
+        self.listener.ws().drop(match error {
+            ProtocolError::TooBig => DropReason::MessageTooLarge,
+            _ => DropReason::BadFrame,
+        });
+        context.close(self.key, error.code(), error.text());
+        self.report_offence(context);
+    }
+
+    fn report_offence(&self, context: &WsContext<'_>) {
+        context.tracker.view(context.now).report_offence(self.client.ip, BanReason::Malformed);
+    }
+
+    fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
+        let sample = context.begin_sample();
+        if let Err(refused) = self.dispatch(context, message) {
+            self.refuse(context, &refused);
+        }
+        if let Some(sample) = sample {
+            self.listener.ws().latency.observe(sample.elapsed(), 1);
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        context: &mut WsContext<'_>,
+        message: Result<Message<'_>, MessageError>,
+    ) -> Result<(), Refused> {
+        match message {
+            Ok(Message::Announce(announce)) => {
+                self.count_request(RequestKind::Announce);
+                let (action, info_hash) = (Some(Action::Announce), Some(announce.info_hash));
+                self.announce(context, &announce).map_err(|refusal| Refused {
+                    refusal,
+                    action,
+                    info_hash,
+                })
+            }
+            Ok(Message::Answer(answer)) => {
+                self.count_request(RequestKind::Answer);
+                self.answer(context, &answer);
+                Ok(())
+            }
+            Ok(Message::Scrape(scrape)) => {
+                self.count_request(RequestKind::Scrape);
+                let action = Some(Action::Scrape);
+                self.scrape(context, &scrape).map_err(|refusal| Refused {
+                    refusal,
+                    action,
+                    info_hash: None,
+                })
+            }
+            Err(MessageError { refusal, action, info_hash }) => {
+                self.count_request(RequestKind::Other);
+                self.report_offence(context);
+                Err(Refused { refusal, action, info_hash })
+            }
+        }
+    }
+
+    /// Tells the client why its message is refused.
+    fn refuse(&self, context: &mut WsContext<'_>, refused: &Refused) {
+        let Refused { refusal, action, info_hash } = refused;
+        reject_log::refused("ws", self.client.ip, *refusal);
+        {
+            let mut counters = self.listener.ws();
+            counters.refuse(*refusal);
+            counters.response(Family::of(self.client.ip), RequestKind::Other);
+        }
+        context.send(self.key, |out| {
+            ws::text_with(out, |out| {
+                webtorrent::failure(out, *refusal, *action, info_hash.as_ref());
+            });
+        });
+        if *refusal == Refusal::Banned {
+            context.close(self.key, CloseCode::POLICY, refusal.text());
+        }
+    }
+
+    /// Announces a peer: updates its torrent, answers, and relays its offers.
+    fn announce(
+        &mut self,
+        context: &mut WsContext<'_>,
+        announce: &Announce<'_>,
+    ) -> Result<(), Refusal> {
+        let Announce { info_hash, peer_id, event, .. } = *announce;
+        self.listener.ws().clients.pass(1, || Some(peer_id));
+        let position = self.peers.binary_search(&(info_hash, peer_id));
+        if position.is_err()
+            && event != Event::Stopped
+            && self.peers.len() >= self.listener.web_options.torrents_max
+        {
+            return Err(Refusal::TooManyTorrents);
+        }
+        let view = context.tracker.view(context.now);
+        let (policy_id, ip) = (self.listener.options.listener_policy, self.client.ip);
+        let request = WebAnnounceRequest {
+            grant: view.authorize_unverified(policy_id, ip, RequestKind::Announce, self.user())?,
+            info_hash,
+            peer: WebPeer { connection: self.key, peer_id },
+            event,
+            role: announce.role(),
+            want: announce.want,
+            offers: announce.offers.len() as u16,
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
+        };
+        let mut targets = RelayTargets::new();
+        let accepted = view.announce_web(context.random(), &request, &mut targets)?;
+        match (position, event) {
+            (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
+            (Err(at), event) if event != Event::Stopped => {
+                if self.peers.capacity() == 0 {
+                    self.peers.reserve_exact(1);
+                }
+                self.peers.insert(at, (info_hash, peer_id));
+            }
+            _ => {}
+        }
+        context.send(self.key, |out| {
+            ws::text_with(out, |out| {
+                let interval_s = accepted.interval_s;
+                webtorrent::announce_reply(out, &info_hash, &accepted.counts, interval_s);
+            });
+        });
+        self.relay_offers(context, announce, &targets);
+        let mut counters = self.listener.ws();
+        counters.response(Family::of(ip), RequestKind::Announce);
+        counters.peers_sent += targets.len() as u64;
+        Ok(())
+    }
+
+    /// Sends one offer of an announce to each of the peers chosen.
+    fn relay_offers(
+        &self,
+        context: &mut WsContext<'_>,
+        announce: &Announce<'_>,
+        targets: &RelayTargets,
+    ) {
+        if targets.is_empty() {
+            return;
+        }
+        let Announce { info_hash, peer_id, .. } = announce;
+        let relay = Relay::new(info_hash, peer_id);
+        for (to, offer) in targets.iter().zip(&announce.offers) {
+            let tag = context.tracker.offer_tag(info_hash, &offer.id, peer_id, &to.peer_id);
+            let content = Content::Offer { tag, from: self.key };
+            let listener = self.listener.number;
+            context.relay(to.connection, content, listener, |out| relay.offer(out, offer));
+        }
+    }
+
+    /// Relays an answer if its offer was made, and was given to this peer. Otherwise the answer is
+    /// late, or an attempt to reach another user's browser.
+    fn answer(&self, context: &mut WsContext<'_>, answer: &Answer<'_>) {
+        let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
+        let tag = context.tracker.offer_tag(info_hash, offer_id, to_peer_id, peer_id);
+        //= webtorrent#relay-answer
+        let now = context.now;
+        let offers = context.connections.offers(self.key);
+        let Some(from) = offers.and_then(|offers| offers.take(now, tag)) else {
+            return self.listener.ws().drop(DropReason::UnmatchedAnswer);
+        };
+        let relay = Relay::new(info_hash, peer_id);
+        let listener = self.listener.number;
+        context.relay(from, Content::Answer, listener, |out| relay.answer(out, offer_id, json));
+        self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
+    }
+
+    fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
+        let policy_id = self.listener.options.listener_policy;
+        let view = context.tracker.view(context.now);
+        let kind = RequestKind::Scrape;
+        let grant = view.authorize(policy_id, self.client.ip, kind, self.user())?;
+        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
+        let hashes = scrape.read_into(&mut buffer)?;
+        let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
+        let (counts, _) = counts.split_at_mut(hashes.len());
+        view.scrape(grant, hashes, counts)?;
+        context.send(self.key, |out| {
+            ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
+        });
+        self.listener.ws().response(Family::of(self.client.ip), kind);
+        Ok(())
+    }
+
+    /// The client's passkey, if it came with one.
+    fn user(&self) -> Option<&[u8]> {
+        self.client.user.as_deref().map(UserKey::as_bytes)
+    }
+
+    fn count_request(&self, kind: RequestKind) {
+        self.listener.ws().request(Family::of(self.client.ip), kind);
+    }
+
+    /// Counts and logs why the connection ends.
+    pub(super) fn count_failure(&self, error: &ConnectionError) {
+        reject_log::broken("ws", self.client.ip, error);
+        self.listener.ws().drop(error.drop_reason());
+    }
+
+    /// Removes the connection's peers from all torrents.
+    //= webtorrent#leave
+    pub(super) fn leave(&mut self, context: &WsContext<'_>) {
+        for (info_hash, peer_id) in take(&mut self.peers) {
+            let peer = WebPeer { connection: self.key, peer_id };
+            context.tracker.leave_web(&info_hash, peer);
+        }
+    }
+}

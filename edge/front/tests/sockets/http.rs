@@ -1,0 +1,30 @@
+//! HTTP without TLS.
+
+mod challenges;
+mod lifetime;
+mod limits;
+mod proxies;
+mod requests;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use front::http::{ForwardedHeader, HttpOptions};
+use tracker::counters::{DropReason, Protocol};
+use tracker::{ListenerPolicy, Networks, Policy};
+use types::Refusal;
+
+use crate::testing::*;
+
+/// The target of an announce by a leecher at `port` with all that is required, and `more`.
+fn announce(port: u16, more: &str) -> String {
+    format!(
+        "/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=-XX0001-{port:012}&port={port}\
+         &uploaded=0&downloaded=0&left=1{more}"
+    )
+}
+
+/// A request for `target`; each of `headers` ends with `\r\n`.
+fn get(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n")
+}

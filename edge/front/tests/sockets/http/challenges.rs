@@ -1,0 +1,24 @@
+//! Challenges of certificate authorities.
+
+use std::sync::Arc;
+
+use super::*;
+
+//= rfc8555#http-challenge
+//= type=test
+#[test]
+fn serves_the_challenges_that_are_set_and_no_others() {
+    let options = HttpOptions::default();
+    let challenges = Arc::clone(&options.challenges);
+    let server = HttpServer::with(options);
+    let mut client = server.client();
+    let mut request = |target: &str| client.request(get(target, ""));
+    let path = "/.well-known/acme-challenge/a-token_1";
+    assert_eq!(request(path).status, 404);
+    challenges.replace("a-token_1", "a-token_1.thumb");
+    let response = request(path);
+    assert_eq!((response.status, response.text().as_str()), (200, "a-token_1.thumb"));
+    assert_eq!(request("/a-token_1").status, 404);
+    challenges.clear();
+    assert_eq!(request(path).status, 404);
+}

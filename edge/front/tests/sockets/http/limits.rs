@@ -1,0 +1,141 @@
+//! Rate limits and connection limits.
+
+use std::time::Instant;
+
+use tracker::{Limits, Rate};
+
+use super::*;
+
+const RATE: Rate = Rate { per_s: 1, burst: 3 };
+const SENT: u32 = 20;
+
+fn held(connections: u32) -> Limits {
+    Limits { connections, ..Limits::default() }
+}
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn tells_rate_limited_clients_when_to_retry() {
+    let server = HttpServer::start();
+    server.tracker.limiter().replace(Limits { announces: RATE, ..Limits::default() });
+    let mut client = server.client();
+    let start = Instant::now();
+    let mut refused = 0;
+    for _ in 0..SENT {
+        let response = client.request(get(&announce(1, ""), ""));
+        assert_eq!(response.status, 200);
+        let reason = Refusal::TooManyRequests.text();
+        let expected = format!("d14:failure reason{}:{reason}8:retry ini1ee", reason.len());
+        refused += u32::from(response.body == expected.as_bytes());
+    }
+    let seconds = start.elapsed().as_secs() as u32 + 1;
+    assert!((RATE.burst..=RATE.burst + seconds).contains(&(SENT - refused)), "{refused}");
+    // Scrapes have a bucket of their own.
+    let scrape = client.request(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", ""));
+    assert!(scrape.has("8:complete"), "{}", scrape.text());
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], refused.into());
+}
+
+#[test]
+fn limits_clients_behind_a_proxy_separately() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
+    let server = HttpServer::with(options);
+    server.tracker.limiter().replace(Limits { announces: RATE, ..held(1) });
+    let mut connections: Vec<Client> = (0..5).map(|_| server.client()).collect();
+    for (number, connection) in connections.iter_mut().enumerate() {
+        let by = format!("X-Forwarded-For: 192.0.2.{number}\r\n");
+        assert!(connection.request(get(&announce(1, ""), &by)).has("8:complete"));
+    }
+}
+
+#[test]
+fn limits_connections_by_the_address_of_the_proxy_header() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
+    let server = HttpServer::with(options);
+    server.tracker.limiter().replace(held(1));
+    let request = get("/none", "");
+    let line = |host: u8| format!("PROXY TCP4 192.0.2.{host} 192.0.2.200 4711 6969\r\n");
+    let mut connections: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    for (host, connection) in (0..).zip(&mut connections) {
+        assert_eq!(connection.request(line(host) + &request).status, 404);
+    }
+    // With the header in one segment, and in two.
+    let text = line(0) + &request;
+    let mut more = server.client();
+    more.send(&text);
+    more.expect_end_or_reset();
+    let mut slow = server.client();
+    let (begin, rest) = text.split_at(5);
+    slow.send(begin);
+    wait_until("the connection is accepted", || {
+        server.counters(Protocol::Http).connections_opened == 4
+    });
+    slow.send(rest);
+    slow.expect_end_or_reset();
+    drop(connections);
+    wait_until("a permit is free", || {
+        server.tracker.limiter().has_free_permit([192, 0, 2, 0].into())
+    });
+    assert_eq!(server.client().request(line(0) + &request).status, 404);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::PrefixConnectionLimit.index()], 2);
+}
+
+#[test]
+fn limits_connections_per_prefix() {
+    let server = HttpServer::at("[::1]:0", HttpOptions::default());
+    server.tracker.limiter().replace(held(2));
+    let mut both: Vec<Client> = (0..2).map(|_| server.client()).collect();
+    for client in &mut both {
+        assert_eq!(client.request(get("/none", "")).status, 404);
+    }
+    let mut third = server.client();
+    third.send(get("/none", ""));
+    third.expect_end_or_reset();
+    // A connection that is opened and closed in between returns its permit.
+    for _ in 0..3 {
+        both.pop();
+        wait_until("a permit is free", || {
+            server.tracker.limiter().has_free_permit(server.address.ip())
+        });
+        let mut brief = server.client();
+        assert!(brief.request(get("/none", "Connection: close\r\n")).closes());
+        brief.expect_end();
+        wait_until("the permit is free again", || {
+            server.tracker.limiter().has_free_permit(server.address.ip())
+        });
+        both.push(server.client());
+        assert_eq!(both[1].request(get("/none", "")).status, 404);
+    }
+    // Without a limit, new connections stay open, and so do those opened before.
+    server.tracker.limiter().replace(held(0));
+    let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
+    assert!(more.iter_mut().chain(&mut both).all(|it| it.request(get("/none", "")).status == 404));
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.drops[DropReason::PrefixConnectionLimit.index()], 1);
+    assert_eq!(counters.drops[DropReason::ConnectionLimit.index()], 0);
+}
+
+//= bep31#retry-in
+//= type=test
+#[test]
+fn tells_early_announces_when_to_retry() {
+    let server = HttpServer::start();
+    let policy = Policy { enforce_interval_min: true, ..Policy::default() };
+    server.tracker.reconfigure(&policy);
+    let mut client = server.client();
+    let reason = Refusal::TooSoon { wait_min: 0 }.text();
+    let refusal = format!("d14:failure reason{}:{reason}8:retry ini15ee", reason.len());
+    let mut announce_again = |more: &str| client.request(get(&announce(1, more), "")).text();
+    assert!(announce_again("").contains("8:complete"));
+    assert_eq!([announce_again(""), announce_again("")], [refusal.clone(), refusal]);
+    assert!(announce_again("&event=started").contains("8:complete"));
+    assert!(
+        announce_again("&event=paused").contains("8:complete"),
+        "the change to partial seed is news"
+    );
+    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::TooSoon { wait_min: 0 }.index()], 2);
+}

@@ -1,0 +1,264 @@
+//! Framing, responses and refusals.
+
+use tracker::RequestKind;
+use tracker::access::{AccessLists, HashList, Mode};
+use types::{InfoHash, Refusal};
+
+use std::io::Write;
+use std::sync::Arc;
+
+use super::*;
+
+#[test]
+fn keeps_connections_alive() {
+    for listen in ["127.0.0.1:0", "[::1]:0"] {
+        let server = HttpServer::at(listen, HttpOptions::default());
+        let mut client = server.client();
+        for _ in 0..2 {
+            let response = client.request(get(&announce(1, ""), ""));
+            assert_eq!((response.status, response.header("Connection")), (200, None));
+            assert!(response.has("8:intervali1800e12:min intervali900e"), "{}", response.text());
+        }
+        let mut other = server.client();
+        let response = other.request(get(&announce(2, ""), ""));
+        let peer = match server.address {
+            SocketAddr::V4(_) => b"5:peers6:\x7f\0\0\x01\0\x01".to_vec(),
+            SocketAddr::V6(_) => {
+                let ip = [[0; 15].as_slice(), &[1, 0, 1]].concat();
+                [b"5:peers0:6:peers618:".as_slice(), &ip].concat()
+            }
+        };
+        assert!(response.has(peer), "{}", response.text());
+        let counters = server.finish(Protocol::Http);
+        let family = usize::from(listen.starts_with('['));
+        assert_eq!(counters.requests[family], [0, 3, 0, 0, 0]);
+        assert_eq!(counters.responses[family], [0, 3, 0, 0, 0]);
+        assert_eq!((counters.connections_opened, counters.peers_sent), (2, 1));
+    }
+}
+
+#[test]
+fn answers_pipelined_requests_in_order() {
+    let server = HttpServer::start();
+    for port in 1..=1000_u16 {
+        server.client().request(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
+    }
+    // 300 responses of 6 KB exceed the worker's output buffer and the socket's.
+    let mut client = server.client();
+    let request = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
+    client.send((0..300).map(request).collect::<String>());
+    for number in 0..300 {
+        let peers = format!("5:peers{}:", 6 * (900 + number % 90));
+        let response = client.receive();
+        assert!(response.has(&peers), "{number}: {peers}");
+    }
+    assert_eq!(client.request(get("/none", "")).status, 404);
+    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 1300);
+}
+
+#[test]
+fn answers_every_request_of_a_long_pipeline() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    let mut writer = client.0.stream.try_clone().unwrap();
+    // The requests span several reads, which end anywhere within a request.
+    let requests: String = (0..5000).map(|port| get(&announce(port % 50 + 1, ""), "")).collect();
+    let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()).unwrap());
+    for _ in 0..5000 {
+        assert_eq!(client.receive().status, 200);
+    }
+    writing.join().unwrap();
+    assert_eq!(server.finish(Protocol::Http).responses[0], [0, 5000, 0, 0, 0]);
+}
+
+#[test]
+fn closes_when_the_client_asks_for_it() {
+    let server = HttpServer::start();
+    let old = get(&announce(1, ""), "").replace("HTTP/1.1", "HTTP/1.0");
+    for request in [get(&announce(1, ""), "Connection: close\r\n"), old] {
+        let mut client = server.client();
+        let response = client.request(&request);
+        assert_eq!((response.status, response.closes()), (200, true));
+        client.expect_end();
+    }
+    let kept = get("/scrape", "Connection: keep-alive\r\n").replace("HTTP/1.1", "HTTP/1.0");
+    let mut client = server.client();
+    assert!(!client.request(&kept).closes());
+    assert!(!client.request(&kept).closes());
+    // Requests behind the one that closes are ignored.
+    let last = get(&announce(1, ""), "Connection: close\r\n") + &get(&announce(1, ""), "");
+    assert!(client.request(last).closes());
+    client.expect_end();
+}
+
+#[test]
+fn delivers_the_last_response_although_more_requests_arrive() {
+    let server = HttpServer::start();
+    for _ in 0..20 {
+        let mut client = server.client();
+        let last = get(&announce(1, ""), "Connection: close\r\n");
+        let response = client.request(last + &get(&announce(1, ""), "").repeat(1000));
+        assert!(response.closes());
+        client.expect_end();
+    }
+    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 20);
+}
+
+#[test]
+fn answers_head_without_a_body() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    for (target, status) in [(announce(1, ""), 200), ("/none".into(), 404)] {
+        client.send(get(&target, "").replace("GET", "HEAD"));
+        let head = client.receive_head();
+        assert_eq!(head.status, status);
+        // Content-Length is that of the response to GET, but no body follows.
+        let len = head.header("Content-Length").unwrap().to_owned();
+        let same = client.request(get(&target, ""));
+        assert_eq!((same.status, same.header("Content-Length")), (status, Some(&*len)));
+    }
+}
+
+#[test]
+fn keeps_connections_after_unknown_paths() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    for target in ["/none", "/announced", "/stats?x=1", "http://other.test/x"] {
+        let response = client.request(get(target, ""));
+        assert_eq!((response.status, response.closes()), (404, false), "{target}");
+    }
+    assert_eq!(client.request(get(&announce(1, ""), "")).status, 200);
+    assert_eq!(server.finish(Protocol::Http).requests[0], [0, 1, 0, 0, 4]);
+}
+
+#[test]
+fn answers_malformed_requests_and_closes() {
+    let server = HttpServer::start();
+    let flood = "A: b\r\n".repeat(70);
+    let cases = [
+        ("POST /announce HTTP/1.1\r\n\r\n".to_owned(), 405),
+        ("\x16\x03\x01\x02\0\x01\0\x01\x7c".to_owned(), 400),
+        ("GET / HTTP/2.0\r\n\r\n".to_owned(), 400),
+        (get("/announce", "Content-Length: 5\r\n") + "12345", 400),
+        (get("/announce", "Transfer-Encoding: chunked\r\n"), 400),
+        (get(&format!("/announce?{}", "x".repeat(17_000)), ""), 414),
+        (format!("GET /announce?{}", "x".repeat(200_000)), 414),
+        (get("/announce", &format!("Cookie: {}\r\n", "x".repeat(17_000))), 431),
+        (get("/announce", &format!("Cookie: {}\r\n", "x".repeat(200_000))), 431),
+        (get("/announce", &flood), 431),
+    ];
+    for (number, (request, status)) in cases.iter().enumerate() {
+        let mut client = server.client();
+        // A well-formed request before it is still answered.
+        client.send(get(&announce(1, ""), "") + request);
+        assert_eq!(client.receive().status, 200, "{number}");
+        let response = client.receive();
+        assert_eq!((response.status, response.closes()), (*status, true), "{number}");
+        let allowed = (*status == 405).then_some("GET, HEAD");
+        assert_eq!(response.header("Allow"), allowed, "{number}");
+        assert!(!response.body.is_empty());
+        client.expect_end();
+    }
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 5);
+    assert_eq!(counters.drops[DropReason::BadHttp.index()], 5);
+    assert_eq!(counters.responses[0], [0, 10, 0, 0, 10]);
+}
+
+#[test]
+fn accepts_requests_byte_by_byte() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    for port in [1, 2] {
+        for byte in get(&announce(port, ""), "").bytes() {
+            client.send([byte]);
+        }
+        assert_eq!(client.receive().status, 200);
+    }
+    assert_eq!(server.finish(Protocol::Http).requests[0], [0, 2, 0, 0, 0]);
+}
+
+//= bep3#failure-reason
+//= type=test
+//= bep31#retry-in
+//= type=test
+#[test]
+fn refuses_with_status_200_and_a_failure_reason() {
+    let server = HttpServer::start();
+    let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
+    let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
+    set_lists(&server.tracker, lists);
+    let denied = announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "dddddddddddddddddddd");
+    let cases = [
+        (denied, Refusal::Denied, "8:retry in5:never"),
+        ("/scrape?info_hash=dddddddddddddddddddd".into(), Refusal::Denied, "8:retry in5:never"),
+        ("/announce/0123456789abcdef?x=1".into(), Refusal::KeyUnexpected, "8:retry in5:never"),
+        ("/scrape/KEY".into(), Refusal::KeyUnexpected, "8:retry in5:never"),
+        (announce(0, ""), Refusal::PortZero, ""),
+        ("/announce".into(), Refusal::InfoHashMissing, ""),
+        ("/announce?info_hash=%zz".into(), Refusal::InfoHashMalformed, ""),
+        (announce(1, "").replace("peer_id=", "peer="), Refusal::PeerIdMalformed, ""),
+        (announce(1, "").replace("port=1", "port=65536"), Refusal::PortMalformed, ""),
+        (announce(1, "").replace("left=1", "left=x"), Refusal::LeftMalformed, ""),
+        ("/scrape".into(), Refusal::FullScrape, ""),
+    ];
+    let mut client = server.client();
+    for (target, refusal, retry) in &cases {
+        let response = client.request(get(target, ""));
+        assert_eq!((response.status, response.closes()), (200, false), "{target}");
+        let text = refusal.text();
+        let body = format!("d14:failure reason{}:{text}{retry}e", text.len());
+        assert_eq!(response.text(), body, "{target}");
+    }
+    let allow = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
+    set_lists(&server.tracker, allow);
+    let response = client.request(get(&announce(1, ""), ""));
+    assert!(response.text().ends_with("8:retry ini60ee"), "{}", response.text());
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.refusals[Refusal::Denied.index()], 2);
+    assert_eq!(counters.refusals[Refusal::NotAllowed.index()], 1);
+    assert_eq!(counters.responses[0], [0, 0, 0, 0, cases.len() as u64 + 1]);
+}
+
+#[test]
+fn lists_scraped_torrents_sorted_and_once() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    client.request(get(&announce(1, ""), ""));
+    client.request(get(&announce(2, "").replace("left=1", "left=0"), ""));
+    client.request(get(&announce(3, "&event=completed").replace("left=1", "left=0"), ""));
+    let (a, b) = ("a".repeat(20), "%62".repeat(20));
+    let target = format!("/scrape?info_hash={b}&info_hash={a}&info_hash={a}");
+    let file = |name: &str, complete, downloaded, rest| {
+        format!(
+            "20:{}d8:completei{complete}e10:downloadedi{downloaded}e11:downloadersi{rest}e\
+             10:incompletei{rest}ee",
+            name.repeat(20)
+        )
+    };
+    let body = format!("d5:filesd{}{}ee", file("a", 2, 1, 1), file("b", 0, 0, 0));
+    assert_eq!(client.request(get(&target, "")).text(), body);
+    assert_eq!(server.finish(Protocol::Http).responses[0], [0, 3, 1, 0, 0]);
+}
+
+#[test]
+fn sends_peer_dictionaries_only_if_configured() {
+    let id = |port: u16| format!("7:peer id20:-XX0001-{port:012}");
+    let plain = HttpServer::start();
+    let dict = HttpOptions { non_compact: true, ..HttpOptions::default() };
+    let dict = HttpServer::with(dict);
+    for server in [&plain, &dict] {
+        server.client().request(get(&announce(6881, ""), ""));
+    }
+    let request =
+        |server: &HttpServer, more| server.client().request(get(&announce(6882, more), ""));
+    assert!(request(&plain, "&compact=0").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    assert!(request(&dict, "&compact=1").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    assert!(request(&dict, "").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
+    let full = format!("5:peersld2:ip9:127.0.0.1{}4:porti6881eeee", id(6881));
+    let response = request(&dict, "&compact=0");
+    assert!(response.text().ends_with(&full), "{}", response.text());
+    let response = request(&dict, "&compact=0&no_peer_id=1");
+    let short = "5:peersld2:ip9:127.0.0.14:porti6881eeee";
+    assert!(response.text().ends_with(short), "{}", response.text());
+}

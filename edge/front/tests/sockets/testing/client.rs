@@ -1,0 +1,66 @@
+//! A client for HTTP, over TCP or TLS, that panics where tests would unwrap.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use harness::http::{Connection, Response};
+
+/// A connection, and what has been received over it.
+pub(crate) struct Client<S = TcpStream>(pub(crate) Connection<S>);
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self(Connection::open(address).unwrap())
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.0.send(bytes).unwrap();
+        self
+    }
+
+    /// The next response.
+    pub(crate) fn receive(&mut self) -> Response {
+        self.0.receive().unwrap()
+    }
+
+    /// The next head. What follows is not yet read.
+    pub(crate) fn receive_head(&mut self) -> Response {
+        self.0.receive_head().unwrap()
+    }
+
+    /// Sends a request and returns the response.
+    pub(crate) fn request(&mut self, request: impl AsRef<[u8]>) -> Response {
+        self.send(request).receive()
+    }
+
+    /// All that comes up to the end of the stream, which may be a reset.
+    pub(crate) fn receive_rest(&mut self) -> Vec<u8> {
+        self.0.receive_rest().unwrap()
+    }
+
+    /// Waits for an orderly end, and fails if anything else comes first. Over TLS, the end of the
+    /// connection without a close_notify is an error.
+    pub(crate) fn expect_end(mut self) {
+        assert!(!self.receive_more() && self.0.received.is_empty(), "{:?}", self.0.received);
+    }
+
+    /// The same where the server may as well reset the connection.
+    pub(crate) fn expect_end_or_reset(mut self) {
+        match self.0.receive_more() {
+            Ok(is_more) => assert!(!is_more && self.0.received.is_empty()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+
+    /// Receives some bytes; returns false at an orderly end.
+    pub(crate) fn receive_more(&mut self) -> bool {
+        self.0.receive_more().unwrap()
+    }
+}
+
+/// A TCP connection with deadlines.
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    Connection::open(address).unwrap().stream
+}

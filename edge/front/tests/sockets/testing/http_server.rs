@@ -1,0 +1,187 @@
+//! Workers that serve HTTP, WebTorrent and both over TLS.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use front::Clock;
+use front::http::{HttpListener, HttpOptions, HttpWorker, serve};
+use front::webtorrent::{WebOptions, WorkerLink};
+use net::tls::{Certificates, TlsConfig};
+use net::{TcpOptions, bind_tcp};
+use tokio::sync::watch;
+use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicyId, RequestKind, Tracker};
+use types::{SwarmCounts, Tick};
+
+use super::{
+    Client, HASH, TlsClient, VERSIONS, WebClient, certificate, client_config, client_of, tracker,
+    wait_until,
+};
+
+/// Workers with one tracker that serve until they are stopped.
+pub(crate) struct HttpServer {
+    /// Of the first worker's listener.
+    pub(crate) address: SocketAddr,
+    /// Of each worker's listener, which speaks no TLS.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// Of the first worker's other listener, which speaks TLS, if there is one.
+    pub(crate) tls_address: Option<SocketAddr>,
+    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) tracker: Arc<Tracker>,
+    pub(crate) registry: Arc<MetricsRegistry>,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) workers: Vec<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// One worker at 127.0.0.1 with default options.
+    pub(crate) fn start() -> Self {
+        Self::with(HttpOptions::default())
+    }
+
+    /// One worker at 127.0.0.1.
+    pub(crate) fn with(options: HttpOptions) -> Self {
+        Self::at("127.0.0.1:0", options)
+    }
+
+    /// One worker at 127.0.0.1 that serves WebTorrent with these options.
+    pub(crate) fn web(web: WebOptions) -> Self {
+        Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
+    }
+
+    /// One worker at an address.
+    pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
+        Self::serve(listen, 1, false, options)
+    }
+
+    /// Several workers, each with a listener of its own.
+    pub(crate) fn workers(count: usize, options: HttpOptions) -> Self {
+        Self::serve("127.0.0.1:0", count, false, options)
+    }
+
+    /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
+    pub(crate) fn tls(options: HttpOptions) -> Self {
+        Self::serve("127.0.0.1:0", 1, true, options)
+    }
+
+    fn serve(listen: &str, count: usize, with_tls: bool, options: HttpOptions) -> Self {
+        let certificates = Arc::new(Certificates::default());
+        if with_tls {
+            certificates.replace(vec![certificate("tracker.test")]);
+        }
+        let tracker = tracker(options.non_compact);
+        let registry = Arc::new(MetricsRegistry::default());
+        let (stop, stopped) = watch::channel(false);
+        let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
+        for link in WorkerLink::for_workers(count) {
+            let (address, socket) = bind(listen);
+            addresses.push(address);
+            let mut listeners = vec![listener(&registry, socket, None, &options)];
+            if with_tls {
+                let (address, socket) = bind(listen);
+                tls_address = Some(address);
+                let tls = Some(TlsConfig::new(&certificates));
+                listeners.push(listener(&registry, socket, tls, &options));
+            }
+            let tracker = Arc::clone(&tracker);
+            let worker = HttpWorker { tracker, listeners, clock: Clock::start(), seed: 7, link };
+            let stopped = stopped.clone();
+            workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
+        }
+        let address = addresses[0];
+        Self { address, addresses, tls_address, certificates, tracker, registry, stop, workers }
+    }
+
+    /// A connection to the first worker.
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// A TLS connection to the first worker, whose handshake comes with the first bytes.
+    pub(crate) fn tls_client(&self) -> TlsClient {
+        client_of(self.tls_address.unwrap(), "tracker.test", client_config(&VERSIONS))
+    }
+
+    /// A WebSocket to the first worker.
+    pub(crate) fn web_client(&self) -> WebClient {
+        self.web_client_of(0)
+    }
+
+    /// A WebSocket to a worker.
+    pub(crate) fn web_client_of(&self, worker: usize) -> WebClient {
+        WebClient::open(Client::connect(self.addresses[worker]), "/")
+    }
+
+    /// What a protocol's listeners have counted and published, at most a moment ago.
+    pub(crate) fn counters(&self, protocol: Protocol) -> Counters {
+        let mut sum = Counters::default();
+        let all = self.registry.read();
+        let own = all.iter().filter(|(listener, _)| listener.protocol == protocol);
+        own.for_each(|(_, counters)| sum.add(counters));
+        sum
+    }
+
+    /// Seeders, leechers and downloads of the torrent [`HASH`].
+    pub(crate) fn counts(&self) -> SwarmCounts {
+        let mut counts = [SwarmCounts::default()];
+        let (view, from) = (self.tracker.view(Tick(0)), [127, 0, 0, 1].into());
+        let grant = view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None);
+        view.scrape(grant.unwrap(), &[HASH], &mut counts).unwrap();
+        counts[0]
+    }
+
+    /// WebTorrent peers of all torrents.
+    pub(crate) fn web_peers(&self) -> u64 {
+        let totals = self.tracker.totals().web;
+        totals.leechers + totals.seeders
+    }
+
+    /// Waits until there are `count` WebTorrent peers.
+    pub(crate) fn wait_for_web_peers(&self, count: u64) {
+        wait_until(&format!("{count} peers"), || self.web_peers() == count);
+    }
+
+    /// Stops all workers and waits until they have ended.
+    pub(crate) fn end(&mut self) {
+        self.stop.send_replace(true);
+        self.workers.drain(..).for_each(|worker| worker.join().unwrap());
+    }
+
+    /// The same, and what a protocol's listeners have counted in all.
+    pub(crate) fn finish(mut self, protocol: Protocol) -> Counters {
+        self.end();
+        self.counters(protocol)
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        // A panic of a worker has been printed.
+        self.workers.drain(..).for_each(|worker| drop(worker.join()));
+    }
+}
+
+fn bind(listen: &str) -> (SocketAddr, TcpListener) {
+    let sockets = bind_tcp(listen.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
+    let socket = sockets.into_iter().next().unwrap();
+    (socket.local_addr().unwrap(), socket)
+}
+
+fn listener(
+    registry: &MetricsRegistry,
+    socket: TcpListener,
+    tls: Option<TlsConfig>,
+    options: &HttpOptions,
+) -> HttpListener {
+    let address = socket.local_addr().unwrap();
+    let protocols = match tls {
+        Some(_) => [Protocol::Https, Protocol::Wss],
+        None => [Protocol::Http, Protocol::Ws],
+    };
+    let listener_policy = ListenerPolicyId(0);
+    let [http, web] = protocols
+        .map(|protocol| registry.register(Listener { protocol, address, listener_policy }));
+    HttpListener { socket, tls, options: options.clone(), http, web }
+}

@@ -1,0 +1,60 @@
+//! What all tests share: a tracker, servers, clients, and waiting.
+
+mod client;
+mod http_server;
+mod tls_client;
+pub(crate) mod udp;
+mod web_client;
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tracker::access::AccessLists;
+use tracker::{ListenerPolicy, Options, Policy, Secrets, StoreOptions, Tracker};
+
+pub(crate) use client::{Client, connect};
+pub(crate) use harness::PATIENCE;
+pub(crate) use harness::http::Response;
+pub(crate) use http_server::HttpServer;
+pub(crate) use tls_client::{
+    TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
+};
+pub(crate) use web_client::{
+    HASH, KEY, MASK, OFFER, Received, WebClient, announced, leecher, numbered_offer, offer_id,
+    offering, offering_json, peer_id,
+};
+
+/// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
+pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
+    let policy = Policy { numwant_max: 1000, ..Policy::default() };
+    let store = StoreOptions {
+        shards: 4,
+        hash_key: [3; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids,
+        memory_budget: None,
+    };
+    let secrets = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
+}
+
+/// Puts a policy in force for the only listener of a test.
+pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
+    tracker.listener_policies().replace(vec![policy]);
+}
+
+/// Puts access lists in force for the only listener of a test.
+pub(crate) fn set_lists(tracker: &Tracker, lists: AccessLists) {
+    set_policy(tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
+}
+
+/// Waits for `is_so`, which other threads bring about. Panics after [`PATIENCE`].
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,80 @@
+//! TLS as rustls' own client speaks it, and certificates for its server.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, LazyLock};
+
+use harness::http::Connection;
+use net::tls::{Certificate, CertificateFiles};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
+};
+
+use super::{Client, connect};
+
+pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
+
+pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// The authority that clients trust.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    der: CertificateDer<'static>,
+}
+
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let der = params.self_signed(&key).unwrap().der().clone();
+    Authority { issuer: Issuer::new(params, key), der }
+});
+
+/// A certificate for a host, read from files as in life.
+pub(crate) fn certificate(host: &str) -> Certificate {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec![host.into()]).unwrap();
+    let chain = params.signed_by(&key, &AUTHORITY.issuer).unwrap().pem();
+    let directory = harness::Directory::within(&std::env::temp_dir()).unwrap();
+    let file = directory.write("both.pem", &(chain + &key.serialize_pem())).unwrap();
+    Certificate::read(&CertificateFiles { chain: file.clone(), key: file }).unwrap()
+}
+
+/// A client that trusts [`AUTHORITY`] and speaks these versions.
+pub(crate) fn client_config(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(AUTHORITY.der.clone()).unwrap();
+    config_with(roots, versions)
+}
+
+/// A client with these roots.
+pub(crate) fn config_with(
+    roots: RootCertStore,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
+    let builder = builder.with_protocol_versions(versions).unwrap();
+    builder.with_root_certificates(roots).with_no_client_auth().into()
+}
+
+/// A connection whose client asks for `host`.
+pub(crate) fn client_of(
+    address: SocketAddr,
+    host: &'static str,
+    config: Arc<ClientConfig>,
+) -> TlsClient {
+    handshake_over(connect(address), host, config)
+}
+
+/// The same over a TCP connection that may have carried something already.
+pub(crate) fn handshake_over(
+    stream: TcpStream,
+    host: &'static str,
+    config: Arc<ClientConfig>,
+) -> TlsClient {
+    let tls = ClientConnection::new(config, host.try_into().unwrap()).unwrap();
+    Client(Connection::new(StreamOwned::new(tls, stream)))
+}

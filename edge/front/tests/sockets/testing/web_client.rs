@@ -1,0 +1,225 @@
+//! A WebTorrent client, over TCP or TLS.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use types::{Event, InfoHash, OfferId, PeerId};
+use wire::webtorrent::client::{self, TrackerMessage, WebScrapeEntry};
+use wire::webtorrent::{Announce, Answer, Offer};
+use wire::ws::{self, CloseCode, Reader};
+
+use super::Client;
+
+pub(crate) const HASH: InfoHash = InfoHash([b'h'; 20]);
+pub(crate) const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
+pub(crate) const KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
+
+/// An offer as text whose every byte must come through as it is.
+pub(crate) const OFFER: &str =
+    r#"{"type":"offer",  "sdp":"v=0\r\n\u00E4ä\/","unknown":[1e3,null]}"#;
+
+/// A message or control frame of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    Announced {
+        complete: u64,
+        incomplete: u64,
+        interval_s: u64,
+    },
+    Offer {
+        from: PeerId,
+        id: OfferId,
+        json: String,
+    },
+    Answer {
+        from: PeerId,
+        id: OfferId,
+        json: String,
+    },
+    Scraped(Vec<WebScrapeEntry>),
+    Failure(String),
+    Ping(Vec<u8>),
+    Pong(Vec<u8>),
+    Close(Option<u16>),
+    /// The stream's end, in order or by a reset.
+    End,
+}
+
+/// A WebSocket.
+pub(crate) struct WebClient<S = TcpStream> {
+    pub(crate) client: Client<S>,
+    reader: Reader,
+}
+
+impl<S: Read + Write> WebClient<S> {
+    /// Makes a connection a WebSocket.
+    pub(crate) fn open(mut client: Client<S>, target: &str) -> Self {
+        let mut request = Vec::new();
+        ws::client::request(&mut request, "tracker.test", target, KEY);
+        client.send(request);
+        Self::expect_upgrade(client)
+    }
+
+    /// Waits for the answer to a request for a WebSocket that has been sent.
+    pub(crate) fn expect_upgrade(mut client: Client<S>) -> Self {
+        loop {
+            let received = &client.0.received;
+            match ws::client::read_handshake_reply(received, KEY) {
+                ws::client::HandshakeReply::Partial => assert!(client.receive_more(), "the end"),
+                ws::client::HandshakeReply::Accepted { consumed } => {
+                    client.0.received.drain(..consumed);
+                    return Self { client, reader: Reader::for_server_frames() };
+                }
+                other => panic!("{other:?}: {}", String::from_utf8_lossy(received)),
+            }
+        }
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.client.send(bytes);
+    }
+
+    /// Sends a text frame.
+    pub(crate) fn send_text(&mut self, text: &str) {
+        let mut frame = Vec::new();
+        ws::client::text(&mut frame, MASK, text);
+        self.send(&frame);
+    }
+
+    /// Sends the message that `write` writes.
+    pub(crate) fn send_message(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut text = Vec::new();
+        write(&mut text);
+        self.send_text(&String::from_utf8(text).unwrap());
+    }
+
+    pub(crate) fn announce(&mut self, announce: &Announce<'_>) {
+        self.send_message(|out| client::announce(out, announce));
+    }
+
+    pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) {
+        self.send_message(|out| client::scrape(out, hashes));
+    }
+
+    /// Announces as a leecher without offers, and returns what comes next.
+    pub(crate) fn join(&mut self, peer: u8) -> Received {
+        self.announce(&leecher(peer));
+        self.receive()
+    }
+
+    /// Answers an offer.
+    pub(crate) fn answer(&mut self, from: u8, to: u8, offer_id: OfferId) {
+        let answer = Answer {
+            info_hash: HASH,
+            peer_id: peer_id(from),
+            to_peer_id: peer_id(to),
+            offer_id,
+            json: r#"{"type":"answer", "sdp":"\u00e4"}"#,
+        };
+        self.send_message(|out| client::answer(out, &answer));
+    }
+
+    pub(crate) fn ping(&mut self, payload: &[u8]) {
+        let mut frame = Vec::new();
+        ws::client::ping(&mut frame, MASK, payload);
+        self.send(&frame);
+    }
+
+    /// The next message or control frame.
+    pub(crate) fn receive(&mut self) -> Received {
+        loop {
+            let input = &mut self.client.0.received;
+            let ws::ReadEvent { consumed, event } = self.reader.read(input, usize::MAX);
+            let received = match event {
+                ws::Event::Partial { .. } => None,
+                ws::Event::Text(text) => Some(message(&text)),
+                ws::Event::Ping(payload) => Some(Received::Ping(payload.into())),
+                ws::Event::Pong(payload) => Some(Received::Pong(payload.into())),
+                ws::Event::Close(code) => Some(Received::Close(code.map(|code| code.0))),
+                other => panic!("{other:?}"),
+            };
+            self.client.0.received.drain(..consumed);
+            if let Some(received) = received {
+                return received;
+            }
+            match self.client.0.receive_more() {
+                Ok(true) => {}
+                Ok(false) => return Received::End,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Received::End,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Makes sure that nothing is on its way: the next thing to come is the answer to this ping.
+    pub(crate) fn expect_nothing(&mut self) {
+        self.ping(b"anything?");
+        assert_eq!(self.receive(), Received::Pong(b"anything?".into()));
+    }
+
+    /// Waits for a close frame, answers it, and waits for the end.
+    pub(crate) fn expect_close(&mut self, code: u16) {
+        assert_eq!(self.receive(), Received::Close(Some(code)));
+        let mut frame = Vec::new();
+        ws::client::close(&mut frame, MASK, CloseCode(code), "");
+        // The server may have closed already.
+        let _ = self.client.0.send(&frame);
+        assert_eq!(self.receive(), Received::End);
+    }
+}
+
+fn message(text: &str) -> Received {
+    match client::read(text).expect(text) {
+        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
+            assert_eq!(info_hash, HASH);
+            Received::Announced { complete, incomplete, interval_s: interval_s.unwrap_or_default() }
+        }
+        TrackerMessage::Offer { info_hash, peer_id, offer } => {
+            assert_eq!(info_hash, HASH);
+            Received::Offer { from: peer_id, id: offer.id, json: offer.json.into() }
+        }
+        TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
+            assert_eq!(info_hash, HASH);
+            Received::Answer { from: peer_id, id: offer_id, json: json.into() }
+        }
+        TrackerMessage::ScrapeReply(files) => Received::Scraped(files),
+        TrackerMessage::Failure { reason, .. } => Received::Failure(reason.into()),
+    }
+}
+
+pub(crate) fn announced(complete: u64, incomplete: u64) -> Received {
+    Received::Announced { complete, incomplete, interval_s: 120 }
+}
+
+pub(crate) fn peer_id(peer: u8) -> PeerId {
+    PeerId([peer; 20])
+}
+
+/// The announce of a leecher that starts.
+pub(crate) fn leecher(peer: u8) -> Announce<'static> {
+    Announce { event: Event::Started, left: Some(7), ..Announce::new(HASH, peer_id(peer)) }
+}
+
+pub(crate) fn offer_id(number: u8) -> OfferId {
+    OfferId([number; 20])
+}
+
+/// An announce with `offers` offers, whose ids begin with 1.
+pub(crate) fn offering(peer: u8, offers: u8) -> Announce<'static> {
+    let offers = (1..=offers).map(|number| Offer { id: offer_id(number), json: OFFER });
+    Announce { offers: offers.collect(), ..leecher(peer) }
+}
+
+/// An announce with one offer, and the id of one in a series.
+pub(crate) fn offering_json<'a>(peer: u8, number: u16, json: &'a str) -> Announce<'a> {
+    let offer = Offer { id: numbered_offer(number), json };
+    Announce { offers: [offer].into_iter().collect(), ..leecher(peer) }
+}
+
+/// The id of an offer in a long series.
+pub(crate) fn numbered_offer(number: u16) -> OfferId {
+    let mut id = [0; 20];
+    id[..2].copy_from_slice(&number.to_be_bytes());
+    OfferId(id)
+}

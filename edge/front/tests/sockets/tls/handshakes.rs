@@ -1,0 +1,213 @@
+//! Handshakes that fail or never end, and the choice of the certificate.
+
+use std::sync::Arc;
+
+use harness::http::Connection;
+use rustls::client::Resumption;
+use rustls::{ClientConfig, RootCertStore};
+
+use super::*;
+
+fn impatient() -> HttpOptions {
+    // Long enough for a handshake on a busy machine.
+    HttpOptions { head_timeout_s: 3, idle_timeout_s: 3600, ..HttpOptions::default() }
+}
+
+/// Returns a ClientHello.
+fn hello() -> Vec<u8> {
+    let config = client_config(&VERSIONS);
+    let mut client = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// All that comes up to the end of the stream.
+fn read_all(stream: TcpStream) -> Vec<u8> {
+    Client(Connection::new(stream)).receive_rest()
+}
+
+#[test]
+fn closes_unfinished_handshakes_and_serves_others() {
+    net::process::raise_descriptor_limit().unwrap();
+    let server = HttpServer::tls(impatient());
+    let mut good = server.tls_client();
+    good.request(announce(1, ""));
+    let hello = hello();
+    let held: Vec<TcpStream> = (0..600)
+        .map(|number| {
+            let mut stream = connect(server.tls_address.unwrap());
+            // One byte, half a ClientHello, or a whole one and nothing after it.
+            let len = [1, hello.len() / 2, hello.len()][number % 3];
+            stream.write_all(&hello[..len]).unwrap();
+            stream
+        })
+        .collect();
+    wait_until("all connections are accepted", || {
+        server.counters(Protocol::Https).connections_opened == 601
+    });
+    assert_eq!(good.request(announce(1, "")).status, 200);
+    assert_eq!(server.tls_client().request(announce(2, "")).status, 200);
+    for (number, stream) in held.into_iter().enumerate() {
+        let received = read_all(stream);
+        assert_eq!(received.is_empty(), number % 3 != 2, "{number}");
+    }
+    assert_eq!(good.request(announce(1, "")).status, 200);
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[DropReason::TimedOut.index()], 600);
+    assert_eq!(counters.tls_handshakes, 2);
+}
+
+#[test]
+fn closes_a_connection_whose_client_hello_takes_too_long() {
+    let server = HttpServer::tls(impatient());
+    let mut stream = connect(server.tls_address.unwrap());
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let start = Instant::now();
+    let hello = hello();
+    let mut bytes = hello.iter().take(hello.len() - 1).cycle();
+    let ended = loop {
+        if stream.write_all(&[*bytes.next().unwrap()]).is_err() {
+            break true;
+        }
+        match stream.read(&mut [0; 9]) {
+            Ok(len) => break len == 0,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => break true,
+        }
+        assert!(start.elapsed() < PATIENCE);
+    };
+    assert!(ended);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
+}
+
+#[test]
+fn closes_connections_without_a_request_after_the_handshake() {
+    let server = HttpServer::tls(impatient());
+    let mut client = server.tls_client();
+    while client.0.stream.conn.is_handshaking() {
+        client.0.stream.conn.complete_io(&mut client.0.stream.sock).unwrap();
+    }
+    client.expect_end();
+    let counters = server.finish(Protocol::Https);
+    assert_eq!((counters.drops[DropReason::TimedOut.index()], counters.tls_handshakes), (1, 1));
+}
+
+#[test]
+fn explains_plain_http_on_a_tls_port() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.tls_address.unwrap());
+    stream.write_all(announce(1, "").as_bytes()).unwrap();
+    let text = String::from_utf8(read_all(stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    assert!(text.ends_with("this port speaks TLS: the URL must begin with https:// or wss://\n"));
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 1);
+}
+
+#[test]
+fn explains_tls_on_a_plain_port() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.address);
+    stream.write_all(&hello()).unwrap();
+    let text = String::from_utf8(read_all(stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    assert!(text.ends_with("this port does not use TLS: use an http:// or ws:// URL\n"));
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
+}
+
+#[test]
+fn answers_garbage_with_an_alert_and_counts_it() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for garbage in
+        [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
+    {
+        let mut stream = connect(server.tls_address.unwrap());
+        stream.write_all(garbage).unwrap();
+        let received = read_all(stream);
+        // An alert (21) with a payload of two bytes.
+        assert_eq!(
+            (received[0], &received[3..5]),
+            (21, [0, 2].as_slice()),
+            "{garbage:?}: {received:?}"
+        );
+    }
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
+}
+
+#[test]
+fn counts_clients_that_reject_the_certificate() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let config = config_with(RootCertStore::empty(), &VERSIONS);
+    let mut client = client_of(server.tls_address.unwrap(), "tracker.test", config);
+    assert!(client.0.stream.write_all(b"x").is_err());
+    wait_until("the failed handshake is counted", || {
+        server.counters(Protocol::Https).drops[DropReason::BadTls.index()] == 1
+    });
+    assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
+}
+
+#[test]
+fn survives_clients_that_leave_during_the_handshake() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let hello = hello();
+    for number in 1..30 {
+        let mut stream = connect(server.tls_address.unwrap());
+        stream.write_all(&hello[..hello.len() * number / 29]).unwrap();
+    }
+    wait_until("all are closed", || server.counters(Protocol::Https).connections_closed == 29);
+    assert_eq!(server.tls_client().request(announce(1, "")).status, 200);
+    // The whole ClientHello was answered, and the client has not read the answer.
+    let drops = server.finish(Protocol::Https).drops;
+    assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
+    assert!(drops[DropReason::BadTls.index()] >= 28);
+}
+
+#[test]
+fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut stream = connect(server.tls_address.unwrap());
+    stream.write_all(&hello()[..100]).unwrap();
+    wait_until("the connection is accepted", || {
+        server.counters(Protocol::Https).connections_opened == 1
+    });
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops, Counters::default().drops);
+    assert_eq!(read_all(stream), b"");
+}
+
+#[test]
+fn presents_the_certificate_of_the_named_host() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let others = ["tracker.test", "other.test", "*.wild.test"];
+    server.certificates.replace(others.map(certificate).into());
+    for (host, is_there) in [
+        ("tracker.test", true),
+        ("other.test", true),
+        ("any.wild.test", true),
+        ("deep.any.wild.test", false),
+        ("unknown.test", false),
+    ] {
+        let mut client = client_of(server.tls_address.unwrap(), host, client_config(&VERSIONS));
+        // The client verifies the name.
+        assert_eq!(client.0.stream.write_all(b"GET").is_ok(), is_there, "{host}");
+    }
+}
+
+#[test]
+fn replaces_certificates_under_open_connections() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let seen = |client: &TlsClient| client.0.stream.conn.peer_certificates().unwrap()[0].clone();
+    let config = {
+        let mut config = ClientConfig::clone(&client_config(&VERSIONS));
+        config.resumption = Resumption::disabled();
+        Arc::new(config)
+    };
+    let mut old = client_of(server.tls_address.unwrap(), "tracker.test", Arc::clone(&config));
+    old.request(announce(1, ""));
+    server.certificates.replace(vec![certificate("tracker.test")]);
+    let mut new = client_of(server.tls_address.unwrap(), "tracker.test", config);
+    for client in [&mut old, &mut new] {
+        assert_eq!(client.request(announce(2, "")).status, 200);
+    }
+    assert_ne!(seen(&old), seen(&new));
+}

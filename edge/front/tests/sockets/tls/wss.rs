@@ -1,0 +1,131 @@
+//! WebTorrent over TLS.
+
+use std::net::TcpStream;
+
+use front::webtorrent::WebOptions;
+use rustls::StreamOwned;
+use wire::webtorrent::client as messages;
+use wire::ws;
+
+use super::*;
+
+type WssClient = WebClient<StreamOwned<ClientConnection, TcpStream>>;
+
+fn connect(server: &HttpServer) -> WssClient {
+    WebClient::open(server.tls_client(), "/")
+}
+
+fn with(web: WebOptions) -> HttpServer {
+    HttpServer::tls(HttpOptions { web: Some(web), ..HttpOptions::default() })
+}
+
+/// An offer of 50 KB. A few hundred exceed the socket buffers, and each spans several records.
+fn large_offer() -> String {
+    format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000))
+}
+
+#[test]
+fn relays_offers_and_answers() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let (mut one, mut two) = (connect(&server), connect(&server));
+    assert_eq!(one.join(1), announced(0, 1));
+    two.announce(&offering(2, 1));
+    assert_eq!(two.receive(), announced(0, 2));
+    let offer = Received::Offer { from: peer_id(2), id: offer_id(1), json: OFFER.into() };
+    assert_eq!(one.receive(), offer);
+    one.answer(1, 2, offer_id(1));
+    assert!(matches!(two.receive(), Received::Answer { id, .. } if id == offer_id(1)));
+    drop((one, two));
+    wait_until("both are closed", || server.counters(Protocol::Wss).connections_closed == 2);
+    assert_eq!(server.web_peers(), 0);
+    assert_eq!(server.finish(Protocol::Https).tls_handshakes, 2);
+}
+
+#[test]
+fn delivers_everything_to_a_client_that_reads_late() {
+    let server = with(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
+    let (mut late, mut busy) = (connect(&server), connect(&server));
+    late.join(1);
+    busy.join(2);
+    let json = large_offer();
+    for number in 0..200 {
+        busy.announce(&offering_json(2, number, &json));
+        assert_eq!(busy.receive(), announced(0, 2));
+    }
+    for number in 0..200 {
+        let offer = late.receive();
+        let Received::Offer { id, json: received, .. } = offer else { panic!("{offer:?}") };
+        assert_eq!((id, received.len()), (numbered_offer(number), json.len()));
+    }
+    assert_eq!(late.join(1), announced(0, 2));
+}
+
+#[test]
+fn closes_a_client_that_does_not_read_and_serves_others() {
+    let server = with(WebOptions { unread_max: 64 * 1024, ..WebOptions::default() });
+    let (mut slow, mut busy) = (connect(&server), connect(&server));
+    slow.join(1);
+    busy.join(2);
+    let json = large_offer();
+    let deadline = Instant::now() + PATIENCE;
+    while server.web_peers() == 2 {
+        busy.announce(&offering_json(2, 1, &json));
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        assert!(Instant::now() < deadline);
+    }
+    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::SlowReader.index()], 1);
+}
+
+#[test]
+fn accepts_frames_in_one_record_with_the_upgrade_request() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut client = server.tls_client();
+    let (mut bytes, mut text) = (Vec::new(), Vec::new());
+    ws::client::request(&mut bytes, "tracker.test", "/", KEY);
+    messages::announce(&mut text, &leecher(1));
+    ws::client::text(&mut bytes, MASK, std::str::from_utf8(&text).unwrap());
+    client.send(bytes);
+    let mut web = WebClient::expect_upgrade(client);
+    assert_eq!(web.receive(), announced(0, 1));
+}
+
+#[test]
+fn sends_close_frames_before_tls_ends_when_stopping() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut clients: Vec<WssClient> = (0..10).map(|_| connect(&server)).collect();
+    for (peer, web) in (1..).zip(&mut clients) {
+        web.join(peer);
+    }
+    server.stop.send_replace(true);
+    for mut web in clients {
+        assert_eq!(web.receive(), Received::Close(Some(1001)));
+        web.client.expect_end();
+    }
+}
+
+#[test]
+fn closes_a_websocket_whose_tls_breaks() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut web = connect(&server);
+    web.join(1);
+    web.client.0.stream.sock.write_all(&[23, 3, 3, 0, 32, 1, 2, 3]).unwrap();
+    web.client.0.stream.sock.write_all(&[0; 100]).unwrap();
+    assert!(
+        web.client.0.stream.read(&mut [0; 9]).is_err(),
+        "expected the alert, which is an error"
+    );
+    wait_until("it is closed", || server.counters(Protocol::Wss).connections_closed == 1);
+    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
+}
+
+#[test]
+fn removes_the_peer_of_a_client_that_ends_tls_but_not_tcp() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let mut web = connect(&server);
+    web.join(1);
+    // A last frame precedes the close_notify, so that one read returns both.
+    web.ping(b"bye");
+    web.client.0.stream.conn.send_close_notify();
+    web.client.0.stream.flush().unwrap();
+    server.wait_for_web_peers(0);
+}

@@ -1,0 +1,21 @@
+//! WebTorrent without TLS.
+
+mod closing;
+mod hostile;
+mod limits;
+mod private;
+mod signalling;
+mod upgrades;
+
+use std::time::{Duration, Instant};
+
+use front::http::HttpOptions;
+use front::webtorrent::WebOptions;
+use tracker::counters::{Counters, DropReason, Protocol};
+use tracker::{ListenerPolicy, Networks, Policy, RequestKind};
+use types::{Event, InfoHash, OfferId, Refusal};
+use wire::webtorrent::client::{self, WebScrapeEntry};
+use wire::webtorrent::{Announce, Offer};
+use wire::ws::{self, CloseCode};
+
+use crate::testing::*;

@@ -1,0 +1,89 @@
+//! Ends of connections.
+
+use super::*;
+
+//= webtorrent#leave
+//= type=test
+#[test]
+fn removes_a_client_from_all_torrents_when_it_leaves() {
+    let server = HttpServer::start();
+    for ending in 0..3 {
+        let mut client = server.web_client();
+        client.join(1);
+        client.announce(&Announce { info_hash: InfoHash([b'i'; 20]), ..leecher(1) });
+        server.wait_for_web_peers(2);
+        match ending {
+            0 => {
+                let mut frame = Vec::new();
+                ws::client::close(&mut frame, MASK, CloseCode(1001), "bye");
+                client.send(&frame);
+                assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
+            }
+            // Half closed; and closed with unread data, which is a reset.
+            1 => client.client.0.stream.shutdown(std::net::Shutdown::Write).unwrap(),
+            _ => drop(client),
+        }
+        server.wait_for_web_peers(0);
+    }
+}
+
+#[test]
+fn answers_half_closed_clients() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    client.announce(&leecher(1));
+    client.client.0.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.receive(), announced(0, 1));
+    assert_eq!(client.receive(), Received::End);
+    server.wait_for_web_peers(0);
+}
+
+//= rfc6455#close-answer
+//= type=test
+#[test]
+fn answers_close_frames_without_a_code() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    client.send([0x88, 0x80, 0, 0, 0, 0]);
+    client.expect_close(1000);
+}
+
+#[test]
+fn sends_close_frames_to_all_clients_when_stopping() {
+    let mut server = HttpServer::workers(2, HttpOptions::default());
+    let mut clients: Vec<WebClient> = (0..20).map(|n| server.web_client_of(n % 2)).collect();
+    for (peer, client) in (1..).zip(&mut clients) {
+        client.join(peer);
+    }
+    let stopping = server.stop.clone();
+    stopping.send_replace(true);
+    for client in &mut clients {
+        client.expect_close(1001);
+    }
+    drop(clients);
+    server.end();
+    assert_eq!(server.tracker.totals().web.leechers, 0);
+}
+
+#[test]
+fn pings_silent_clients_and_then_closes() {
+    // The timeout leaves a busy machine some seconds to answer a ping.
+    let options = WebOptions { ping_s: 1, idle_timeout_s: 5, ..WebOptions::default() };
+    let server = HttpServer::web(options);
+    let (mut alive, mut dead) = (server.web_client(), server.web_client());
+    alive.join(1);
+    dead.join(2);
+    while server.web_peers() == 2 {
+        assert_eq!(alive.receive(), Received::Ping(Vec::new()));
+        let mut frame = Vec::new();
+        ws::client::pong(&mut frame, MASK, b"");
+        alive.send(&frame);
+    }
+    assert_eq!(server.web_peers(), 1);
+    assert_eq!(dead.receive(), Received::Ping(Vec::new()));
+    while dead.receive() == Received::Ping(Vec::new()) {}
+    alive.announce(&leecher(1));
+    while matches!(alive.receive(), Received::Ping(_)) {}
+    drop((alive, dead));
+    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::TimedOut.index()], 1);
+}

@@ -1,0 +1,189 @@
+//! Malformed input, and clients that read or write too slowly or too much.
+
+use std::io::Write;
+
+use super::*;
+
+//= rfc6455#masked-client
+//= type=test
+#[test]
+fn closes_with_the_right_code_after_broken_frames() {
+    let server = HttpServer::start();
+    let mut too_big = vec![0x81, 0xff];
+    too_big.extend(200_000_u64.to_be_bytes());
+    too_big.extend(MASK);
+    let mut not_utf8 = vec![0x81, 0x82];
+    not_utf8.extend([0; 4]);
+    not_utf8.extend([0xff, 0xff]);
+    let mut fragments = vec![0x01, 0x80, 0, 0, 0, 0];
+    fragments.extend([0x00, 0x80, 0, 0, 0, 0].repeat(5000));
+    for (frames, code) in [
+        (vec![0x81, 0x02, b'{', b'}'], 1002),
+        (vec![0xc1, 0x80, 0, 0, 0, 0], 1002),
+        (vec![0x83, 0x80, 0, 0, 0, 0], 1002),
+        (vec![0x09, 0x80, 0, 0, 0, 0], 1002),
+        (vec![0x80, 0x80, 0, 0, 0, 0], 1002),
+        (not_utf8, 1007),
+        (too_big, 1009),
+        (fragments, 1008),
+    ] {
+        let mut client = server.web_client();
+        client.send(&frames);
+        client.expect_close(code);
+    }
+    let counters = server.finish(Protocol::Ws);
+    assert_eq!(counters.drops[DropReason::BadFrame.index()], 7);
+    assert_eq!(counters.drops[DropReason::MessageTooLarge.index()], 1);
+}
+
+#[test]
+fn delivers_the_close_frame_although_more_data_arrives() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let mut sender = client.client.0.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        // The write fails when the server closes.
+        let _ = sender.write_all(&[0xff; 10_000_000]);
+    });
+    assert_eq!(client.receive(), Received::Close(Some(1002)));
+    assert_eq!(client.receive(), Received::End);
+    drop(client);
+    sending.join().unwrap();
+}
+
+#[test]
+fn answers_malformed_messages_with_a_failure_reason() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let ids = r#""info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"pppppppppppppppppppp""#;
+    for (text, refusal) in [
+        ("".into(), Refusal::NotJson),
+        ("null".into(), Refusal::NotJson),
+        ("[".repeat(60_000), Refusal::NotJson),
+        (r#"{"action":"dance"}"#.into(), Refusal::UnknownAction),
+        ("{}".into(), Refusal::UnknownAction),
+        (r#"{"action":"announce"}"#.into(), Refusal::InfoHashMissing),
+        (
+            format!(r#"{{"action":"announce","info_hash":"{}"}}"#, "68".repeat(20)),
+            Refusal::InfoHashString,
+        ),
+        (
+            r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhĀ"}"#.into(),
+            Refusal::InfoHashString,
+        ),
+        (
+            r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh"}"#.into(),
+            Refusal::PeerIdString,
+        ),
+        (format!(r#"{{"action":"announce",{ids},"offers":[null]}}"#), Refusal::OfferMalformed),
+        (format!(r#"{{"action":"announce",{ids},"offers":{{}}}}"#), Refusal::OfferMalformed),
+        (
+            format!(r#"{{"action":"announce",{ids},"offers":[{{"offer_id":"x","offer":{{}}}}]}}"#),
+            Refusal::OfferMalformed,
+        ),
+        (format!(r#"{{"action":"announce",{ids},"answer":7}}"#), Refusal::AnswerMalformed),
+        (format!(r#"{{"action":"announce",{ids},"answer":{{}}}}"#), Refusal::AnswerMalformed),
+        (r#"{"action":"scrape","info_hash":[null]}"#.into(), Refusal::InfoHashString),
+    ] {
+        client.send_text(&text);
+        assert_eq!(client.receive(), Received::Failure(refusal.text().into()), "{text:.80}");
+    }
+    assert_eq!(client.join(1), announced(0, 1));
+}
+
+#[test]
+fn closes_clients_that_do_not_read_and_serves_others() {
+    let options = WebOptions { unread_max: 64 * 1024, ..WebOptions::default() };
+    let server = HttpServer::web(options);
+    let mut slow = server.web_client();
+    slow.join(1);
+    let mut busy = server.web_client();
+    busy.announce(&leecher(2));
+    busy.receive();
+    // The socket buffers of the client that does not read hold a few megabytes.
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
+    let offer = Offer { id: offer_id(1), json: &json };
+    let announce = Announce { offers: [offer].into_iter().collect(), ..leecher(2) };
+    let deadline = Instant::now() + PATIENCE;
+    while server.counts().web.leechers == 2 {
+        busy.announce(&announce);
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        assert!(Instant::now() < deadline);
+    }
+    drop((slow, busy));
+    let counters = server.finish(Protocol::Ws);
+    assert_eq!(counters.drops[DropReason::SlowReader.index()], 1);
+}
+
+#[test]
+fn delivers_everything_to_clients_that_read_late() {
+    let server = HttpServer::web(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
+    let (mut slow, mut busy) = (server.web_client(), server.web_client());
+    slow.join(1);
+    busy.join(2);
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
+    let rounds = 200;
+    for round in 0..rounds {
+        let mut id = [0; 20];
+        id[..2].copy_from_slice(&u16::to_be_bytes(round));
+        let offer = Offer { id: OfferId(id), json: &json };
+        busy.announce(&Announce { offers: [offer].into_iter().collect(), ..leecher(2) });
+        assert_eq!(busy.receive(), announced(0, 2));
+    }
+    for round in 0..rounds {
+        let Received::Offer { id, json: received, .. } = slow.receive() else { panic!("{round}") };
+        assert_eq!((id.0[0], id.0[1]), ((round >> 8) as u8, round as u8));
+        assert_eq!(received.len(), json.len());
+    }
+    slow.expect_nothing();
+}
+
+#[test]
+fn limits_torrents_per_connection() {
+    let server = HttpServer::web(WebOptions { torrents_max: 3, ..WebOptions::default() });
+    let mut client = server.web_client();
+    for peer in 1..=3 {
+        client.join(peer);
+    }
+    let refused = Received::Failure(Refusal::TooManyTorrents.text().into());
+    assert_eq!(client.join(4), refused);
+    assert_eq!(client.join(3), announced(0, 3));
+    client.announce(&Announce { event: Event::Stopped, ..leecher(1) });
+    client.receive();
+    assert_eq!(client.join(4), announced(0, 3));
+}
+
+#[test]
+fn slows_down_floods_of_frames_and_serves_others() {
+    let server = HttpServer::web(WebOptions { messages_per_s: 10, ..WebOptions::default() });
+    let mut flooding = server.web_client();
+    let mut sender = flooding.client.0.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let mut frame = Vec::new();
+        ws::client::ping(&mut frame, MASK, b"x");
+        let _ = sender.write_all(&frame.repeat(1_000_000));
+    });
+    let before = Instant::now();
+    for _ in 0..25 {
+        assert_eq!(flooding.receive(), Received::Pong(b"x".into()));
+    }
+    // 25 messages at 10 a second: the server's clock has advanced by a second at least.
+    assert!(before.elapsed() >= Duration::from_millis(500));
+    let mut good = server.web_client();
+    assert_eq!(good.join(1), announced(0, 1));
+    drop(flooding.client.0.stream.shutdown(std::net::Shutdown::Both));
+    sending.join().unwrap();
+}
+
+#[test]
+fn accepts_frames_byte_by_byte() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let (mut text, mut frame) = (Vec::new(), Vec::new());
+    client::announce(&mut text, &leecher(1));
+    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    for byte in frame {
+        client.send([byte]);
+    }
+    assert_eq!(client.receive(), announced(0, 1));
+}

@@ -1,0 +1,119 @@
+//! WebSockets at a private listener, and of banned clients.
+
+use super::*;
+use tracker::{BanReason, BanRules, IpPrefix, KeyId, KeyRules, KeyTotals};
+use types::UserKey;
+
+const TEXT: &str = "user-key-012345678";
+
+/// A private tracker with one key.
+fn start() -> HttpServer {
+    let server = HttpServer::start();
+    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    put(&server, KeyRules::default());
+    server
+}
+
+fn put(server: &HttpServer, rules: KeyRules) {
+    server.tracker.passkeys().put(KeyId(1), UserKey::parse(TEXT).unwrap(), rules);
+}
+
+fn user(server: &HttpServer, target: &str) -> WebClient {
+    WebClient::open(server.client(), target)
+}
+
+fn failure(refusal: Refusal) -> Received {
+    Received::Failure(refusal.text().into())
+}
+
+#[test]
+fn applies_the_key_of_the_url_to_the_whole_connection() {
+    let server = start();
+    let targets = ["/", "/announce/", "/?passkey=", "/x?key=", "/announce?passkey="];
+    for (number, target) in (1..).zip(targets) {
+        let mut client = user(&server, &format!("{target}{TEXT}"));
+        assert_eq!(client.join(number), announced(0, 1), "{target}");
+        client.scrape(&[HASH]);
+        assert!(matches!(client.receive(), Received::Scraped(files) if files.len() == 1));
+        drop(client);
+        server.wait_for_web_peers(0);
+    }
+    let mut totals = Vec::new();
+    server.tracker.passkeys().take_totals(&mut totals);
+    let announces = targets.len() as u64;
+    assert_eq!(totals, [(KeyId(1), KeyTotals { announces, ..KeyTotals::default() })]);
+}
+
+#[test]
+fn refuses_upgrades_without_a_valid_key() {
+    let server = start();
+    for (target, refusal) in [
+        ("/", Refusal::KeyMissing),
+        ("/announce", Refusal::KeyMissing),
+        ("/?key=1A2B3C4D", Refusal::KeyMissing),
+        ("/user-key-012345679", Refusal::KeyUnknown),
+        ("/announce/short", Refusal::KeyUnknown),
+    ] {
+        let mut client = server.client();
+        let mut request = Vec::new();
+        ws::client::request(&mut request, "tracker.test", target, KEY);
+        let response = client.request(&request);
+        assert_eq!((response.status, response.text().as_str()), (403, refusal.text()), "{target}");
+    }
+}
+
+#[test]
+fn counts_bytes_per_key_and_refuses_revoked_keys() {
+    let server = start();
+    let mut client = user(&server, &format!("/{TEXT}"));
+    client.join(1);
+    let moved = Announce { uploaded: 70, downloaded: 5, event: Event::None, ..leecher(1) };
+    client.announce(&moved);
+    assert_eq!(client.receive(), announced(0, 1));
+    let mut totals = Vec::new();
+    server.tracker.passkeys().take_totals(&mut totals);
+    let KeyTotals { uploaded, announces, .. } = totals[0].1;
+    assert_eq!((uploaded, announces), (70, 2));
+    put(&server, KeyRules { announces_per_minute: 1, ..KeyRules::default() });
+    client.announce(&moved);
+    assert_eq!(client.receive(), announced(0, 1));
+    client.announce(&moved);
+    assert_eq!(client.receive(), failure(Refusal::KeyRate));
+    assert!(server.tracker.passkeys().remove(KeyId(1)));
+    client.announce(&moved);
+    assert_eq!(client.receive(), failure(Refusal::KeyUnknown));
+}
+
+#[test]
+fn closes_connections_of_banned_clients() {
+    let mut server = HttpServer::start();
+    let mut client = server.web_client();
+    client.join(1);
+    let home: IpPrefix = "127.0.0.0/8".parse().unwrap();
+    server.tracker.bans().put(&[(home, None)]);
+    client.announce(&leecher(1));
+    assert_eq!(client.receive(), failure(Refusal::Banned));
+    client.expect_close(CloseCode::POLICY.0);
+    let mut late = server.client();
+    assert!(!late.receive_more(), "closed when it is accepted");
+    server.tracker.bans().remove(&[home]);
+    assert_eq!(server.web_client().join(1), announced(0, 1));
+    server.end();
+    assert_eq!(server.counters(Protocol::Http).drops[DropReason::Banned.index()], 1);
+}
+
+#[test]
+fn bans_clients_that_send_malformed_messages() {
+    let server = HttpServer::start();
+    let rules = BanRules { malformed_per_min: 3, time_s: 60, ..BanRules::default() };
+    server.tracker.bans().set_rules(rules);
+    // A new minute may begin meanwhile, and the count with it.
+    for _ in 0..8 {
+        let mut client = server.web_client();
+        client.send_text("no JSON");
+        assert!(matches!(client.receive(), Received::Failure(_)));
+    }
+    let mut made = Vec::new();
+    server.tracker.bans().take_automatic(&mut made);
+    assert!(matches!(made[..], [(_, Some(_), BanReason::Malformed)]), "{made:?}");
+}

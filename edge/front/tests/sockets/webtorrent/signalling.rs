@@ -1,0 +1,229 @@
+//! Offers, answers and scrapes.
+
+use super::*;
+use types::NumWant;
+
+#[test]
+fn relays_offers_and_answers_unchanged() {
+    let server = HttpServer::start();
+    let (mut one, mut two) = (server.web_client(), server.web_client());
+    assert_eq!(one.join(1), announced(0, 1));
+    two.announce(&offering(2, 1));
+    assert_eq!(two.receive(), announced(0, 2));
+    let offer = Received::Offer { from: peer_id(2), id: offer_id(1), json: OFFER.into() };
+    assert_eq!(one.receive(), offer);
+    one.answer(1, 2, offer_id(1));
+    let json = r#"{"type":"answer", "sdp":"\u00e4"}"#.into();
+    assert_eq!(two.receive(), Received::Answer { from: peer_id(1), id: offer_id(1), json });
+    one.expect_nothing();
+    drop((one, two));
+    let counters = server.finish(Protocol::Ws);
+    let requests = counters.requests[0];
+    assert_eq!(
+        (requests[RequestKind::Announce.index()], requests[RequestKind::Answer.index()]),
+        (2, 1)
+    );
+    assert_eq!(counters.responses, counters.requests);
+    assert_eq!(counters.peers_sent, 1);
+}
+
+//= webtorrent#relay
+//= type=test
+#[test]
+fn sends_each_offer_to_another_peer() {
+    let server = HttpServer::start();
+    let mut others: Vec<WebClient> = (1..=9).map(|_| server.web_client()).collect();
+    for (peer, client) in (1..).zip(&mut others) {
+        client.join(peer);
+    }
+    let mut offerer = server.web_client();
+    offerer.announce(&offering(99, 5));
+    assert_eq!(offerer.receive(), announced(0, 10));
+    offerer.announce(&Announce { want: NumWant::Peers(3), ..offering(99, 5) });
+    offerer.receive();
+    offerer.expect_nothing();
+    let mut returned = Vec::new();
+    for client in &mut others {
+        let mut frame = Vec::new();
+        ws::client::ping(&mut frame, MASK, b"end");
+        client.send(&frame);
+        let mut own = Vec::new();
+        while let Received::Offer { id, .. } = client.receive() {
+            own.push(id.0[0]);
+        }
+        assert!(own.len() <= 2, "a peer gets one offer of an announce at most");
+        returned.extend(own);
+    }
+    returned.sort_unstable();
+    assert_eq!(returned, [1, 1, 2, 2, 3, 3, 4, 5]);
+}
+
+#[test]
+fn relays_between_workers() {
+    let server = HttpServer::workers(3, HttpOptions::default());
+    let (mut one, mut two) = (server.web_client_of(2), server.web_client_of(1));
+    one.join(1);
+    two.announce(&offering(2, 1));
+    assert_eq!(two.receive(), announced(0, 2));
+    assert!(matches!(one.receive(), Received::Offer { .. }));
+    one.answer(1, 2, offer_id(1));
+    assert!(matches!(two.receive(), Received::Answer { .. }));
+}
+
+//= webtorrent#relay-answer
+//= type=test
+#[test]
+fn relays_one_answer_per_offer_from_its_receiver_only() {
+    let server = HttpServer::start();
+    let (mut offerer, mut offered, mut untrusted) =
+        (server.web_client(), server.web_client(), server.web_client());
+    offered.join(1);
+    offerer.announce(&offering(2, 1));
+    offerer.receive();
+    offered.receive();
+    // From another connection, under its own peer id and under that of the receiver; then for an
+    // unknown offer, to an unknown peer, and under another peer id.
+    untrusted.join(3);
+    untrusted.answer(3, 2, offer_id(1));
+    untrusted.answer(1, 2, offer_id(1));
+    untrusted.expect_nothing();
+    offered.answer(1, 2, offer_id(2));
+    offered.answer(1, 9, offer_id(1));
+    offered.answer(9, 2, offer_id(1));
+    offered.expect_nothing();
+    offerer.expect_nothing();
+    offered.answer(1, 2, offer_id(1));
+    offered.answer(1, 2, offer_id(1));
+    offered.expect_nothing();
+    assert!(matches!(offerer.receive(), Received::Answer { .. }));
+    offerer.expect_nothing();
+    drop((offerer, offered, untrusted));
+    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::UnmatchedAnswer.index()], 6);
+}
+
+#[test]
+fn drops_answers_to_peers_that_have_left() {
+    let server = HttpServer::start();
+    let (mut offerer, mut offered) = (server.web_client(), server.web_client());
+    offered.join(1);
+    offerer.announce(&offering(2, 1));
+    offered.receive();
+    drop(offerer);
+    server.wait_for_web_peers(1);
+    // Another client takes the slot, and must not get the answer.
+    let mut other = server.web_client();
+    other.join(3);
+    offered.answer(1, 2, offer_id(1));
+    offered.expect_nothing();
+    other.expect_nothing();
+}
+
+//= webtorrent#stopped
+//= type=test
+#[test]
+fn counts_stopped_and_completed_events() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    client.join(1);
+    client.announce(&Announce { event: Event::Completed, left: Some(0), ..leecher(1) });
+    assert_eq!(client.receive(), announced(1, 0));
+    client.announce(&Announce { event: Event::Completed, left: Some(0), ..leecher(1) });
+    client.receive();
+    client.announce(&Announce { event: Event::Stopped, left: Some(0), ..offering(1, 5) });
+    assert_eq!(client.receive(), announced(0, 0));
+    let counts = server.counts();
+    assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (0, 0, 1));
+    // Without `left`, a peer counts as a leecher.
+    client.send_text(
+        r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"bbbbbbbbbbbbbbbbbbbb","left":null}"#,
+    );
+    assert_eq!(client.receive(), announced(0, 1));
+}
+
+//= webtorrent#shared-connection
+//= type=test
+#[test]
+fn serves_several_torrents_and_peer_ids_on_one_connection() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    client.join(1);
+    assert_eq!(client.join(2), announced(0, 2));
+    // Two clients of one page share a connection, and may be introduced to each other.
+    client.announce(&offering(1, 3));
+    assert_eq!(client.receive(), announced(0, 2));
+    let offer = Received::Offer { from: peer_id(1), id: offer_id(1), json: OFFER.into() };
+    assert_eq!(client.receive(), offer);
+    client.expect_nothing();
+    drop(client);
+    server.wait_for_web_peers(0);
+}
+
+#[test]
+fn tells_peers_with_the_same_id_apart_by_connection() {
+    let server = HttpServer::start();
+    let (mut one, mut two) = (server.web_client(), server.web_client());
+    one.join(1);
+    assert_eq!(two.join(1), announced(0, 2));
+    two.announce(&Announce { event: Event::Stopped, ..leecher(1) });
+    assert_eq!(two.receive(), announced(0, 1));
+    two.announce(&offering(2, 1));
+    two.receive();
+    assert!(matches!(one.receive(), Received::Offer { .. }), "the other peer is still there");
+}
+
+#[test]
+fn scrapes_one_several_and_repeated_torrents() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    client.join(1);
+    let file = WebScrapeEntry { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
+    let unknown = InfoHash([b'u'; 20]);
+    let nothing = WebScrapeEntry { info_hash: unknown, incomplete: 0, ..file };
+    for (requested, files) in [
+        (vec![HASH], vec![file]),
+        (vec![unknown], vec![nothing]),
+        (vec![HASH, unknown, HASH], vec![file, nothing]),
+    ] {
+        client.scrape(&requested);
+        assert_eq!(client.receive(), Received::Scraped(files));
+    }
+    client.send_text(r#"{"action":"scrape"}"#);
+    assert_eq!(client.receive(), Received::Failure(Refusal::FullScrape.text().into()));
+}
+
+#[test]
+fn applies_access_lists_to_announces_and_scrapes() {
+    use tracker::access::{AccessLists, HashList, Mode};
+    let server = HttpServer::start();
+    let deny = HashList::parse("6868686868686868686868686868686868686868\n".as_bytes()).unwrap();
+    let lists = AccessLists { mode: Mode::Deny, deny: deny.into(), ..AccessLists::default() };
+    set_lists(&server.tracker, lists);
+    let mut client = server.web_client();
+    let denied = Received::Failure(Refusal::Denied.text().into());
+    assert_eq!(client.join(1), denied);
+    client.scrape(&[HASH]);
+    assert_eq!(client.receive(), denied);
+    drop(client);
+    assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::Denied.index()], 2);
+}
+
+//= webtorrent#kinds-apart
+//= type=test
+#[test]
+fn counts_ip_peers_but_sends_them_no_offers() {
+    let server = HttpServer::start();
+    let mut plain = server.client();
+    let hash = "h".repeat(20);
+    let response = plain.request(
+        format!(
+            "GET /announce?info_hash={hash}&peer_id={hash}&port=1&left=0 HTTP/1.1\r\n\
+             Connection: close\r\n\r\n"
+        )
+        .as_bytes(),
+    );
+    assert!(response.has("8:completei1e"), "{}", response.text());
+    let mut client = server.web_client();
+    client.announce(&offering(1, 5));
+    assert_eq!(client.receive(), announced(1, 1));
+    client.expect_nothing();
+}

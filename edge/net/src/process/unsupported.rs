@@ -1,0 +1,72 @@
+//! Stand-ins on other systems for what needs Linux.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use super::SandboxPolicy;
+
+/// A handle to the launcher, which cannot exist here.
+#[derive(Debug)]
+pub struct Launcher(Infallible);
+
+impl Launcher {
+    /// Always fails, because launchers need Linux.
+    pub fn spawn() -> io::Result<Self> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "needs Linux"))
+    }
+
+    /// Cannot happen.
+    pub fn launch(&self, _: &[(&str, OwnedFd)]) -> io::Result<()> {
+        match self.0 {}
+    }
+}
+
+/// A sandbox that restricts nothing.
+#[derive(Debug)]
+pub struct Sandbox(SandboxPolicy);
+
+/// Restricts nothing.
+pub fn confine(policy: SandboxPolicy) -> Sandbox {
+    Sandbox(policy)
+}
+
+/// Changes nothing.
+pub fn raise_priority() -> io::Result<()> {
+    Ok(())
+}
+
+/// Changes nothing.
+pub fn lower_priority() -> io::Result<()> {
+    Ok(())
+}
+
+impl Sandbox {
+    /// Returns true.
+    pub fn can_read(&self, _: &Path) -> bool {
+        true
+    }
+
+    /// Returns true.
+    pub fn can_write(&self, _: &Path) -> bool {
+        true
+    }
+
+    /// Returns true.
+    pub fn can_connect(&self, _: u16) -> bool {
+        true
+    }
+
+    /// Returns the readable folders of the policy.
+    pub fn folders(&self) -> &[PathBuf] {
+        &self.0.readable
+    }
+}
+
+impl fmt::Display for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "none: needs Linux")
+    }
+}
