@@ -50,51 +50,51 @@ use summary::Summary;
 
 pub use definition::Protocol;
 
-/// What to compare, and how.
+/// Parameters of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How trackers are asked.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The name of the load; the first of its file without one.
+    /// Name of the load; `None` for the first one defined.
     pub load: Option<String>,
-    /// The folder with `trackers.toml` and a file for each protocol.
+    /// Folder with `trackers.toml` and a file per protocol.
     pub definitions: PathBuf,
-    /// The folder with rivals' programs, in it or in its `bin`.
+    /// Folder with the rivals' programs, directly or in its `bin`.
     pub rivals: PathBuf,
-    /// Programs of trackers, by the trackers' names, before all others.
+    /// Explicit program paths by tracker name; they take precedence.
     pub programs: Vec<(String, PathBuf)>,
-    /// The names of the trackers to measure; all that are here if it is empty.
+    /// Names of the trackers to measure; empty for all that are installed.
     pub only: Vec<String>,
-    /// How many cores trackers get, in turn; powers of two, up to half of all, if it is empty.
+    /// Numbers of tracker cores, in turn; empty for powers of two up to half of all cores.
     pub cores: Vec<usize>,
-    /// What to measure; everything if it is empty.
+    /// What to measure; empty for everything.
     pub measures: Vec<Measure>,
-    /// How often everything is measured.
+    /// Runs per figure.
     pub runs: u32,
-    /// How long a run is measured, seconds.
+    /// Measured seconds per run.
     pub seconds: u32,
-    /// How long it goes on before, seconds.
+    /// Warm-up in seconds.
     pub warm_up: u32,
-    /// The folder for the report and the runs.
+    /// Output folder for the report and the runs.
     pub out: PathBuf,
-    /// The folder to whose records a whole comparison is added, if it is.
+    /// Folder of the record to which a completed comparison is appended, if any.
     pub record: Option<PathBuf>,
-    /// The document of which a whole comparison becomes a section, if it does.
+    /// Document into which a completed comparison is written as a section, if any.
     pub docs: Option<PathBuf>,
-    /// The program that is tidegate: it runs the load, and is measured.
+    /// tidegate's own program: it runs the load and is measured.
     pub own: PathBuf,
     /// The command line, for the report.
     pub command: String,
 }
 
-/// A thing to measure.
+/// A quantity to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Responses per second, and per second of the tracker's CPU time.
     Throughput,
-    /// How long answers take at 50 % and 80 % of that, which is measured first.
+    /// Response times at 50 % and 80 % of the maximum throughput, which is measured first.
     Latency,
-    /// Bytes a peer.
+    /// Bytes per peer.
     Memory,
 }
 
@@ -104,21 +104,26 @@ impl Options {
     }
 }
 
-/// What came of a comparison.
+/// The results of a comparison.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Tables, as Markdown.
+    /// The tables as Markdown.
     pub tables: String,
-    /// The files that were written.
+    /// Written files.
     pub files: Vec<PathBuf>,
-    /// Whether it was stopped before its end.
+    /// Whether it was interrupted.
     pub is_stopped: bool,
-    /// How many measurements failed.
+    /// Number of failed measurements.
     pub failures: usize,
 }
 
-/// Compares, until `stop` is set at the latest; `print` hears how it goes. What could be measured is
-/// reported even if the rest failed. An error if nothing could be.
+/// Runs a comparison until it is complete or `stop` is set; `print` receives progress lines.
+/// Reports what was measured
+/// even if some measurements failed.
+///
+/// # Errors
+///
+/// Fails for invalid options or definitions, or if nothing was measured.
 pub fn run(options: &Options, stop: &AtomicBool, print: &mut dyn FnMut(&str)) -> Result<Outcome> {
     let definitions = Definitions::read(&options.definitions, options.protocol)?;
     let absolute = |path: &Path| std::path::absolute(path).context("there is no current folder");
@@ -157,7 +162,7 @@ pub fn run(options: &Options, stop: &AtomicBool, print: &mut dyn FnMut(&str)) ->
     finish(&comparison, &at)
 }
 
-/// Writes what there is.
+/// Writes the report.
 fn finish(comparison: &Comparison<'_>, at: &ReportContext) -> Result<Outcome> {
     let options = comparison.options;
     let summary = Summary::of(comparison);

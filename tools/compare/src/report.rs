@@ -17,6 +17,23 @@ use crate::table::{Cell, Table};
 
 pub(crate) use document::{Block, Document};
 
+impl Document {
+    /// Returns the document as Markdown. Charts appear only in HTML; the tables have their figures.
+    pub(crate) fn markdown(&self) -> String {
+        markdown::write(self)
+    }
+
+    /// Returns the document as a section of another document, without settings and single runs.
+    pub(crate) fn section(&self) -> String {
+        markdown::section(self)
+    }
+
+    /// Returns the document as one self-contained HTML file.
+    pub(crate) fn html(&self) -> String {
+        html::write(self)
+    }
+}
+
 /// When, where and by which command the comparison ran.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportContext {

@@ -1,4 +1,4 @@
-//! A tracker that the load starts itself, and ends when it is done.
+//! A tracker that the load test starts itself and stops at the end.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,19 +10,24 @@ use anyhow::{Context, Result, bail};
 
 use crate::TrackerUrl;
 
-/// How long a tracker may take until it listens.
+/// Time for a tracker to start listening.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take to end by itself.
+/// Time for it to exit on SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A tracker's process, which ends when this is dropped.
+/// A tracker's process; stopped on drop.
 #[derive(Debug)]
 pub struct LaunchedTracker(Child);
 
 impl LaunchedTracker {
-    /// Starts the program with its words, and waits until it listens where the URL leads to, as far as
-    /// that can be seen. What it writes goes to standard error.
+    /// Starts the program and waits until it listens at the URL's address, as far as that is
+    /// observable. Its output goes to
+    /// standard error.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program cannot start, exits, or does not listen within 10 seconds.
     pub fn new(program: &str, words: &[String], url: &TrackerUrl) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(io::stderr());

@@ -1,6 +1,6 @@
-//! Numbers that look random, the same ones for the same seed: SplitMix64.
+//! Deterministic pseudo-random numbers: SplitMix64.
 
-/// A sequence of numbers.
+/// A pseudo-random sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -14,18 +14,18 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number above 0, and at most 1.
+    /// Returns a number above 0 and at most 1.
     pub(crate) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
-        // The high half of the product: as even as any bound here needs.
+        // The high half of the product is uniform enough for every bound used here.
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Whether so many of a hundred cases are meant to include this one.
+    /// Returns true with a probability of `percent`.
     pub(crate) fn percent(&mut self, percent: u8) -> bool {
         percent >= 100 || (percent > 0 && self.below(100) < usize::from(percent))
     }

@@ -5,6 +5,7 @@
 //! of the peers. Requests of equal length are sent as one batch; responses are received in batches.
 //! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
 
+mod batch;
 mod datagram_io;
 mod hostile;
 mod pending;

@@ -1,12 +1,13 @@
-//! HTML in one file: style and charts are in it, and it has no script. It follows the reader's choice
-//! of light or dark.
+//! Writes one self-contained HTML file: style and charts are inline, and it has no script. It
+//! follows the reader's choice of
+//! light or dark.
 
 use super::document::{Block, Document};
 use crate::chart::escape;
 use crate::table::{Cell, Table};
 
-/// Series colours are told apart by those who see few colours, too; the first is the tracker that the
-/// others are compared with.
+/// Series colors can be told apart by color-blind readers. The first is the tracker that the others
+/// are compared with.
 const STYLE: &str = include_str!("report.css");
 
 pub(super) fn write(document: &Document) -> String {
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_comes_from_elsewhere_and_nothing_slips_in() {
+    fn is_self_contained_and_escaped() {
         let table = Table {
             head: vec!["<a>".into()],
             rows: vec![vec![Cell::Text("\"x\" & <script>".into())], vec![Cell::Best("1".into())]],

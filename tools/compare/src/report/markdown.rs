@@ -1,4 +1,4 @@
-//! Markdown, for terminals and repositories.
+//! Writes Markdown, for terminals and repositories.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub(super) fn write(document: &Document) -> String {
     text
 }
 
-/// As a section of another document, without what is only for those who want it.
+/// Writes a section of another document, without collapsed details.
 pub(super) fn section(document: &Document) -> String {
     let mut text = format!("## {}\n", document.title);
     for block in &document.blocks {
@@ -23,7 +23,7 @@ pub(super) fn section(document: &Document) -> String {
     text
 }
 
-/// `under` is a `#` for each heading that it stands under besides the title.
+/// Adds a block. `under` has a `#` per additional heading level.
 fn add(text: &mut String, block: &Block, under: &str) {
     // Writing to a String cannot fail.
     let _ = match block {
@@ -48,7 +48,7 @@ mod tests {
     use crate::table::{Cell, Table};
 
     #[test]
-    fn blocks_are_apart() {
+    fn separates_blocks() {
         let table = Table { head: vec!["name".into()], rows: vec![vec![Cell::Text("a".into())]] };
         let document = Document {
             title: "T".into(),

@@ -1,4 +1,4 @@
-//! A connection, and the request on it.
+//! A connection and its outstanding request.
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
@@ -8,35 +8,35 @@ use crate::mix::RequestKind;
 use crate::population::TorrentPeer;
 use crate::stream::Stream;
 
-/// A request that is under way.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
     pub(super) kind: RequestKind,
-    /// Who announces.
+    /// The announcing peer.
     pub(super) peer: TorrentPeer,
-    /// When it was due.
+    /// When it was scheduled.
     pub(super) due: Instant,
 }
 
-/// A place for a connection. Its number decides where it comes from, and who announces on it.
+/// A slot for a connection. Its index decides the source address and which peers announce on it.
 #[derive(Default)]
 pub(super) struct Connection {
-    /// Nothing if it has ended, or is still to be opened.
+    /// `None` if the connection is closed or not yet open.
     pub(super) stream: Option<Stream>,
     pub(super) request: Vec<u8>,
-    /// How much of the request was taken.
+    /// Bytes of the request that are written.
     pub(super) sent: usize,
     pub(super) pending: Option<PendingRequest>,
     pub(super) response: ResponseReader,
 }
 
-/// How a connection came to its end.
+/// Why a connection ended: a text, empty if it ended normally.
 pub(super) type EndReason = String;
 
-const CLOSED: &str = "the tracker closed the connection without an answer";
+const CLOSED: &str = "the tracker closed the connection without a response";
 
 impl Connection {
-    /// Sends what there is to send.
+    /// Writes the rest of the request.
     pub(super) fn send(&mut self) -> Result<(), EndReason> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let left = self.request.get(self.sent..).unwrap_or_default();
@@ -46,8 +46,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has come, and gives the answer to `take` once it is whole: with it, how many bytes came
-    /// in all now, and whether the connection has ended.
+    /// Reads available input and passes the response to `take` once it is complete. Adds the bytes
+    /// read to `bytes_in`.
+    /// Returns an error if the connection has ended.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -67,7 +68,8 @@ impl Connection {
             let Some(request) = self.pending else {
                 return Err(if is_over { String::new() } else { super::response::TOO_MUCH.into() });
             };
-            // What was not read at once is asked for, too: an end may stand behind the answer.
+            // Include input that was not read at once: the end of the stream may follow the
+            // response.
             if let Some(whole) = self.response.read(fresh, is_over)? {
                 self.pending = None;
                 let stays = whole.keep_alive && !is_over;
@@ -78,7 +80,8 @@ impl Connection {
             if is_over {
                 return Err(CLOSED.into());
             }
-            // Read on even after few bytes: readiness is told once, and the end may have come with them.
+            // Continue even after a short read: readiness is edge-triggered, and the end may have
+            // arrived with these bytes.
         }
     }
 }

@@ -1,18 +1,18 @@
-//! An answer as it comes.
+//! Incremental parsing of responses.
 
 use wire::http::client::{
     Chunk, Length, ParsedResponse, ResponseHead as Headers, read_chunk, read_head,
 };
 
-/// What has come of an answer, where it came in pieces.
+/// Collects a response that arrives in pieces.
 #[derive(Default)]
 pub(super) struct ResponseReader {
     bytes: Vec<u8>,
-    /// Of a body in chunks.
+    /// The decoded body, if chunked.
     body: Vec<u8>,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, PartialEq)]
 pub(super) struct CompleteResponse<'a> {
     pub(super) status: u16,
@@ -20,29 +20,30 @@ pub(super) struct CompleteResponse<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// More than any head of a tracker's answer has, and than any body.
+/// Limits above the size of any tracker's response head and body.
 const HEAD_MAX: usize = 16 * 1024;
 const BODY_MAX: u64 = 4 << 20;
 
-/// Why what has come is no answer.
-pub(super) const NO_HTTP: &str = "what came is no HTTP";
-pub(super) const TOO_LONG: &str = "an answer longer than any tracker's";
-pub(super) const TOO_MUCH: &str = "more than an answer has come";
+/// Errors of invalid responses.
+pub(super) const NO_HTTP: &str = "the response is not HTTP";
+pub(super) const TOO_LONG: &str = "the response is too long";
+pub(super) const TOO_MUCH: &str = "unexpected bytes after the response";
 
 impl ResponseReader {
-    /// Forgets what has come.
+    /// Discards collected input.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Takes what comes next: the answer, once it is whole. `is_over` if nothing comes behind it.
+    /// Adds input. Returns the response once it is complete. `is_over` means that no more input
+    /// follows.
     pub(super) fn read<'a>(
         &'a mut self,
         fresh: &'a [u8],
         is_over: bool,
     ) -> Result<Option<CompleteResponse<'a>>, &'static str> {
         if self.bytes.is_empty() && !is_over {
-            // As a rule it comes in one piece, which need not be copied.
+            // Usually a response arrives in one piece, which needs no copy.
             if let Some((head, at)) = whole(fresh, false)? {
                 return body(head, fresh, at, &mut self.body).map(Some);
             }
@@ -55,7 +56,7 @@ impl ResponseReader {
     }
 }
 
-/// The head, and where the answer ends, if all of it is there.
+/// Returns the head and the end of the response if all of it has arrived.
 fn whole(input: &[u8], is_over: bool) -> Result<Option<(Headers<'_>, usize)>, &'static str> {
     let head = match read_head(input) {
         ParsedResponse::Complete(head) => head,
@@ -87,7 +88,7 @@ fn whole(input: &[u8], is_over: bool) -> Result<Option<(Headers<'_>, usize)>, &'
     }
 }
 
-/// The answer that ends there. An error if something follows.
+/// Returns the response that ends at `end`. Fails if more bytes follow.
 fn body<'a>(
     head: Headers<'_>,
     input: &'a [u8],
@@ -115,7 +116,7 @@ fn body<'a>(
 mod tests {
     use super::*;
 
-    /// What is read of `text` in pieces of so many bytes.
+    /// Parses `text` in pieces of `piece` bytes.
     fn read(text: &[u8], piece: usize) -> Result<(u16, bool, Vec<u8>), &'static str> {
         let mut response = ResponseReader::default();
         let pieces: Vec<&[u8]> = text.chunks(piece).collect();
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_whole_at_their_last_byte() {
+    fn responses_are_complete_at_their_last_byte() {
         for (text, expected) in [
             ("HTTP/1.1 200 OK\r\ncontent-LENGTH:  5 \r\n\r\nd1:xe", (200, true)),
             (
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn rejects_invalid_responses() {
         assert_eq!(read(b"220 mail.test ESMTP\r\n\r\n", 1000), Err(NO_HTTP));
         assert_eq!(read(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", 9), Err(TOO_LONG));
         let endless = [b"HTTP/1.1 200 OK\r\nX: ".to_vec(), vec![b'x'; HEAD_MAX]].concat();

@@ -14,7 +14,7 @@ use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::random::Random;
 
-/// What it has seen.
+/// What the test tracker has received.
 #[derive(Default)]
 struct Seen {
     connections: AtomicU64,
@@ -22,7 +22,8 @@ struct Seen {
     resumed: AtomicU64,
 }
 
-/// Answers the requests of each connection with `body`, until a request asks it to close.
+/// Starts a tracker that answers every request with `body`, until a request asks to close the
+/// connection.
 fn tracker(tls: bool, body: &'static str) -> (TrackerUrl, Arc<Seen>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let scheme = if tls { "https" } else { "http" };
@@ -65,7 +66,7 @@ fn server_config() -> Arc<ServerConfig> {
 
 fn serve(mut stream: impl Read + Write, body: &str, seen: &Seen) {
     let (mut room, mut input) = ([0; 4096], String::new());
-    // The load may leave at any time.
+    // The load may end at any time.
     while let Ok(len @ 1..) = stream.read(&mut room) {
         input += std::str::from_utf8(&room[..len]).unwrap();
         if !input.ends_with("\r\n\r\n") {
@@ -85,7 +86,7 @@ fn serve(mut stream: impl Read + Write, body: &str, seen: &Seen) {
     }
 }
 
-/// A tracker that does with each connection what `behavior` does with its number.
+/// Starts a tracker that handles each connection with `behavior`.
 fn tracker_that(behavior: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> TrackerUrl {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -99,7 +100,7 @@ fn tracker_that(behavior: impl Fn(u64, TcpStream) + Send + Sync + 'static) -> Tr
     TrackerUrl::http(&format!("http://{address}/announce")).unwrap()
 }
 
-/// Reads a request, whatever it says; whether there was one.
+/// Reads a request of any kind. Returns false at the end of the stream.
 fn ask(stream: &mut TcpStream) -> bool {
     let mut input = Vec::new();
     while !input.ends_with(b"\r\n\r\n") {
@@ -142,13 +143,13 @@ fn no_errors(report: &Report) {
 }
 
 #[test]
-fn connections_are_kept() {
+fn keeps_connections() {
     for tls in [false, true] {
         let (url, seen) = tracker(tls, NONE);
         let report = load(&options(url));
         assert!(report.responses.announce > 10, "{report}");
         no_errors(&report);
-        // One more looked whether anybody is there.
+        // One more connection checked at the start that the tracker is reachable.
         assert_eq!(seen.connections.load(Ordering::Relaxed), 5);
         assert!(seen.requests.load(Ordering::Relaxed) >= report.responses.announce);
         assert_eq!(
@@ -163,7 +164,7 @@ fn connections_are_kept() {
 }
 
 #[test]
-fn connections_are_made_anew() {
+fn opens_a_connection_per_request() {
     for (tls, resume) in [(false, false), (true, false), (true, true)] {
         let (url, seen) = tracker(tls, NONE);
         let report = load(&HttpOptions { close: true, resume, workers: 2, ..options(url) });
@@ -176,9 +177,9 @@ fn connections_are_made_anew() {
 }
 
 #[test]
-fn a_connection_that_the_tracker_ends_is_made_anew() {
+fn reopens_connections_that_the_tracker_closes() {
     let url = tracker_that(|_, mut stream| {
-        // It says nothing of closing after the third answer.
+        // It closes the connection unannounced after the third response.
         for _ in 0..3 {
             if ask(&mut stream) {
                 answer(&mut stream, NONE.as_bytes());
@@ -202,9 +203,9 @@ fn an_open_loop_sends_at_its_rate() {
     no_errors(&report);
 }
 
-/// All of four connections wait for 200 ms; what was due meanwhile waited, too.
+/// All four connections wait for 200 ms; requests scheduled meanwhile wait, too.
 #[test]
-fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
+fn a_stall_delays_all_requests_scheduled_meanwhile() {
     let begun = Instant::now();
     let url = tracker_that(move |_, mut stream| {
         while ask(&mut stream) {
@@ -220,12 +221,12 @@ fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
         RunPlan { warm_up: Duration::ZERO, duration: Duration::from_secs(1), ..options.plan };
     let report = load(&options);
     let latency = report.latency_us;
-    // 100 of 500 were due in it.
+    // 100 of 500 requests were scheduled during the stall.
     assert!(latency.max >= 190e3 && latency.p99 >= 150e3 && latency.p90 >= 60e3, "{report}");
 }
 
 #[test]
-fn refusals_are_counted_and_told() {
+fn counts_and_reports_refusals() {
     let (url, _) = tracker(false, "d14:failure reason4:nopee");
     let report = load(&options(url));
     let refused = report.responses.error;
@@ -241,13 +242,13 @@ fn refusals_are_counted_and_told() {
 }
 
 #[test]
-fn wrong_answers_are_told_apart() {
+fn distinguishes_invalid_responses() {
     for (wrong, text) in [
-        (&b"220 mail.test ESMTP\r\n\r\n"[..], "no HTTP"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nd1:", "without an answer"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "to an announce that is none"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlele", "more than an answer"),
-        (b"", "without an answer"),
+        (&b"220 mail.test ESMTP\r\n\r\n"[..], "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nd1:", "without a response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "invalid announce response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlele", "unexpected bytes"),
+        (b"", "without a response"),
     ] {
         let url = tracker_that(move |_, mut stream| {
             if ask(&mut stream) {
@@ -255,7 +256,7 @@ fn wrong_answers_are_told_apart() {
             }
         });
         let mut options = options(url);
-        // Connections that broke are made anew a few times a second only: the first ones count.
+        // Broken connections are reopened only a few times a second, so count from the start.
         options.plan.warm_up = Duration::ZERO;
         options.plan.duration = Duration::from_secs(2);
         let report = load(&options);
@@ -265,17 +266,17 @@ fn wrong_answers_are_told_apart() {
 }
 
 #[test]
-fn an_answer_that_never_comes_is_lost() {
+fn unanswered_requests_are_lost() {
     let url = tracker_that(|_, mut stream| while ask(&mut stream) {});
     let mut options = HttpOptions { timeout: Duration::from_millis(100), ..options(url) };
     options.plan.warm_up = Duration::ZERO;
     let report = load(&options);
     assert!(report.lost > 0 && report.responses.all() == 0, "{report}");
-    assert!(report.errors.contains_key("no answer within 100ms"), "{report}");
+    assert!(report.errors.contains_key("no response within 100ms"), "{report}");
 }
 
 #[test]
-fn scrapes_go_where_bep_48_says() {
+fn scrape_url_follows_bep_48() {
     let url = tracker_that(|_, mut stream| {
         let mut input = [0; 4096];
         while let Ok(len @ 1..) = stream.read(&mut input) {
@@ -297,7 +298,7 @@ fn scrapes_go_where_bep_48_says() {
 }
 
 #[test]
-fn faults_in_lists_of_peers_are_counted() {
+fn counts_faults_in_peer_lists() {
     let url = tracker_that(|number, mut stream| {
         let mut random = Random::new(number);
         while ask(&mut stream) {
@@ -346,7 +347,7 @@ fn hostile_connections_run_beside_the_load() {
 }
 
 #[test]
-fn trackers_that_are_not_there_are_an_error() {
+fn unreachable_trackers_are_an_error() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = TrackerUrl::http(&format!("http://{address}/announce")).unwrap();
     let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
@@ -354,7 +355,7 @@ fn trackers_that_are_not_there_are_an_error() {
 }
 
 #[test]
-fn a_tracker_that_dies_leaves_what_it_did() {
+fn keeps_results_if_the_tracker_exits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url =
         TrackerUrl::http(&format!("http://{}/announce", listener.local_addr().unwrap())).unwrap();

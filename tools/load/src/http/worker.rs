@@ -26,26 +26,27 @@ use crate::runner::Worker;
 use crate::schedule::Schedule;
 use crate::stream::Dialer;
 
-/// Bytes read at once. An answer has a few thousand.
+/// Bytes per read. A response has a few thousand.
 const BUFFER: usize = 64 * 1024;
-/// A request that leaves later than that after it was due is overdue.
+/// A request sent later than this after its scheduled time is overdue.
 const OVERDUE: Duration = Duration::from_millis(1);
-/// With so many connections in a closed loop, answers that come few at a time are let gather for a moment:
-/// the tracker has enough to do meanwhile, and each waking costs as much as a request.
+/// With at least this many connections in a closed loop, wait for this long if few responses are
+/// ready: the tracker has
+/// enough to do meanwhile, and each wakeup costs as much as a request.
 const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
-/// Few are less than that part of the connections: the rest is still with the tracker.
+/// Fewer ready connections than all divided by this are few: the tracker still works on the others.
 const SMALL_BATCH_DIVISOR: usize = 2;
-/// How long a tracker whose machine says that nobody listens may be silent.
+/// How long the tracker may be silent if its machine refuses connections.
 const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
-/// How long an open loop waits at the most before it looks at hostile connections again.
+/// Maximum time between two looks at hostile connections.
 const HOSTILE_TICK: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(super) struct Http {
     connections: Vec<Connection>,
-    /// Connections without a request, in an open loop.
+    /// Idle connections, in an open loop.
     idle: VecDeque<usize>,
-    /// Those that ended in trouble, to be opened again in a while.
+    /// Connections that failed, to be reopened at the next maintenance.
     broken: Vec<usize>,
     protocol: ProtocolState,
     dialer: Dialer,
@@ -56,11 +57,11 @@ pub(super) struct Http {
     start: Instant,
     timeout: Duration,
     is_first_step: bool,
-    /// Few answers came last time.
+    /// Whether few responses arrived last time.
     was_small_batch: bool,
 }
 
-/// Where requests are written and answers are read.
+/// Writes requests, reads responses and detects a silent tracker.
 struct ProtocolState {
     options: HttpOptions,
     population: Population,
@@ -68,20 +69,20 @@ struct ProtocolState {
     checker: Checker,
     unchecked: u32,
     hashes: Vec<InfoHash>,
-    /// What ends every request.
+    /// The end of every request.
     request_end: Vec<u8>,
     /// Peers of each connection.
     share: u32,
-    /// The answers' own address, where it is known.
+    /// Source addresses, as far as they are known.
     sources: Vec<IpAddr>,
-    /// When the latest answer was read.
+    /// When the last response was read.
     last_response: Instant,
     silent_since: Option<Instant>,
     is_refused: bool,
 }
 
 impl Http {
-    /// Worker number `number`, whose connections are still to be opened.
+    /// Creates worker number `number`, whose connections are not yet open.
     pub(super) fn new(options: &HttpOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.connections.max(1));
         let count = |all: u32| all / workers + u32::from(number < all % workers);
@@ -135,7 +136,7 @@ impl Http {
         })
     }
 
-    /// Begins a request on a connection, which is opened if need be.
+    /// Starts a request on a connection, opening it if necessary.
     fn begin(&mut self, number: usize, due: Instant, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         self.protocol.write(number, connection, due);
@@ -147,13 +148,13 @@ impl Http {
                 Err(error) => return self.end(number, format!("{error:#}"), counters),
             }
         }
-        // What is not taken now leaves when the connection is ready.
+        // The rest is written when the connection is writable.
         if let Err(ended) = connection.send() {
             self.end(number, ended, counters);
         }
     }
 
-    /// Does what can be done on a connection.
+    /// Writes and reads as far as possible on a connection.
     fn advance(&mut self, number: usize, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         let had_request = connection.pending.is_some();
@@ -170,7 +171,8 @@ impl Http {
             Ok(()) if !is_answered => {}
             Ok(()) if protocol.options.close => self.end(number, EndReason::new(), counters),
             Ok(()) => {
-                // What took the answer in takes no time worth another look at the clock.
+                // Reading the response took so little time that another clock read is not worth its
+                // cost.
                 let now = protocol.last_response;
                 self.is_free(number, now, counters);
             }
@@ -178,7 +180,7 @@ impl Http {
         }
     }
 
-    /// A connection has ended: with trouble, or, if `why` says nothing, because it had served.
+    /// Closes a connection. An empty `why` means that it ended normally.
     fn end(&mut self, number: usize, why: EndReason, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.stream = None;
@@ -193,7 +195,7 @@ impl Http {
         self.broken.push(number);
     }
 
-    /// A connection can take the next request.
+    /// Handles a connection that is free for the next request.
     fn is_free(&mut self, number: usize, now: Instant, counters: &mut Counters) {
         match self.schedule {
             None => self.begin(number, now, counters),
@@ -201,7 +203,7 @@ impl Http {
         }
     }
 
-    /// Sends what is due in an open loop.
+    /// Sends the scheduled requests of an open loop.
     fn send_due(&mut self, counters: &mut Counters) {
         while let Some(schedule) = &mut self.schedule {
             let now = Instant::now();
@@ -217,7 +219,8 @@ impl Http {
         }
     }
 
-    /// When there is something to do again: now, if a request waits and a connection is idle.
+    /// Returns the next time at which there is work: now, if a request is scheduled and a
+    /// connection is idle.
     fn wake(&self, until: Instant) -> Instant {
         let mut wake = until;
         if let Some(schedule) = self.schedule.filter(|_| !self.idle.is_empty()) {
@@ -232,7 +235,7 @@ impl Http {
 
 impl Worker for Http {
     fn prepare(&mut self, _: &AtomicBool) -> Result<()> {
-        // Whether anybody is there at all, said at once.
+        // Report an unreachable tracker at once.
         let address = self.protocol.options.url.address;
         TcpStream::connect_timeout(&address, SILENCE_MAX)
             .with_context(|| format!("cannot connect to {address}"))?;
@@ -281,14 +284,14 @@ impl Worker for Http {
         for number in 0..self.connections.len() {
             let request = self.connections.get(number).and_then(|connection| connection.pending);
             if request.is_some_and(|request| now > request.due + self.timeout) {
-                self.end(number, format!("no answer within {:?}", self.timeout), counters);
+                self.end(number, format!("no response within {:?}", self.timeout), counters);
             }
         }
     }
 }
 
 impl ProtocolState {
-    /// Writes the next request of a connection.
+    /// Writes the next request for a connection.
     fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
         let HttpOptions { url, mix, scrape_torrents, .. } = &self.options;
         let kind = mix.draw(&mut self.random);
@@ -316,7 +319,7 @@ impl ProtocolState {
                 let torrent = self.population.torrent(place(&mut self.random));
                 self.hashes.push(self.population.workload().info_hash(torrent));
             }
-            // That there is such a path was made sure of before.
+            // `run` has checked that the URL has a scrape path.
             let _ = client::scrape_target(request, url.target(first), &self.hashes);
         }
         request.extend_from_slice(&self.request_end);
@@ -325,7 +328,7 @@ impl ProtocolState {
         self.silent_since.get_or_insert_with(|| due.max(self.last_response));
     }
 
-    /// Takes in an answer.
+    /// Handles a response.
     fn read(
         &mut self,
         number: usize,
@@ -358,13 +361,13 @@ impl ProtocolState {
             return Ok(());
         }
         if request.kind == RequestKind::Scrape {
-            client::parse_scrape(body).map_err(|_| "an answer to a scrape that is none")?;
+            client::parse_scrape(body).map_err(|_| "an invalid scrape response")?;
             counters.count(ResponseKind::Scrape);
             return Ok(());
         }
         self.unchecked += 1;
         if self.unchecked < self.options.check_every {
-            let peers = peers(body).ok_or("an answer to an announce that is none")?;
+            let peers = peers(body).ok_or("an invalid announce response")?;
             counters.peers += peers;
         } else {
             self.unchecked = 0;
@@ -374,7 +377,7 @@ impl ProtocolState {
         Ok(())
     }
 
-    /// Looks at an answer closely.
+    /// Validates an announce response.
     fn check(
         &mut self,
         number: usize,
@@ -383,12 +386,12 @@ impl ProtocolState {
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
         let Ok(client::TrackerResponse::Success(answer)) = client::parse_announce(body) else {
-            return Err("an answer to an announce that is none");
+            return Err("an invalid announce response");
         };
         counters.peers += answer.peers.len() as u64;
         let source = self.sources.get(number % self.sources.len().max(1)).copied();
         let asker = (request.peer, source.unwrap_or(UNKNOWN_ADDRESS));
-        // Where a tracker tells no count, none can be wrong.
+        // A count that the tracker omits cannot be wrong.
         let count =
             |count: Option<i64>, least| count.and_then(|it| it.try_into().ok()).unwrap_or(least);
         let seeders = count(answer.complete, answer.peers.len() as u64);
@@ -399,13 +402,13 @@ impl ProtocolState {
         Ok(())
     }
 
-    /// An error once nothing was answered for too long.
+    /// Fails if the tracker has been silent for too long.
     fn check_alive(&self) -> Result<()> {
         let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
         match self.silent_since {
             Some(since) if since.elapsed() > timeout => {
                 let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has answered nothing for {timeout:?}{why}")
+                bail!("the tracker has not answered for {timeout:?}{why}")
             }
             _ => Ok(()),
         }
@@ -414,10 +417,11 @@ impl ProtocolState {
 
 const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// How many peers an answer lists in compact form, found without reading all of it. Nothing if it is no
-/// answer. Lists of dictionaries count as empty.
+/// Returns the number of peers in a response's compact lists without parsing all of it, or `None`
+/// if it is not an
+/// announce response. Lists of dictionaries count as empty.
 fn peers(body: &[u8]) -> Option<u64> {
-    // Some trackers end the line.
+    // Some trackers append a line break.
     let body = body.trim_ascii_end();
     if body.first() != Some(&b'd') || body.last() != Some(&b'e') {
         return None;
@@ -446,7 +450,7 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
     peers6: Finder::new("6:peers6"),
 });
 
-/// Where the tracker sees this machine: the addresses that were asked for, or what the system chooses.
+/// Returns the addresses that the tracker sees: the configured sources or the system's choice.
 fn sources(options: &HttpOptions) -> Result<Vec<IpAddr>> {
     if !options.sources.is_empty() {
         return Ok(options.sources.clone());
@@ -454,8 +458,8 @@ fn sources(options: &HttpOptions) -> Result<Vec<IpAddr>> {
     let address = options.url.address;
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = std::net::UdpSocket::bind(any)?;
-    // Nothing is sent: the system only looks for the way.
-    socket.connect(address).with_context(|| format!("there is no way to {address}"))?;
+    // Connecting a UDP socket sends nothing; it only selects a route.
+    socket.connect(address).with_context(|| format!("no route to {address}"))?;
     Ok(vec![socket.local_addr()?.ip()])
 }
 
@@ -464,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compact_peers_are_counted() {
+    fn counts_compact_peers() {
         for (body, expected) in [
             ("d8:intervali9e5:peers12:aaaaaabbbbbbe", Some(2)),
             ("d8:intervali9e5:peers0:6:peers618:aaaaaabbbbbbccccccee", Some(1)),

@@ -1,5 +1,6 @@
-//! Datagrams in batches: on Linux many with a system call, and many of the same length with one run
-//! through the network stack; elsewhere one by one.
+//! Sends and receives datagrams in batches. On Linux one system call moves many, and many of equal
+//! length pass the
+//! network stack as one; elsewhere they are moved one by one.
 
 #[cfg(target_os = "linux")]
 #[path = "datagram_io/linux.rs"]
@@ -10,12 +11,13 @@ mod system;
 
 pub(super) use system::{DatagramIo, Poller, Socket};
 
-/// Datagrams received at once.
+/// Datagrams per receive call.
 #[cfg(target_os = "linux")]
 const BATCH: usize = 64;
-/// Bytes of an answer. The largest is that of an announce over IPv6 with 200 peers: 3620.
+/// Buffer size of a response. The largest is an announce response over IPv6 with 200 peers: 3620
+/// bytes.
 const DATAGRAM_BUFFER: usize = 4096;
 
-/// What is due within so short a time is waited for awake: a sleep may take longer.
+/// Spin for the last part of a wait, because a sleep may take this much longer.
 #[cfg(target_os = "linux")]
 const SPIN_BEFORE: std::time::Duration = std::time::Duration::from_micros(60);

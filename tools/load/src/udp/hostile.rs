@@ -1,23 +1,24 @@
-//! What no honest client sends: named kinds of datagrams, none of which a tracker must answer.
+//! Kinds of hostile datagrams. A tracker need not answer any of them.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::requests::Batch;
+use super::batch::Batch;
 use crate::random::Random;
 
-/// A kind of hostile datagrams.
+/// A kind of hostile datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostileDatagram {
-    /// Announces with connection ids that the tracker has not given: what forged sources would send.
+    /// Announces with connection ids that the tracker has not issued, as forged sources would send.
     BadIds,
     /// Random bytes, 1 to 1200 of them.
     Garbage,
-    /// Announces with a good connection id that break off in their middle.
+    /// Announces with a valid connection id, truncated in the middle.
     Truncated,
-    /// Announces with a good connection id and 8 KiB of options.
+    /// Announces with a valid connection id and 8 KiB of options.
     Oversize,
-    /// Scrapes with a bad connection id and as many torrents as fit: what amplifiers are looked for with.
+    /// Scrapes with an invalid connection id and as many torrents as fit, as used to find
+    /// amplifiers.
     Scrapes,
 }
 
@@ -34,7 +35,8 @@ const SCRAPE: u32 = 2;
 const ANNOUNCE_LEN: usize = 98;
 
 impl HostileDatagram {
-    /// Adds one of the kind. Garbage has its length by the train, since all of a train are as long.
+    /// Adds a datagram to a batch. All garbage datagrams of a batch have equal length, as a batch
+    /// requires.
     pub(super) fn add(
         self,
         batch: &mut Batch,
@@ -70,7 +72,7 @@ impl FromStr for HostileDatagram {
         let found = NAMES.iter().find(|(name, _)| *name == text).map(|(_, profile)| *profile);
         found.ok_or_else(|| {
             let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("unknown kind of hostile requests `{text}`: {names}")
+            format!("unknown kind `{text}`: expected one of {names}")
         })
     }
 }
@@ -88,7 +90,7 @@ mod tests {
     use wire::udp::{DecodeError, Request, VerifiedRequest, decode};
 
     #[test]
-    fn each_kind_is_what_it_says() {
+    fn kinds_have_their_properties() {
         let mut random = Random::new(1);
         for (name, profile) in NAMES {
             assert_eq!((name.parse(), profile.to_string().as_str()), (Ok(profile), name));

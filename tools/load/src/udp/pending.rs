@@ -1,31 +1,32 @@
-//! Requests that are under way, found by the transaction ids of their answers.
+//! Outstanding requests, found by the transaction ids of their responses.
 //!
-//! An id is the number of a slot and of its turn. So an answer is found without a map, one that comes
-//! too late is told from one that nobody asked for, and a tracker cannot guess the ids of others.
+//! A transaction id encodes a slot and the slot's generation. So a response is matched without a
+//! map, a late response is
+//! distinguished from an unsolicited one, and a tracker cannot guess other ids.
 
 use crate::mix::RequestKind;
 use crate::population::TorrentPeer;
 
-/// A request that is under way.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PendingRequest {
     pub(super) kind: RequestKind,
-    /// Who announces.
+    /// The announcing peer.
     pub(super) peer: TorrentPeer,
-    /// When it was due: in nanoseconds from the start.
+    /// Scheduled time in nanoseconds from the start.
     pub(super) due_ns: u64,
 }
 
-/// What an answer is to.
+/// What a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ResponseMatch {
-    /// The request in this slot, which is free now.
+    /// The request in this slot, which is now free.
     Request(u32, PendingRequest),
-    /// A request that was given up.
+    /// A request that has expired.
     Late,
     /// A hostile request.
     HostileDatagram,
-    /// Nothing that is known.
+    /// No known request.
     Unknown,
 }
 
@@ -33,7 +34,7 @@ pub(super) enum ResponseMatch {
 struct Slot {
     request: Option<PendingRequest>,
     generation: u32,
-    /// The turn of the last request that was given up.
+    /// The generation of the last expired request.
     expired: Option<u32>,
 }
 
@@ -42,35 +43,35 @@ pub(super) struct PendingRequests {
     key: u32,
 }
 
-/// Bits of an id that number the slot.
+/// Bits of an id that hold the slot.
 const SLOT_BITS: u32 = 20;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const GENERATION_MASK: u32 = u32::MAX >> SLOT_BITS;
-/// The slot of hostile requests, whose answers are counted but not awaited.
+/// The slot of hostile requests, whose responses are counted but not awaited.
 const HOSTILE: u32 = SLOT_MASK;
-/// How many requests can be under way.
+/// Maximum number of outstanding requests.
 pub(super) const PENDING_MAX: u32 = HOSTILE;
 
 impl PendingRequests {
-    /// With so many slots, at most [`PENDING_MAX`]. Ids are masked by `key`.
+    /// Creates slots, at most [`PENDING_MAX`]. `key` masks the ids.
     pub(super) fn new(slots: u32, key: u32) -> Self {
         let slot = Slot { request: None, generation: 0, expired: None };
         Self { slots: vec![slot; slots.min(PENDING_MAX) as usize], key }
     }
 
-    /// Puts a request into a free slot: its transaction id.
+    /// Puts a request into a free slot and returns its transaction id.
     pub(super) fn insert(&mut self, slot: u32, request: PendingRequest) -> u32 {
         let Some(place) = self.slots.get_mut(slot as usize) else { return self.hostile() };
         place.request = Some(request);
         (place.generation << SLOT_BITS | slot) ^ self.key
     }
 
-    /// The transaction id of hostile requests.
+    /// Returns the transaction id of hostile requests.
     pub(super) fn hostile(&self) -> u32 {
         HOSTILE ^ self.key
     }
 
-    /// An answer with this id has come.
+    /// Handles a response with this transaction id.
     pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch {
         let id = transaction_id ^ self.key;
         let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);
@@ -96,7 +97,7 @@ impl PendingRequests {
         }
     }
 
-    /// Gives up requests that were due before then, and names their slots, which are free now.
+    /// Expires requests scheduled before `before_ns` and passes their free slots to `freed`.
     pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32)) {
         for (slot, place) in (0..).zip(&mut self.slots) {
             if place.request.is_some_and(|request| request.due_ns < before_ns) {
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_lands_once() {
+    fn a_response_completes_its_request_once() {
         let mut pending = PendingRequests::new(4, 0xdead_beef);
         for generation in 0..10_000 {
             let id = pending.insert(3, request(generation));
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_late_once() {
+    fn a_late_response_is_recognized_once() {
         let mut pending = PendingRequests::new(4, 7);
         let (old, fresh) = (pending.insert(0, request(5)), pending.insert(1, request(6)));
         let mut freed = Vec::new();

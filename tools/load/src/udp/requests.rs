@@ -1,8 +1,9 @@
-//! What is asked: a mix of requests, gathered by length so that each length leaves as one train.
+//! Creates requests by the configured mix, batched by length.
 
 use types::{Event, InfoHash};
 use wire::udp::client;
 
+use super::batch::Batch;
 use super::hostile::HostileDatagram;
 use super::pending::{PendingRequest, PendingRequests};
 use crate::mix::{Mix, RequestKind};
@@ -10,38 +11,14 @@ use crate::population::{Population, TorrentPeer};
 use crate::random::Random;
 use crate::url::TrackerUrl;
 
-/// Datagrams of one length, one behind the other.
-#[derive(Default)]
-pub(super) struct Batch {
-    pub(super) bytes: Vec<u8>,
-    /// Of each.
-    pub(super) len: usize,
-    pub(super) count: u64,
-}
-
-impl Batch {
-    /// Adds one that `write` appends.
-    pub(super) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let before = self.bytes.len();
-        write(&mut self.bytes);
-        self.len = self.bytes.len() - before;
-        self.count += 1;
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.count = 0;
-    }
-}
-
-/// Makes requests.
+/// Creates requests.
 pub(super) struct Requests {
     mix: Mix,
     scrape_torrents: usize,
-    /// Announces say its path and query (BEP 41).
+    /// Announces carry its path and query (BEP 41).
     url: TrackerUrl,
     hostile: Option<(HostileDatagram, u8)>,
-    /// Hostile requests that are due, in hundredths.
+    /// Hostile requests still to send, in hundredths.
     hostile_due: u32,
     pub(super) population: Population,
     pub(super) random: Random,
@@ -49,11 +26,11 @@ pub(super) struct Requests {
     pub(super) batches: [Batch; 4],
 }
 
-/// Where requests go, and who is there.
+/// The connection id and the peers of a socket.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) connection_id: u64,
-    /// The first of the peers there, and how many there are.
+    /// The first peer of the socket and their number.
     pub(super) peers: (u32, u32),
 }
 
@@ -72,7 +49,7 @@ impl Requests {
         }
     }
 
-    /// Makes one as the mix has it, for a slot that is free. Says whether a peer leaves with it.
+    /// Adds a request by the mix, for a free slot. Returns whether it makes a peer leave.
     pub(super) fn add(
         &mut self,
         pending: &mut PendingRequests,
@@ -132,7 +109,7 @@ impl Requests {
         batch.add(|out| client::scrape(out, sender.connection_id, id, hashes));
     }
 
-    /// Of all requests, as many as were asked for are hostile.
+    /// Adds hostile requests in the configured proportion.
     fn add_hostile(&mut self, pending: &PendingRequests, sender: Sender) {
         let Some((profile, percent)) = self.hostile else { return };
         let honest = 100 - u32::from(percent.min(99));
@@ -150,7 +127,7 @@ impl Requests {
     }
 }
 
-/// What announces say of a URL with this path and query: nothing where it says nothing.
+/// Returns the BEP 41 URL data for this path and query; empty for the defaults.
 pub(super) fn url_data(target: &str) -> &[u8] {
     if matches!(target, "/" | "/announce") { b"" } else { target.as_bytes() }
 }

@@ -1,4 +1,4 @@
-//! Asks for the peers of one torrent over and over, to see how evenly they are given out.
+//! Runs the evenness test: requests one torrent's peers many times.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -13,16 +13,17 @@ use crate::evenness::Tally;
 use crate::population::peer_id;
 use crate::random::Random;
 
-/// Announces with which peers are counted.
+/// Announces of the test.
 const ANNOUNCES: usize = 2000;
-/// Fewer say nothing.
+/// Fewer announces give no result.
 const ANNOUNCES_MIN: usize = 1000;
-/// How long it may take: trackers far away answer fewer.
+/// Time limit; distant trackers answer fewer announces.
 const TIME: Duration = Duration::from_secs(3);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Fills a torrent of its own with four times as many peers as an answer has, and looks at whom one more
-/// peer is given. Nothing if the tracker does not play along.
+/// Fills a separate torrent with four times as many peers as a response holds, and counts which of
+/// them another peer
+/// receives. Returns `None` if the tracker does not cooperate.
 pub(super) fn sample(options: &UdpOptions) -> Option<EvennessTest> {
     let wanted = options.workload.want.unwrap_or(50).min(50);
     if wanted == 0 {
@@ -38,7 +39,7 @@ pub(super) fn sample(options: &UdpOptions) -> Option<EvennessTest> {
             client.announce(port)?;
         }
     }
-    // One more, who only asks.
+    // One more peer, which only requests.
     let own = (0..).map(|_| workload.port(torrent, client.random.next()));
     let own = own.take(1000).find(|port| !ports.contains(port))?;
     let mut tally = Tally::new(ports);
@@ -52,7 +53,7 @@ pub(super) fn sample(options: &UdpOptions) -> Option<EvennessTest> {
     tally.sample().filter(|_| announces >= ANNOUNCES_MIN)
 }
 
-/// A client that asks one thing at a time.
+/// A client with one outstanding request.
 struct SampleClient {
     socket: UdpSocket,
     connection_id: u64,
@@ -98,7 +99,7 @@ impl SampleClient {
         Some(client)
     }
 
-    /// The ports of the peers that the one with this port is given.
+    /// Announces with this port and returns the ports of the received peers.
     fn announce(&mut self, port: u16) -> Option<Vec<u16>> {
         self.template.port = port;
         let len = if self.is_v6 { 18 } else { 6 };
@@ -119,7 +120,7 @@ impl SampleClient {
         )
     }
 
-    /// Asks up to three times, and waits for the answer.
+    /// Sends a request up to three times and waits for the response.
     fn ask<T>(
         &mut self,
         write: impl Fn(&mut Vec<u8>, u32, &Self),
@@ -136,7 +137,7 @@ impl SampleClient {
                 let Ok(len) = self.socket.recv(&mut buffer) else { break };
                 match decode_reply(buffer.get(..len)?) {
                     Some((found, reply)) if found == id => return read(&reply),
-                    // An answer to an earlier attempt.
+                    // A response to an earlier attempt.
                     _ => {}
                 }
             }

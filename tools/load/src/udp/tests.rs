@@ -1,4 +1,4 @@
-//! The load against small trackers on loopback: an honest one, and others.
+//! The load against small trackers on loopback: a correct one and faulty ones.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use wire::udp::{Request, VerifiedRequest, decode};
 use super::*;
 use crate::CheckReport;
 
-/// What a tracker has been sent, apart from what it answers.
+/// The datagrams that a tracker has received.
 type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// An honest tracker: it knows all peers and gives the first ones.
+/// A correct tracker: it knows all peers and returns the first ones.
 #[derive(Default)]
 struct Honest {
     swarms: HashMap<types::InfoHash, Vec<(SocketAddr, bool)>>,
@@ -70,8 +70,9 @@ impl Honest {
     }
 }
 
-/// Serves at `address`, until nothing comes for some seconds, what `behavior` makes of the honest answer to
-/// each datagram; `None` ends it.
+/// Serves at `address` until no datagram arrives for some seconds. `behavior` turns the correct
+/// response to each
+/// datagram into the sent ones; `None` ends the tracker.
 fn tracker(
     address: &str,
     mut behavior: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,
@@ -89,7 +90,7 @@ fn tracker(
             let answer = honest.answer(&buffer[..len], from);
             let Some(answers) = behavior(number, &buffer[..len], answer) else { return };
             for answer in answers {
-                // The load may leave at any time.
+                // The load may end at any time.
                 let _ = socket.send_to(&answer, from);
             }
         }
@@ -101,7 +102,7 @@ fn honest(address: &str) -> (TrackerUrl, Seen) {
     tracker(address, |_, _, answer| Some(answer.into_iter().collect()))
 }
 
-/// A tracker that does this to every answer but to connects.
+/// Starts a tracker that changes every response except those to connects.
 fn tracker_that(
     mut change: impl FnMut(u64, Vec<u8>) -> Vec<Vec<u8>> + Send + 'static,
 ) -> TrackerUrl {
@@ -123,7 +124,7 @@ fn options(url: TrackerUrl) -> UdpOptions {
         },
         mix: Mix { connect: 1, announce: 10, scrape: 1 },
         sockets: 2,
-        // Nothing is late because the machine is busy.
+        // Long enough that nothing is late because of a busy machine.
         timeout: Duration::from_secs(10),
         check_every: 1,
         samples: false,
@@ -136,7 +137,7 @@ fn load(options: &UdpOptions) -> Report {
 }
 
 #[test]
-fn each_peer_has_a_key() {
+fn peers_use_their_keys() {
     let (url, seen) = honest("127.0.0.1:0");
     let keys = ["0123456789abcdef", "fedcba9876543210"].map(String::from);
     let url = TrackerUrl::udp(&format!("{url}/{{key}}")).unwrap().with_keys(&keys).unwrap();
@@ -160,7 +161,7 @@ fn each_peer_has_a_key() {
 }
 
 #[test]
-fn an_honest_tracker_passes() {
+fn accepts_a_correct_tracker() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         for offload in [true, false] {
             let (url, seen) = honest(address);
@@ -187,7 +188,7 @@ fn an_honest_tracker_passes() {
 }
 
 #[test]
-fn requests_are_the_same_for_the_same_seed() {
+fn equal_seeds_send_equal_requests() {
     let first = |seed, offload| {
         let (url, seen) = honest("127.0.0.1:0");
         let workload = Workload { seed, churn_percent: 10, ..options(url.clone()).workload };
@@ -202,7 +203,7 @@ fn requests_are_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn an_open_loop_sends_at_its_rate_whatever_comes_back() {
+fn an_open_loop_sends_at_its_rate() {
     let (url, _) = honest("127.0.0.1:0");
     let loop_mode = LoopMode::Open { rate: 2000.0 };
     let mut options = UdpOptions { loop_mode, ..options(url) };
@@ -213,10 +214,9 @@ fn an_open_loop_sends_at_its_rate_whatever_comes_back() {
     assert!(report.responses.all() > 0 && report.errors.is_empty());
 }
 
-/// One request of a tracker that stands still for 200 ms waits for all of them; those that were due
-/// meanwhile waited, too, and must be seen to.
+/// While a tracker stalls for 200 ms, all requests scheduled meanwhile wait and must show it.
 #[test]
-fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
+fn a_stall_delays_all_requests_scheduled_meanwhile() {
     let mut stall = Some(Duration::from_millis(200));
     let url = tracker_that(move |number, answer| {
         if number > 300 {
@@ -236,27 +236,27 @@ fn a_stall_is_felt_by_all_that_was_due_meanwhile() {
 }
 
 #[test]
-fn wrong_answers_are_told_apart() {
+fn distinguishes_invalid_responses() {
     let wrong = |change: fn(u64, Vec<u8>) -> Vec<Vec<u8>>| {
         let mut options = options(tracker_that(change));
-        // What is not answered is not asked again.
+        // Unanswered requests are not repeated.
         options.plan.warm_up = Duration::ZERO;
         let report = load(&options);
         assert_eq!((report.responses.announce, report.responses.scrape), (0, 0), "{report}");
         report.errors.into_keys().collect::<Vec<_>>()
     };
-    let unasked = "an answer with a transaction id that was not asked with";
+    let unasked = "a response with an unknown transaction id";
     assert_eq!(wrong(|_, answer| vec![[&answer[..4], b"what", &answer[8..]].concat()]), [unasked]);
-    let garbage = "what came is no answer of the protocol";
+    let garbage = "an invalid response";
     assert_eq!(wrong(|_, _| vec![b"HTTP/1.1 400 Bad Request".to_vec()]), [garbage]);
     assert_eq!(wrong(|_, answer| vec![answer[..7].to_vec()]), [garbage]);
     assert_eq!(wrong(|_, _| vec![Vec::new()]), [garbage]);
-    let other = "an answer to something else than was asked";
+    let other = "a response of another kind than the request";
     assert_eq!(wrong(|_, answer| vec![[&[0; 4], &answer[4..8], &[0; 8]].concat()]), [other]);
 }
 
 #[test]
-fn refusals_are_answers_and_their_words_are_told() {
+fn counts_and_reports_refusals() {
     let url =
         tracker_that(|_, answer| vec![[&[0, 0, 0, 3], &answer[4..8], b"not \x07you"].concat()]);
     let report = load(&options(url));
@@ -265,7 +265,7 @@ fn refusals_are_answers_and_their_words_are_told() {
 }
 
 #[test]
-fn an_answer_counts_once() {
+fn a_repeated_response_counts_once() {
     let report = load(&options(tracker_that(|_, answer| vec![answer.clone(), answer])));
     let all = report.responses.announce + report.responses.scrape;
     let repeated: u64 = report.errors.values().sum();
@@ -273,12 +273,13 @@ fn an_answer_counts_once() {
 }
 
 #[test]
-fn what_comes_too_late_is_lost_and_late() {
+fn late_responses_are_lost_and_late() {
     const TIMEOUT: Duration = Duration::from_millis(100);
     let mut held = Vec::new();
     let mut since = None;
     let url = tracker_that(move |number, answer| {
-        // Four are held for so long that they were given up, which is looked at each quarter of a second.
+        // Hold four responses until their requests have expired, which is checked every quarter of
+        // a second.
         if number > 100 && held.len() < 4 && since.is_none() {
             held.push(answer);
             since = (held.len() == 4).then(Instant::now);
@@ -302,7 +303,7 @@ fn what_comes_too_late_is_lost_and_late() {
 }
 
 #[test]
-fn faults_in_lists_of_peers_are_counted() {
+fn counts_faults_in_peer_lists() {
     let peer = |ip: [u8; 4], port: u16| [&ip[..], &port.to_be_bytes()].concat();
     for (peers, fault) in [
         (peer([192, 0, 2, 1], 7), "unknown_peers"),
@@ -323,12 +324,12 @@ fn faults_in_lists_of_peers_are_counted() {
 }
 
 #[test]
-fn hostile_requests_are_sent_besides_and_not_awaited() {
+fn hostile_requests_are_sent_and_not_awaited() {
     let (url, seen) = honest("127.0.0.1:0");
     let report = load(&UdpOptions { hostile: Some((HostileDatagram::BadIds, 75)), ..options(url) });
     let hostile = report.hostile.unwrap();
     assert!(hostile.sent.abs_diff(3 * report.sent) <= 100, "{} {}", hostile.sent, report.sent);
-    // This tracker answers them, which it need not.
+    // This tracker answers them, which it need not do.
     assert!(hostile.answered > 0 && hostile.answered <= hostile.sent + 64);
     assert!(report.responses.announce > 0 && report.errors.is_empty());
     let seen = seen.lock().unwrap();
@@ -338,7 +339,7 @@ fn hostile_requests_are_sent_besides_and_not_awaited() {
 }
 
 #[test]
-fn trackers_that_are_not_there_are_an_error() {
+fn unreachable_trackers_are_an_error() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     for address in [closed, silent.local_addr().unwrap()] {
@@ -350,7 +351,7 @@ fn trackers_that_are_not_there_are_an_error() {
 }
 
 #[test]
-fn a_tracker_that_dies_leaves_what_it_did() {
+fn keeps_results_if_the_tracker_exits() {
     let behavior = |number, _: &[u8], answer: Option<Vec<u8>>| {
         (number < 500).then(|| answer.into_iter().collect())
     };
@@ -361,14 +362,14 @@ fn a_tracker_that_dies_leaves_what_it_did() {
     options.plan.duration = Duration::from_secs(3600);
     let begun = Instant::now();
     let report = load(&options);
-    assert!(report.ended.as_deref().unwrap().contains("has answered nothing for"), "{report}");
+    assert!(report.ended.as_deref().unwrap().contains("has not answered for"), "{report}");
     assert!((300..=500).contains(&report.responses.all()), "{report}");
     assert!(report.lost > 0 && begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
-fn a_choice_is_looked_at() {
-    // It always gives the peers that announced first.
+fn detects_uneven_responses() {
+    // It always returns the peers that announced first.
     let (url, _) = honest("127.0.0.1:0");
     let report = load(&UdpOptions { samples: true, ..options(url) });
     let sample = report.checks.sample.unwrap();

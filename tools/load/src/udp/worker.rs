@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use wire::udp::client::{Reply, decode_reply};
 
+use super::batch::Batch;
 use super::datagram_io::{DatagramIo, Poller, Socket};
 use super::pending::{PENDING_MAX, PendingRequest, PendingRequests, ResponseMatch};
-use super::requests::{Batch, Requests, Sender};
+use super::requests::{Requests, Sender};
 use super::{SILENCE_MAX, UdpOptions};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::counters::{Counters, ResponseKind};
@@ -21,20 +22,21 @@ use crate::random::{Random, hash};
 use crate::runner::Worker;
 use crate::schedule::{LoopMode, Schedule};
 
-/// A connection id is good for a minute by BEP 15: none gets as old.
+/// Renew connection ids before the minute for which BEP 15 allows their use.
 const RECONNECT_EVERY: Duration = Duration::from_secs(45);
-/// A connect that is not answered before the start is sent again after that.
+/// Interval between connect requests before the start.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
-/// How many requests of an open loop may be under way on a socket.
+/// Maximum outstanding requests per socket in an open loop.
 const OPEN_WINDOW: u32 = 4096;
-/// A request that leaves later than that after it was due is overdue.
+/// A request sent later than this after its scheduled time is overdue.
 const OVERDUE_NS: u64 = 1_000_000;
-/// With so many requests under way in a closed loop, answers that come few at a time are let gather for a
-/// moment: the tracker has enough to do meanwhile, and batches cost a fraction.
+/// With at least this many outstanding requests in a closed loop, wait for this long if few
+/// responses are ready: the
+/// tracker has enough to do meanwhile, and larger batches cost less per response.
 const COALESCE: (usize, Duration) = (256, Duration::from_micros(50));
-/// Few are less than that part of those under way.
+/// Fewer responses than the outstanding requests divided by this are few.
 const SMALL_BATCH_DIVISOR: usize = 8;
-/// How long a tracker whose machine says that nobody listens may be silent.
+/// How long the tracker may be silent if its machine refuses datagrams.
 const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -43,20 +45,20 @@ pub(super) struct Udp {
     protocol: ProtocolState,
     io: DatagramIo,
     poller: Poller,
-    /// Of an open loop.
+    /// The schedule of an open loop.
     schedule: Option<Schedule>,
-    /// The lane whose turn it is in an open loop.
+    /// The next lane to send in an open loop.
     next_lane: usize,
     timeout: Duration,
-    /// How many requests may be under way.
+    /// Maximum number of outstanding requests.
     slots: usize,
-    /// Whether all lanes have still to begin.
+    /// Whether the lanes have not yet started.
     is_first_step: bool,
-    /// Whether few answers came the last time, of many that are due.
+    /// Whether few responses of many outstanding ones arrived last time.
     was_small_batch: bool,
 }
 
-/// A socket, and what belongs to it.
+/// A socket with its connection id and its share of the peers.
 struct Lane {
     socket: Socket,
     state: State,
@@ -67,19 +69,19 @@ struct State {
     source: IpAddr,
     connection_id: Option<u64>,
     connected: Instant,
-    /// Whether the tracker has refused something, perhaps the connection id.
+    /// Whether the tracker has refused a request, perhaps because of the connection id.
     was_refused: bool,
-    /// The first of its peers, and how many there are.
+    /// The first of its peers and their number.
     peers: (u32, u32),
-    /// Slots for requests.
+    /// Free request slots.
     free: Vec<u32>,
 }
 
-/// Where requests are written and answers are read.
+/// Writes requests, reads responses and detects a silent tracker.
 struct ProtocolState {
     requests: Requests,
     pending: PendingRequests,
-    /// Slots of each lane.
+    /// Slots per lane.
     window: u32,
     checker: Checker,
     check_every: u32,
@@ -87,13 +89,13 @@ struct ProtocolState {
     scrape_len: usize,
     is_v6: bool,
     start: Instant,
-    /// Since when requests are under way and nothing was answered.
+    /// Since when requests are outstanding without any response.
     silent_since: Option<Instant>,
     is_refused: bool,
 }
 
 impl Udp {
-    /// Worker number `number`, with its sockets.
+    /// Creates worker number `number` with its sockets.
     pub(super) fn new(options: &UdpOptions, number: u32) -> Result<Self> {
         let sockets = options.sockets.max(1);
         let workers = options.workers.max(1);
@@ -108,15 +110,16 @@ impl Udp {
         let window = window.clamp(1, PENDING_MAX / sockets);
         let population = Population::new(&options.workload, number, workers);
         let mut poller = Poller::new().context("cannot wait for sockets")?;
-        // How long answers take does not depend on when this thread has its processor. Where as much as
-        // possible is asked, that is not worth the time.
+        // In an open loop, kernel timestamps keep latencies independent of this thread's
+        // scheduling. In a closed loop they are
+        // not worth their cost.
         let io = DatagramIo::new(options.offload, schedule.is_some());
         let mut lanes = Vec::new();
         for lane in 0..sockets {
             let source = source(options, number * sockets + lane);
             let socket = connect(source, options.url.address)?;
-            io.register(&socket).context("cannot be told when datagrams come")?;
-            let source = socket.local_addr().context("a socket without an address")?.ip();
+            io.register(&socket).context("cannot enable receive timestamps")?;
+            let source = socket.local_addr().context("cannot get a socket's address")?.ip();
             let share = |lane: u32| {
                 (u64::from(population.len()) * u64::from(lane) / u64::from(sockets)) as u32
             };
@@ -164,7 +167,8 @@ impl Udp {
         })
     }
 
-    /// Waits for answers until then, takes them in, and goes on where they have come if `is_closed_loop`.
+    /// Waits for responses until `until` and handles them. In a closed loop, sends the next
+    /// requests on the same sockets.
     fn receive(
         &mut self,
         until: Instant,
@@ -206,7 +210,7 @@ impl Udp {
         Ok(())
     }
 
-    /// Sends what is due in an open loop.
+    /// Sends the scheduled requests of an open loop.
     fn send_due(&mut self, counters: &mut Counters) {
         let Self { lanes, protocol, io, schedule: Some(schedule), .. } = self else { return };
         let mut full = 0;
@@ -230,7 +234,7 @@ impl Udp {
         }
     }
 
-    /// Asks for connection ids, where there is none or where `when` says so.
+    /// Requests connection ids for lanes without one and where `when` returns true.
     fn connect_where(&mut self, counters: &mut Counters, when: impl Fn(&State) -> bool) {
         let Self { lanes, protocol, io, .. } = self;
         for Lane { socket, state } in lanes {
@@ -240,7 +244,7 @@ impl Udp {
         }
     }
 
-    /// Gives up requests that were due before so long.
+    /// Expires requests older than `timeout` and returns their number.
     fn expire(&mut self, timeout: Duration) -> u64 {
         let Self { lanes, protocol, .. } = self;
         let before_ns = protocol.now_ns().saturating_sub(timeout.as_nanos() as u64);
@@ -314,7 +318,7 @@ impl Udp {
         self.lanes.iter().any(|lane| lane.state.connection_id.is_none())
     }
 
-    /// Lets all lanes ask as much as they may.
+    /// Sends as many requests on all lanes as their free slots allow.
     fn fill_all_lanes(&mut self, counters: &mut Counters) {
         let Self { lanes, protocol, io, .. } = self;
         let now_ns = protocol.now_ns();
@@ -326,12 +330,12 @@ impl Udp {
 
 impl ProtocolState {
     fn now_ns(&self) -> u64 {
-        // Half a millennium fits.
+        // Fits for half a millennium.
         Instant::now().saturating_duration_since(self.start).as_nanos() as u64
     }
 
-    /// Sends requests on a lane, as many as it has slots for, but at most `most`. `due` says when each was
-    /// due.
+    /// Sends requests on a lane, as many as it has free slots but at most `most`. `due` returns
+    /// each one's scheduled time.
     fn send_requests(
         &mut self,
         (socket, state): (&Socket, &mut State),
@@ -351,7 +355,7 @@ impl ProtocolState {
         self.send(socket, io, counters);
     }
 
-    /// Asks for a connection id.
+    /// Requests a connection id.
     fn connect(
         &mut self,
         (socket, state): (&Socket, &mut State),
@@ -361,7 +365,7 @@ impl ProtocolState {
         let Some(slot) = state.free.pop() else { return };
         let now_ns = self.now_ns();
         self.requests.add_connect(&mut self.pending, slot, now_ns);
-        // Once for all that is refused until it is answered.
+        // One connect request for all refusals until it is answered.
         (state.was_refused, state.connected) = (false, Instant::now());
         self.send(socket, io, counters);
     }
@@ -379,7 +383,7 @@ impl ProtocolState {
             } else {
                 counters.hostile_sent += *count;
             }
-            // What could not leave is lost like what was lost on the way.
+            // Requests that could not be sent expire like lost ones.
             failed = io.send(socket, bytes, *len).err().or(failed);
             batch.clear();
             self.silent_since.get_or_insert_with(Instant::now);
@@ -394,19 +398,19 @@ impl ProtocolState {
         counters.fail(&error.to_string());
     }
 
-    /// An error once nothing was answered for too long.
+    /// Fails if the tracker has been silent for too long.
     fn check_alive(&self) -> Result<()> {
         let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
         match self.silent_since {
             Some(since) if since.elapsed() > timeout => {
                 let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has answered nothing for {timeout:?}{why}")
+                bail!("the tracker has not answered for {timeout:?}{why}")
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes in an answer.
+    /// Handles a response.
     fn receive(
         &mut self,
         lane: &mut State,
@@ -416,10 +420,10 @@ impl ProtocolState {
     ) {
         counters.bytes_in += datagram.len() as u64;
         if is_truncated {
-            counters.fail("an answer longer than any announce's");
+            counters.fail("a response longer than any announce response");
         }
         let Some((transaction_id, reply)) = decode_reply(datagram) else {
-            return counters.fail("what came is no answer of the protocol");
+            return counters.fail("an invalid response");
         };
         match self.pending.complete(transaction_id) {
             ResponseMatch::Request(slot, request) if slot / self.window == lane.number => {
@@ -432,14 +436,14 @@ impl ProtocolState {
                 }
             }
             ResponseMatch::Request(..) | ResponseMatch::Unknown => {
-                counters.fail("an answer with a transaction id that was not asked with");
+                counters.fail("a response with an unknown transaction id");
             }
             ResponseMatch::Late => counters.late += 1,
             ResponseMatch::HostileDatagram => counters.hostile_answered += 1,
         }
     }
 
-    /// Whether it is an answer to what was asked.
+    /// Counts a response. Returns whether it matches the request.
     fn read(
         &mut self,
         lane: &mut State,
@@ -475,11 +479,11 @@ impl ProtocolState {
                 counters.count(ResponseKind::Scrape);
             }
             (RequestKind::Scrape, Reply::Scrape(_)) => {
-                counters.fail("a scrape's answer with another number of torrents");
+                counters.fail("a scrape response with a wrong number of torrents");
                 return false;
             }
             _ => {
-                counters.fail("an answer to something else than was asked");
+                counters.fail("a response of another kind than the request");
                 return false;
             }
         }
@@ -487,12 +491,12 @@ impl ProtocolState {
     }
 }
 
-/// The address that a socket is bound to: the sources in turn.
+/// Returns the source address of a socket, the configured ones in turn.
 fn source(options: &UdpOptions, socket: u32) -> Option<IpAddr> {
     options.sources.get(socket as usize % options.sources.len().max(1)).copied()
 }
 
-/// A socket that speaks with the tracker alone, and does not wait.
+/// Returns a non-blocking socket connected to the tracker.
 fn connect(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
     let socket = plain_socket(source, target)?;
     socket.set_nonblocking(true)?;
@@ -501,7 +505,7 @@ fn connect(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A socket that speaks with the tracker alone.
+/// Returns a socket connected to the tracker.
 pub(super) fn plain_socket(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
     let any: IpAddr = match target {
         SocketAddr::V4(_) => [0; 4].into(),
@@ -514,7 +518,8 @@ pub(super) fn plain_socket(source: Option<IpAddr>, target: SocketAddr) -> Result
     Ok(socket)
 }
 
-/// Answers come in bursts; a system that grants no more room loses some of them.
+/// Enlarges the receive buffer, because responses arrive in bursts. Best effort: with less room
+/// some are lost.
 #[cfg(unix)]
 fn make_room(socket: &UdpSocket) {
     use nix::sys::socket::{setsockopt, sockopt};

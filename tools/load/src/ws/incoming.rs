@@ -1,9 +1,11 @@
-//! What a tracker says, found with as little reading as will do.
+//! Classifies a tracker's messages with as little parsing as possible.
 //!
-//! Nine of ten messages are relays of more than a kilobyte, of which the load tester wants to know
-//! no more than that, and the names to answer to. So it looks for keys instead of reading all JSON:
-//! within a string every quotation mark is escaped, so that `"offer":` can be a key only. That the
-//! tracker wrote JSON at all is believed, not checked: a load tester is no checker.
+//! Nine of ten messages are relays of more than a kilobyte, of which the load tester needs only the
+//! kind and the ids to
+//! answer to. So it searches for keys instead of parsing all JSON: within a string every quotation
+//! mark is escaped, so
+//! `"offer":` can only be a key. The load tester assumes that messages are valid JSON and does not
+//! check it.
 
 use std::sync::LazyLock;
 
@@ -14,10 +16,10 @@ use wire::webtorrent::client::{TrackerMessage, read as read_all, read_binary_str
 /// A message of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incoming<'a> {
-    /// The answer to an announce, or to an answer.
+    /// The response to an announce or to an answer.
     Announced {
         interval_s: Option<u64>,
-        /// Peers, by the tracker's count.
+        /// Peers by the tracker's count.
         peers: u64,
     },
     Offer,
@@ -26,10 +28,10 @@ pub(super) enum Incoming<'a> {
     Failure(&'a str),
 }
 
-/// Where relays hold their keys: at the start, or behind the description.
+/// Relays have their keys within this many bytes of the start or the end.
 const EDGE: usize = 512;
 
-/// Reads a message; `None` if it is none.
+/// Classifies a message; `None` if it is invalid.
 pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
     let bytes = text.as_bytes();
     let head = bytes.get(..EDGE).unwrap_or(bytes);
@@ -52,7 +54,7 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
     })
 }
 
-/// Who offers what: the names that an answer goes to.
+/// Returns the peer id and the offer id that an answer must carry.
 pub(super) fn offer_ids(text: &str) -> Option<(PeerId, OfferId)> {
     let peer_id = member(text, &KEYS.peer_id)?;
     let offer_id = member(text, &KEYS.offer_id)?;
@@ -88,8 +90,8 @@ mod tests {
     use types::InfoHash;
     use wire::webtorrent::{Offer, Relay};
 
-    /// A relay as our own tracker writes it, and as others do: the names behind the description, with
-    /// spaces, with every character escaped.
+    /// Relays as tidegate writes them and as others do: ids after the description, with spaces,
+    /// with every character escaped.
     fn relays(random: &mut Random, key: &str, json: &str) -> Vec<(String, PeerId, OfferId)> {
         let (peer_id, offer_id) = (PeerId(random.bytes()), OfferId(random.bytes()));
         let hash = InfoHash(random.bytes());
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_are_read_as_by_a_whole_reader() {
+    fn agrees_with_a_full_parser() {
         let mut random = Random::new(1);
         for n in 0..100 {
             let trap = r#"\"offer\":{} \"answer\":{} \"peer_id\":\"\\"#;
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_told_apart() {
+    fn classifies_other_messages() {
         let hash = "xxxxxxxxxxxxxxxxxxxx";
         let reply = format!(
             r#"{{"interval":120,"complete":1,"incomplete":2,"action":"announce","info_hash":"{hash}"}}"#

@@ -1,4 +1,4 @@
-//! One peer on its connection, without I/O: what has come goes in, what to send comes out.
+//! One peer without I/O: received bytes go in, bytes to send come out.
 
 use std::time::{Duration, Instant};
 
@@ -10,55 +10,56 @@ use super::incoming::{Incoming, offer_ids, read};
 use super::shared::SharedState;
 use crate::counters::ResponseKind;
 
-/// A peer: it is in one torrent, and has one request under way at a time.
+/// A peer of one torrent with at most one outstanding request.
 pub(super) struct Peer {
-    /// Its number, by which the crowd knows what it says.
+    /// Its index in the shared state.
     index: usize,
-    /// What it announced last.
+    /// Its last announce's ids.
     id: PeerId,
     info_hash: InfoHash,
     reader: Reader,
-    /// Of the handshake, until it is answered.
+    /// The handshake's key, until it is answered.
     key: Option<[u8; 24]>,
     /// Whether its first announce was answered.
     joined: bool,
-    /// Since when a request is unanswered: when it was due.
+    /// The scheduled time of the outstanding request.
     pending: Option<Instant>,
-    /// Answers that the tracker has still to acknowledge before it replies to the pending request, or
-    /// to the next one if none is pending; and those sent since.
+    /// Answers that the tracker will acknowledge before it responds to the outstanding request (or
+    /// to the next one), and
+    /// answers sent after that request.
     acks_before: u32,
     acks_after: u32,
 }
 
-/// What a peer works with for a moment.
+/// What a peer needs to handle an event.
 pub(super) struct PeerContext<'a> {
     pub(super) shared: &'a mut SharedState,
     pub(super) now: Instant,
-    /// What the peer sends goes behind what is here.
+    /// The peer's output is appended here.
     pub(super) out: &'a mut Vec<u8>,
-    /// Whether much of what it sent before is still to go: then it answers no offers.
+    /// Whether much of its earlier output is still unsent: it then answers no offers.
     pub(super) congested: bool,
 }
 
-/// What came of what has come.
+/// The outcome of receiving bytes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ReceiveOutcome {
-    /// Bytes that are done with.
+    /// Processed bytes.
     pub(super) consumed: usize,
-    /// Whether the pending request was answered.
+    /// Whether the outstanding request was answered.
     pub(super) answered: bool,
-    /// How long the tracker asks to wait for the next one, if it does.
+    /// The tracker's announce interval, if given.
     pub(super) interval: Option<Duration>,
-    /// Whether it was the first.
+    /// Whether it was the peer's first response.
     pub(super) joined: bool,
 }
 
-/// Nothing comes any more, for this reason.
+/// The connection has ended, for this reason.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ended(pub(super) String);
 
 impl Peer {
-    /// The peer number `index` of all, who asks for a WebSocket.
+    /// Creates peer number `index` and writes its WebSocket handshake.
     pub(super) fn new(index: usize, context: &mut PeerContext<'_>) -> Self {
         let shared = &mut *context.shared;
         let key = shared.handshake_key();
@@ -76,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Takes what has come and was not consumed, and says what is to be said to it at once.
+    /// Processes received bytes and writes immediate replies.
     pub(super) fn receive(
         &mut self,
         input: &mut [u8],
@@ -90,9 +91,9 @@ impl Peer {
                 }
                 ws::client::HandshakeReply::Accepted { consumed } => outcome.consumed = consumed,
                 ws::client::HandshakeReply::Refused(status) => {
-                    return Err(Ended(format!("HTTP status {status} instead of a WebSocket")));
+                    return Err(Ended(format!("expected a WebSocket, found HTTP status {status}")));
                 }
-                _ => return Err(Ended("what came is not a WebSocket's handshake".into())),
+                _ => return Err(Ended("the response is not a WebSocket handshake".into())),
             }
             self.key = None;
             context.shared.counters.count(ResponseKind::Connect);
@@ -123,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// Sends an announce with offers, or a scrape, as the mix has it.
+    /// Writes an announce with offers, or a scrape, by the mix.
     pub(super) fn request(&mut self, context: &mut PeerContext<'_>) {
         if context.shared.next_is_scrape() {
             self.scrape(context);
@@ -132,22 +133,22 @@ impl Peer {
         }
     }
 
-    /// Sends an announce with offers.
+    /// Writes an announce with offers.
     pub(super) fn offer(&mut self, context: &mut PeerContext<'_>) {
         self.announce(context.shared.offers, context);
     }
 
-    /// Whether it waits for an answer.
+    /// Returns whether a request is outstanding.
     pub(super) fn is_waiting(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Sends a ping.
+    /// Writes a ping.
     pub(super) fn ping(&self, context: &mut PeerContext<'_>) {
         ws::client::ping(context.out, context.shared.mask(), b"");
     }
 
-    /// Waits no longer for an answer to what it asked before `since`; says whether it had waited.
+    /// Expires the outstanding request if it is from before `since`. Returns whether it was.
     pub(super) fn expire(&mut self, since: Instant) -> bool {
         let late = self.pending.is_some_and(|pending| pending < since);
         if late {
@@ -167,7 +168,7 @@ impl Peer {
         (self.info_hash, self.id) = (announced.info_hash, announced.peer_id);
         let mut announce = Announce::new(self.info_hash, self.id);
         (announce.event, announce.left) = (announced.event, announced.left);
-        // Who leaves offers nothing.
+        // A leaving peer sends no offers.
         let offers = if announced.event == Event::Stopped { 0 } else { offers };
         let offers = offers.min(limits::WEB_OFFERS_MAX);
         announce.want = NumWant::Peers(offers as u16);
@@ -181,7 +182,7 @@ impl Peer {
         self.pending = Some(context.now);
     }
 
-    /// Of its own torrent, and of others.
+    /// Writes a scrape of its own torrent and of others.
     fn scrape(&mut self, context: &mut PeerContext<'_>) {
         let hashes = context.shared.scrape_hashes(self.index);
         let mask = context.shared.mask();
@@ -224,7 +225,8 @@ impl Peer {
         }
     }
 
-    /// Whether a reply is one to an answer: those come in the order of what was sent.
+    /// Returns whether an announce response acknowledges an answer: responses come in the order of
+    /// requests.
     fn is_acknowledgement(&mut self, shared: &mut SharedState) -> bool {
         if self.acks_before > 0 {
             self.acks_before -= 1;
@@ -274,4 +276,4 @@ impl Peer {
     }
 }
 
-const UNREADABLE: &str = "a message that is none of the protocol";
+const UNREADABLE: &str = "an invalid message";

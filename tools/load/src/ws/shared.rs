@@ -1,4 +1,4 @@
-//! What all peers of a run have in common.
+//! State that all peers of a worker share.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -12,11 +12,11 @@ use crate::mix::{Mix, RequestKind};
 use crate::population::Population;
 use crate::random::{Random, hash};
 
-/// The peers' common knowledge, and what they have seen.
+/// Shared parameters and observations.
 pub(super) struct SharedState {
     pub(super) url: TrackerUrl,
     population: Population,
-    /// Offers in each announce, and what they and their answers say.
+    /// Offers per announce, and the session descriptions of offers and answers.
     pub(super) offers: usize,
     pub(super) offer: String,
     pub(super) answer: String,
@@ -24,24 +24,24 @@ pub(super) struct SharedState {
     mix: Mix,
     scrape_torrents: u32,
     pub(super) random: Random,
-    /// Whether the tracker replies to answers, as it does to announces. bittorrent-tracker does not,
-    /// aquatic_ws does.
+    /// Whether the tracker acknowledges answers as it does announces. aquatic_ws does,
+    /// bittorrent-tracker does not.
     pub(super) acknowledges: bool,
-    /// Whether that is being found out.
+    /// Whether the probe for that is running.
     pub(super) probing: bool,
-    /// More peers than there can be, by anybody's count.
+    /// Upper limit of a plausible peer count.
     peers_max: u64,
     check_every: u32,
-    /// Some of the offers that have come.
+    /// A sample of the received offers.
     offers_seen: HashSet<OfferId>,
     pub(super) counters: Counters,
 }
 
-/// So many offers are remembered, to notice when one comes again.
+/// Offers remembered to detect repetitions.
 const OFFERS_SEEN_MAX: usize = 65_536;
 
 impl SharedState {
-    /// Share number `share` of so many.
+    /// Creates the state of share number `share` of `shares`.
     pub(super) fn new(options: &WsOptions, share: u32, shares: u32) -> Self {
         Self {
             url: options.url.clone(),
@@ -62,30 +62,30 @@ impl SharedState {
         }
     }
 
-    /// How many peers there are.
+    /// Returns the number of peers.
     pub(super) fn peers(&self) -> usize {
         self.population.len() as usize
     }
 
-    /// Path and query as the peer at this place has them.
+    /// Returns the path and query of the peer at this index.
     pub(super) fn target(&self, index: usize) -> &str {
         self.url.target(self.population.number(index as u32))
     }
 
-    /// Whether the next request is a scrape.
+    /// Draws whether the next request is a scrape.
     pub(super) fn next_is_scrape(&mut self) -> bool {
         self.mix.draw(&mut self.random) == RequestKind::Scrape
     }
 
-    /// What the peer at this place announces next.
+    /// Returns the next announce of the peer at this index.
     pub(super) fn announce(&mut self, index: usize) -> Announce {
         let (announce, _) = self.population.announce(index as u32, &mut self.random);
-        // Who leaves makes room for another one, but the tracker may go on counting who came back.
+        // Another peer replaces a leaving one, but the tracker may still count both.
         self.peers_max += u64::from(announce.event == types::Event::Stopped);
         announce
     }
 
-    /// Torrents to be scraped, that of the peer at this place among them.
+    /// Returns hashes to scrape, including the torrent of the peer at this index.
     pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
         let others = 1..self.scrape_torrents;
         let others = others.map(|_| self.random.below(self.population.len() as usize));
@@ -94,14 +94,15 @@ impl SharedState {
         torrents.map(|torrent| self.population.workload().info_hash(torrent)).collect()
     }
 
-    /// Looks at the count of a reply to an announce.
+    /// Checks the count of an announce response.
     pub(super) fn check_count(&mut self, peers: u64) {
         self.counters.checks.checked += 1;
         self.counters.checks.bad_counts += u64::from(peers > self.peers_max);
     }
 
-    /// Looks at an offer that was given to `own`. Only some are looked at: those with certain names, so
-    /// that one that comes again is looked at again.
+    /// Checks an offer that peer `own` received. Only offers with certain ids are checked, so that
+    /// a repeated offer is
+    /// checked again.
     pub(super) fn check_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
         let [first, second, ..] = offer.0;
         if !u32::from(u16::from_be_bytes([first, second])).is_multiple_of(self.check_every) {
@@ -117,7 +118,7 @@ impl SharedState {
         checks.duplicates += u64::from(!self.offers_seen.insert(offer));
     }
 
-    /// 16 random bytes in base64, of which the last digit holds but two bits.
+    /// Returns 16 random bytes in base64. The last digit holds only two bits.
     pub(super) fn handshake_key(&mut self) -> [u8; 24] {
         const DIGITS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -134,8 +135,9 @@ impl SharedState {
     }
 }
 
-/// A session description in JSON, of at least so many bytes: what browsers send for a data channel,
-/// with as many candidates as it takes.
+/// Returns a session description in JSON of at least `bytes`, as browsers send for a data channel,
+/// with as many
+/// candidates as needed.
 fn description(kind: &str, bytes: usize) -> String {
     let mut sdp = String::from(
         "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n\
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptions_are_about_as_long_as_asked() {
+    fn descriptions_have_the_requested_length() {
         for bytes in [600, 1000, 5000] {
             let text = description("offer", bytes);
             assert!(text.len() >= bytes && text.len() < bytes + 300, "{}", text.len());
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_of_their_form() {
+    fn handshake_keys_are_valid() {
         let mut shared = shared();
         let key = shared.handshake_key();
         assert!(key.ends_with(b"==") && key != shared.handshake_key());
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_offers_and_counts_are_noticed() {
+    fn counts_faulty_offers_and_counts() {
         let mut shared = shared();
         let [one, two] = [0, 1].map(|index| shared.announce(index).peer_id);
         let offers = [1, 2, 3].map(|byte| OfferId([byte; 20]));

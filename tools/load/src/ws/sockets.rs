@@ -1,5 +1,6 @@
-//! The peers' connections: one thread waits for all of them, reads into one buffer, and writes what
-//! a peer has to say in one piece.
+//! The peers' connections. One thread waits for all of them, reads into one buffer, and writes a
+//! peer's output in one
+//! piece.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,32 +20,32 @@ use crate::random::hash;
 use crate::schedule::Schedule;
 use crate::stream::{Dialer, Stream};
 
-/// Connections that are on their way to their first reply at once: fewer than listeners have room for.
+/// Maximum number of connections that are joining at once: fewer than listen backlogs hold.
 const JOINING_MAX: usize = 64;
-/// Bytes read at once.
+/// Bytes per read.
 const BUFFER: usize = 256 * 1024;
-/// Bytes on their way to a tracker that does not take them, above which a peer answers no offers.
+/// With more unsent bytes than this, a peer answers no offers.
 const CONGESTION_THRESHOLD: usize = 256 * 1024;
-/// A request that leaves later than that after it was due is overdue.
+/// A request sent later than this after its scheduled time is overdue.
 const OVERDUE: Duration = Duration::from_millis(1);
-/// How long a wait may be before hostile connections are looked at again.
+/// Maximum time between two looks at hostile connections.
 const HOSTILE_TICK: Duration = Duration::from_millis(10);
 
-// What is left of one read is less than a message, and there is room for more behind it.
+// The rest of one read is shorter than a message, and the buffer has room for more after it.
 const _: () = assert!(limits::WS_MESSAGE_MAX + limits::HTTP_HEAD_MAX < BUFFER);
 
 struct Socket {
     stream: Stream,
     peer: Peer,
-    /// The part of a message that has come.
+    /// The received part of a message.
     unread: Vec<u8>,
-    /// What the kernel has not taken yet.
+    /// Output that the kernel has not yet accepted.
     unsent: Vec<u8>,
-    /// Answers to its requests so far.
+    /// Responses to its requests so far.
     served: u32,
 }
 
-/// What an idle peer does when its time has come.
+/// A scheduled action of an idle peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum IdleAction {
     Request,
@@ -64,22 +65,22 @@ pub(super) struct Sockets {
     timing: AnnounceTiming,
     requests_per_connection: Option<u32>,
     timeout: Duration,
-    /// Of paced peers: when requests are due, and whose turn it is.
+    /// In an open loop: the schedule, and the free peers in turn.
     schedule: Option<Schedule>,
     free: VecDeque<usize>,
     start: Instant,
-    /// Whether peers go on asking; and whether they have still to begin.
+    /// Whether the load has started; whether its first step is still to come.
     started: bool,
     is_first_step: bool,
     joined: usize,
-    /// Connections that have ended, and those of them whose peer had not joined.
+    /// Closed connections, and those of them whose peer had not joined.
     ended: usize,
     failed: usize,
     idle_actions: BinaryHeap<Reverse<(Instant, usize, IdleAction)>>,
 }
 
 impl Sockets {
-    /// Those of worker number `number`.
+    /// Creates the connections' state for worker number `number`.
     pub(super) fn new(options: &WsOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.workload.peers.max(1));
         let shared = SharedState::new(options, number, workers);
@@ -121,7 +122,7 @@ impl Sockets {
         })
     }
 
-    /// Opens connections as long as there are some to open, and not too many under way.
+    /// Opens connections, limiting those that are joining.
     pub(super) fn open_some(&mut self) -> Result<()> {
         while self.sockets.len() < self.peers() && self.sockets.len() < self.decided() + JOINING_MAX
         {
@@ -141,13 +142,13 @@ impl Sockets {
             PeerContext { shared: &mut self.shared, now, out: &mut unsent, congested: false };
         let peer = Peer::new(index, &mut step);
         if let Some(place) = self.sockets.get_mut(index) {
-            // It leaves when the connection stands.
+            // The handshake is written once the connection is established.
             *place = Some(Socket { stream, peer, unread: Vec::new(), unsent, served: 0 });
         }
         Ok(())
     }
 
-    /// Waits until something happens, until then at the most, and does all that is to be done.
+    /// Waits for events until `until` and handles them.
     pub(super) fn step(&mut self, until: Instant) -> Result<()> {
         if std::mem::take(&mut self.is_first_step) {
             (0..self.sockets.len()).for_each(|index| self.on_idle(index));
@@ -179,7 +180,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// When there is something to do again.
+    /// Returns the next time at which there is work.
     fn wake(&self, until: Instant) -> Instant {
         let mut wake = until;
         if let Some(schedule) = self.schedule.filter(|_| self.started && !self.free.is_empty()) {
@@ -194,7 +195,7 @@ impl Sockets {
         wake
     }
 
-    /// Lets peers ask whose turn it is.
+    /// Sends the scheduled requests of an open loop.
     fn send_due(&mut self) {
         while let Some(schedule) = self.schedule.as_mut().filter(|_| self.started) {
             let now = Instant::now();
@@ -214,7 +215,7 @@ impl Sockets {
         }
     }
 
-    /// A peer waits for nothing: it goes on as the rhythm has it.
+    /// Handles a peer without an outstanding request, by the announce timing.
     fn on_idle(&mut self, index: usize) {
         match self.timing {
             AnnounceTiming::Busy if self.started => {
@@ -225,8 +226,9 @@ impl Sockets {
         }
     }
 
-    /// Lets one peer offer while all others are silent: if one of these gets a reply, it is to its
-    /// answer.
+    /// Starts the probe: one peer sends offers while all others are silent. A response to one of
+    /// the others then
+    /// acknowledges its answer.
     pub(super) fn start_probe(&mut self) {
         self.shared.probing = true;
         if let Some(first) = self.sockets.iter().position(Option::is_some) {
@@ -234,22 +236,22 @@ impl Sockets {
         }
     }
 
-    /// What that was to show is known.
+    /// Ends the probe.
     pub(super) fn end_probe(&mut self) {
         self.shared.probing = false;
     }
 
-    /// Lets all peers ask, and go on asking.
+    /// Starts the load.
     pub(super) fn start(&mut self, at: Instant) {
         (self.started, self.is_first_step, self.start) = (true, true, at);
     }
 
-    /// What is found goes there from now on; what was found is given back.
+    /// Swaps the counters with the given ones.
     pub(super) fn swap_counters(&mut self, counters: &mut Counters) {
         std::mem::swap(&mut self.shared.counters, counters);
     }
 
-    /// An error if no connection is left to go on with.
+    /// Fails if no connection is left.
     pub(super) fn check_alive(&self) -> Result<()> {
         if self.ended == self.sockets.len() {
             bail!("no connection is left");
@@ -265,19 +267,19 @@ impl Sockets {
         self.joined
     }
 
-    /// Those of whom it is known whether they have joined.
+    /// Returns the number of peers that have joined or failed to join.
     pub(super) fn decided(&self) -> usize {
         self.joined + self.failed
     }
 
-    /// What went wrong most often.
+    /// Returns the most frequent error.
     pub(super) fn most_frequent_error(&self) -> Option<String> {
         let errors = self.shared.counters.errors.iter();
         errors.max_by_key(|(_, times)| **times).map(|(text, _)| text.clone())
     }
 
-    /// Reads until nothing more is there. The end of one read shows that; the readiness that comes
-    /// after it is reported again.
+    /// Reads until no more input is available. A short read shows that; later readiness is reported
+    /// again.
     fn receive(&mut self, index: usize) {
         while let Some(Some(socket)) = self.sockets.get_mut(index) {
             let kept = socket.unread.len();
@@ -299,7 +301,8 @@ impl Sockets {
         }
     }
 
-    /// Gives a peer the first bytes of the buffer, keeps what it leaves, and sends what it says.
+    /// Passes the first bytes of the buffer to a peer, keeps the unprocessed rest, and sends its
+    /// output.
     fn heard(&mut self, index: usize, len: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         let input = self.buffer.get_mut(..len).unwrap_or_default();
@@ -317,7 +320,7 @@ impl Sockets {
         let is_exhausted = self.requests_per_connection.is_some_and(|most| socket.served >= most);
         let is_busy = self.timing == AnnounceTiming::Busy && self.started && !is_exhausted;
         if heard.answered && is_busy {
-            // In the same write as what it has just said.
+            // Sent in the same write as its replies.
             socket.peer.request(&mut step);
         }
         self.send(index);
@@ -327,7 +330,7 @@ impl Sockets {
         }
     }
 
-    /// The request of a peer that is not busy was answered, or the last one on its connection.
+    /// Handles the response to a peer that is not busy, or the last one on its connection.
     fn on_response(
         &mut self,
         index: usize,
@@ -336,7 +339,7 @@ impl Sockets {
         now: Instant,
     ) {
         if is_exhausted {
-            // It leaves the poll when it is dropped.
+            // Dropping it deregisters it.
             if let Some(place) = self.sockets.get_mut(index) {
                 *place = None;
             }
@@ -347,7 +350,7 @@ impl Sockets {
             return;
         }
         if let AnnounceTiming::Idle { ping_every } = self.timing {
-            // Without an interval, what most trackers say.
+            // Without an interval, use the most common one.
             let due = now + heard.interval.unwrap_or(Duration::from_secs(120));
             self.idle_actions.push(Reverse((due, index, IdleAction::Request)));
             if let Some(every) = ping_every.filter(|_| heard.joined) {
@@ -357,7 +360,7 @@ impl Sockets {
         self.on_idle(index);
     }
 
-    /// Idle peers whose time has come ask, or ping.
+    /// Runs the idle peers' scheduled actions.
     fn run_idle_actions(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((due, index, action))) = self.idle_actions.peek().copied() {
@@ -376,7 +379,7 @@ impl Sockets {
         }
     }
 
-    /// Gives up on what was not answered in time.
+    /// Expires requests that were not answered in time.
     pub(super) fn sweep(&mut self) {
         let Some(since) = Instant::now().checked_sub(self.timeout) else { return };
         for index in 0..self.sockets.len() {
@@ -393,7 +396,7 @@ impl Sockets {
         }
     }
 
-    /// Lets a peer say something, which was due at that time, if its connection stands.
+    /// Calls `say` on a connected peer with `now` as the scheduled time, and sends its output.
     fn with_peer(
         &mut self,
         index: usize,
@@ -408,7 +411,7 @@ impl Sockets {
         self.send(index);
     }
 
-    /// Writes what a peer has just said, behind what is still to go.
+    /// Sends a peer's output after its earlier unsent output.
     fn send(&mut self, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if self.out.is_empty() {
@@ -427,7 +430,7 @@ impl Sockets {
         }
     }
 
-    /// Writes what is still to go, now that the kernel takes more.
+    /// Sends unsent output once the socket is writable.
     fn flush(&mut self, index: usize) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         if socket.unsent.is_empty() && !socket.stream.is_pending() {
@@ -438,7 +441,7 @@ impl Sockets {
                 self.shared.counters.bytes_out += written as u64;
                 socket.unsent.drain(..written);
                 if socket.unsent.is_empty() {
-                    // Few peers need it again.
+                    // Release the buffer: few peers need it again.
                     socket.unsent = Vec::new();
                 }
             }
@@ -454,7 +457,7 @@ impl Sockets {
         counters.lost += u64::from(socket.peer.is_waiting());
         self.ended += 1;
         self.failed += usize::from(!socket.peer.has_joined());
-        // Dropped, it leaves the poll, too.
+        // Dropping it deregisters it.
         if let Some(place) = self.sockets.get_mut(index) {
             *place = None;
         }

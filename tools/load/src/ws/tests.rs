@@ -1,4 +1,4 @@
-//! The load against a small tracker on loopback, made of the codec's other side.
+//! The load against a small tracker on loopback, built from the codec's server side.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -16,12 +16,12 @@ use super::*;
 use crate::random::Random;
 use crate::{CheckReport, ResponseKind};
 
-/// What a tracker is like.
+/// The behavior of the test tracker.
 #[derive(Clone, Copy)]
 struct TrackerBehavior {
-    /// It replies to answers, too.
+    /// Acknowledges answers.
     acknowledges: bool,
-    /// It refuses every announce.
+    /// Refuses every announce.
     refuses: bool,
     interval_s: u32,
 }
@@ -29,7 +29,7 @@ struct TrackerBehavior {
 const PLAIN: TrackerBehavior =
     TrackerBehavior { acknowledges: false, refuses: false, interval_s: 120 };
 
-/// What it remembers.
+/// What the tracker has received.
 #[derive(Default)]
 struct Memory {
     peers: Vec<(InfoHash, PeerId, TcpStream)>,
@@ -39,7 +39,7 @@ struct Memory {
     pongs: u64,
 }
 
-/// A tracker for `connections`, in the order of what comes.
+/// Starts a tracker that accepts this many connections.
 fn tracker(connections: usize, behavior: TrackerBehavior) -> (TrackerUrl, Arc<Mutex<Memory>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = TrackerUrl::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
@@ -95,7 +95,7 @@ fn serve(mut stream: TcpStream, behavior: TrackerBehavior, memory: &Mutex<Memory
 }
 
 fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory: &mut Memory) {
-    // The load may leave at any time.
+    // The load may end at any time.
     let say = |stream: &mut TcpStream, write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
         frames::text_with(&mut out, |out| write(out));
@@ -176,7 +176,7 @@ fn busy_peers_offer_answer_and_announce_again() {
         assert!(report.errors.is_empty() && web.counts.acknowledgements == 0, "{report}");
         let [offers, answers] = [responses.offer, responses.answer].map(Option::unwrap);
         assert!(responses.announce > 10 && responses.scrape > 0 && answers > 10, "{report}");
-        // Every offer that came was answered at once; every peer has one request under way.
+        // Every received offer was answered at once; every peer has one outstanding request.
         assert!(web.counts.answers_sent.abs_diff(offers) <= 24, "{report}");
         assert!(report.sent.abs_diff(responses.announce + responses.scrape) <= 12, "{report}");
         let CheckReport { checked, own_address, duplicates, unknown_peers, bad_counts, .. } =
@@ -197,21 +197,21 @@ fn busy_peers_offer_answer_and_announce_again() {
 }
 
 #[test]
-fn replies_to_answers_are_not_taken_for_replies_to_announces() {
+fn acknowledgements_are_not_announce_responses() {
     let (url, memory) = tracker(6, TrackerBehavior { acknowledges: true, ..PLAIN });
     let report = load(&options(url));
     let counts = report.web.unwrap().counts;
     let replies = report.responses.announce - counts.acknowledgements;
     assert!(report.sent.abs_diff(replies) <= 12, "{report}");
     assert!(counts.acknowledgements > 10, "{report}");
-    // As many as there are answers, but for those under way at the start and at the end.
+    // As many as there are answers, except those in transit at the start and at the end.
     let under_way = 6 * 2 * 6;
     assert!(counts.acknowledgements.abs_diff(counts.answers_sent) <= under_way, "{report}");
     assert!(memory.lock().unwrap().announces >= report.sent);
 }
 
 #[test]
-fn refusals_are_answers_and_their_reason_is_told() {
+fn counts_and_reports_refusals() {
     let (url, _) = tracker(6, TrackerBehavior { refuses: true, ..PLAIN });
     let report = load(&options(url));
     assert!(report.responses.error > 10 && report.responses.announce == 0, "{report}");
@@ -231,10 +231,10 @@ fn an_open_loop_sends_at_its_rate() {
 }
 
 #[test]
-fn connections_are_made_anew_after_so_many_requests() {
+fn replaces_connections_after_a_number_of_requests() {
     let (url, memory) = tracker(usize::MAX, PLAIN);
     let mut options = WsOptions { requests_per_connection: Some(3), ..options(url) };
-    // Offers to connections that have just gone are lost; that is the load's doing.
+    // Offers to connections that were just closed are lost because of the load itself.
     options.offers = 0;
     let report = load(&options);
     let (connects, announces) = (report.responses.connect, report.responses.announce);
@@ -269,18 +269,18 @@ fn idle_peers_announce_when_they_should_and_ping() {
         ..idle
     };
     let report = load(&options);
-    // Two seconds and a half from the first announce, the first of them to settle.
+    // 2.5 seconds from the first announce, of which the first second is warm-up.
     assert!((5..=10).contains(&report.sent), "{report}");
-    // One may be under way when the count begins, and when it ends.
+    // One request per peer may be outstanding when counting begins and ends.
     assert!(report.responses.announce.abs_diff(report.sent) <= 5, "{report}");
     let web = report.web.unwrap();
     assert!(web.counts.pongs >= 5 && memory.lock().unwrap().pings >= web.counts.pongs);
     assert_eq!((report.responses.offer, web.counts.connections_lost), (Some(0), 0));
 }
 
-/// All that is said before this count was said during the probe, or while peers joined.
+/// Counts from joining and the probe are not part of the report.
 #[test]
-fn a_tracker_that_dies_leaves_what_it_did() {
+fn keeps_results_if_the_tracker_exits() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = TrackerUrl::web(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     thread::spawn(move || {
@@ -315,7 +315,7 @@ fn hostile_connections_run_beside_the_load() {
 }
 
 #[test]
-fn trackers_that_are_none_are_told_apart() {
+fn distinguishes_invalid_trackers() {
     let why = |options: &WsOptions| {
         let error = run(options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         format!("{error:#}")
@@ -326,7 +326,7 @@ fn trackers_that_are_none_are_told_apart() {
     };
     for (answer, expected) in [
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP status 404"),
-        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "not a WebSocket's handshake"),
+        ("HTTP/1.1 101 Switching Protocols\r\n\r\n", "not a WebSocket handshake"),
         ("", "the tracker closed the connection"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -344,7 +344,7 @@ fn trackers_that_are_none_are_told_apart() {
     assert!(error.contains("refused"), "{error}");
 }
 
-/// All that a tracker may say to a peer that has just asked for a WebSocket with `key`.
+/// Returns every kind of message to a peer that has just sent a WebSocket handshake with `key`.
 fn conversation(key: &[u8; 24]) -> Vec<u8> {
     let (hash, other) = (InfoHash([0xa7; 20]), PeerId([0xff; 20]));
     let relay = Relay::new(&hash, &other);
@@ -361,7 +361,7 @@ fn conversation(key: &[u8; 24]) -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_in_pieces_is_heard_as_a_whole() {
+fn handles_input_in_pieces() {
     let mut random = Random::new(5);
     let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());
     let mut first = None;
@@ -376,7 +376,7 @@ fn what_comes_in_pieces_is_heard_as_a_whole() {
         let mut left = conversation(key);
         let (mut unread, mut heard) = (Vec::new(), Vec::new());
         while !left.is_empty() {
-            // Once in one piece; then in ever smaller ones.
+            // Once in one piece, then in ever smaller ones.
             let len = if pieces == 1 { left.len() } else { 1 + random.below(3000 / pieces) };
             unread.extend(left.drain(..len.min(left.len())));
             let now = peer.receive(&mut unread, &mut context).unwrap();

@@ -1,4 +1,4 @@
-//! One thread's share of the peers, from their first announce to the end of the run.
+//! One thread's share of the peers, from joining to the end of the run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use super::sockets::Sockets;
 use crate::counters::Counters;
 use crate::runner::Worker;
 
-/// How long replies to the first answers are waited for: to learn whether there are any.
+/// Duration of the probe for acknowledgements of answers.
 const PROBE: Duration = Duration::from_millis(300);
-/// How long a tracker may be silent while peers join.
+/// How long the tracker may be silent while peers join.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// The longest wait for anything meanwhile.
+/// Maximum wait per step while peers join.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How all workers' peers have joined.
+/// How the peers of all workers have joined.
 #[derive(Debug, Default)]
 pub(super) struct JoinStats {
     joined: AtomicU64,
-    /// Nanoseconds until the last one had.
+    /// Nanoseconds until the last one had joined.
     longest_ns: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Ws<'a> {
 }
 
 impl JoinStats {
-    /// How many have, and how many seconds that took.
+    /// Returns how many peers have joined, and the seconds until the last one had.
     pub(super) fn summary(&self) -> (u64, f64) {
         let longest = Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed));
         (self.joined.load(Ordering::Relaxed), longest.as_secs_f64())
@@ -41,13 +41,13 @@ impl JoinStats {
 }
 
 impl<'a> Ws<'a> {
-    /// Worker number `number`, whose peers have still to connect.
+    /// Creates worker number `number`, whose peers are not yet connected.
     pub(super) fn new(options: &WsOptions, number: u32, join_stats: &'a JoinStats) -> Result<Self> {
         let probe = options.offers > 0 && options.answers_percent > 0;
         Ok(Self { sockets: Sockets::new(options, number)?, join_stats, probe })
     }
 
-    /// Goes on for so long, unless told to stop.
+    /// Handles events for a duration, unless told to stop.
     fn run_for(&mut self, duration: Duration, stop: &AtomicBool) -> Result<()> {
         let end = Instant::now() + duration;
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ impl<'a> Ws<'a> {
 }
 
 impl Worker for Ws<'_> {
-    /// Opens all connections and lets each peer announce once.
+    /// Opens all connections and makes each peer announce once.
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()> {
         let start = Instant::now();
         let mut progress = (start, 0);
@@ -69,7 +69,7 @@ impl Worker for Ws<'_> {
             if decided > progress.1 {
                 progress = (Instant::now(), decided);
             }
-            // Those that are silent are no peers; the others go on without them.
+            // Peers without a response are left out; the others continue.
             if progress.0.elapsed() > SILENCE_MAX {
                 break;
             }
@@ -91,7 +91,7 @@ impl Worker for Ws<'_> {
     }
 
     fn start(&mut self, at: Instant) {
-        // What has come before does not count.
+        // Counts from before the start are discarded.
         self.sockets.swap_counters(&mut Counters::default());
         self.sockets.start(at);
     }

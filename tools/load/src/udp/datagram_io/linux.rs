@@ -1,5 +1,6 @@
-//! recvmmsg, sendmmsg, and segmentation offload (`UDP_SEGMENT`): a train of datagrams of the same length
-//! goes through the stack as one.
+//! recvmmsg, sendmmsg, and segmentation offload (`UDP_SEGMENT`): a batch of datagrams of equal
+//! length passes the stack as
+//! one.
 
 use std::array;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -19,15 +20,15 @@ use nix::sys::time::TimeSpec;
 
 use super::{BATCH, DATAGRAM_BUFFER, SPIN_BEFORE};
 
-/// A socket that does not wait.
+/// A non-blocking socket.
 pub(in super::super) type Socket = UdpSocket;
 
-/// Datagrams of a train: what all kernels with offload take.
+/// Datagrams per offloaded send: the limit of every kernel with offload.
 const SEGMENTS_MAX: usize = 64;
-/// Longer ones may not fit into the packets of the way, which segments must.
+/// Longer datagrams may exceed the path's packet size, which segments must not.
 const SEGMENT_MAX: usize = 1200;
 
-/// Buffers for datagrams; one for all sockets of a thread.
+/// Datagram buffers, shared by all sockets of a thread.
 pub(in super::super) struct DatagramIo {
     headers: MultiHeaders<()>,
     buffers: Box<[[u8; DATAGRAM_BUFFER]; BATCH]>,
@@ -36,8 +37,9 @@ pub(in super::super) struct DatagramIo {
 }
 
 impl DatagramIo {
-    /// With offload where the system has it, if so wished. `timestamps` if it shall be told when datagrams
-    /// came, rather than when they were read.
+    /// Creates buffers. `offload` uses segmentation offload if the system supports it. `timestamps`
+    /// reports when datagrams
+    /// arrived rather than when they were read.
     pub(in super::super) fn new(offload: bool, timestamps: bool) -> Self {
         let buffers = vec![[0; DATAGRAM_BUFFER]; BATCH].into_boxed_slice();
         let buffers =
@@ -46,7 +48,7 @@ impl DatagramIo {
         Self { headers: MultiHeaders::preallocate(BATCH, control), buffers, offload, timestamps }
     }
 
-    /// Makes a socket ready for that.
+    /// Configures a socket for use.
     pub(in super::super) fn register(&self, socket: &UdpSocket) -> io::Result<()> {
         if self.timestamps {
             setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
@@ -54,8 +56,9 @@ impl DatagramIo {
         Ok(())
     }
 
-    /// Takes in what is there, without waiting, or a part of it: each datagram, whether it was longer
-    /// than that, and for how long it has lain there.
+    /// Receives available datagrams, or some of them, without blocking. Passes on each datagram,
+    /// whether it was truncated,
+    /// and how long it was queued.
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
@@ -75,7 +78,7 @@ impl DatagramIo {
                     ControlMessageOwned::ScmTimestampns(came) => Some(Duration::from(came)),
                     _ => None,
                 })?;
-                // If somebody sets the clock at this very moment, it has lain for no time.
+                // If the clock is set at this moment, count no queueing time.
                 now.duration_since(SystemTime::UNIX_EPOCH + came).ok()
             });
             let bytes = message.iovs().next().unwrap_or_default();
@@ -85,7 +88,7 @@ impl DatagramIo {
         Ok(())
     }
 
-    /// Sends datagrams of `len` bytes each, which lie one behind the other.
+    /// Sends consecutive datagrams of `len` bytes each.
     pub(in super::super) fn send(
         &mut self,
         socket: &UdpSocket,
@@ -102,7 +105,7 @@ impl DatagramIo {
         Ok(())
     }
 
-    /// Whether the system could do that; if not, it is not asked again.
+    /// Sends with offload. Returns false, and disables offload, if the system does not support it.
     fn send_as_one(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<bool> {
         let segment = u16::try_from(len).unwrap_or(u16::MAX);
         let control = [ControlMessage::UdpGsoSegments(&segment)];
@@ -138,25 +141,26 @@ pub(in super::super) struct Poller {
     events: Vec<EpollEvent>,
 }
 
-/// Sockets that are reported at once; the others are reported next time.
+/// Events per wait; further ones are reported by the next.
 const EVENTS: usize = 256;
 
 impl Poller {
     pub(in super::super) fn new() -> io::Result<Self> {
-        // By default a sleep may take 50 µs longer than asked; what cannot be set is borne.
+        // By default a sleep may take 50 µs longer than requested. Best effort.
         let _ = set_timerslack(1);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         Ok(Self { epoll, events: vec![EpollEvent::empty(); EVENTS] })
     }
 
-    /// Takes a socket in, which is reported by this number.
+    /// Registers a socket, which is reported by this number.
     pub(in super::super) fn add(&mut self, socket: UdpSocket, number: usize) -> io::Result<Socket> {
         self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
         Ok(socket)
     }
 
-    /// Waits until sockets are ready or the time has come, whichever is first: the numbers of those that
-    /// are ready. `is_exact` if the time matters to microseconds.
+    /// Waits until sockets are ready or until `until`. Returns the numbers of ready sockets.
+    /// `is_exact` asks for microsecond
+    /// precision.
     pub(in super::super) fn wait(
         &mut self,
         until: Instant,
@@ -165,7 +169,8 @@ impl Poller {
         let left = until.saturating_duration_since(Instant::now());
         let mut rest = EpollTimeout::ZERO;
         if let Some(sleep) = left.checked_sub(SPIN_BEFORE).filter(|_| is_exact) {
-            // An epoll is ready when one of its sockets is, and only this call counts in nanoseconds.
+            // An epoll descriptor is readable when one of its sockets is, and only ppoll has
+            // nanosecond timeouts.
             let mut polls = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
             match ppoll(&mut polls, Some(TimeSpec::from_duration(sleep)), None) {
                 Ok(_) | Err(Errno::EINTR) => {}

@@ -8,33 +8,34 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::DATAGRAM_BUFFER;
 
-/// A socket that does not wait.
+/// A non-blocking socket.
 pub(in super::super) type Socket = UdpSocket;
 
-/// A buffer for datagrams; one for all sockets of a thread.
+/// A datagram buffer, shared by all sockets of a thread.
 pub(in super::super) struct DatagramIo {
     buffer: Box<[u8]>,
 }
 
 impl DatagramIo {
-    /// There is no offload here, and nobody tells when datagrams came.
+    /// Neither offload nor timestamps are supported here.
     pub(in super::super) fn new(_: bool, _: bool) -> Self {
         Self { buffer: vec![0; DATAGRAM_BUFFER].into() }
     }
 
-    /// There is nothing to do.
+    /// Nothing to configure.
     pub(in super::super) fn register(&self, _: &std::net::UdpSocket) -> io::Result<()> {
         Ok(())
     }
 
-    /// Takes in what is there, without waiting: each datagram, whether it may have been longer than
-    /// that, and for how long it has lain there.
+    /// Receives available datagrams without blocking. Passes on each datagram, whether it may have
+    /// been truncated, and how
+    /// long it was queued (always 0).
     pub(in super::super) fn receive(
         &mut self,
         socket: &UdpSocket,
         mut on_datagram: impl FnMut(&[u8], bool, Duration),
     ) -> io::Result<()> {
-        // To the last one, because only what comes behind it is reported.
+        // Read until none is left, because readiness is edge-triggered.
         loop {
             match socket.recv(&mut self.buffer) {
                 Ok(len) => on_datagram(
@@ -48,7 +49,7 @@ impl DatagramIo {
         }
     }
 
-    /// Sends datagrams of `len` bytes each, which lie one behind the other.
+    /// Sends consecutive datagrams of `len` bytes each.
     pub(in super::super) fn send(
         &mut self,
         socket: &UdpSocket,
@@ -70,7 +71,7 @@ impl Poller {
         Ok(Self { poll: Poll::new()?, events: Events::with_capacity(256) })
     }
 
-    /// Takes a socket in, which is reported by this number.
+    /// Registers a socket, which is reported by this number.
     pub(in super::super) fn add(
         &mut self,
         socket: std::net::UdpSocket,
@@ -81,8 +82,8 @@ impl Poller {
         Ok(socket)
     }
 
-    /// Waits until sockets are ready or the time has come, whichever is first: the numbers of those that
-    /// are ready. The time is kept to about a millisecond.
+    /// Waits until sockets are ready or until `until`, to about a millisecond. Returns the numbers
+    /// of ready sockets.
     pub(in super::super) fn wait(
         &mut self,
         until: Instant,
