@@ -3,6 +3,7 @@
 use std::io::{self, Stdout, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
+use std::{process, thread};
 
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -12,6 +13,7 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use crossterm::{execute, queue};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::frame::{Style, StyledLine};
@@ -42,6 +44,7 @@ impl Screen {
         let mut screen = Self { out: io::stdout(), is_coloured };
         let entered = execute!(screen.out, EnterAlternateScreen, Hide);
         entered.map_err(|error| failed(&error))?;
+        exit_on_hangup();
         Ok(screen)
     }
 
@@ -97,10 +100,6 @@ impl Screen {
 
     /// Waits up to `wait` for a key or a change of size.
     pub(super) fn next_action(&mut self, wait: Duration) -> Result<Action, ApiError> {
-        // crossterm does not report the end of its input, and spins while it waits for more.
-        if is_hung_up() {
-            return Ok(Action::Quit);
-        }
         let is_there = match event::poll(wait) {
             Ok(is_there) => is_there,
             // Interrupted by a signal, which is handled elsewhere.
@@ -141,10 +140,14 @@ fn failed(error: &io::Error) -> ApiError {
     ApiError::Failed(format!("cannot use the terminal: {error}"))
 }
 
-/// Returns true if the terminal on standard input was closed.
-fn is_hung_up() -> bool {
-    let stdin = io::stdin();
-    // Hang-ups are reported whether or not they are asked for.
-    let mut inputs = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
-    poll(&mut inputs, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+/// Ends the process when the terminal on standard input is closed, for programs started with SIGHUP
+/// ignored. crossterm does not report the end of its input: it reads it again and again, for ever.
+fn exit_on_hangup() {
+    thread::spawn(|| {
+        let stdin = io::stdin();
+        // Hang-ups are reported whether or not they are requested.
+        let mut inputs = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+        while poll(&mut inputs, PollTimeout::NONE) == Err(Errno::EINTR) {}
+        process::exit(1);
+    });
 }

@@ -255,12 +255,12 @@ fn reports_malformed_websocket_messages() {
         (text("{}"), "invalid_response", "not a tracker message"),
         (text(r#"{"failure reason":"not \"you\""}"#), "refused", "refused: not \"you\""),
         (vec![0x81, 5, b'{'], "timeout", "no complete response"),
-        // What is about another torrent is no answer.
+        // A message about another torrent is not the response.
         (
             text(
                 r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","complete":1,"incomplete":1,"interval":9}"#,
             ),
-            "silent",
+            "timeout",
             "no complete response",
         ),
     ] {
