@@ -24,7 +24,7 @@ pub(super) fn run(check: &mut AddressCheck<'_>, session: Session) {
     if check.own_torrent {
         second = check_introduction(check, &mut first);
     } else {
-        check.findings.skip(&["introduction"], "others have this torrent, too");
+        check.findings.skip(&["introduction"], "other clients share this torrent");
     }
     let mut session = Session(Protocol::WebTorrent(first));
     let scraped = check.scrape(&mut session, if second.is_some() { 2 } else { 1 });

@@ -260,7 +260,7 @@ fn reports_malformed_websocket_messages() {
             text(
                 r#"{"action":"announce","info_hash":"aaaaaaaaaaaaaaaaaaaa","complete":1,"incomplete":1,"interval":9}"#,
             ),
-            "silent",
+            "timeout",
             "no complete response",
         ),
     ] {
@@ -329,7 +329,7 @@ fn reports_malformed_scrape_responses() {
             "has no scrape URL: the path contains no /announce",
             true,
         ),
-        (format!("http://{page}/announce"), "the tracker says nothing of it", false),
+        (format!("http://{page}/announce"), "not in the response", false),
     ] {
         let output = run(&["scrape", &url, HASH, "--timeout", "1"]);
         assert_eq!(output.status.code(), Some(1), "{url}");

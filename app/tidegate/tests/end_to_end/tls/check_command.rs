@@ -79,7 +79,12 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
     let url = format!("wss://{}/announce", secure.address);
     let text = stdout(&run(&["check", &url]));
-    assert!(text.contains("failed   connect        refused: HTTP status 200"), "{text}");
+    assert!(
+        text.contains(
+            "failed   connect        refused: expected a WebSocket, found HTTP status 200"
+        ),
+        "{text}"
+    );
     assert!(text.contains("failed   certificate    no chain was sent"), "{text}");
     let unseen = check(&secure, "https", &["--no-verify"], "certificate");
     assert_eq!(unseen, (Some(0), "n/a: certificate verification is off".into()));
