@@ -1,6 +1,6 @@
 //! The tasks of a worker. A panic in one of them ends the worker.
 //!
-//! tokio catches the panic of a task and goes on without it. A worker without the task that accepts
+//! tokio catches the panic of a task and continues without it. A worker without the task that accepts
 //! connections would answer no client, while it still published its counters. So every task is
 //! watched, and the worker's thread panics after any of them has; the process ends when that thread
 //! does.

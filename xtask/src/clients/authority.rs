@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::command::{command, output};
 
-/// The file with the authority's certificate, which clients are told to trust.
+/// The file with the authority's certificate, which clients must trust.
 pub(super) fn file(folder: &Path) -> PathBuf {
     folder.join("authority.pem")
 }

@@ -187,7 +187,7 @@ fn imports_and_exports_lists() {
     let absent = served.run("lists deny import /nonexistent");
     assert_eq!(absent.status.code(), Some(2));
     assert!(stderr(&absent).contains("cannot read /nonexistent"), "{}", stderr(&absent));
-    // Who may not is told so, and need not send it all.
+    // An unauthorized client is refused before it has sent everything.
     let mut command = served.command(&format!("lists deny import {}", file.display()));
     let refused = command.env(VARIABLE, TOKEN.replace("01", "02")).output().unwrap();
     assert!(stderr(&refused).contains("Unauthorized"), "{}", stderr(&refused));
@@ -419,7 +419,7 @@ fn rejects_bad_arguments() {
         "torrents list --sort size",
         "torrents show x",
         "torrents show x --peers 0",
-        "peers find nobody",
+        "peers find any",
         "config set a",
         "log level loud",
         "events --count x",

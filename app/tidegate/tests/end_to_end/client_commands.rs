@@ -147,7 +147,7 @@ fn exits_with_2_and_one_sentence_on_bad_arguments() {
     let html = html.to_str().unwrap();
     let list = directory.write("list.txt", "udp://h:1 # fine\n\n# none\ngopher://h\n");
     let list = list.to_str().unwrap();
-    let empty = directory.write("empty.txt", "# nobody\n");
+    let empty = directory.write("empty.txt", "# no URL\n");
     let empty = empty.to_str().unwrap();
     let url = "udp://127.0.0.1:1";
     for (words, why) in [

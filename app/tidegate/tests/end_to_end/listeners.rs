@@ -13,7 +13,7 @@ const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
 
-/// Returns a `[[listener]]` table at 127.0.0.`host`, port 0. Tables are told apart by their addresses,
+/// Returns a `[[listener]]` table at 127.0.0.`host`, port 0. Tables are distinguished by their addresses,
 /// so each needs another host.
 fn table(protocol: &str, host: u8, more: &str) -> String {
     format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.{host}:0\"]\n{more}\n")

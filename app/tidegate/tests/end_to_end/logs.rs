@@ -103,7 +103,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
         api.expect(201, "POST /keys", Some(&json!({ "name": number.to_string() })));
     }
     tracker.wait_until("all changes", |it| lines(it, "created key") == 20);
-    // The bound changes with a reload, and what waits to be told is told at the end.
+    // A reload changes the limit, and the pending summary is written when the tracker stops.
     let more = more.replace("rate_limit_s = 1", "rate_limit_s = 3600");
     tracker.configure(&format!("requests_per_s = 0\n{more}"));
     api.expect(200, "POST /config/reload", None);
@@ -133,7 +133,7 @@ fn writes_no_secret_to_the_log() {
     let token = made("POST /tokens", json!({ "name": "t", "scopes": ["*"] }), "secret");
     let hook = json!({ "url": "http://127.0.0.1:9/", "events": ["warning", "ban"] });
     let secret = made("POST /webhooks", hook, "secret");
-    let (unknown, wrong) = ("nobody-has-this-key", "tg_99999999999999999999999999999999");
+    let (unknown, wrong) = ("an-unknown-user-key", "tg_99999999999999999999999999999999");
     for key in [key.as_str(), &chosen, unknown] {
         let query = announce_query(0xaa, 1);
         for target in

@@ -123,7 +123,7 @@ fn names_what_is_wrong_with_a_magnet_link() {
             format!("magnet:?xt=urn:btih:{short}"),
             "expected 40 hex digits or 32 base32 digits, found 39",
         ),
-        (format!("magnet:?xt=urn:btih:{short}x"), "is not a hex digit"),
+        (format!("magnet:?xt=urn:btih:{short}x"), "not a hex digit"),
         ("magnet:?xt=urn:btih:AERUKZ4JVPG66AJDIVTYTK6N54ASGRL1".into(), "invalid base32"),
         ("magnet:?xt=urn:btmh:1114ab".into(), "begins with 1220"),
         (format!("magnet:?xt=urn:btmh:1220{HASH}"), "expected 64 hex digits after 1220, found 40"),

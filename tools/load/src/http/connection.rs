@@ -10,7 +10,7 @@ use crate::stream::Stream;
 
 /// An outstanding request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PendingRequest {
+pub(super) struct OutstandingRequest {
     pub(super) kind: RequestKind,
     /// The announcing peer.
     pub(super) peer: TorrentPeer,
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     pub(super) request: Vec<u8>,
     /// Bytes of the request that are written.
     pub(super) sent: usize,
-    pub(super) pending: Option<PendingRequest>,
+    pub(super) pending: Option<OutstandingRequest>,
     pub(super) response: ResponseReader,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         &mut self,
         buffer: &mut [u8],
         bytes_in: &mut u64,
-        take: impl FnOnce(PendingRequest, &CompleteResponse<'_>),
+        take: impl FnOnce(OutstandingRequest, &CompleteResponse<'_>),
     ) -> Result<(), EndReason> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         loop {

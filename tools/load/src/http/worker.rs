@@ -12,7 +12,7 @@ use memchr::memmem::Finder;
 use types::{Event, InfoHash};
 use wire::http::client;
 
-use super::connection::{Connection, EndReason, PendingRequest};
+use super::connection::{Connection, EndReason, OutstandingRequest};
 use super::response::CompleteResponse;
 use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
@@ -324,7 +324,7 @@ impl ProtocolState {
         }
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
-        connection.pending = Some(PendingRequest { kind, peer, due });
+        connection.pending = Some(OutstandingRequest { kind, peer, due });
         self.silent_since.get_or_insert_with(|| due.max(self.last_response));
     }
 
@@ -332,7 +332,7 @@ impl ProtocolState {
     fn read(
         &mut self,
         number: usize,
-        request: &PendingRequest,
+        request: &OutstandingRequest,
         response: &CompleteResponse<'_>,
         counters: &mut Counters,
     ) {
@@ -350,7 +350,7 @@ impl ProtocolState {
     fn read_body(
         &mut self,
         number: usize,
-        request: &PendingRequest,
+        request: &OutstandingRequest,
         body: &[u8],
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
@@ -381,7 +381,7 @@ impl ProtocolState {
     fn check(
         &mut self,
         number: usize,
-        request: &PendingRequest,
+        request: &OutstandingRequest,
         body: &[u8],
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
