@@ -225,7 +225,7 @@ impl View<'_> {
     }
 
     /// Counts an offence of a client at `from`, which bans its prefix if there are too many. Does
-    /// nothing if the reason is not looked for, or the client is exempt from limits.
+    /// nothing if the reason is not enabled, or the client is exempt from limits.
     ///
     /// `from` must be the client's own address, not a proxy's, and verified unless `reason` says
     /// otherwise.
