@@ -9,8 +9,8 @@ use tracker::{ConnectionPermit, Tracker};
 use types::Tick;
 
 use crate::connection_error::ConnectionError;
-use crate::http::HttpOptions;
-use crate::webtorrent::WebOptions;
+use crate::http::options::HttpOptions;
+use crate::webtorrent::options::WebOptions;
 
 /// What the connections of a listener share.
 pub(crate) struct Listener {

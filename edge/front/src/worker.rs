@@ -13,11 +13,11 @@ use types::{ConnectionKey, Tick};
 use crate::Clock;
 use crate::connection_error::ConnectionError;
 use crate::connections::{Connections, readable};
-use crate::http::HttpService;
+use crate::http::http_service::HttpService;
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::tasks::Tasks;
-use crate::webtorrent::Relay;
+use crate::webtorrent::relay::Relay;
 
 /// The most that one read takes.
 const READ_MAX: usize = 64 * 1024;

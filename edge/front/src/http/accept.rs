@@ -1,7 +1,7 @@
 //! Accepts connections, and serves what they have sent already.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,14 +12,13 @@ use tokio::time::sleep;
 use tracker::ConnectionPermit;
 use tracker::counters::{Counters, DropReason};
 
-use super::connection::Connection;
+use super::connection::{Connection, count_failure};
 use super::http_service::{HttpClient, NextStep, ServiceStep};
 use super::proxy_header;
 use crate::buffer::InputBuffer;
 use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;
-use crate::reject_log;
 use crate::stream::Socket;
 use crate::worker::Worker;
 
@@ -136,11 +135,4 @@ impl NewConnection<'_> {
         }
         Ok(true)
     }
-}
-
-/// Counts and logs why a connection ends.
-#[cold]
-pub(super) fn count_failure(listener: &Listener, ip: IpAddr, error: &ConnectionError) {
-    reject_log::broken("http", ip, error);
-    listener.http().drop(error.drop_reason());
 }

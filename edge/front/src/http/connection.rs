@@ -1,11 +1,11 @@
 //! Connections that outlive their first read: kept alive, or with a request that is still coming.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick};
 
-use super::accept::count_failure;
 use super::http_service::{HttpClient, NextStep, ServiceStep};
 use super::proxy_header::{self, HeaderOutcome};
 use crate::buffer::{InputBuffer, OutputBuffer, WriteOutcome};
@@ -13,8 +13,10 @@ use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;
 use crate::connections::{Phase, readable, writable};
 use crate::listener::Listener;
+use crate::reject_log;
 use crate::stream::Socket;
-use crate::webtorrent::{self, UpgradedConnection, WsClient};
+use crate::webtorrent::ws_client::WsClient;
+use crate::webtorrent::{self, UpgradedConnection};
 use crate::worker::Worker;
 
 /// Seconds for which input is dropped after the last response.
@@ -230,4 +232,11 @@ impl Progress {
         let ServiceStep { now, answered, more, .. } = *step;
         Self { now, answered, more, had_begun }
     }
+}
+
+/// Counts and logs why a connection ends.
+#[cold]
+pub(super) fn count_failure(listener: &Listener, ip: IpAddr, error: &ConnectionError) {
+    reject_log::broken("http", ip, error);
+    listener.http().drop(error.drop_reason());
 }

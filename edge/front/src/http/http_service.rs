@@ -27,7 +27,7 @@ use crate::clock::Sampling;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
-use crate::webtorrent::WsClient;
+use crate::webtorrent::ws_client::WsClient;
 use crate::{Clock, reject_log};
 
 /// Output above which pipelined requests wait until it has left.

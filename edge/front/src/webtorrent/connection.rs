@@ -7,16 +7,29 @@ use tokio::time::sleep;
 use tracker::ConnectionPermit;
 use types::ConnectionKey;
 
-use super::UpgradedConnection;
 use super::context::WsContext;
 use super::session::{NextInput, Session};
+use super::ws_client::WsClient;
+use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
 use crate::connections::readable;
+use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::worker::Worker;
 
 /// How long a client that sends too many messages is not read from.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection that becomes a WebSocket.
+pub(crate) struct UpgradedConnection {
+    pub(crate) listener: Rc<Listener>,
+    pub(crate) key: ConnectionKey,
+    pub(crate) client: WsClient,
+    /// Held for as long as the connection.
+    pub(crate) permit: ConnectionPermit,
+    /// What the client has sent behind its request.
+    pub(crate) input: InputBuffer,
+}
 
 /// Starts the task of a connection that has been upgraded.
 pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {

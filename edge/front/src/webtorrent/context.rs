@@ -7,8 +7,8 @@ use tracker::{Random, Tracker};
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
-use super::Relay;
 use super::mailboxes::{Content, Envelope, MessageBatch};
+use super::relay::Relay;
 use crate::Clock;
 use crate::clock::{Moment, Sampling};
 use crate::connections::{Connections, worker_number};

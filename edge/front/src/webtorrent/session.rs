@@ -12,9 +12,9 @@ use types::{
 use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Relay, Scrape};
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
-use super::WsClient;
 use super::context::WsContext;
 use super::mailboxes::Content;
+use super::ws_client::WsClient;
 use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;

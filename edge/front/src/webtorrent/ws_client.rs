@@ -1,0 +1,14 @@
+//! The client of a WebSocket, as HTTP hands it over.
+
+use std::net::IpAddr;
+
+use types::UserKey;
+
+/// The client of a WebSocket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WsClient {
+    /// The client's address: behind a trusted proxy, the one that the proxy names.
+    pub(crate) ip: IpAddr,
+    /// The passkey of the request for the WebSocket, if it had one. Each message is authorized by it.
+    pub(crate) user: Option<Box<UserKey>>,
+}
