@@ -3,6 +3,7 @@
 //! [`check()`] contacts every address of a tracker as two clients that share a torrent no other
 //! peer has, and returns a verdict on each item. Both clients leave the swarm at the end.
 
+mod address_check;
 mod certificate;
 mod steps;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use types::{Family, InfoHash};
 
 use crate::{FailureKind, TrackerError, Url};
+use address_check::AddressCheck;
 
 /// What to check, and the limits to check against.
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ pub fn check(url: &Url, options: &CheckOptions) -> CheckReport {
     let mut findings = Findings::default();
     for address in addresses(url, options, &mut findings) {
         findings.address = Some(address);
-        steps::AddressCheck::new(url, address, options, &mut findings).run();
+        AddressCheck::new(url, address, options, &mut findings).run();
     }
     CheckReport { url: url.to_string(), items: findings.items, took: start.elapsed() }
 }

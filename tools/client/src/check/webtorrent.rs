@@ -6,7 +6,7 @@ use types::{Announce, Event, NumWant, OfferId};
 use wire::webtorrent::Offer;
 
 use super::Verdict;
-use super::steps::{AddressCheck, milliseconds};
+use super::address_check::{AddressCheck, milliseconds};
 use crate::session::Protocol;
 use crate::webtorrent::WebTorrent;
 use crate::{Session, TrackerError, random};
