@@ -20,7 +20,7 @@ const RANDOM: (&str, &str) = ("fuzzing,stateful", "35");
 /// Requests for each operation, in each repetition of a phase.
 const EXAMPLES: &str = "40";
 /// Streams do not end, so schemathesis cannot read them.
-const STREAMS: &str = "^/(events|figures)$";
+const STREAMS: &str = "^/(events|stats/stream)$";
 
 /// Installs schemathesis into a virtual environment, unless the one that is there was made from the
 /// same requirements.
