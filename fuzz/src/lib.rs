@@ -2,7 +2,7 @@
 //! them (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
-#[path = "../../core/wire/tests/webtorrent_twin/twin.rs"]
+#[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
 mod webtorrent_twin;
 mod ws;
 

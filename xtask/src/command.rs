@@ -1,24 +1,27 @@
 //! Running other programs, and the results of steps.
 
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::fmt;
+use std::process::Command;
 
-/// The numbers of passed and failed checks of a step.
+/// The numbers of checks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u32,
     pub(crate) failed: u32,
+    /// Passed, but not on the first try. Also counted in `passed`.
+    pub(crate) flaky: u32,
 }
 
 impl Tally {
     /// One check that passed.
-    pub(crate) const ONE: Self = Self { passed: 1, failed: 0 };
+    pub(crate) const ONE: Self = Self { passed: 1, failed: 0, flaky: 0 };
 
     /// Adds another step's numbers.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.flaky += other.flaky;
     }
 
     /// Returns an error if a check failed.
@@ -27,6 +30,24 @@ impl Tally {
             bail!("{} of {} failed", self.failed, self.passed + self.failed);
         }
         Ok(())
+    }
+
+    /// Reads what `Display` writes.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (passed, rest) = line.split_once(" passed, ")?;
+        let (failed, rest) = rest.split_once(" failed, ")?;
+        let flaky = rest.strip_suffix(" flaky")?;
+        Some(Self {
+            passed: passed.parse().ok()?,
+            failed: failed.parse().ok()?,
+            flaky: flaky.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} flaky", self.passed, self.failed, self.flaky)
     }
 }
 
@@ -60,39 +81,13 @@ pub(crate) fn output(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a `cargo test` with output to the terminal, and counts its tests.
-pub(crate) fn run_tests(mut command: Command) -> Result<Tally> {
-    let line = show(&command);
-    println!("$ {line}");
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{line}`"))?;
-    let stdout = child.stdout.take().context("standard output was just piped")?;
-    let mut tally = Tally::default();
-    for text in BufReader::new(stdout).lines() {
-        let text = text?;
-        writeln!(std::io::stdout(), "{text}")?;
-        tally.add(test_result(&text).unwrap_or_default());
-    }
-    let status = child.wait()?;
-    if !status.success() && tally.failed == 0 {
-        bail!("`{line}` failed: {status}");
-    }
-    Ok(tally)
-}
-
-/// Parses libtest's last line, `test result: ok. 3 passed; 0 failed; ...`.
-fn test_result(line: &str) -> Option<Tally> {
-    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
-    let mut counts = counts.split("; ").map(|part| part.split_once(' '));
-    let mut next = |what: &str| {
-        let (number, word) = counts.next()??;
-        (word == what).then(|| number.parse().ok())?
-    };
-    Some(Tally { passed: next("passed")?, failed: next("failed")? })
+/// Returns whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    output(command(&["id", "-u"])).is_ok_and(|id| id.trim() == "0")
 }
 
 /// Formats the command as a user would type it.
-fn show(command: &Command) -> String {
+pub(crate) fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
@@ -102,12 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_libtests_counts() {
-        let line =
-            "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; finished in 0s";
-        assert_eq!(test_result(line), Some(Tally { passed: 12, failed: 3 }));
-        assert_eq!(test_result("running 3 tests"), None);
-        assert_eq!(test_result("test result: odd"), None);
+    fn tallies_are_read_as_they_are_written() {
+        let tally = Tally { passed: 12, failed: 3, flaky: 1 };
+        assert_eq!(Tally::parse(&tally.to_string()), Some(tally));
+        assert_eq!(Tally::parse("12 passed, 3 failed"), None);
     }
 
     #[test]

@@ -4,40 +4,35 @@ use crate::command::{Tally, command, output, run};
 use anyhow::Result;
 use std::path::Path;
 
-/// One of these is enough; the first is added if none is installed.
-const TARGETS: &[&str] = &["x86_64-unknown-freebsd", "aarch64-apple-darwin"];
+const TARGET: &str = "x86_64-unknown-freebsd";
 
-/// Checks the binary for every installed target. Prints a message if there is none.
+/// Checks the binaries. Prints a message if the target is not installed.
 pub(crate) fn check() -> Result<Tally> {
-    let mut tally = Tally::default();
-    for target in TARGETS.iter().filter(|target| is_installed(target)) {
-        let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate", "--target"];
-        let mut command = command(&[&words, [*target].as_slice()].concat());
-        command.env("RUSTFLAGS", "-D warnings");
-        // C code of dependencies cannot be compiled without that system's headers, and a check does
-        // not link anything.
-        let name = target.replace('-', "_");
-        command.envs([(format!("CC_{name}"), "true"), (format!("AR_{name}"), "true")]);
-        tally.add(run(command)?);
+    if !is_installed() {
+        println!("skipped: rustup target add {TARGET}");
+        return Ok(Tally::default());
     }
-    if tally == Tally::default() {
-        println!("skipped: none of {TARGETS:?} is installed (rustup target add {})", TARGETS[0]);
-    }
-    Ok(tally)
+    let words = ["cargo", "check", "--quiet", "--locked", "--target", TARGET];
+    let packages = ["--package", "tidegate", "--package", "tidegate-bench"];
+    let mut command = command(&[words.as_slice(), &packages].concat());
+    command.env("RUSTFLAGS", "-D warnings");
+    // C code of dependencies cannot be compiled without that system's headers, and a check does not link
+    // anything.
+    let name = TARGET.replace('-', "_");
+    command.envs([(format!("CC_{name}"), "true"), (format!("AR_{name}"), "true")]);
+    run(command)
 }
 
-/// Adds a target by rustup if none is installed. That needs the network, so a failure is not an error:
-/// [`check`] is skipped then.
+/// Adds the target by rustup. That needs the network, so a failure is not an error: [`check`] is skipped then.
 pub(crate) fn add_target() {
-    if !TARGETS.iter().any(|target| is_installed(target))
-        && let Err(error) =
-            output(command(&["timeout", "120", "rustup", "target", "add", TARGETS[0]]))
+    if !is_installed()
+        && let Err(error) = output(command(&["timeout", "120", "rustup", "target", "add", TARGET]))
     {
-        println!("cannot install target {}: {error:#}", TARGETS[0]);
+        println!("cannot install target {TARGET}: {error:#}");
     }
 }
 
-fn is_installed(target: &str) -> bool {
-    let words = ["rustc", "--print", "target-libdir", "--target", target];
+fn is_installed() -> bool {
+    let words = ["rustc", "--print", "target-libdir", "--target", TARGET];
     output(command(&words)).is_ok_and(|path| Path::new(path.trim()).is_dir())
 }

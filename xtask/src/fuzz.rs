@@ -1,17 +1,18 @@
 //! Fuzzing: replaying the corpora on the stable toolchain, and searching for new inputs.
 
-use crate::command::{Tally, command, output, run, run_tests};
-use crate::workspace::root;
+use crate::command::{Tally, command, output, run};
+use crate::nextest;
+use crate::workspace::{root, target};
 use anyhow::{Result, bail};
 
 /// The fuzz targets are a workspace of their own.
-const MANIFEST: &str = "fuzz/Cargo.toml";
+pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 
 /// Runs every committed input, and mutations of it, through its target, so that fixed bugs stay fixed.
 pub(crate) fn replay() -> Result<Tally> {
-    let mut tally = run(command(&["cargo", "fmt", "--check", "--manifest-path", MANIFEST]))?;
-    tally.add(run_tests(command(&["cargo", "test", "--locked", "--manifest-path", MANIFEST]))?);
-    Ok(tally)
+    // In the workspace's target folder, where most of its dependencies are compiled already.
+    let folder = target().display().to_string();
+    nextest::run(&["--manifest-path", MANIFEST, "--target-dir", &folder])
 }
 
 /// Searches for new inputs by cargo-fuzz on nightly, for 60 s by default. It starts from the committed

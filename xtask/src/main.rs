@@ -7,31 +7,34 @@
 #![allow(clippy::print_stdout)]
 
 mod api;
-mod bench;
 mod clients;
 mod command;
 mod crash;
+mod debian;
 mod deny;
 mod foreign;
 mod fuzz;
-mod rivals;
-mod served;
+mod nextest;
 mod setup;
 mod spec;
 mod suite;
 mod tidy;
+mod tracker;
 mod tree;
+mod venv;
 mod workspace;
 
 use anyhow::{Context, Result, bail};
+use command::Tally;
 use std::process::ExitCode;
 
 const HELP: &str = "\
 cargo xtask TASK
 
-  test                   run all of CI: setup, fmt, clippy, tidy, dependencies, docs, all tests, spec,
-                         fuzz corpora, a foreign target, the release build, the API, real clients
-  check                  run the quick part: fmt, tidy, clippy, unit tests
+  test                   run all of CI: fmt, tidy, spec, clippy, setup, dependencies, all tests, docs,
+                         a foreign target, fuzz corpora, the API, real clients
+  test --all             the same, and the API and real clients once more with the release build
+  check                  run the quick part: fmt, tidy, clippy, unit tests (one to two minutes)
   setup                  install what the tests need (Debian packages, npm and Python packages, tools)
   tidy                   check rules that no compiler knows: phrases, names, links, file lengths, ...
   deny                   check dependencies by cargo-deny: crate arrows, licenses, sources
@@ -41,19 +44,6 @@ cargo xtask TASK
                          (default: three seeds)
   crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
-  rivals [NAME...]       install the trackers that `tidegate compare` can measure (default: all)
-                         [--into FOLDER]
-  bench NAME             run a benchmark
-                         [--runs N] [--seconds N] [--rivals FOLDER] [--write]
-    udp, udp-announce, http, http-close, https, https-handshake, ws, wss
-                         throughput, tidegate and other trackers
-    ws-idle, wss-idle    memory and CPU time of 10,000 idle connections
-    private              cost of passkeys, access lists, bans, metrics, records and logging
-    api                  imports, changes and pages of torrents while the tracker is under load
-    flood                cost of rate limits, and loss of other clients while one address floods
-    udp-testers, http-testers, wss-testers
-                         throughput of the load testers, tidegate's and aquatic's
-    latency              latencies of `tidegate load udp`, compared with a packet capture
   help                   print this text
 ";
 
@@ -72,25 +62,23 @@ fn main() -> ExitCode {
 fn run(words: &[&str]) -> Result<()> {
     match words {
         ["test"] => suite::run(suite::TEST),
+        ["test", "--all"] => suite::run_all(),
         ["check"] => suite::run(suite::CHECK),
-        ["setup"] => suite::run(suite::SETUP),
-        ["tidy"] => suite::run(suite::TIDY),
-        ["deny"] => deny::check().and_then(|tally| tally.verdict()),
-        ["spec"] => suite::run(suite::SPEC),
-        ["clients", names @ ..] => clients::run(names).and_then(|tally| tally.verdict()),
+        ["step", name] => suite::run_step(name),
+        ["setup"] => report(setup::run_setup()),
+        ["tidy"] => report(tidy::run()),
+        ["deny"] => report(deny::check()),
+        ["spec"] => report(spec::run()),
+        ["clients", names @ ..] => built(|| clients::run(names)),
         ["api", seeds @ ..] => {
             let seeds: Result<Vec<u64>, _> = seeds.iter().map(|seed| seed.parse()).collect();
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
-            api::try_everything(&seeds).and_then(|tally| tally.verdict())
+            built(|| api::try_everything(&seeds))
         }
-        ["crash"] => crash::run(50).and_then(|tally| tally.verdict()),
-        ["crash", times] => crash::run(times.parse()?).and_then(|tally| tally.verdict()),
+        ["crash"] => built(|| crash::run(50)),
+        ["crash", times] => built(|| crash::run(times.parse()?)),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
-        // Internal: `bench flood` runs this in a network namespace.
-        ["flood-case", runs, seconds] => bench::flood::measure(runs.parse()?, seconds.parse()?),
-        ["bench", rest @ ..] => bench::bench(rest),
-        ["rivals", rest @ ..] => rivals::install(rest).and_then(|tally| tally.verdict()),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {
@@ -99,4 +87,17 @@ fn run(words: &[&str]) -> Result<()> {
         }
         other => bail!("unknown task {:?}: `cargo xtask help` lists the tasks", other.join(" ")),
     }
+}
+
+/// Builds the tracker, and runs a task that needs it.
+fn built(task: impl FnOnce() -> Result<Tally>) -> Result<()> {
+    workspace::build()?;
+    report(task())
+}
+
+/// Prints the numbers of a task's checks. Returns an error if one failed.
+fn report(result: Result<Tally>) -> Result<()> {
+    let tally = result?;
+    println!("{tally}");
+    tally.verdict()
 }

@@ -23,7 +23,7 @@ pub(crate) fn run() -> Result<Tally> {
         println!("{fault}");
     }
     let failed = u32::try_from(report.faults.len())?;
-    Ok(Tally { passed: u32::from(failed == 0), failed })
+    Ok(Tally { passed: u32::from(failed == 0), failed, flaky: 0 })
 }
 
 /// The state of every requirement.
@@ -33,12 +33,12 @@ struct Report {
     faults: Vec<String>,
 }
 
-/// A requirement with its citations.
+/// A requirement, and the first citations of it.
 #[derive(Debug)]
 struct RequirementState {
     requirement: Requirement,
-    code: Vec<Citation>,
-    tests: Vec<Citation>,
+    code: Option<Citation>,
+    test: Option<Citation>,
 }
 
 impl Report {
@@ -51,11 +51,11 @@ impl Report {
             }
         }
         let line = |requirement: Requirement| {
-            let mine = |test: bool| {
-                let mine = citations.iter().filter(|one| one.id == requirement.id);
-                mine.filter(|one| one.is_test == test).cloned().collect()
+            let first = |is_test| {
+                let is_it = |one: &&Citation| one.id == requirement.id && one.is_test == is_test;
+                citations.iter().find(is_it).cloned()
             };
-            RequirementState { code: mine(false), tests: mine(true), requirement }
+            RequirementState { code: first(false), test: first(true), requirement }
         };
         let lines: Vec<_> = requirements.list.into_iter().map(line).collect();
         faults.extend(lines.iter().filter_map(RequirementState::fault));
@@ -66,10 +66,10 @@ impl Report {
 impl RequirementState {
     fn fault(&self) -> Option<String> {
         let id = &self.requirement.id;
-        let fault = match (&*self.code, &*self.tests) {
+        let fault = match (&self.code, &self.test) {
             _ if self.requirement.exception.is_some() => return None,
-            ([], _) => "is not cited by code: implement it, or add a reason to spec/exceptions/",
-            (_, []) => "is met, but not cited by a test: add a test",
+            (None, _) => "is not cited by code: implement it, or add a reason to spec/exceptions/",
+            (_, None) => "is met, but not cited by a test: add a test",
             _ => return None,
         };
         Some(format!("{id} {fault}"))
@@ -80,16 +80,13 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mark = |yes: bool, word: &'static str| if yes { word } else { "-" };
         let mut sums = [0; 3];
-        for RequirementState { requirement, code, tests } in &self.lines {
+        for RequirementState { requirement, code, test } in &self.lines {
             let excepted = requirement.exception.is_some();
-            let states = [!excepted && !code.is_empty(), !tests.is_empty(), excepted];
+            let states = [!excepted && code.is_some(), test.is_some(), excepted];
             sums.iter_mut().zip(states).for_each(|(sum, yes)| *sum += u32::from(yes));
             let (met, tested) = (mark(states[0], "met"), mark(states[1], "tested"));
-            let place = match (&requirement.exception, code.first()) {
-                (Some(why), _) => why,
-                (None, Some(citation)) => &citation.place,
-                (None, None) => "",
-            };
+            let place = code.as_ref().map_or("", |citation| &citation.place);
+            let place = requirement.exception.as_deref().unwrap_or(place);
             let excepted = mark(excepted, "excepted");
             writeln!(f, "{:<36} {met:<4} {tested:<7} {excepted:<9} {place}", requirement.id)?;
         }

@@ -1,70 +1,175 @@
-//! The steps of `test` and `check`, run one after the other, with a final count.
+//! The steps of `test` and `check`: in which order and beside which others they run, and the final count.
 
-use crate::command::{Tally, command, run as run_command, run_tests};
-use crate::{api, clients, deny, foreign, fuzz, setup, spec, tidy};
-use anyhow::{Context, Result};
+use crate::command::{Tally, command, run as run_command};
+use crate::workspace::{target, test_release};
+use crate::{api, clients, deny, foreign, fuzz, nextest, setup, spec, tidy};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
-/// A step's name and function.
-pub(crate) type Step = (&'static str, fn() -> Result<Tally>);
+/// A part of a run, with checks of its own.
+#[derive(Debug)]
+pub(crate) struct Step {
+    name: &'static str,
+    run: fn() -> Result<Tally>,
+}
 
-/// All of CI. Steps that are quick or break often come first. Clippy, tests and the release build each
-/// compile the workspace once in a profile of their own; other steps reuse one of these.
-pub(crate) const TEST: &[Step] = &[
-    ("setup", setup::run_setup),
-    ("fmt", fmt),
-    ("tidy", tidy::run),
-    ("spec", spec::run),
-    ("dependencies", deny::check),
-    ("clippy", clippy),
-    ("docs", docs),
-    ("tests", tests),
-    ("fuzz corpora", fuzz::replay),
-    ("foreign target", foreign::check),
-    ("release build", release),
-    ("management API", || api::try_everything(&[])),
-    ("real clients", || clients::run(&[])),
+/// Steps that run one after the other.
+type Lane = &'static [Step];
+/// Lanes that run beside each other. The output of their steps is printed when a step ends; that of a
+/// single lane is printed at once.
+type Stage = &'static [Lane];
+
+const FMT: Step = Step { name: "fmt", run: fmt };
+const TIDY: Step = Step { name: "tidy", run: tidy::run };
+const SPEC: Step = Step { name: "spec", run: spec::run };
+const SETUP: Step = Step { name: "setup", run: setup::run_setup };
+const DEPENDENCIES: Step = Step { name: "dependencies", run: deny::check };
+const CLIPPY: Step = Step { name: "clippy", run: clippy };
+const UNIT_TESTS: Step = Step { name: "unit tests", run: unit_tests };
+const TESTS: Step = Step { name: "tests", run: tests };
+const DOCS: Step = Step { name: "docs", run: docs };
+const FOREIGN: Step = Step { name: "foreign target", run: foreign::check };
+const FUZZ: Step = Step { name: "fuzz corpora", run: fuzz::replay };
+const API: Step = Step { name: "management API", run: || api::try_everything(&[]) };
+const CLIENTS: Step = Step { name: "real clients", run: || clients::run(&[]) };
+const RELEASE: Step = Step { name: "release build", run: release };
+const RELEASE_API: Step = Step {
+    name: "management API, release build",
+    run: || test_release().and_then(|()| api::try_everything(&[])),
+};
+const RELEASE_CLIENTS: Step = Step {
+    name: "real clients, release build",
+    run: || test_release().and_then(|()| clients::run(&[])),
+};
+
+/// All of CI. Stages that are quick or fail often come first. Beside each other are steps that wait (for
+/// the network, for clients) and steps that compile; only one lane of a stage runs cargo, which locks the
+/// target folder. The tests run alone. They build the tracker that API and clients use.
+pub(crate) const TEST: &[Stage] = &[
+    &[&[FMT, TIDY, SPEC]],
+    &[&[CLIPPY], &[SETUP, DEPENDENCIES]],
+    &[&[TESTS]],
+    &[&[DOCS, FOREIGN, FUZZ], &[API], &[CLIENTS]],
 ];
 
+/// What `test --all` adds: the release build, under everything that speaks to it.
+const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]]];
+
 /// The steps to run before every commit.
-pub(crate) const CHECK: &[Step] =
-    &[("fmt", fmt), ("tidy", tidy::run), ("clippy", clippy), ("unit tests", unit_tests)];
+pub(crate) const CHECK: &[Stage] = &[&[&[FMT, TIDY, CLIPPY, UNIT_TESTS]]];
 
-/// Single steps that are also tasks.
-pub(crate) const SETUP: &[Step] = &[("setup", setup::run_setup)];
-/// See [`SETUP`].
-pub(crate) const TIDY: &[Step] = &[("tidy", tidy::run)];
-/// See [`SETUP`].
-pub(crate) const SPEC: &[Step] = &[("spec", spec::run)];
+/// Runs [`TEST`], and then the same checks from outside with the release build.
+pub(crate) fn run_all() -> Result<()> {
+    run(&[TEST, RELEASES].concat())
+}
 
-/// Runs steps until one fails. The last line has the number of passed and failed checks.
-pub(crate) fn run(steps: &[Step]) -> Result<()> {
+/// Runs the stages until one fails. The last line has the number of checks that passed, failed, and passed
+/// only when repeated.
+pub(crate) fn run(stages: &[Stage]) -> Result<()> {
     let started = Instant::now();
-    let mut total = Tally::default();
-    let mut outcome = Ok(());
-    for (name, step) in steps {
-        println!("\n== {name}");
-        let step_started = Instant::now();
-        let result = step().and_then(|tally| {
-            total.add(tally);
-            tally.verdict()
-        });
-        let seconds = step_started.elapsed().as_secs_f32();
-        let word = if result.is_ok() { "ok" } else { "FAILED" };
-        println!("== {name}: {word}, {seconds:.1} s");
-        if let Err(error) = result {
-            total.failed = total.failed.max(1);
-            outcome = Err(error).context(*name);
-            break;
-        }
+    let total = Mutex::new(Tally::default());
+    let outcome = stages.iter().try_for_each(|stage| run_stage(stage, &total));
+    let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if outcome.is_err() {
+        total.failed = total.failed.max(1);
     }
     println!("\nin {:.0} s", started.elapsed().as_secs_f32());
-    println!("{} passed, {} failed", total.passed, total.failed);
+    println!("{total}");
     outcome
 }
 
+/// Runs a single step by its name. The last line of the output is its [`Tally`].
+pub(crate) fn run_step(name: &str) -> Result<()> {
+    let mut steps = TEST.iter().chain(RELEASES).copied().flatten().copied().flatten();
+    let step = steps.find(|step| step.name == name).context("no such step")?;
+    let tally = (step.run)()?;
+    println!("{tally}");
+    tally.verdict()
+}
+
+fn run_stage(stage: Stage, total: &Mutex<Tally>) -> Result<()> {
+    let is_single = stage.len() == 1;
+    if !is_single {
+        let names = |lane: &Lane| lane.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
+        let lanes: Vec<String> = stage.iter().map(names).collect();
+        println!("\n{}: output follows when a step ends", lanes.join(" beside "));
+    }
+    let has_failed = AtomicBool::new(false);
+    let run_lane = |lane: Lane| {
+        for step in lane {
+            // A failure in one lane ends the others after their step.
+            if has_failed.load(Ordering::Relaxed) {
+                break;
+            }
+            let run = if is_single { run_live } else { run_captured };
+            let result = run(step).and_then(|tally| {
+                total.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
+                tally.verdict()
+            });
+            if let Err(error) = result {
+                has_failed.store(true, Ordering::Relaxed);
+                return Err(error).context(step.name);
+            }
+        }
+        Ok(())
+    };
+    let run_lane = &run_lane;
+    thread::scope(|scope| {
+        let lanes: Vec<_> = stage.iter().map(|lane| scope.spawn(|| run_lane(lane))).collect();
+        let mut outcome = Ok(());
+        for lane in lanes {
+            let result = lane.join().unwrap_or_else(|_| bail!("a lane panicked"));
+            if outcome.is_ok() {
+                outcome = result;
+            }
+        }
+        outcome
+    })
+}
+
+fn run_live(step: &Step) -> Result<Tally> {
+    println!("\n== {}", step.name);
+    let started = Instant::now();
+    let result = (step.run)();
+    println!("{}", verdict(step, started, &result));
+    result
+}
+
+/// Runs a step in a process of its own, whose output goes to a file, and prints that when it ends.
+fn run_captured(step: &Step) -> Result<Tally> {
+    let started = Instant::now();
+    let folder = target().join("steps");
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(step.name.replace([' ', ','], "-")).with_extension("log");
+    let log = File::create(&path)?;
+    // By this path, because cargo may have replaced the program meanwhile.
+    let mut child = command(&["/proc/self/exe", "step", step.name]);
+    let status = child.stderr(log.try_clone()?).stdout(log).status()?;
+    let output = String::from_utf8_lossy(&fs::read(path)?).into_owned();
+    let tally = output.lines().filter_map(Tally::parse).next_back();
+    let result = match tally {
+        Some(tally) if status.success() || tally.failed > 0 => Ok(tally),
+        _ => Err(anyhow::anyhow!("failed: {status}")),
+    };
+    println!("\n== {}\n{output}{}", step.name, verdict(step, started, &result));
+    result
+}
+
+fn verdict(step: &Step, started: Instant, result: &Result<Tally>) -> String {
+    let is_ok = result.as_ref().is_ok_and(|tally| tally.failed == 0);
+    let word = if is_ok { "ok" } else { "FAILED" };
+    format!("== {}: {word}, {:.1} s", step.name, started.elapsed().as_secs_f32())
+}
+
 fn fmt() -> Result<Tally> {
-    run_command(command(&["cargo", "fmt", "--all", "--check"]))
+    let mut tally = run_command(command(&["cargo", "fmt", "--all", "--check"]))?;
+    let words = ["cargo", "fmt", "--check", "--manifest-path", fuzz::MANIFEST];
+    tally.add(run_command(command(&words))?);
+    Ok(tally)
 }
 
 fn clippy() -> Result<Tally> {
@@ -80,13 +185,15 @@ fn docs() -> Result<Tally> {
 }
 
 fn tests() -> Result<Tally> {
-    run_tests(command(&["cargo", "test", "--locked", "--workspace", "--no-fail-fast"]))
-}
-
-fn unit_tests() -> Result<Tally> {
-    run_tests(command(&["cargo", "test", "--locked", "--workspace", "--lib", "--bins"]))
+    nextest::run(&["--workspace"])
 }
 
 fn release() -> Result<Tally> {
-    run_command(command(&["cargo", "build", "--locked", "--release", "--package", "tidegate"]))
+    let words = ["cargo", "build", "--locked", "--release", "--package", "tidegate"];
+    // The load testers, which real clients are tested beside.
+    run_command(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))
+}
+
+fn unit_tests() -> Result<Tally> {
+    nextest::run(&["--workspace", "--lib", "--bins"])
 }

@@ -1,23 +1,17 @@
 //! Rules that no compiler, clippy or cargo-deny knows, one module each, with their tests.
 //!
-//! A rule reads the [`Tree`], nothing else, and returns [`Finding`]s. Findings that cannot be fixed at
-//! once are exempted by an entry in `xtask/tidy.toml`, with the reason. An entry that exempts nothing
-//! is a finding itself, so the list only shrinks.
+//! A rule reads the [`Tree`], nothing else, and returns [`Finding`]s. What it leaves out, it names with the
+//! reason.
 //!
 //! Other tools hold the rest. Clippy limits the lines and parameters of functions and forbids calls in
 //! core (`clippy.toml`, `core/clippy.toml`), the compiler denies unsafe code (`Cargo.toml`), and
 //! cargo-deny limits which crate may depend on which (`deny.toml`).
 
 mod crates;
-mod documents;
-mod exemptions;
 mod file_length;
 mod hygiene;
-mod leftovers;
 mod links;
-mod names;
 mod phrases;
-mod source;
 mod type_names;
 
 use crate::command::Tally;
@@ -41,16 +35,13 @@ impl Finding {
 
 type Check = fn(&Tree) -> Result<Vec<Finding>>;
 
-/// The rules, by their names in `tidy.toml`.
+/// The rules, and their names in findings.
 const RULES: &[(&str, Check)] = &[
     ("file-length", file_length::check),
     ("type-names", type_names::check),
     ("phrases", phrases::check),
     ("crates", crates::check),
-    ("leftovers", leftovers::check),
     ("links", links::check),
-    ("documents", documents::check),
-    ("names", names::check),
     ("hygiene", hygiene::check),
 ];
 
@@ -70,18 +61,9 @@ pub(crate) fn run() -> Result<Tally> {
     Ok(tally)
 }
 
-/// Returns every rule with its findings that are not exempted. The last rule is the list of exemptions
-/// itself.
+/// Returns every rule with its findings.
 fn check(tree: &Tree) -> Result<Vec<(&'static str, Vec<Finding>)>> {
-    let mut exemptions = exemptions::read(tree)?;
-    let mut results = Vec::new();
-    for (rule, check) in RULES {
-        let mut findings = check(tree)?;
-        findings.retain(|finding| !exemptions.covers(rule, tree, finding));
-        results.push((*rule, findings));
-    }
-    results.push(("exemptions", exemptions.unused()));
-    Ok(results)
+    RULES.iter().map(|(rule, check)| Ok((*rule, check(tree)?))).collect()
 }
 
 #[cfg(test)]

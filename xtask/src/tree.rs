@@ -20,15 +20,6 @@ pub(crate) struct File {
     pub(crate) bytes: u64,
 }
 
-/// A crate of the workspace.
-#[derive(Debug)]
-pub(crate) struct Member {
-    /// The folder, from the root.
-    pub(crate) folder: String,
-    /// The parsed `Cargo.toml`.
-    pub(crate) manifest: toml::Table,
-}
-
 /// All files, sorted by path. Tests create small trees.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
@@ -74,20 +65,21 @@ impl Tree {
         self.files.iter().filter(move |file| file.path.ends_with(end))
     }
 
-    /// Returns the crates that the root manifest lists.
-    pub(crate) fn members(&self) -> Result<Vec<Member>> {
-        let root = self.file("Cargo.toml").context("no Cargo.toml in the root")?;
-        let root: toml::Table = root.text.parse().context("Cargo.toml")?;
-        let members = root.get("workspace").and_then(|workspace| workspace.get("members"));
-        let members = members.and_then(toml::Value::as_array).context("no workspace.members")?;
-        members.iter().filter_map(toml::Value::as_str).map(|folder| self.member(folder)).collect()
-    }
-
-    fn member(&self, folder: &str) -> Result<Member> {
-        let path = format!("{folder}/Cargo.toml");
-        let file = self.file(&path).with_context(|| format!("member {folder} has no {path}"))?;
-        let manifest = file.text.parse().with_context(|| path)?;
-        Ok(Member { folder: folder.to_owned(), manifest })
+    /// Returns folder and package name of each crate that the root manifest lists.
+    pub(crate) fn members(&self) -> Result<Vec<(String, String)>> {
+        let manifest = |path: &str| -> Result<toml::Table> {
+            let file = self.file(path).with_context(|| format!("no {path}"))?;
+            file.text.parse().with_context(|| path.to_owned())
+        };
+        let root = manifest("Cargo.toml")?;
+        let folders = root.get("workspace").and_then(|table| table.get("members")?.as_array());
+        let folders = folders.context("no workspace.members")?.iter();
+        let member = |folder: &str| {
+            let manifest = manifest(&format!("{folder}/Cargo.toml"))?;
+            let name = manifest.get("package").and_then(|table| table.get("name")?.as_str());
+            Ok((folder.to_owned(), name.unwrap_or_default().to_owned()))
+        };
+        folders.filter_map(toml::Value::as_str).map(member).collect()
     }
 }
 
@@ -111,8 +103,7 @@ mod tests {
     #[test]
     fn reads_this_workspace() {
         let tree = Tree::read().unwrap();
-        let folders: Vec<_> = tree.members().unwrap().into_iter().map(|m| m.folder).collect();
-        assert!(folders.contains(&"xtask".to_owned()));
+        assert!(tree.members().unwrap().contains(&("xtask".to_owned(), "xtask".to_owned())));
         assert!(tree.file("xtask/src/tree.rs").is_some());
         assert!(tree.files.iter().all(|file| !file.path.starts_with("target/")));
     }

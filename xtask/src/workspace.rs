@@ -1,6 +1,9 @@
-//! The folders of the workspace.
+//! The folders of the workspace, and the programs that it builds.
 
+use crate::command::{command, run};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Returns the workspace root.
 pub(crate) fn root() -> PathBuf {
@@ -8,10 +11,37 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().unwrap_or(xtask).to_path_buf()
 }
 
-/// Returns the folder of cargo's release builds.
-pub(crate) fn release() -> PathBuf {
+/// Returns cargo's target folder.
+pub(crate) fn target() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     // A relative path starts at cargo's working directory, which is the root.
-    root().join(target).join("release")
+    root().join(target)
+}
+
+/// The tracker under test, if it is not the one that the tests have built.
+static BINARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns the tracker under test: what `TIDEGATE_BINARY` names, or the program that the tests of the
+/// binary have built.
+pub(crate) fn binary() -> PathBuf {
+    let built = || target().join("debug/tidegate");
+    let named = || std::env::var_os("TIDEGATE_BINARY").map_or_else(built, PathBuf::from);
+    BINARY.get().cloned().unwrap_or_else(named)
+}
+
+/// Has [`binary`] return the release build.
+pub(crate) fn test_release() -> Result<()> {
+    BINARY.set(target().join("release/tidegate")).ok().context("the binary is set already")
+}
+
+/// Builds what [`binary`] returns, and the load testers, unless `TIDEGATE_BINARY` names another.
+pub(crate) fn build() -> Result<()> {
+    if std::env::var_os("TIDEGATE_BINARY").is_none() {
+        let words = ["cargo", "build", "--quiet", "--locked", "--package", "tidegate"];
+        // Real clients are tested beside the load testers.
+        run(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))?;
+    }
+    ensure!(binary().is_file(), "no {}", binary().display());
+    Ok(())
 }

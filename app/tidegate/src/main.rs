@@ -1,23 +1,20 @@
 //! tidegate: a BitTorrent tracker.
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
-//! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@load`] and [`mod@compare`]
-//! measure trackers; [`mod@admin`] and [`top`] use the management API of a running tidegate.
+//! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
+//! management API of a running tidegate. Everything that measures is another program, tidegate-bench.
 #![forbid(unsafe_code)]
 
 mod access;
 mod acme;
 mod admin;
 mod announce;
-mod bench;
 mod certificates;
 mod check;
 mod cli;
-mod compare;
 mod config;
 mod dates;
 mod errors;
-mod load;
 mod scrape;
 mod serve;
 mod top;
@@ -53,20 +50,8 @@ enum Command {
     Announce(announce::Announce),
     Scrape(scrape::Scrape),
     Check(check::Check),
-    /// Put any tracker under load and report its throughput.
-    Load {
-        #[command(subcommand)]
-        load: load::Load,
-    },
-    /// Compare trackers: throughput, latency, memory.
-    Compare(compare::Compare),
     Admin(admin::Admin),
     Top(top::Top),
-    /// Benchmark a part of tidegate.
-    Bench {
-        #[command(subcommand)]
-        bench: bench::Bench,
-    },
 }
 
 #[derive(Subcommand)]
@@ -103,21 +88,13 @@ fn main() -> ExitCode {
         Command::Announce(announce) => return cli::exit(announce.run()),
         Command::Scrape(scrape) => return cli::exit(scrape.run()),
         Command::Check(check) => return cli::exit(check.run()),
-        Command::Load { load } => return with_code(load::run(&load)),
-        Command::Compare(compare) => return with_code(compare::run(&compare)),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Top(top) => return top::run(&top, file),
-        Command::Bench { bench } => return with_code(bench::run(&bench)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(problems) => print_error(&problems),
     }
-}
-
-/// Returns the exit code of a command, or prints its error.
-fn with_code(done: anyhow::Result<ExitCode>) -> ExitCode {
-    done.unwrap_or_else(|error| print_error(&[format!("{error:#}")]))
 }
 
 fn print_error(problems: &[String]) -> ExitCode {

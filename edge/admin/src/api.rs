@@ -4,8 +4,9 @@
 //!  request ─ guard: token, scope, rate ─▶ handler ─▶ records ─ committed ─▶ tracker ─▶ response
 //! ```
 //!
-//! Each route is one line in its module's table: method and path, scope, summary, handler. The router and
-//! the OpenAPI document are both built from these lines and from the handlers' types, so they cannot differ.
+//! Each route is one line in its module's table: method and path, scope, summary, handler. The router is built
+//! from these lines. So is the OpenAPI document, with the handlers' types, but only in tests: they prove that
+//! it equals the file that is served.
 
 mod auth;
 mod bans;
@@ -16,6 +17,7 @@ mod guard;
 mod input;
 mod keys;
 mod lists;
+#[cfg(test)]
 mod openapi;
 mod operation;
 mod peers;
@@ -92,9 +94,14 @@ fn routes() -> Vec<Route> {
     tables.into_iter().flatten().collect()
 }
 
+/// The OpenAPI document as it was reviewed last. Its version is 0.0.0.
+const DOCUMENT: &str = include_str!("api/openapi.json");
+
 /// Returns the OpenAPI document.
 fn document(version: &str) -> Value {
-    openapi::document(routes(), PREFIX, version)
+    let mut document: Value = serde_json::from_str(DOCUMENT).expect("a test parses this text");
+    document["info"]["version"] = version.into();
+    document
 }
 
 /// Returns a router with the API below [`PREFIX`] and the dashboard's `/session`.

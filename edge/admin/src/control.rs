@@ -4,9 +4,9 @@
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use utoipa::ToSchema;
 
 use crate::log_levels::LogLevels;
+use crate::schema::ToSchema;
 
 /// A command with the channel for its reply. The reply is dropped if the requester no longer waits.
 pub enum Command {

@@ -9,10 +9,10 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::broadcast;
-use utoipa::ToSchema;
 
 use crate::clock::since_epoch;
 use crate::json::json_text;
+use crate::schema::ToSchema;
 
 /// Events queued for the slowest subscriber.
 const QUEUE_MAX: usize = 4096;
@@ -75,7 +75,12 @@ impl EventHub {
 
     /// Returns whether there are subscribers.
     pub fn has_subscribers(&self) -> bool {
-        self.subscribers.receiver_count() > 0
+        self.subscribers() > 0
+    }
+
+    /// Returns the number of subscribers.
+    pub(crate) fn subscribers(&self) -> usize {
+        self.subscribers.receiver_count()
     }
 
     /// Subscribes to events from now on.

@@ -22,6 +22,7 @@ mod outbound;
 mod recorder;
 pub mod records;
 mod restore;
+mod schema;
 mod sources;
 mod torrent_list;
 mod traces;
@@ -155,9 +156,10 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use super::*;
+    use harness::PATIENCE;
+    use harness::http::Connection;
 
-    const TIMEOUT: Duration = Duration::from_secs(60);
+    use super::*;
 
     /// Runs `test` against a listener that takes two connections.
     fn with_two_connections(idle_timeout: Duration, test: impl FnOnce(SocketAddr)) {
@@ -176,7 +178,7 @@ mod tests {
 
     fn connect(address: SocketAddr) -> TcpStream {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -205,7 +207,8 @@ mod tests {
             let mut client = connect(address);
             let start = Instant::now();
             while client.write_all(b"G").is_ok() {
-                assert!(start.elapsed() < TIMEOUT, "the connection is never closed");
+                assert!(start.elapsed() < PATIENCE, "the connection is never closed");
+                // A client at a slow pace: without it, the head would soon be too long.
                 thread::sleep(Duration::from_millis(10));
             }
         });
@@ -213,15 +216,22 @@ mod tests {
 
     #[test]
     fn connections_above_the_limit_wait_until_one_closes() {
-        with_two_connections(TIMEOUT, |address| {
-            let held = [(); 2].map(|()| connect(address));
+        with_two_connections(PATIENCE, |address| {
+            let mut held = [(); 2].map(|()| Connection::open(address).unwrap());
+            let is_answered = |held: &mut Connection| {
+                held.send("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                held.receive().unwrap().status == 200
+            };
+            assert!(held.iter_mut().all(is_answered));
             let mut client = connect(address);
             client
                 .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 .unwrap();
-            client.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            assert!(client.read(&mut [0]).is_err(), "both connections are still open");
-            client.set_read_timeout(Some(TIMEOUT)).unwrap();
+            // Requests that come later are answered, and this one is not.
+            assert!(held.iter_mut().all(is_answered));
+            client.set_nonblocking(true).unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            client.set_nonblocking(false).unwrap();
             drop(held);
             assert!(rest(client).contains("tidegate_build_info"));
         });

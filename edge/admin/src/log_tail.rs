@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
-use utoipa::ToSchema;
 
 use crate::clock::since_epoch;
 use crate::log_levels::area_of;
+use crate::schema::ToSchema;
 
 /// Lines kept.
 const LINES_MAX: usize = 500;

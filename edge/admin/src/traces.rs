@@ -27,7 +27,7 @@ const BATCH_MAX: usize = 512;
 /// Interval of posts.
 const PERIOD: Duration = Duration::from_secs(2);
 /// Pauses before the second and each further attempt.
-const PAUSES_S: [u64; 2] = [1, 5];
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 /// The header that names the trace of a request.
 const PARENT: &str = "traceparent";
 /// `SPAN_KIND_SERVER`.
@@ -49,6 +49,8 @@ pub struct TraceOptions {
 /// Spans queued for the collector, and counts of those sent and dropped.
 pub(crate) struct Traces {
     options: TraceOptions,
+    /// Between attempts.
+    pauses: [Duration; 2],
     queue: Mutex<Vec<Span>>,
     /// Spans accepted by the collector.
     pub(crate) sent: AtomicU64,
@@ -94,7 +96,7 @@ pub(crate) struct Parent {
 impl Traces {
     pub(crate) fn new(options: TraceOptions) -> Self {
         let (sent, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { options, queue: Mutex::default(), sent, dropped }
+        Self { options, pauses: PAUSES, queue: Mutex::default(), sent, dropped }
     }
 
     /// Decides whether a request is sampled: as its parent is, or at random without one. Returns the ids of its
@@ -142,7 +144,7 @@ impl Traces {
     async fn send(&self, spans: &[Span], version: &str) {
         let (url, body) = (&self.options.endpoint, document(spans, version).to_string());
         let count = spans.len() as u64;
-        for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
+        for pause in self.pauses.into_iter().map(Some).chain([None]) {
             let post = PostRequest { url: url.clone(), body: body.clone(), signature: None };
             let (reason, is_final) = match (self.options.send_post)(post).await {
                 Ok(200..=299) => {
@@ -156,10 +158,8 @@ impl Traces {
                 }
                 Err(reason) => (reason, false),
             };
-            match pause_s {
-                Some(pause_s) if !is_final => {
-                    tokio::time::sleep(Duration::from_secs(pause_s)).await;
-                }
+            match pause {
+                Some(pause) if !is_final => tokio::time::sleep(pause).await,
                 _ => {
                     self.dropped.fetch_add(count, Ordering::Relaxed);
                     return warn!(count, endpoint = url, reason, "trace spans dropped");
@@ -353,6 +353,37 @@ mod tests {
         // Within 20 standard deviations.
         assert!((7_600..12_400).contains(&drawn(500_000)));
         assert_ne!(random_ids(0).unwrap().0, random_ids(0).unwrap().0);
+    }
+
+    /// Sends two spans to a collector whose posts get these answers. Returns how many posts were sent, which
+    /// must be equal, and how many spans were counted as sent and as dropped.
+    fn send(answers: &[Result<u16, String>]) -> (usize, [u64; 2]) {
+        let posts = Arc::<Mutex<Vec<String>>>::default();
+        let (sink, answers) = (Arc::clone(&posts), answers.to_vec());
+        let send_post: SendPost = Arc::new(move |post| {
+            let mut posts = sink.lock().unwrap();
+            let answer = answers[posts.len()].clone();
+            posts.push(post.body);
+            Box::pin(async { answer })
+        });
+        let options = TraceOptions { endpoint: String::new(), per_million: 1, send_post };
+        let traces = Traces { pauses: [Duration::ZERO; 2], ..Traces::new(options) };
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().build().unwrap();
+        runtime.block_on(traces.send(&[span(200, None), span(404, None)], "1.2.3"));
+        let posts = posts.lock().unwrap();
+        assert!(posts.iter().all(|post| *post == posts[0]));
+        let counts = [&traces.sent, &traces.dropped].map(|count| count.load(Ordering::Relaxed));
+        (posts.len(), counts)
+    }
+
+    #[test]
+    fn sends_spans_again_while_that_may_help() {
+        let lost = || Err("timed out".into());
+        assert_eq!(send(&[Ok(200)]), (1, [2, 0]));
+        assert_eq!(send(&[Ok(503), lost(), Ok(202)]), (3, [2, 0]));
+        assert_eq!(send(&[lost(), Ok(429), lost()]), (3, [0, 2]));
+        assert_eq!(send(&[Ok(400)]), (1, [0, 2]));
     }
 
     #[test]

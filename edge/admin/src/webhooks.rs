@@ -20,12 +20,20 @@ use crate::records::tables::webhooks::WebhookRow;
 /// Events queued for one webhook. When the queue is full, new events are dropped.
 const QUEUE_MAX: usize = 1000;
 /// Pauses before the second and each further attempt.
-const PAUSES_S: [u64; 5] = [1, 5, 30, 120, 600];
+const PAUSES: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(120),
+    Duration::from_secs(600),
+];
 
 /// The webhooks, and counts of their deliveries.
 pub(crate) struct Webhooks {
     rows: RwLock<Vec<WebhookRow>>,
     send_post: SendPost,
+    /// Between attempts.
+    pauses: [Duration; 5],
     time: UnixTime,
     /// Notified when a webhook is added.
     added: Notify,
@@ -42,6 +50,7 @@ impl Webhooks {
         Self {
             rows: RwLock::new(rows),
             send_post,
+            pauses: PAUSES,
             time,
             added: Notify::new(),
             delivered: AtomicU64::new(0),
@@ -71,7 +80,7 @@ impl Webhooks {
     /// Posts an event until it is accepted, the webhook is removed, or the last attempt has failed.
     async fn deliver(&self, row: &WebhookRow, event: &Event) {
         let body = event.to_json();
-        for pause_s in PAUSES_S.into_iter().map(Some).chain([None]) {
+        for pause in self.pauses.into_iter().map(Some).chain([None]) {
             // It may have been removed during the pause.
             if !self.contains(row.id) {
                 return;
@@ -87,12 +96,12 @@ impl Webhooks {
                 Err(reason) => reason,
             };
             self.failed.fetch_add(1, Ordering::Relaxed);
-            let Some(pause_s) = pause_s else {
+            let Some(pause) = pause else {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 warn!(webhook = row.id, event = event.id, reason, "webhook event dropped");
                 return;
             };
-            tokio::time::sleep(Duration::from_secs(pause_s)).await;
+            tokio::time::sleep(pause).await;
         }
     }
 }
@@ -180,7 +189,124 @@ pub(crate) fn recorded_kinds(events: &str) -> HashSet<EventKind> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+    use std::sync::Mutex;
+
+    use serde_json::json;
+    use tokio::sync::mpsc::unbounded_channel;
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    /// Returns a webhook for these kinds of events.
+    fn row(id: i64, events: &str) -> WebhookRow {
+        let (url, events) = (format!("http://receiver-{id}/"), events.into());
+        WebhookRow { id, url, events, secret: "secret".into(), created: 0 }
+    }
+
+    /// Returns webhooks that do not pause between attempts.
+    fn webhooks(rows: Vec<WebhookRow>, send_post: SendPost) -> Arc<Webhooks> {
+        let webhooks = Webhooks::new(rows, send_post, Arc::new(|| 12));
+        Arc::new(Webhooks { pauses: [Duration::ZERO; 5], ..webhooks })
+    }
+
+    fn event(id: u64) -> Event {
+        Event { id, time: 5, kind: EventKind::Ban, data: json!({}) }
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(future)
+    }
+
+    /// Delivers an event to a webhook whose posts get these answers, and then the last of them again.
+    /// Returns the posts, and how many were delivered, failed and were dropped.
+    fn deliver(answers: &[Result<u16, String>]) -> (Vec<PostRequest>, [u64; 3]) {
+        let posts = Arc::<Mutex<Vec<PostRequest>>>::default();
+        let (sink, answers) = (Arc::clone(&posts), answers.to_vec());
+        let send_post: SendPost = Arc::new(move |post| {
+            let mut posts = sink.lock().unwrap();
+            let answer = answers[posts.len().min(answers.len() - 1)].clone();
+            posts.push(post);
+            Box::pin(async { answer })
+        });
+        let webhooks = webhooks(vec![row(1, "ban")], send_post);
+        run(webhooks.deliver(&row(1, "ban"), &event(7)));
+        let Webhooks { delivered, failed, dropped, .. } = &*webhooks;
+        let counts = [delivered, failed, dropped].map(|count| count.load(Ordering::Relaxed));
+        (std::mem::take(&mut *posts.lock().unwrap()), counts)
+    }
+
+    #[test]
+    fn posts_an_event_until_it_is_accepted() {
+        let (posts, counts) = deliver(&[Ok(503), Err("timed out".into()), Ok(302), Ok(204)]);
+        assert_eq!((posts.len(), counts), (4, [1, 3, 0]));
+        let expected = event(7).to_json();
+        assert!(posts.iter().all(|post| post.url == row(1, "").url && post.body == expected));
+    }
+
+    #[test]
+    fn drops_an_event_after_the_last_attempt() {
+        let (posts, counts) = deliver(&[Err("refused".into())]);
+        assert_eq!((posts.len(), counts), (6, [0, 6, 1]));
+    }
+
+    #[test]
+    fn posts_nothing_more_to_a_removed_webhook() {
+        let (sent, mut posts) = unbounded_channel();
+        let send_post: SendPost = Arc::new(move |_| {
+            let (reply, answer) = oneshot::channel();
+            sent.send(reply).unwrap();
+            Box::pin(async { Ok(answer.await.unwrap()) })
+        });
+        let webhooks = webhooks(vec![row(1, "ban")], send_post);
+        let (removed, event) = (row(1, "ban"), event(7));
+        run(async {
+            let removing = async {
+                let reply = posts.recv().await.unwrap();
+                webhooks.remove(1);
+                reply.send(500).unwrap();
+            };
+            tokio::join!(webhooks.deliver(&removed, &event), removing);
+        });
+        assert!(posts.try_recv().is_err());
+        assert_eq!(webhooks.dropped.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_webhook_that_hangs_delays_no_other() {
+        let (sent, mut posts) = unbounded_channel();
+        let send_post: SendPost = Arc::new(move |post| {
+            let hangs = post.url == row(1, "").url;
+            sent.send(post).unwrap();
+            Box::pin(async move { if hangs { pending().await } else { Ok(200) } })
+        });
+        let rows = vec![row(1, "ban"), row(2, "ban warning"), row(3, "reload")];
+        let (webhooks, hub) = (webhooks(rows, send_post), EventHub::default());
+        let mut received = [const { Vec::new() }; 2];
+        run(async {
+            let delivering = async {
+                while !hub.has_subscribers() {
+                    tokio::task::yield_now().await;
+                }
+                for kind in [EventKind::Ban, EventKind::Warning, EventKind::Ban] {
+                    hub.publish(kind, json!({}));
+                }
+                while received.iter().flatten().count() < 4 {
+                    let post = posts.recv().await.unwrap();
+                    let event: serde_json::Value = serde_json::from_str(&post.body).unwrap();
+                    let receiver = if post.url == row(1, "").url { 0 } else { 1 };
+                    assert_ne!(post.url, row(3, "").url);
+                    received[receiver].push(event["id"].as_u64().unwrap());
+                }
+            };
+            tokio::select! {
+                () = super::run(&webhooks, &hub) => {}
+                () = delivering => {}
+            }
+        });
+        assert_eq!(received, [vec![1], vec![1, 2, 3]]);
+    }
 
     #[test]
     fn signs_posts_as_documented() {

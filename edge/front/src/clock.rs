@@ -1,16 +1,30 @@
 //! The clock of the serving path. Time is read nowhere else.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use types::Tick;
 
 /// Counts the seconds since the tracker started. Every worker has a copy, so all agree on [`Tick`].
 #[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
+pub struct Clock(Source);
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The system's clock, since the start.
+    System(Instant),
+    /// The tick that a test sets.
+    Manual(&'static AtomicU32),
+}
 
 impl Clock {
     /// Returns a clock at tick 0. The binary calls it once.
     pub fn start() -> Self {
-        Self(Instant::now())
+        Self(Source::System(Instant::now()))
+    }
+
+    /// Returns a clock that shows `tick` and stands still until that changes. For tests of deadlines.
+    pub fn manual(tick: &'static AtomicU32) -> Self {
+        Self(Source::Manual(tick))
     }
 
     /// Returns a clock that continues that of another process, `elapsed` after its start, so that
@@ -18,34 +32,41 @@ impl Clock {
     pub fn after(elapsed: Duration) -> Self {
         let now = Instant::now();
         // No process started before its machine: such a value is wrong, and the clock starts at 0.
-        Self(now.checked_sub(elapsed).unwrap_or(now))
+        Self(Source::System(now.checked_sub(elapsed).unwrap_or(now)))
     }
 
     /// Returns the present tick, which never decreases. Takes about 20 ns, so workers call it once for a
     /// batch or a read.
     pub fn now(&self) -> Tick {
-        // 2^32 seconds are 136 years: the cast cannot wrap in a process's life.
-        Tick(self.0.elapsed().as_secs() as u32)
+        match self.0 {
+            // 2^32 seconds are 136 years: the cast cannot wrap in a process's life.
+            Source::System(start) => Tick(start.elapsed().as_secs() as u32),
+            Source::Manual(tick) => Tick(tick.load(Ordering::Relaxed)),
+        }
     }
 
     /// Returns the present time, for a measurement.
     pub(crate) fn moment(&self) -> Moment {
         let at = Instant::now();
-        Moment { since_start: at.duration_since(self.0), at }
+        let tick = match self.0 {
+            Source::System(start) => Tick(at.duration_since(start).as_secs() as u32),
+            Source::Manual(_) => self.now(),
+        };
+        Moment { tick, at }
     }
 }
 
 /// The start of a measurement, with the precision of the system's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    since_start: Duration,
+    tick: Tick,
     at: Instant,
 }
 
 impl Moment {
     /// The tick at that time.
     pub(crate) fn tick(self) -> Tick {
-        Tick(self.since_start.as_secs() as u32)
+        self.tick
     }
 
     /// The time since then.
@@ -79,6 +100,15 @@ mod tests {
         let resumed = Clock::after(Duration::from_millis(1500)).now();
         assert!(resumed >= Tick(1) && resumed < Tick(60));
         assert!(Clock::after(Duration::MAX).now() < Tick(60));
+    }
+
+    #[test]
+    fn shows_the_tick_of_a_test() {
+        static TICK: AtomicU32 = AtomicU32::new(7);
+        let clock = Clock::manual(&TICK);
+        assert_eq!((clock.now(), clock.moment().tick()), (Tick(7), Tick(7)));
+        TICK.fetch_add(1, Ordering::Relaxed);
+        assert_eq!((clock.now(), clock.moment().tick()), (Tick(8), Tick(8)));
     }
 
     #[test]

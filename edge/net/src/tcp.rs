@@ -131,20 +131,17 @@ pub fn shutdown_both(socket: &impl AsFd) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::time::{Duration, Instant};
 
     fn accept_one(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            match accept(listener) {
-                Ok(accepted) => return accepted,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    assert!(Instant::now() < deadline, "nothing to accept");
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => panic!("{error}"),
+        let mut accepted = None;
+        harness::wait_until("a connection", || match accept(listener) {
+            Ok(connection) => accepted.replace(connection).is_none(),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+                false
             }
-        }
+        });
+        accepted.unwrap()
     }
 
     #[test]

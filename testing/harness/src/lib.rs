@@ -15,11 +15,13 @@ pub mod http;
 pub mod metrics;
 mod process;
 mod tracker;
+mod wait;
 
 pub use address::{is_listening, unused_address};
 pub use directory::Directory;
 pub use process::{Process, is_alive, signal};
 pub use tracker::{Listener, Tracker};
+pub use wait::{wait_for, wait_until};
 
 pub use nix::sys::signal::Signal;
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,17 @@ impl Process {
         let stdout = Output { path: stderr.path.clone(), start: stderr.start };
         command.stderr(file);
         Self::watch(command, name, [stdout, stderr])
+    }
+
+    /// Starts `command` without input. All that it writes is appended to `NAME.log` in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with_one_log(mut command: Command, folder: &Path, name: &str) -> Result<Self> {
+        let (_, file) = Output::open(folder.join(format!("{name}.log")))?;
+        command.stdin(Stdio::null()).stdout(file);
+        Self::start_with_own_stdout(command, folder, name)
     }
 
     fn watch(mut command: Command, name: &str, [stdout, stderr]: [Output; 2]) -> Result<Self> {
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn output_is_that_of_this_process_alone() {
-        let directory = Directory::within(&std::env::temp_dir()).unwrap();
+        let directory = Directory::new().unwrap();
         for text in ["one", "two"] {
             let command = shell(&format!("echo {text}; echo {text}! >&2"));
             let mut process = Process::start(command, directory.root(), "it").unwrap();
@@ -210,8 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_the_process() {
+    fn one_log_has_all_output() {
         let directory = Directory::within(&std::env::temp_dir()).unwrap();
+        let command = shell("echo one; echo two >&2; cat");
+        let mut process = Process::start_with_one_log(command, directory.root(), "it").unwrap();
+        assert!(process.wait_for_end(PATIENCE).unwrap().success());
+        assert_eq!(process.stderr(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn waiting_ends_with_the_process() {
+        let directory = Directory::new().unwrap();
         let command = shell("echo why >&2; exit 3");
         let mut process = Process::start(command, directory.root(), "it").unwrap();
         let error = process.wait_until("nothing", PATIENCE, |_| false).unwrap_err().to_string();
@@ -220,7 +240,7 @@ mod tests {
 
     #[test]
     fn signals_reach_it() {
-        let directory = Directory::within(&std::env::temp_dir()).unwrap();
+        let directory = Directory::new().unwrap();
         let mut process = Process::start(shell("sleep 600"), directory.root(), "it").unwrap();
         assert!(is_alive(process.id()));
         signal(process.id(), Signal::SIGTERM).unwrap();

@@ -205,6 +205,18 @@ impl Tracker {
         self.process.wait_for_end(PATIENCE)
     }
 
+    /// Stops it as a service manager would.
+    ///
+    /// # Errors
+    ///
+    /// Unless it ends with exit code 0 within [`PATIENCE`].
+    pub fn stop(mut self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let status = self.wait_for_end()?;
+        ensure!(status.success(), "the tracker ended with {status} on SIGTERM");
+        Ok(())
+    }
+
     /// Kills it, as a crash would end it, and waits for its end.
     pub fn kill(&mut self) {
         for process in locked(&self.successors).drain(..).filter(|it| is_alive(*it)) {

@@ -1,45 +1,43 @@
-//! The authority that issues the tracker's certificate.
-
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result};
+//! Certificates of the tracker and of other servers, by an authority that clients must trust.
 
 use crate::command::{command, output};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
 
-/// The file with the authority's certificate, which clients must trust.
-pub(super) fn file(folder: &Path) -> PathBuf {
-    folder.join("authority.pem")
+/// An authority. Its files, and those of its certificates, are in a folder.
+pub(super) struct Authority {
+    folder: PathBuf,
 }
 
-/// Makes an authority in a folder, and a certificate of it for the tracker's addresses. Returns the
-/// tracker's configuration for a TLS listener on `port`.
-pub(super) fn set_up(folder: &Path, port: u16, addresses: &[String]) -> Result<String> {
-    let openssl = |words: &str, files: [(&str, PathBuf); 2]| {
-        let words: Vec<&str> = ["openssl", "req", "-x509", "-noenc", "-days", "7"]
-            .into_iter()
-            .chain("-newkey ec -pkeyopt ec_paramgen_curve:P-256".split(' '))
-            .chain(words.split(' '))
-            .collect();
-        let mut openssl = command(&words);
-        for (option, file) in files {
-            openssl.arg(option).arg(file);
-        }
-        openssl
-    };
-    let (key, chain) = (folder.join("tracker.key"), folder.join("tracker.pem"));
-    let signing = folder.join("authority.key");
-    let itself = [("-keyout", signing.clone()), ("-out", file(folder))];
-    output(openssl("-subj /CN=authority", itself)).context("openssl; cargo xtask setup")?;
-    let names: Vec<String> = addresses.iter().map(|address| format!("IP:{address}")).collect();
-    let words = format!(
-        "-subj /CN=tracker -addext basicConstraints=CA:FALSE -addext subjectAltName={}",
-        names.join(",")
-    );
-    let mut tracker = openssl(&words, [("-keyout", key.clone()), ("-out", chain.clone())]);
-    tracker.arg("-CA").arg(file(folder)).arg("-CAkey").arg(signing);
-    output(tracker)?;
-    Ok(format!(
-        "[tls]\nlisten = [\"0.0.0.0:{port}\", \"[::]:{port}\"]\n\
-         certificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
-    ))
+impl Authority {
+    /// Makes one.
+    pub(super) fn create(folder: &Path) -> Result<Self> {
+        let authority = Self { folder: folder.to_owned() };
+        authority.request("authority", &[])?;
+        Ok(authority)
+    }
+
+    /// Returns the path of the certificate of the authority in `folder`, which clients must trust.
+    pub(super) fn file(folder: &Path) -> PathBuf {
+        folder.join("authority.pem")
+    }
+
+    /// Makes `NAME.pem` and `NAME.key` for these names, such as `IP:127.0.0.1`.
+    pub(super) fn issue(&self, name: &str, alternative_names: &str) -> Result<()> {
+        let names = format!("subjectAltName={alternative_names}");
+        let plain = "basicConstraints=critical,CA:FALSE";
+        let signed = ["-CA", "authority.pem", "-CAkey", "authority.key"];
+        self.request(name, &[&signed[..], &["-addext", &names, "-addext", plain]].concat())
+    }
+
+    fn request(&self, name: &str, more: &[&str]) -> Result<()> {
+        let (key, pem, subject) =
+            (format!("{name}.key"), format!("{name}.pem"), format!("/CN={name}"));
+        let words = ["openssl", "req", "-x509", "-newkey", "ec", "-noenc", "-days", "30"];
+        let own = ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", &subject];
+        let files = ["-keyout", &key, "-out", &pem];
+        let mut openssl = command(&[&words, &own[..], &files, more].concat());
+        openssl.current_dir(&self.folder);
+        output(openssl).context("openssl; cargo xtask setup").map(drop)
+    }
 }

@@ -1,110 +1,70 @@
-//! One case, inside its namespace.
+//! All cases, and how one runs inside its namespace.
 
-use super::acme::Story;
-use super::haproxy::Header;
-use super::loads;
-use super::pair::Family::{V4, V6};
+use super::acme::Certificates;
+use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
-use super::prometheus;
-use super::script::Script;
-use crate::command::{command, output};
-use anyhow::{Context, Result, anyhow, bail};
+use super::{haproxy, loads, network, prometheus, script};
+use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A test with a tracker and clients.
-#[derive(Debug)]
-pub(super) struct Case {
-    pub(super) name: &'static str,
-    plot: Plot,
-}
-
-/// What happens, and what must result.
-#[derive(Debug)]
-enum Plot {
-    /// The leecher downloads the seeder's data.
-    Transfer(Pair),
-    /// The clients do not trust the tracker's authority, and do not announce. This shows that they verify
-    /// certificates.
-    Distrust(Pair),
-    /// A transfer with HAProxy between clients and tracker.
-    Proxied(Pair, Header),
-    /// The tracker refuses the torrent, both clients report the reason, and nothing is transferred. This
-    /// shows that the other cases can fail.
-    Refusal(Pair),
-    /// A transfer at a private tracker, by clients with a key each.
-    Private(Pair),
-    /// Clients without keys at a private tracker: a refusal.
-    Keyless(Pair),
-    /// The tracker obtains its certificates from an ACME server.
-    Certificates(Story),
-    /// A script announces and scrapes, and checks every response.
-    Script(Script),
-    /// Prometheus scrapes the tracker, and finds the metrics of alerts and dashboard.
-    Scraped,
-    /// The load testers, against tidegate and another tracker.
-    Loads,
-}
-
-use Plot::{
-    Certificates, Distrust, Keyless, Loads, Private, Proxied, Refusal, Scraped, Script as Scripted,
-    Transfer,
-};
+/// A test with a tracker and clients: its name, and what happens in a network of its own. It gets a folder.
+pub(super) type Case = (&'static str, fn(&Path) -> Result<()>);
 
 /// All cases, the longest first. The first of two clients seeds. Transmission 3 does not connect to peers over IPv6
 /// inside a namespace, with any tracker; libtorrent covers IPv6.
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[
-    Case { name: "transmission-http", plot: Transfer(Pair([Transmission, Transmission], Http, V4)) },
-    Case { name: "transmission-udp", plot: Transfer(Pair([Transmission, Transmission], Udp, V4)) },
-    Case { name: "transmission-https", plot: Transfer(Pair([Transmission, Transmission], Https, V4)) },
-    Case { name: "aria2-http", plot: Transfer(Pair([Aria2, Aria2], Http, V4)) },
-    Case { name: "aria2-udp", plot: Transfer(Pair([Aria2, Aria2], Udp, V4)) },
-    Case { name: "libtorrent-http", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V4)) },
-    Case { name: "libtorrent-udp", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V4)) },
-    Case { name: "libtorrent-http6", plot: Transfer(Pair([Libtorrent, Libtorrent], Http, V6)) },
-    Case { name: "libtorrent-udp6", plot: Transfer(Pair([Libtorrent, Libtorrent], Udp, V6)) },
-    Case { name: "aria2-https", plot: Transfer(Pair([Aria2, Aria2], Https, V4)) },
-    Case { name: "libtorrent-https", plot: Transfer(Pair([Libtorrent, Libtorrent], Https, V4)) },
-    Case { name: "libtorrent-https6", plot: Transfer(Pair([Libtorrent, Libtorrent], Https, V6)) },
-    Case { name: "transmission-https-distrusted", plot: Distrust(Pair([Transmission, Transmission], Https, V4)) },
-    Case { name: "aria2-https-distrusted", plot: Distrust(Pair([Aria2, Aria2], Https, V4)) },
-    Case { name: "libtorrent-https-distrusted", plot: Distrust(Pair([Libtorrent, Libtorrent], Https, V4)) },
-    Case { name: "aria2-http-proxy1", plot: Proxied(Pair([Aria2, Aria2], Http, V4), Header::V1) },
-    Case { name: "libtorrent-http-proxy2", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V4), Header::V2) },
-    Case { name: "libtorrent-http6-proxy1", plot: Proxied(Pair([Libtorrent, Libtorrent], Http, V6), Header::V1) },
-    Case { name: "libtorrent-http-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Http, V4)) },
-    Case { name: "libtorrent-udp-denied", plot: Refusal(Pair([Libtorrent, Libtorrent], Udp, V4)) },
-    Case { name: "transmission-http-private", plot: Private(Pair([Transmission, Transmission], Http, V4)) },
-    Case { name: "aria2-http-private", plot: Private(Pair([Aria2, Aria2], Http, V4)) },
-    Case { name: "libtorrent-http-private", plot: Private(Pair([Libtorrent, Libtorrent], Http, V4)) },
-    Case { name: "libtorrent-udp-private", plot: Private(Pair([Libtorrent, Libtorrent], Udp, V4)) },
-    Case { name: "libtorrent-udp6-private", plot: Private(Pair([Libtorrent, Libtorrent], Udp, V6)) },
-    Case { name: "libtorrent-http-keyless", plot: Keyless(Pair([Libtorrent, Libtorrent], Http, V4)) },
-    Case { name: "libtorrent-udp-keyless", plot: Keyless(Pair([Libtorrent, Libtorrent], Udp, V4)) },
-    Case { name: "webtorrent-ws", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V4)) },
-    Case { name: "webtorrent-ws6", plot: Transfer(Pair([WebTorrent, WebTorrent], Ws, V6)) },
-    Case { name: "webtorrent-wss", plot: Transfer(Pair([WebTorrent, WebTorrent], Wss, V4)) },
-    Case { name: "webtorrent-wss-distrusted", plot: Distrust(Pair([WebTorrent, WebTorrent], Wss, V4)) },
-    Case { name: "chromium-ws", plot: Transfer(Pair([Chromium, Chromium], Ws, V4)) },
-    Case { name: "webtorrent-chromium-ws", plot: Transfer(Pair([WebTorrent, Chromium], Ws, V4)) },
-    Case { name: "webtorrent-ws-denied", plot: Refusal(Pair([WebTorrent, WebTorrent], Ws, V4)) },
-    Case { name: "webtorrent-ws-private", plot: Private(Pair([WebTorrent, WebTorrent], Ws, V4)) },
-    Case { name: "chromium-ws-private", plot: Private(Pair([Chromium, WebTorrent], Ws, V4)) },
-    Case { name: "webtorrent-ws-keyless", plot: Keyless(Pair([WebTorrent, WebTorrent], Ws, V4)) },
-    Case { name: "acme-tls-alpn", plot: Certificates(Story::TlsAlpn) },
-    Case { name: "acme-http", plot: Certificates(Story::Http) },
-    Case { name: "acme-renewal", plot: Certificates(Story::Renewal) },
-    Case { name: "acme-refused", plot: Certificates(Story::Refused) },
-    Case { name: "load-testers", plot: Loads },
-    Case { name: "announces-ws", plot: Scripted(Script("announces.mjs")) },
-    Case { name: "swarm-udp-http-ws", plot: Scripted(Script("swarm.mjs")) },
-    Case { name: "dashboard", plot: Scripted(Script("dashboard.mjs")) },
-    Case { name: "prometheus", plot: Scraped },
+    ("acme-renewal", |at| Certificates::set_up(at)?.renewal()),
+    ("acme-tls-alpn", |at| Certificates::set_up(at)?.tls_alpn()),
+    ("transmission-http", |at| Pair([Transmission; 2], Http, V4).transfer(at)),
+    ("transmission-udp", |at| Pair([Transmission; 2], Udp, V4).transfer(at)),
+    ("transmission-https", |at| Pair([Transmission; 2], Https, V4).transfer(at)),
+    ("aria2-http", |at| Pair([Aria2; 2], Http, V4).transfer(at)),
+    ("aria2-udp", |at| Pair([Aria2; 2], Udp, V4).transfer(at)),
+    ("libtorrent-http", |at| Pair([Libtorrent; 2], Http, V4).transfer(at)),
+    ("libtorrent-udp", |at| Pair([Libtorrent; 2], Udp, V4).transfer(at)),
+    ("libtorrent-http6", |at| Pair([Libtorrent; 2], Http, V6).transfer(at)),
+    ("libtorrent-udp6", |at| Pair([Libtorrent; 2], Udp, V6).transfer(at)),
+    ("aria2-https", |at| Pair([Aria2; 2], Https, V4).transfer(at)),
+    ("libtorrent-https", |at| Pair([Libtorrent; 2], Https, V4).transfer(at)),
+    ("libtorrent-https6", |at| Pair([Libtorrent; 2], Https, V6).transfer(at)),
+    ("transmission-https-distrusted", |at| Pair([Transmission; 2], Https, V4).distrust(at)),
+    ("aria2-https-distrusted", |at| Pair([Aria2; 2], Https, V4).distrust(at)),
+    ("libtorrent-https-distrusted", |at| Pair([Libtorrent; 2], Https, V4).distrust(at)),
+    ("aria2-http-proxy1", |at| Pair([Aria2; 2], Http, V4).transfer_behind(haproxy::V1, at)),
+    ("libtorrent-http-proxy2", |at| Pair([Libtorrent; 2], Http, V4).transfer_behind(haproxy::V2, at)),
+    ("libtorrent-http6-proxy1", |at| Pair([Libtorrent; 2], Http, V6).transfer_behind(haproxy::V1, at)),
+    ("libtorrent-http-denied", |at| Pair([Libtorrent; 2], Http, V4).refusal(at)),
+    ("libtorrent-udp-denied", |at| Pair([Libtorrent; 2], Udp, V4).refusal(at)),
+    ("transmission-http-private", |at| Pair([Transmission; 2], Http, V4).private(at)),
+    ("aria2-http-private", |at| Pair([Aria2; 2], Http, V4).private(at)),
+    ("libtorrent-http-private", |at| Pair([Libtorrent; 2], Http, V4).private(at)),
+    ("libtorrent-udp-private", |at| Pair([Libtorrent; 2], Udp, V4).private(at)),
+    ("libtorrent-udp6-private", |at| Pair([Libtorrent; 2], Udp, V6).private(at)),
+    ("libtorrent-http-keyless", |at| Pair([Libtorrent; 2], Http, V4).keyless(at)),
+    ("libtorrent-udp-keyless", |at| Pair([Libtorrent; 2], Udp, V4).keyless(at)),
+    ("webtorrent-ws", |at| Pair([WebTorrent; 2], Ws, V4).transfer(at)),
+    ("webtorrent-ws6", |at| Pair([WebTorrent; 2], Ws, V6).transfer(at)),
+    ("webtorrent-wss", |at| Pair([WebTorrent; 2], Wss, V4).transfer(at)),
+    ("webtorrent-wss-distrusted", |at| Pair([WebTorrent; 2], Wss, V4).distrust(at)),
+    ("chromium-ws", |at| Pair([Chromium; 2], Ws, V4).transfer(at)),
+    ("webtorrent-chromium-ws", |at| Pair([WebTorrent, Chromium], Ws, V4).transfer(at)),
+    ("webtorrent-ws-denied", |at| Pair([WebTorrent; 2], Ws, V4).refusal(at)),
+    ("webtorrent-ws-private", |at| Pair([WebTorrent; 2], Ws, V4).private(at)),
+    ("chromium-ws-private", |at| Pair([Chromium, WebTorrent], Ws, V4).private(at)),
+    ("webtorrent-ws-keyless", |at| Pair([WebTorrent; 2], Ws, V4).keyless(at)),
+    ("acme-http", |at| Certificates::set_up(at)?.http()),
+    ("acme-refused", |at| Certificates::set_up(at)?.refused()),
+    ("load-testers", loads::play),
+    ("announces-ws", |at| script::play("announces.mjs", at)),
+    ("swarm-udp-http-ws", |at| script::play("swarm.mjs", at)),
+    ("dashboard", |at| script::play("dashboard.mjs", at)),
+    ("prometheus", prometheus::play),
 ];
 
 /// Longer than all waits of a case together. After it the process exits, and its namespaces end.
@@ -112,72 +72,19 @@ const CASE_MAX: Duration = Duration::from_secs(480);
 /// Lines of each log that are shown when a case fails.
 const LOG_LINES: usize = 20;
 
-impl Case {
-    /// Runs it. Everything that it starts ends with this process.
-    pub(super) fn run(&self, folder: &Path) -> Result<()> {
-        thread::spawn(|| {
-            thread::sleep(CASE_MAX);
-            eprintln!("timed out after {CASE_MAX:?}");
-            std::process::exit(1);
-        });
-        let started = Instant::now();
-        let result = set_up_network().and_then(|()| match &self.plot {
-            Transfer(pair) => pair.play_transfer(folder),
-            Proxied(pair, header) => pair.play_transfer_behind(*header, folder),
-            Distrust(pair) => pair.play_distrust(folder),
-            Refusal(pair) => pair.play_refusal(folder),
-            Private(pair) => pair.play_private(folder),
-            Keyless(pair) => pair.play_keyless(folder),
-            Certificates(story) => story.play(folder),
-            Scripted(script) => script.play(folder),
-            Scraped => prometheus::play(folder),
-            Loads => loads::play(folder),
-        });
-        if result.is_ok() {
-            println!("{}: ok, {:.1} s", self.name, started.elapsed().as_secs_f32());
-        }
-        result.map_err(|error| anyhow!("{error:#}\n{}", logs(folder)))
-    }
-}
-
-/// Sets up three addresses on a dummy device. Loopback addresses are not enough for WebRTC: it ignores the
-/// loopback device, and a browser tells its peers only the address of the default route.
-fn set_up_network() -> Result<()> {
-    let ip = |words: &str| {
-        let words: Vec<&str> = std::iter::once("ip").chain(words.split(' ')).collect();
-        output(command(&words))
-    };
-    ip("link set lo up")?;
-    ip("link add wire type veth peer name end")?;
-    ip("link set wire up")?;
-    ip("link set end up")?;
-    for host in 1..=3 {
-        ip(&format!("address add {}/24 dev wire", V4.address(host)))?;
-        ip(&format!("address add {}/64 dev wire nodad", V6.address(host)))?;
-    }
-    ip(&format!("route add default dev wire src {}", V4.address(1)))?;
-    Ok(())
-}
-
-/// Repeats `is_done` until it returns true. Errors are ignored until `longest` has passed; the last one is
-/// returned then.
-pub(super) fn wait_for(
-    longest: Duration,
-    what: &str,
-    mut is_done: impl FnMut() -> Result<bool>,
-) -> Result<()> {
+/// Runs a case. Everything that it starts ends with this process.
+pub(super) fn run((name, play): &Case, folder: &Path) -> Result<()> {
+    thread::spawn(|| {
+        thread::sleep(CASE_MAX);
+        eprintln!("timed out after {CASE_MAX:?}");
+        std::process::exit(1);
+    });
     let started = Instant::now();
-    loop {
-        let done = is_done();
-        if matches!(done, Ok(true)) {
-            return Ok(());
-        }
-        if started.elapsed() > longest {
-            done.with_context(|| format!("waiting for {what}"))?;
-            bail!("waited {longest:?} for {what}");
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
+    network::set_up()
+        .and_then(|()| play(folder))
+        .map_err(|error| anyhow!("{error:#}\n{}", logs(folder)))?;
+    println!("{name}: ok, {:.1} s", started.elapsed().as_secs_f32());
+    Ok(())
 }
 
 /// Returns the last lines of every log, without repeated lines.
@@ -195,21 +102,4 @@ fn logs(folder: &Path) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiting_ends() {
-        let mut calls = 0;
-        let third = || {
-            calls += 1;
-            Ok(calls == 3)
-        };
-        assert!(wait_for(CASE_MAX, "the third call", third).is_ok());
-        assert!(wait_for(Duration::ZERO, "never", || Ok(false)).is_err());
-        assert!(wait_for(Duration::ZERO, "an error", || bail!("no")).is_err());
-    }
 }

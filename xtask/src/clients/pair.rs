@@ -1,14 +1,15 @@
 //! A tracker, and two clients that share a torrent.
 
-use super::authority;
-use super::case::wait_for;
-use super::haproxy::{self, Header};
+use super::authority::Authority;
+use super::haproxy;
+use super::network::Family::{self, V4, V6};
 use super::peer::{Client, Peer};
 use super::torrent::Torrent;
-use super::tracker::{Counts, Tracker};
+use crate::tracker::{self, Counts};
 use anyhow::{Context, Result, ensure};
+use harness::{Process, Tracker, wait_for};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,14 +24,6 @@ pub(super) enum Protocol {
     Wss,
 }
 
-/// The address family between clients and tracker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    V4,
-    V6,
-}
-
-use Family::{V4, V6};
 use Protocol::{Http, Https, Udp, Ws, Wss};
 
 /// Seeder and leecher, and protocol and family of the tracker's URL.
@@ -44,10 +37,10 @@ const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
 /// The tracker's port.
 const PORT: u16 = 6969;
+/// Where it takes scrapes over HTTP.
+const SCRAPES: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 /// The tracker's port for TLS.
 const SECURE_PORT: u16 = 6443;
-/// Every case has a network of its own, so that all can share one torrent.
-const PAYLOAD_SEED: u64 = 9;
 
 /// The keys of the private tracker: the seeder's and the leecher's.
 const KEYS: [&str; 2] = ["seeder-0123456789", "leecher_0123456789ABCDEF0123456789"];
@@ -78,42 +71,44 @@ struct Stage {
 
 impl Pair {
     /// The leecher downloads the torrent, and the tracker's counts are right.
-    pub(super) fn play_transfer(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?.play_transfer()
+    pub(super) fn transfer(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?.transfer()
     }
 
-    /// The tracker's certificate is of an authority that the clients do not trust: they do not announce.
-    pub(super) fn play_distrust(&self, folder: &Path) -> Result<()> {
+    /// The tracker's certificate is of an authority that the clients do not trust: they do not announce. This
+    /// shows that they verify certificates.
+    pub(super) fn distrust(&self, folder: &Path) -> Result<()> {
         let mut stage = self.set_up(folder, NO_KEYS, |_| Ok(String::new()))?;
         stage.seeder.authority = None;
-        stage.play_distrust()
+        stage.distrust()
     }
 
-    /// A transfer with HAProxy between clients and tracker.
-    pub(super) fn play_transfer_behind(&self, header: Header, folder: &Path) -> Result<()> {
+    /// A transfer with HAProxy, started with this option, between clients and tracker.
+    pub(super) fn transfer_behind(&self, option: &str, folder: &Path) -> Result<()> {
         let stage = self.set_up_at(haproxy::PORT, folder, NO_KEYS, |_| Ok(haproxy::trust()))?;
-        haproxy::start(folder, header)?;
-        stage.play_transfer()
+        let _haproxy = haproxy::start(folder, option)?;
+        stage.transfer()
     }
 
-    /// The torrent is on the deny list.
-    pub(super) fn play_refusal(&self, folder: &Path) -> Result<()> {
+    /// The torrent is on the deny list: both clients report the reason, and nothing is transferred. This shows
+    /// that the other cases can fail.
+    pub(super) fn refusal(&self, folder: &Path) -> Result<()> {
         let deny = |torrent: &Torrent| {
             let list = folder.join("deny.txt");
             fs::write(&list, torrent.info_hash_hex() + "\n")?;
             Ok(format!("[access]\nmode = \"deny\"\ndeny = {list:?}\n"))
         };
-        self.set_up(folder, NO_KEYS, deny)?.play_refusal(&DENIED)
+        self.set_up(folder, NO_KEYS, deny)?.refusal(&DENIED)
     }
 
     /// The tracker is private, and each client has a key of its own.
-    pub(super) fn play_private(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, KEYS.map(Some), |_| private(folder))?.play_transfer()
+    pub(super) fn private(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, KEYS.map(Some), |_| private_tracker(folder))?.transfer()
     }
 
-    /// The tracker is private, and the clients have no keys.
-    pub(super) fn play_keyless(&self, folder: &Path) -> Result<()> {
-        self.set_up(folder, NO_KEYS, |_| private(folder))?.play_refusal(&KEYLESS)
+    /// The tracker is private, and the clients have no keys: a refusal.
+    pub(super) fn keyless(&self, folder: &Path) -> Result<()> {
+        self.set_up(folder, NO_KEYS, |_| private_tracker(folder))?.refusal(&KEYLESS)
     }
 
     fn set_up(
@@ -125,8 +120,13 @@ impl Pair {
         if !self.1.is_secure() {
             return self.set_up_at(PORT, folder, keys, configure);
         }
-        let addresses = [V4, V6].map(|family| family.address(1).to_string());
-        let secure = authority::set_up(folder, SECURE_PORT, &addresses)?;
+        let names = format!("IP:{},IP:{}", V4.address(1), V6.address(1));
+        Authority::create(folder)?.issue("tracker", &names)?;
+        let (chain, key) = (folder.join("tracker.pem"), folder.join("tracker.key"));
+        let secure = format!(
+            "[tls]\nlisten = [\"0.0.0.0:{SECURE_PORT}\", \"[::]:{SECURE_PORT}\"]\n\
+             certificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
+        );
         self.set_up_at(SECURE_PORT, folder, keys, |torrent| Ok(secure + &configure(torrent)?))
     }
 
@@ -140,9 +140,8 @@ impl Pair {
         configure: impl FnOnce(&Torrent) -> Result<String>,
     ) -> Result<Stage> {
         let &Self([seeder, leecher], protocol, family) = self;
-        let torrents =
-            keys.map(|key| Torrent::new(&protocol.announce_url(family, port, key), PAYLOAD_SEED));
-        let trusted = protocol.is_secure().then(|| authority::file(folder));
+        let torrents = keys.map(|key| Torrent::new(&protocol.announce_url(family, port, key)));
+        let trusted = protocol.is_secure().then(|| Authority::file(folder));
         let peer = |name: &str, client, host, torrent: &Torrent| -> Result<Peer> {
             let folder = folder.join(name);
             fs::create_dir_all(&folder)?;
@@ -155,25 +154,25 @@ impl Pair {
         let seeder = peer("seeder", seeder, 2, &torrent)?;
         let leecher = peer("leecher", leecher, 3, &of_leecher)?;
         torrent.fill(&seeder.folder)?;
-        let tracker = Tracker::start(folder, &configure(&torrent)?)?;
+        let tracker = tracker::start(folder, &configure(&torrent)?)?;
         let [key, _] = keys;
         Ok(Stage { protocol, family, torrent, key, tracker, seeder, leecher })
     }
 }
 
 /// Returns the configuration of a private tracker.
-fn private(folder: &Path) -> Result<String> {
+fn private_tracker(folder: &Path) -> Result<String> {
     let keys = folder.join("keys.txt");
     fs::write(&keys, KEYS.join("\n"))?;
     Ok(format!("[access]\nprivate = true\nkeys = {keys:?}\n"))
 }
 
 impl Stage {
-    fn play_transfer(self) -> Result<()> {
-        self.start(&self.seeder)?;
+    fn transfer(self) -> Result<()> {
+        let _seeder = self.start(&self.seeder)?;
         let downloaded = u64::from(self.seeder.client.says_completed_when_seeding());
         self.wait_for_counts(Counts { complete: 1, downloaded, incomplete: 0 })?;
-        self.start(&self.leecher)?;
+        let _leecher = self.start(&self.leecher)?;
         wait_for(TRANSFER_MAX, "the transfer", || {
             Ok(self.torrent.is_complete(&self.leecher.folder))
         })?;
@@ -182,12 +181,11 @@ impl Stage {
         self.tracker.stop()
     }
 
-    fn play_refusal(self, cause: &Cause) -> Result<()> {
-        self.start(&self.seeder)?;
-        self.start(&self.leecher)?;
-        for peer in [&self.seeder, &self.leecher] {
+    fn refusal(self, cause: &Cause) -> Result<()> {
+        let clients = [self.start(&self.seeder)?, self.start(&self.leecher)?];
+        for client in &clients {
             wait_for(START_MAX, "a client to say why it was refused", || {
-                Ok(fs::read_to_string(peer.log())?.contains(self.protocol.refusal(cause)))
+                Ok(client.stderr().contains(self.protocol.refusal(cause)))
             })?;
         }
         wait_for(REPLY_MAX, "the refusals to be counted", || {
@@ -195,7 +193,7 @@ impl Stage {
             let is_early = cause.label == KEYLESS.label && self.protocol == Ws;
             let protocol = if is_early { Http } else { self.protocol };
             let labels = [("reason", cause.label), ("protocol", protocol.label())];
-            Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2)
+            Ok(self.tracker.metric("tidegate_refusals_total", &labels)? >= 2.0)
         })?;
         ensure!(
             !self.torrent.is_complete(&self.leecher.folder),
@@ -204,29 +202,30 @@ impl Stage {
         self.tracker.stop()
     }
 
-    fn play_distrust(self) -> Result<()> {
-        self.start(&self.seeder)?;
+    fn distrust(self) -> Result<()> {
+        let _client = self.start(&self.seeder)?;
         // Over TLS 1.3 some clients verify the certificate after the handshake, so no drop is counted.
         let connections = |name: &str| {
             self.tracker.metric(&format!("tidegate_connections_{name}"), &[("protocol", "https")])
         };
         wait_for(START_MAX, "the client to come and go", || {
-            Ok(connections("total")? >= 1 && connections("open")? == 0)
+            Ok(connections("total")? >= 1.0 && connections("open")? == 0.0)
         })?;
         let announces = self.tracker.metric("tidegate_requests_total", &[("kind", "announce")])?;
-        ensure!(announces == 0, "a client announced although it does not trust the tracker");
+        ensure!(announces == 0.0, "a client announced although it does not trust the tracker");
         self.tracker.stop()
     }
 
-    fn start(&self, peer: &Peer) -> Result<()> {
+    fn start(&self, peer: &Peer) -> Result<Process> {
         peer.start(self.protocol == Udp)
-            .with_context(|| format!("{:?} does not start; cargo xtask setup", peer.client))
+            .with_context(|| format!("{:?} does not start", peer.client))
     }
 
     fn wait_for_counts(&self, expected: Counts) -> Result<()> {
         let mut seen = None;
+        let path = self.key.map_or_else(|| "/scrape".into(), |key| format!("/scrape/{key}"));
         let waited = wait_for(START_MAX, "the scrape", || {
-            seen = Some(self.tracker.counts(&self.torrent, self.key)?);
+            seen = Some(tracker::scrape(SCRAPES, &path, &self.torrent.info_hash)?);
             Ok(seen == Some(expected))
         });
         waited.with_context(|| format!("expected {expected:?} from a scrape, found {seen:?}"))
@@ -241,35 +240,16 @@ impl Stage {
             self.tracker.metric("tidegate_requests_total", &labels)
         };
         let used = (self.protocol, self.family);
-        wait_for(REPLY_MAX, "three announces to be counted", || Ok(count(used.0, used.1)? >= 3))?;
+        wait_for(REPLY_MAX, "three announces to be counted", || Ok(count(used.0, used.1)? >= 3.0))?;
         for other in [Http, Https, Udp, Ws, Wss].into_iter().flat_map(|one| [(one, V4), (one, V6)])
         {
             let announces = count(other.0, other.1)?;
             ensure!(
-                other == used || announces == 0,
+                other == used || announces == 0.0,
                 "expected announces by {used:?} only, found {announces} by {other:?}"
             );
         }
         Ok(())
-    }
-}
-
-impl Family {
-    /// Address 1 is the tracker's, 2 the seeder's, 3 the leecher's. Clients that cannot be bound to an address
-    /// send from 1 as well.
-    pub(super) fn address(self, host: u8) -> IpAddr {
-        match self {
-            V4 => Ipv4Addr::new(10, 99, 0, host).into(),
-            V6 => Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, host.into()).into(),
-        }
-    }
-
-    /// Its label in metrics.
-    fn label(self) -> &'static str {
-        match self {
-            V4 => "v4",
-            V6 => "v6",
-        }
     }
 }
 

@@ -2,11 +2,13 @@
 //! they learn of each other only by the tracker.
 
 use crate::workspace::root;
-use anyhow::Result;
-use std::fs::{self, File};
+use anyhow::{Context, Result};
+use harness::Process;
+use serde_json::json;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 /// The port of all peers, which have different addresses.
 const PORT: u16 = 6881;
@@ -44,28 +46,16 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Starts it on its torrent file. It runs until its namespace ends.
-    pub(super) fn start(&self, udp: bool) -> Result<()> {
-        let torrent = &self.torrent_file;
+    /// Starts it on its torrent file.
+    pub(super) fn start(&self, udp: bool) -> Result<Process> {
         let mut command = match self.client {
             Client::Aria2 => self.aria2(udp),
             Client::Transmission => self.transmission()?,
-            Client::Libtorrent => return self.spawn(self.libtorrent(torrent)),
-            Client::WebTorrent => return self.spawn(self.script("peer.mjs", torrent)),
-            Client::Chromium => return self.spawn(self.script("browser.mjs", torrent)),
+            Client::Libtorrent => self.libtorrent(),
+            Client::WebTorrent => self.script("peer.mjs"),
+            Client::Chromium => self.script("browser.mjs"),
         };
-        command.arg(torrent);
-        self.spawn(command)
-    }
-
-    /// Returns its log.
-    pub(super) fn log(&self) -> PathBuf {
-        self.folder.with_extension("log")
-    }
-
-    fn spawn(&self, mut command: Command) -> Result<()> {
-        let log = File::create(self.log())?;
-        command.env("HOME", &self.folder).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
+        command.env("HOME", &self.folder);
         // By default, Transmission 3 does not verify certificates.
         command.env("TR_CURL_SSL_VERIFY", "1");
         if let Some(authority) = &self.authority {
@@ -74,8 +64,9 @@ impl Peer {
                 command.env(name, authority);
             }
         }
-        command.spawn()?;
-        Ok(())
+        let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let parent = self.folder.parent().unwrap_or(&self.folder);
+        Process::start_with_one_log(command, parent, &name).context("cargo xtask setup")
     }
 
     fn aria2(&self, udp: bool) -> Command {
@@ -92,37 +83,45 @@ impl Peer {
         if let Some(authority) = &self.authority {
             command.arg(format!("--ca-certificate={}", authority.display()));
         }
+        command.arg(&self.torrent_file);
         command
     }
 
     fn transmission(&self) -> Result<Command> {
         let settings = self.folder.with_extension("settings");
         fs::create_dir_all(&settings)?;
-        fs::write(
-            settings.join("settings.json"),
-            format!(
-                "{{\"bind-address-ipv4\": \"{}\", \"peer-port\": {PORT}, \"dht-enabled\": false, \
-                 \"pex-enabled\": false, \"lpd-enabled\": false, \"port-forwarding-enabled\": false}}",
-                self.address
-            ),
-        )?;
+        let values = json!({
+            "bind-address-ipv4": self.address,
+            "peer-port": PORT,
+            "dht-enabled": false,
+            "pex-enabled": false,
+            "lpd-enabled": false,
+            "port-forwarding-enabled": false,
+        });
+        fs::write(settings.join("settings.json"), values.to_string())?;
         let mut command = Command::new("transmission-cli");
         command.args(["--verify", "--no-portmap", "--config-dir"]).arg(settings);
-        command.arg("--download-dir").arg(&self.folder);
+        command.arg("--download-dir").arg(&self.folder).arg(&self.torrent_file);
         Ok(command)
     }
 
-    fn libtorrent(&self, torrent: &Path) -> Command {
+    fn libtorrent(&self) -> Command {
         // The bindings are a Debian package, so Debian's python3 is needed.
         let mut command = Command::new("/usr/bin/python3");
-        command.arg(root().join("testing/clients/peer.py")).arg(torrent).arg(&self.folder);
+        command
+            .arg(root().join("testing/clients/peer.py"))
+            .arg(&self.torrent_file)
+            .arg(&self.folder);
         command.arg(SocketAddr::new(self.address, PORT).to_string());
         command
     }
 
-    fn script(&self, name: &str, torrent: &Path) -> Command {
+    fn script(&self, name: &str) -> Command {
         let mut command = Command::new("node");
-        command.arg(root().join("testing/clients/web").join(name)).arg(torrent).arg(&self.folder);
+        command
+            .arg(root().join("testing/clients/web").join(name))
+            .arg(&self.torrent_file)
+            .arg(&self.folder);
         command
     }
 }

@@ -1,20 +1,22 @@
 //! Prometheus and its checker accept our metrics, rules and their tests, and every metric name in the alerts and
 //! the Grafana dashboard is among those scraped.
 
-use super::case::wait_for;
-use super::tracker::{ADMIN, Tracker};
 use crate::command::{command, output};
+use crate::tracker;
 use crate::workspace::root;
-use anyhow::{Context, Result, bail, ensure};
-use harness::http;
+use anyhow::{Context, Result, ensure};
+use harness::{Process, http, wait_for};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+/// The tracker's management, and Prometheus itself.
+const ADMIN: &str = "127.0.0.1:6970";
+const ADDRESS: &str = "127.0.0.1:9090";
 const SCRAPE_MAX: Duration = Duration::from_secs(60);
 const ALERTS: &str = "dist/prometheus/alerts.yml";
 /// Metrics that exist only with some configurations.
@@ -25,61 +27,52 @@ const OPTIONAL: &[&str] =
 pub(super) fn play(folder: &Path) -> Result<()> {
     output(command(&["promtool", "check", "rules", ALERTS])).context("cargo xtask setup")?;
     output(command(&["promtool", "test", "rules", "dist/prometheus/alerts_test.yml"]))?;
-    let tracker = Tracker::start(folder, "")?;
-    check_page(folder)?;
-    let alerts = root().join(ALERTS);
+    let tracker = tracker::start(folder, "")?;
+    let page = folder.join("metrics.txt");
+    fs::write(&page, tracker.admin("/metrics")?.body)?;
+    let mut promtool = command(&["promtool", "check", "metrics"]);
+    promtool.stdin(File::open(page)?);
+    output(promtool)?;
     let configuration = format!(
         "global: {{ scrape_interval: 1s }}\n\
          rule_files: [{}]\n\
          scrape_configs: [{{ job_name: tidegate, static_configs: [{{ targets: [\"{ADMIN}\"] }}] }}]\n",
-        alerts.display()
+        root().join(ALERTS).display()
     );
     let file = folder.join("prometheus.yml");
     fs::write(&file, configuration)?;
-    let log = File::create(folder.join("prometheus.log"))?;
     let mut prometheus = Command::new("prometheus");
     prometheus.arg(format!("--config.file={}", file.display()));
     prometheus.arg(format!("--storage.tsdb.path={}", folder.join("prometheus").display()));
     prometheus.arg(format!("--web.listen-address={ADDRESS}"));
-    prometheus.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
-    let mut child = prometheus.spawn().context("prometheus does not start; cargo xtask setup")?;
-    let scraped = wait_for(SCRAPE_MAX, "a scrape", || {
-        Ok(text(ADDRESS, "/api/v1/query?query=up%3D%3D1")?.contains("\"job\":\"tidegate\""))
-    });
-    let found = scraped.and_then(|()| text(ADDRESS, "/api/v1/label/__name__/values"));
-    let found = found.and_then(|names| check_names(&names));
-    child.kill()?;
-    child.wait()?;
-    found?;
+    let prometheus = Process::start_with_one_log(prometheus, folder, "prometheus");
+    let _prometheus = prometheus.context("cargo xtask setup")?;
+    wait_for(SCRAPE_MAX, "a scrape", || {
+        let up = ask("query?query=up%3D%3D1")?;
+        Ok(up.pointer("/result/0/metric/job").is_some_and(|job| job == "tidegate"))
+    })?;
+    check_names(&ask("label/__name__/values")?)?;
     tracker.stop()
 }
 
-/// Runs Prometheus' own checker on the page.
-fn check_page(folder: &Path) -> Result<()> {
-    let body = text(ADMIN, "/metrics")?;
-    let file = folder.join("metrics.txt");
-    fs::write(&file, body)?;
-    let mut promtool = command(&["promtool", "check", "metrics"]);
-    promtool.stdin(File::open(file)?);
-    output(promtool)?;
-    Ok(())
+/// Returns the data of Prometheus' response.
+fn ask(target: &str) -> Result<Value> {
+    let response = http::get(ADDRESS.parse::<SocketAddr>()?, &format!("/api/v1/{target}"))?;
+    Ok(serde_json::from_slice::<Value>(&response.body)?["data"].take())
 }
 
 /// Every name in alerts and dashboard was scraped.
-fn check_names(scraped: &str) -> Result<()> {
+fn check_names(scraped: &Value) -> Result<()> {
+    let scraped: BTreeSet<&str> =
+        scraped.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut wanted = BTreeSet::new();
     for file in [ALERTS, "dist/grafana/tidegate.json"] {
         let text = fs::read_to_string(root().join(file))?;
         wanted.extend(names(&text).map(String::from));
     }
     ensure!(wanted.len() > 20, "alerts and dashboard name only {} metrics", wanted.len());
-    let missing = |name: &&String| {
-        !OPTIONAL.contains(&name.as_str()) && !scraped.contains(&format!("\"{name}\""))
-    };
-    let missing: Vec<&String> = wanted.iter().filter(missing).collect();
-    if !missing.is_empty() {
-        bail!("alerts or dashboard name metrics that do not exist: {missing:?}");
-    }
+    wanted.retain(|name| !OPTIONAL.contains(&&**name) && !scraped.contains(&**name));
+    ensure!(wanted.is_empty(), "alerts or dashboard name metrics that do not exist: {wanted:?}");
     Ok(())
 }
 
@@ -88,10 +81,6 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
     text.split(move |c| !is_name(c))
         .filter(|word| word.starts_with("tidegate_") || word.starts_with("process_"))
-}
-
-fn text(address: SocketAddr, path: &str) -> Result<String> {
-    Ok(http::get(address, path)?.text())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The name of the torrent's only file.
 const NAME: &str = "payload.bin";
-const BYTES: usize = 2 * 1024 * 1024;
+const BYTES: u32 = 2 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// A torrent and its content.
@@ -20,9 +20,9 @@ pub(super) struct Torrent {
 }
 
 impl Torrent {
-    /// Makes a private torrent (BEP 27: no DHT, no peer exchange) of 2 MiB with content from `seed`.
-    pub(super) fn new(announce: &str, seed: u64) -> Self {
-        let payload = noise(seed);
+    /// Makes a private torrent (BEP 27: no DHT, no peer exchange) of 2 MiB, in which all pieces differ.
+    pub(super) fn new(announce: &str) -> Self {
+        let payload: Vec<u8> = (0..BYTES / 4).flat_map(u32::to_le_bytes).collect();
         let pieces: Vec<u8> = payload.chunks(PIECE_BYTES).flat_map(sha1).collect();
         let mut info = format!(
             "d6:lengthi{BYTES}e4:name{}:{NAME}12:piece lengthi{PIECE_BYTES}e6:pieces{}:",
@@ -56,34 +56,4 @@ impl Torrent {
 
 fn sha1(bytes: &[u8]) -> [u8; 20] {
     Sha1::digest(bytes).into()
-}
-
-/// xorshift64, so that the content cannot be compressed.
-fn noise(seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(BYTES / 8).flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_torrent_is_made_of_its_pieces() {
-        let torrent = Torrent::new("udp://t/", 7);
-        let text = String::from_utf8_lossy(&torrent.file);
-        assert!(
-            text.starts_with("d8:announce8:udp://t/4:infod6:lengthi2097152e4:name11:payload.bin")
-        );
-        assert!(text.ends_with("7:privatei1eee"));
-        assert_eq!(torrent.payload.len(), BYTES);
-        assert_eq!(torrent.info_hash_hex().len(), 40);
-        assert_ne!(torrent.info_hash, Torrent::new("udp://t/", 8).info_hash);
-    }
 }

@@ -1,7 +1,7 @@
 //! The files `spec/bepNN.toml` and `spec/exceptions/bepNN.toml`.
 
 use crate::tree::{File, Tree};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// A requirement on a tracker.
 #[derive(Debug)]
@@ -21,17 +21,21 @@ pub(super) struct Requirements {
 
 /// Reads both folders.
 pub(super) fn read(tree: &Tree) -> Result<Requirements> {
-    let mut list: Vec<Requirement> = Vec::new();
+    let (mut list, mut faults) = (Vec::<Requirement>::new(), Vec::new());
     for (bep, file) in specifications(tree, "spec/") {
-        for entry in entries(file, "requirement", &["section", "level", "text"])? {
-            let id = format!("{bep}#{entry}");
-            ensure!(list.iter().all(|other| other.id != id), "{}: {id} twice", file.path);
+        for [id, _, level, _] in entries(file, "requirement", ["id", "section", "level", "text"])? {
+            let path = &file.path;
+            let is_kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            ensure!(id.chars().all(is_kebab), "{path}: id {id:?}: expected kebab-case");
+            let is_known = ["must", "should", "may"].contains(&&*level);
+            ensure!(is_known, "{path}: {id}: level: expected must, should or may, found {level:?}");
+            let id = format!("{bep}#{id}");
+            ensure!(list.iter().all(|other| other.id != id), "{path}: {id} twice");
             list.push(Requirement { id, exception: None });
         }
     }
-    let mut faults = Vec::new();
     for (bep, file) in specifications(tree, "spec/exceptions/") {
-        for (id, why) in entries(file, "exception", &["why"])?.into_iter().zip(reasons(file)?) {
+        for [id, why] in entries(file, "exception", ["id", "why"])? {
             let id = format!("{bep}#{id}");
             match list.iter_mut().find(|requirement| requirement.id == id) {
                 Some(requirement) => requirement.exception = Some(why),
@@ -40,14 +44,9 @@ pub(super) fn read(tree: &Tree) -> Result<Requirements> {
         }
     }
     // bep3 comes before bep15; within a BEP, keep the order of the file.
+    let number = |id: &str| id.strip_prefix("bep")?.split('#').next()?.parse::<u32>().ok();
     list.sort_by_key(|requirement| number(&requirement.id));
     Ok(Requirements { list, faults })
-}
-
-/// Returns the number in `bep15#id`.
-fn number(id: &str) -> u32 {
-    let digits = id.split('#').next().and_then(|bep| bep.strip_prefix("bep"));
-    digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
 }
 
 /// Returns the files directly in `folder`, each with the name of its BEP.
@@ -61,41 +60,19 @@ fn specifications<'a>(
     })
 }
 
-/// Returns the ids of the tables named `kind`. Fails if one lacks any of `keys`.
-fn entries(file: &File, kind: &str, keys: &[&str]) -> Result<Vec<String>> {
-    let mut ids = Vec::new();
-    for entry in tables(file, kind)? {
-        let id = entry.get("id").and_then(toml::Value::as_str).unwrap_or_default();
-        let kebab = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        ensure!(
-            !id.is_empty() && id.bytes().all(kebab),
-            "{}: id {id:?}: expected kebab-case",
-            file.path
-        );
-        for key in keys {
-            let text = entry.get(*key).and_then(toml::Value::as_str).unwrap_or_default();
-            ensure!(!text.is_empty(), "{}: {id}: `{key}` is missing", file.path);
-        }
-        match entry.get("level").and_then(toml::Value::as_str) {
-            None | Some("must" | "should" | "may") => ids.push(id.to_owned()),
-            Some(level) => {
-                bail!("{}: {id}: level: expected must, should or may, found {level:?}", file.path)
-            }
-        }
-    }
-    Ok(ids)
-}
-
-fn reasons(file: &File) -> Result<Vec<String>> {
-    let why =
-        |entry: toml::Table| entry.get("why").and_then(toml::Value::as_str).map(str::to_owned);
-    Ok(tables(file, "exception")?.into_iter().filter_map(why).collect())
-}
-
-fn tables(file: &File, kind: &str) -> Result<Vec<toml::Table>> {
+/// Returns the values of `keys` in every table named `kind`. Fails if one is missing or empty.
+fn entries<const N: usize>(file: &File, kind: &str, keys: [&str; N]) -> Result<Vec<[String; N]>> {
     let document: toml::Table = file.text.parse().with_context(|| file.path.clone())?;
-    let list = document.get(kind).and_then(toml::Value::as_array);
-    Ok(list.into_iter().flatten().filter_map(|entry| entry.as_table().cloned()).collect())
+    let tables = document.get(kind).and_then(toml::Value::as_array).into_iter().flatten();
+    let mut list = Vec::new();
+    for table in tables {
+        let value = |key| table.get(key).and_then(toml::Value::as_str).unwrap_or_default();
+        for key in keys {
+            ensure!(!value(key).is_empty(), "{}: {}: `{key}` is missing", file.path, value("id"));
+        }
+        list.push(keys.map(|key| value(key).to_owned()));
+    }
+    Ok(list)
 }
 
 #[cfg(test)]

@@ -1,63 +1,61 @@
-//! Every crate of the workspace has its entry in `deny.toml`, which names the crates that may depend
-//! on it. cargo-deny checks the entries; this rule finds the crates without one.
+//! Every crate of the workspace is described by ARCHITECTURE.md, and libraries have an entry in `deny.toml`
+//! that names the crates that may depend on them. cargo-deny checks the entries; this rule finds crates
+//! without one.
 
 use super::Finding;
-use crate::tree::{Member, Tree};
+use crate::tree::Tree;
 use anyhow::{Context, Result};
 
-const PATH: &str = "deny.toml";
+const DENY: &str = "deny.toml";
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// Crates that nothing may depend on, because they are programs, need no entry.
-const PROGRAMS: &[&str] = &["app/tidegate", "xtask"];
+const PROGRAMS: &[&str] = &["app/tidegate", "tools/bench", "xtask"];
 
-/// Every member except programs is in `bans.deny` with `wrappers`.
+/// Every member is named in ARCHITECTURE.md. Except programs, it is in `bans.deny` with `wrappers`.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
-    let Some(file) = tree.file(PATH) else { return Ok(Vec::new()) };
-    let table: toml::Table = file.text.parse().context(PATH)?;
-    let denied = table.get("bans").and_then(|bans| bans.get("deny"));
-    let denied = denied.and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+    let text = |path| tree.file(path).map_or("", |file| &file.text);
+    let table: toml::Table = text(DENY).parse().context(DENY)?;
+    let denied = table.get("bans").and_then(|bans| bans.get("deny")?.as_array());
     let has_entry = |name: &str| {
-        denied.iter().any(|entry| {
-            let crate_name = entry.get("crate").and_then(toml::Value::as_str);
-            crate_name == Some(name) && entry.get("wrappers").is_some()
+        denied.into_iter().flatten().any(|entry| {
+            let is_it = entry.get("crate").and_then(toml::Value::as_str) == Some(name);
+            is_it && entry.get("wrappers").is_some()
         })
     };
-    let members = tree.members()?;
-    let libraries = members.iter().filter(|member| !PROGRAMS.contains(&member.folder.as_str()));
-    let missing = libraries.filter(|member| !has_entry(package(member)));
-    Ok(missing
-        .map(|member| {
-            let name = package(member);
+    let mut findings = Vec::new();
+    for (folder, name) in tree.members()? {
+        if !PROGRAMS.contains(&folder.as_str()) && !has_entry(&name) {
             let message = format!("{name} has no entry in bans.deny: name its dependents there");
-            Finding::new(PATH, 0, message)
-        })
-        .collect())
-}
-
-fn package(member: &Member) -> &str {
-    let package = member.manifest.get("package").and_then(|package| package.get("name"));
-    package.and_then(toml::Value::as_str).unwrap_or_default()
+            findings.push(Finding::new(DENY, 0, message));
+        }
+        if !text(ARCHITECTURE).contains(&folder) {
+            findings.push(Finding::new(ARCHITECTURE, 0, format!("{folder} is not mentioned")));
+        }
+    }
+    Ok(findings)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(deny: &str) -> usize {
+    fn count(deny: &str, architecture: &str) -> usize {
         let tree = Tree::of(&[
             ("Cargo.toml", "[workspace]\nmembers = ['core/types', 'xtask']"),
             ("core/types/Cargo.toml", "[package]\nname = 'tidegate-types'"),
             ("xtask/Cargo.toml", "[package]\nname = 'xtask'"),
-            (PATH, deny),
+            (DENY, deny),
+            (ARCHITECTURE, architecture),
         ]);
         check(&tree).unwrap().len()
     }
 
     #[test]
-    fn every_library_needs_an_entry_with_wrappers() {
+    fn every_library_needs_an_entry_and_every_crate_a_description() {
         let entry = "[bans]\ndeny = [{ crate = 'tidegate-types', wrappers = ['tidegate-wire'] }]";
-        assert_eq!(count(entry), 0);
-        assert_eq!(count("[bans]\ndeny = [{ crate = 'tidegate-types' }]"), 1);
-        assert_eq!(count(""), 1);
+        assert_eq!(count(entry, "`core/types`, `xtask`"), 0);
+        assert_eq!(count("[bans]\ndeny = [{ crate = 'tidegate-types' }]", "core/types, xtask"), 1);
+        assert_eq!(count("", "core/types"), 2);
     }
 }

@@ -1,37 +1,33 @@
-//! The length of files, without tests. Clippy limits the length of functions.
+//! The length of Rust files, without tests, and of the README. Clippy limits the length of functions.
 
 use super::Finding;
-use super::source::Source;
 use crate::tree::{File, Tree};
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 const LINES_MAX: usize = 600;
+const README: &str = "README.md";
+const README_LINES_MAX: usize = 150;
 
-/// Files have at most [`LINES_MAX`] lines, tests not counted.
+/// Rust files have at most [`LINES_MAX`] lines, tests not counted; the README has [`README_LINES_MAX`].
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
-    let long = tree.rust().filter_map(|file| {
-        let lines = lines_without_tests(file);
-        let message =
-            format!("{lines} lines without tests, of at most {LINES_MAX}: split the file");
-        (lines > LINES_MAX).then(|| Finding::new(&file.path, 0, message))
+    let rust = tree.rust().map(|file| (file, lines_without_tests(file).count(), LINES_MAX));
+    let readme = tree.file(README).context("README.md is missing")?;
+    let files = rust.chain([(readme, readme.text.lines().count(), README_LINES_MAX)]);
+    let long = files.filter(|(_, lines, max)| lines > max).map(|(file, lines, max)| {
+        let message = format!("{lines} lines without tests, of at most {max}: split the file");
+        Finding::new(&file.path, 0, message)
     });
     Ok(long.collect())
 }
 
-fn lines_without_tests(file: &File) -> usize {
-    if is_test_file(&file.path) {
-        return 0;
-    }
-    let source = Source::new(&file.text);
-    let lines = |text: &str| text.matches('\n').count();
-    let tests: usize =
-        source.test_modules().into_iter().map(|range| lines(&source.code[range])).sum();
-    lines(&file.text) - tests
-}
-
-/// Returns whether a file contains only tests: `tests.rs`, or any file below a folder `tests`.
-pub(super) fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/")
+/// Returns a Rust file's lines up to its inline test module, which comes last (clippy:
+/// `items_after_test_module`). A file named `tests.rs`, or below a folder `tests`, contains only tests.
+pub(super) fn lines_without_tests(file: &File) -> impl Iterator<Item = &str> {
+    let is_test = file.path.ends_with("/tests.rs") || file.path.contains("/tests/");
+    let end = file.text.find("\n#[cfg(test)]\nmod ").map_or(file.text.len(), |end| end + 1);
+    let has_body = file.text[end..].lines().nth(1).is_none_or(|line| line.ends_with('{'));
+    let end = if has_body { end } else { file.text.len() };
+    file.text[..if is_test { 0 } else { end }].lines()
 }
 
 #[cfg(test)]
@@ -42,9 +38,12 @@ mod tests {
     fn limits_files_without_their_tests() {
         let body = "x();\n".repeat(600);
         let tests = format!("{body}#[cfg(test)]\nmod tests {{\n{body}}}");
-        let good = Tree::of(&[("a.rs", &tests), ("a/tests.rs", &body.repeat(2))]);
+        let readme = (README, "x\n");
+        let good = Tree::of(&[readme, ("a.rs", &tests), ("a/tests.rs", &body.repeat(2))]);
         assert_eq!(check(&good).unwrap(), []);
-        let bad = Tree::of(&[("a.rs", &format!("{body}x();\n"))]);
-        assert_eq!(check(&bad).unwrap().len(), 1);
+        assert_eq!(check(&Tree::of(&[(README, &"x\n".repeat(151))])).unwrap().len(), 1);
+        for bad in [format!("{body}x();\n"), format!("x();\n#[cfg(test)]\nmod tests;\n{body}")] {
+            assert_eq!(check(&Tree::of(&[readme, ("a.rs", &bad)])).unwrap().len(), 1);
+        }
     }
 }

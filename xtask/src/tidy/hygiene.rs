@@ -1,4 +1,5 @@
-//! What does not belong into a repository: large files, paths of one machine, trailing blanks.
+//! What does not belong into a repository: large files, file names without meaning, paths of one machine,
+//! trailing blanks, examples that are not tested.
 
 use super::Finding;
 use crate::tree::{FILE_BYTES_MAX, File, Tree};
@@ -7,7 +8,11 @@ use anyhow::Result;
 /// Top folders that exist only on some machines.
 const MACHINE_FOLDERS: &[&str] = &["root", "work", "home", "Users"];
 
-/// Files are small. Texts have no machine paths and no trailing blanks.
+/// Names of Rust files and folders that say nothing about the content. Clippy forbids `mod.rs`.
+const EMPTY_NAMES: &[&str] =
+    &["util", "utils", "helper", "helpers", "common", "misc", "manager", "service"];
+
+/// Files are small, and named for their content. Texts have no machine paths and no trailing blanks.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     Ok(tree.files.iter().flat_map(check_file).collect())
 }
@@ -19,11 +24,27 @@ fn check_file(file: &File) -> Vec<Finding> {
             format!("{} bytes, of at most {FILE_BYTES_MAX}: store it elsewhere", file.bytes);
         findings.push(Finding::new(&file.path, 0, message));
     }
+    let stem = file.path.strip_suffix(".rs").unwrap_or_default();
+    if let Some(name) = stem.split('/').find(|name| EMPTY_NAMES.contains(name)) {
+        let message = format!("`{name}` says nothing: name the concept");
+        findings.push(Finding::new(&file.path, 0, message));
+    }
     // Fuzz corpora contain any bytes, and LICENSE is unchanged.
     if file.path.contains("/corpus/") || file.path == "LICENSE" {
         return findings;
     }
+    let mut in_block = false;
     for (line, text) in (1..).zip(file.text.lines()) {
+        if let Some(kind) =
+            text.trim_start().trim_start_matches(['/', '!', ' ']).strip_prefix("```")
+            && file.path.ends_with(".rs")
+        {
+            in_block = !in_block;
+            if in_block && kind != "text" {
+                let message = "examples in documentation are not run: write a test, or ```text";
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
         if text.trim_end() != text {
             findings.push(Finding::new(&file.path, line, "trailing blanks"));
         }
@@ -61,6 +82,13 @@ mod tests {
         assert_eq!(count("a.md", "See docs/work/x and $HOME.\n"), 0);
         assert_eq!(count("fuzz/corpus/udp/1", "x "), 0);
         assert_eq!(count("empty", ""), 0);
+    }
+
+    #[test]
+    fn finds_empty_names_and_untested_examples() {
+        assert_eq!(count("core/swarm/src/pick.rs", "//! ```text\n//! ```\n"), 0);
+        assert_eq!(count("core/swarm/src/utils.rs", ""), 1);
+        assert_eq!(count("core/common/src/lib.rs", "/// ```\n/// f();\n/// ```\n"), 2);
     }
 
     #[test]

@@ -171,39 +171,31 @@ pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identit
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
+    use harness::Directory;
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
     use crate::config::Challenge;
 
     /// A cache in a temporary directory.
-    struct Temporary(AcmeConfig);
+    struct Temporary(AcmeConfig, #[expect(dead_code, reason = "it ends with the test")] Directory);
 
     impl Temporary {
         fn new() -> Self {
-            static NUMBER: AtomicU32 = AtomicU32::new(0);
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let name = format!("tidegate-acme-{}-{number}", std::process::id());
-            Self(AcmeConfig {
+            let directory = Directory::new().unwrap();
+            let config = AcmeConfig {
                 domains: vec!["t.example".into()],
                 contact: Vec::new(),
                 directory: "https://ca.example:14000/dir?x=1".into(),
-                cache: std::env::temp_dir().join(name),
+                cache: directory.path("cache"),
                 challenge: Challenge::TlsAlpn,
                 ca: None,
-            })
+            };
+            Self(config, directory)
         }
 
         fn directory(&self) -> PathBuf {
             self.0.cache.join("ca.example_14000_dir_x_1")
-        }
-    }
-
-    impl Drop for Temporary {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0.cache);
         }
     }
 

@@ -12,14 +12,9 @@ use tracker::access::Mode;
 use tracker::{ListenerPolicyId, PrivateAddresses};
 
 fn read(text: &str) -> Result<Settings, Vec<Problem>> {
-    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let name = format!("tidegate-config-{}-{number}.toml", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, text).unwrap();
-    let read = load(Some(&path), std::iter::empty());
-    std::fs::remove_file(&path).unwrap();
-    read
+    let directory = harness::Directory::new().unwrap();
+    let path = directory.write("tidegate.toml", text).unwrap();
+    load(Some(&path), std::iter::empty())
 }
 
 /// Returns the messages about a file, without its path.

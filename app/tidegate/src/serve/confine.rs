@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn follows_links_to_directories() {
-        let base = std::env::temp_dir().join(format!("tidegate-folders-{}", std::process::id()));
-        let base_of = |name: &str| base.join(name);
+        let base = harness::Directory::new().unwrap();
+        let base_of = |name: &str| base.path(name);
         std::fs::create_dir_all(base_of("real")).unwrap();
         std::fs::create_dir_all(base_of("config")).unwrap();
         std::fs::write(base_of("real/list"), "").unwrap();
@@ -106,6 +106,5 @@ mod tests {
         let found = directories(files.iter().map(PathBuf::as_path));
         let real = base_of("real").canonicalize().unwrap();
         assert_eq!(found, [base_of("config"), real, PathBuf::from("/top.toml")]);
-        std::fs::remove_dir_all(base).unwrap();
     }
 }

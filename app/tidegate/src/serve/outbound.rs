@@ -33,11 +33,12 @@ pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)
             Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
         })
     } else {
-        send_post(pool()?)
+        send_post(pool()?, RESPONSE_TIMEOUT)
     };
     let Some(trace) = &config.trace else { return Ok((send_post, None)) };
     let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
-    let traces = TraceOptions { endpoint, per_million, send_post: self::send_post(pool()?) };
+    let send_traces = self::send_post(pool()?, RESPONSE_TIMEOUT);
+    let traces = TraceOptions { endpoint, per_million, send_post: send_traces };
     Ok((send_post, Some(traces)))
 }
 
@@ -54,15 +55,15 @@ fn pool() -> Result<Pool> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-fn send_post(pool: Pool) -> SendPost {
+fn send_post(pool: Pool, timeout: Duration) -> SendPost {
     Arc::new(move |post| {
         let pool = pool.clone();
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
-                let answer = tokio::time::timeout(RESPONSE_TIMEOUT, pool.request(request)).await;
-                let answer = answer
-                    .map_err(|_| format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()))?;
+                let answer = tokio::time::timeout(timeout, pool.request(request)).await;
+                let answer =
+                    answer.map_err(|_| format!("no response within {} s", timeout.as_secs()))?;
                 // Only the status matters.
                 answer
                     .map(|answer| answer.status().as_u16())
@@ -80,4 +81,23 @@ fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
         request = request.header("tidegate-signature", signature);
     }
     request.body(Full::from(post.body)).map_err(|error| anyhow!(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn gives_up_on_a_receiver_that_never_answers() {
+        // The kernel accepts the connection.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let post = PostRequest { url, body: String::new(), signature: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let send_post = send_post(pool().unwrap(), Duration::from_secs(1));
+        let sent = runtime.block_on(async { send_post(post).await });
+        assert_eq!(sent, Err("no response within 1 s".into()));
+    }
 }

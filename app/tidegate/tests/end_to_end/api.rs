@@ -275,15 +275,20 @@ fn reports_the_counts_of_the_tracker() {
     assert!(tracker.metric("tidegate_api_requests_total") >= 2.0);
 }
 
-/// A stream of events.
-struct Events(BufReader<TcpStream>);
+/// A stream of server-sent events.
+pub(crate) struct Events(BufReader<TcpStream>);
 
 impl Events {
+    /// Events of the tracker.
     fn listen(api: &Caller, query: &str) -> Self {
+        Self::open(api, &format!("/events{query}"))
+    }
+
+    pub(crate) fn open(api: &Caller, path: &str) -> Self {
         let mut stream = TcpStream::connect(api.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = format!(
-            "GET /api/v1/events{query} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            "GET /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
             api.token
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -300,8 +305,8 @@ impl Events {
         line
     }
 
-    /// The next event.
-    fn next(&mut self) -> Value {
+    /// The data of the next event.
+    pub(crate) fn next(&mut self) -> Value {
         loop {
             if let Some(data) = self.line().strip_prefix("data: ") {
                 return serde_json::from_str(data).unwrap();

@@ -10,7 +10,6 @@ mod clients;
 mod config_command;
 mod limits;
 mod listeners;
-mod load_command;
 mod logs;
 mod packaging;
 mod post_receiver;

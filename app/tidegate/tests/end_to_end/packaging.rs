@@ -34,10 +34,15 @@ fn default(key: &str) -> String {
 fn matches_the_service_unit_with_the_command_line() {
     let command = value("tidegate.service", "ExecStart");
     let arguments: Vec<&str> = command.split(' ').skip(1).collect();
-    let absent = "/etc/tidegate/tidegate.toml";
-    assert!(arguments.contains(&absent) && !Path::new(absent).exists());
+    let installed = "/etc/tidegate/tidegate.toml";
+    assert!(arguments.contains(&installed));
     // The arguments are valid; only the file is missing.
-    let output = run(&arguments);
+    let directory = Directory::new();
+    let absent = directory.path("tidegate.toml").display().to_string();
+    let found =
+        |argument: &&str| if *argument == installed { absent.clone() } else { (*argument).into() };
+    let arguments: Vec<String> = arguments.iter().map(found).collect();
+    let output = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(1));
     assert!(
         stderr(&output).contains("tidegate.toml: cannot read the configuration file"),
@@ -45,7 +50,7 @@ fn matches_the_service_unit_with_the_command_line() {
         stderr(&output)
     );
     let folder = value("tidegate.service", "ConfigurationDirectory");
-    assert_eq!(Path::new(absent).parent().unwrap(), Path::new("/etc").join(folder));
+    assert_eq!(Path::new(installed).parent().unwrap(), Path::new("/etc").join(folder));
     let stop_s: u32 = value("tidegate.service", "TimeoutStopSec").parse().unwrap();
     assert!(stop_s > default("process.shutdown_timeout_s").parse::<u32>().unwrap() + 3);
     assert_eq!(value("tidegate.service", "Type"), "notify");

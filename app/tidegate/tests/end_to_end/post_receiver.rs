@@ -3,21 +3,12 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::process::PATIENCE;
-
-/// How a receiver answers a post.
-#[derive(Clone, Copy)]
-pub(crate) enum Answer {
-    Status(u16),
-    /// Not at all, while the connection is open.
-    Never,
-}
 
 /// A post as received.
 #[derive(Clone, Debug)]
@@ -44,24 +35,31 @@ impl Post {
 /// A running receiver.
 pub(crate) struct Receiver {
     address: SocketAddr,
-    posts: Arc<Mutex<Vec<Post>>>,
+    received: Arc<Received>,
+}
+
+/// Posts so far, and what is notified of each.
+#[derive(Default)]
+struct Received {
+    posts: Mutex<Vec<Post>>,
+    more: Condvar,
 }
 
 impl Receiver {
-    /// Starts a receiver that gives these answers, and then always 204.
-    pub(crate) fn listen(address: SocketAddr, answers: &[Answer]) -> Self {
+    /// Starts a receiver that answers with these statuses, and then always 204.
+    pub(crate) fn listen(address: SocketAddr, statuses: &[u16]) -> Self {
         let listener = TcpListener::bind(address).unwrap();
-        let posts = Arc::<Mutex<Vec<Post>>>::default();
-        let answers = Arc::new(Mutex::new(answers.iter().copied().collect::<VecDeque<_>>()));
-        let sink = Arc::clone(&posts);
+        let received = Arc::<Received>::default();
+        let statuses = Arc::new(Mutex::new(statuses.iter().copied().collect::<VecDeque<_>>()));
+        let sink = Arc::clone(&received);
         // The threads end with the test's process.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (posts, answers) = (Arc::clone(&sink), Arc::clone(&answers));
-                thread::spawn(move || receive(stream, &posts, &answers));
+                let (received, statuses) = (Arc::clone(&sink), Arc::clone(&statuses));
+                thread::spawn(move || receive(stream, &received, &statuses));
             }
         });
-        Self { address, posts }
+        Self { address, received }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -69,20 +67,17 @@ impl Receiver {
     }
 
     pub(crate) fn posts(&self) -> Vec<Post> {
-        self.posts.lock().unwrap().clone()
+        self.received.posts.lock().unwrap().clone()
     }
 
     /// Waits until `is_so` holds for the posts, and returns them.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&[Post]) -> bool) -> Vec<Post> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let posts = self.posts();
-            if is_so(&posts) {
-                return posts;
-            }
-            assert!(Instant::now() < deadline, "only {posts:?}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        let Received { posts, more } = &*self.received;
+        let waited =
+            more.wait_timeout_while(posts.lock().unwrap(), PATIENCE, |posts| !is_so(posts));
+        let (posts, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "only {posts:?}");
+        posts.clone()
     }
 
     /// Waits for `count` posts, and returns all.
@@ -92,7 +87,7 @@ impl Receiver {
 }
 
 /// Answers the posts of a connection.
-fn receive(stream: TcpStream, posts: &Mutex<Vec<Post>>, answers: &Mutex<VecDeque<Answer>>) {
+fn receive(stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16>>) {
     let mut stream = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -105,18 +100,10 @@ fn receive(stream: TcpStream, posts: &Mutex<Vec<Post>>, answers: &Mutex<VecDeque
         let mut body = vec![0; post.header("content-length").parse().unwrap()];
         stream.read_exact(&mut body).unwrap();
         post.body = String::from_utf8(body).unwrap();
-        posts.lock().unwrap().push(post);
-        let answer = answers.lock().unwrap().pop_front().unwrap_or(Answer::Status(204));
-        match answer {
-            Answer::Status(status) => {
-                let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
-            }
-            Answer::Never => {
-                // The sender gives up after its timeout.
-                let _ = stream.read_to_end(&mut Vec::new());
-                return;
-            }
-        }
+        received.posts.lock().unwrap().push(post);
+        received.more.notify_all();
+        let status = statuses.lock().unwrap().pop_front().unwrap_or(204);
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+        stream.get_mut().write_all(answer.as_bytes()).unwrap();
     }
 }

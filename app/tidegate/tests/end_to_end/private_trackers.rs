@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use types::Refusal;
 
+use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 use crate::process::{Directory, Tracker};
 
@@ -17,10 +18,16 @@ const SERVED: &str = "10:incompletei";
 
 /// A private tracker that knows Anna's key.
 fn start(more: &str) -> Tracker {
+    let (directory, more) = private(more);
+    Tracker::start(directory, &more)
+}
+
+/// A directory with a file of keys, and the configuration of a private tracker that reads it.
+fn private(more: &str) -> (Directory, String) {
     let directory = Directory::new();
     let keys = directory.write("keys.txt", &format!("# ours\n{ANNA} Anna\n"));
     let more = format!("[access]\nprivate = true\nkeys = \"{}\"\n{more}", keys.display());
-    Tracker::start(directory, &more)
+    (directory, more)
 }
 
 /// Announces over HTTP with `target`, in which `{}` stands for the query, and returns the body.
@@ -161,37 +168,65 @@ fn refuses_client_software_by_peer_id() {
     }
 }
 
+const BANS: &str = "[state]\nflush_s = 1\n[limits]\nexempt = []\n[bans]\nduration_s = 3600\n";
+
+fn is_banned(tracker: &Tracker) -> bool {
+    try_http(tracker.http4(), "/none").is_err()
+}
+
+/// Starts a tracker that bans, and returns a client of its API, too.
+fn start_banning(directory: Directory, more: &str) -> (Tracker, Caller) {
+    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let api = Caller::of(&tracker);
+    (tracker, api)
+}
+
+/// Checks that the only ban is an automatic one for the configured time, and lifts it.
+fn lift_ban(tracker: &Tracker, api: &Caller) {
+    let bans = || api.expect(200, "GET /bans", None)["bans"].as_array().unwrap().clone();
+    tracker.wait_until("it is recorded", |_| !bans().is_empty());
+    let [ban] = &bans()[..] else { panic!("{:?}", bans()) };
+    assert_eq!((&ban["network"], &ban["automatic"]), (&"127.0.0.1/32".into(), &true.into()));
+    let [created, expires] = ["created", "expires"].map(|name| ban[name].as_i64().unwrap());
+    // It is recorded a moment after it was made.
+    assert!((3500..=3601).contains(&(expires - created)), "{ban}");
+    api.expect(204, "DELETE /bans/127.0.0.1/32", None);
+}
+
 #[test]
-fn bans_clients_that_guess_keys_or_send_garbage() {
-    let bans = "[limits]\nexempt = []\n[bans]\nduration_s = 10\n";
-    let guesses = start(&format!("{bans}wrong_keys_per_min = 5\n"));
-    let is_banned = |tracker: &Tracker| try_http(tracker.http4(), "/none").is_err();
+fn bans_clients_that_guess_keys() {
+    let (directory, more) = private(&format!("{BANS}wrong_keys_per_min = 5\n"));
+    let (tracker, api) = start_banning(directory, &more);
     // A new minute may begin meanwhile, and the count with it.
     for number in 0..12 {
-        assert!(number >= 6 || !is_banned(&guesses));
-        let _ = try_http(guesses.http4(), &format!("/announce/guess-number-{number:04}"));
+        assert!(number >= 6 || !is_banned(&tracker));
+        let _ = try_http(tracker.http4(), &format!("/announce/guess-number-{number:04}"));
     }
-    guesses.wait_until("banned", is_banned);
+    tracker.wait_until("banned", is_banned);
     // The client's IPv6 address is another prefix.
-    assert!(has(&announce(guesses.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
-    guesses.wait_until("pardoned", |it| !is_banned(it));
-    assert!(has(&announce(guesses.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    assert!(has(&announce(tracker.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+    lift_ban(&tracker, &api);
+    assert!(has(&announce(tracker.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
+}
 
-    let garbage = Tracker::start(Directory::new(), &format!("{bans}malformed_per_min = 5\n"));
-    let udp = Udp::connect(garbage.udp4());
+#[test]
+fn bans_clients_that_send_garbage() {
+    let more = format!("{BANS}malformed_per_min = 5\n");
+    let (tracker, api) = start_banning(Directory::new(), &more);
+    let udp = Udp::connect(tracker.udp4());
     for _ in 0..12 {
-        let mut stream = TcpStream::connect(garbage.http4()).unwrap();
+        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
         let _ = stream.write_all(b"\x00\x01nonsense\r\n\r\n");
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    garbage.wait_until("banned", is_banned);
+    tracker.wait_until("banned", is_banned);
     // UDP drops without a reply.
     let dropped = format!(
         "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"banned\"}}",
-        garbage.udp4()
+        tracker.udp4()
     );
     udp.send_announce(0xaa, 1001).unwrap();
-    garbage.wait_until("dropped", |it| it.metric(&dropped) == 1.0);
-    garbage.wait_until("pardoned", |it| !is_banned(it));
+    tracker.wait_until("dropped", |it| it.metric(&dropped) == 1.0);
+    lift_ban(&tracker, &api);
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);
 }

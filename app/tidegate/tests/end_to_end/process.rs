@@ -25,11 +25,12 @@ impl Directory {
     }
 }
 
-/// The binary without variables of this process that configure it.
+/// The binary without variables of this process that configure it, by itself or for a service manager.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
+    const CONFIGURES: [&str; 4] = ["TIDEGATE_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TIDEGATE_") {
+        if CONFIGURES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);
         }
     }

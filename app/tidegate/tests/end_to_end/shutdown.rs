@@ -1,9 +1,13 @@
 //! Shutdown: how long it takes, and what it does not wait for.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
+
+use harness::wait_until;
+use nix::libc;
 
 use crate::clients::{announce_target, has};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening};
@@ -50,9 +54,14 @@ fn stops_although_a_list_cannot_be_read_to_its_end() {
     let more = format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display());
     let mut tracker = Tracker::start(directory, &more);
     fs::remove_file(&list).unwrap();
-    // A read of a fifo blocks until it is written to.
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
     tracker.reload();
+    // A fifo can be opened for writing once it is read. While it is open and empty, the read blocks.
+    let mut writer = None;
+    wait_until("the list is read", || {
+        writer = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(&list).ok();
+        writer.is_some()
+    });
     tracker.reload();
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());

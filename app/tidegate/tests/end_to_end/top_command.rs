@@ -1,16 +1,15 @@
 //! `tidegate top`: once as text, and in a terminal.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex};
+
+use harness::wait_until;
 
 use crate::admin_command::{Served, VARIABLE};
-use crate::api::TOKEN;
+use crate::api::{Caller, Events, TOKEN};
 use crate::clients::http_announce;
-use crate::process::{PATIENCE, stderr, stdout, tidegate};
+use crate::process::{PATIENCE, is_alive, stderr, stdout, tidegate, unused_address};
 
 fn run(served: &Served, more: &[&str]) -> Output {
     let mut command = tidegate(&["top", "--url", &served.url()]);
@@ -27,17 +26,18 @@ fn prints_one_frame_as_text() {
         .unwrap();
     assert!(denied.status.success(), "{}", stderr(&denied));
     http_announce(served.tracker.http4(), 0xbb, 1);
-    // Until a frame covers refusals of its last five seconds.
-    let deadline = Instant::now() + PATIENCE;
-    let text = loop {
+    // Each second brings a sample, and each fifth one the refusals since the last ones.
+    let mut stream = Events::open(&Caller::of(&served.tracker), "/stats/stream");
+    loop {
+        let data = stream.next();
         http_announce(served.tracker.http4(), 0xaa, 1);
-        let output = run(&served, &["--once"]);
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let text = stdout(&output);
-        if text.contains("denied 1") && text.contains("\ndenied ") || Instant::now() > deadline {
-            break text;
+        if data["refusals"]["denied"].is_number() {
+            break;
         }
-    };
+    }
+    let output = run(&served, &["--once"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
     assert!(!text.contains('\u{1b}'), "{text}");
     let version = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
     assert!(text.starts_with(version), "{text}");
@@ -66,14 +66,27 @@ fn reports_a_bad_token_and_an_unreachable_tracker() {
     };
     let (code, message) = run(&served.url(), &TOKEN.replace("01", "02"));
     assert_eq!((code, message.contains("Unauthorized")), (Some(1), true), "{message}");
-    let (code, message) = run("http://127.0.0.1:1", TOKEN);
+    let (code, message) = run(&format!("http://{}", unused_address()), TOKEN);
     assert_eq!((code, message.contains("cannot reach")), (Some(1), true), "{message}");
 }
 
 /// A shell in a terminal of 24 lines and 90 columns.
 struct Terminal {
     child: Child,
-    seen: Arc<Mutex<String>>,
+    screen: Arc<Screen>,
+}
+
+/// What has been written to the terminal, and what is notified of more.
+#[derive(Default)]
+struct Screen {
+    seen: Mutex<Seen>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Seen {
+    text: String,
+    has_ended: bool,
 }
 
 impl Terminal {
@@ -89,21 +102,20 @@ impl Terminal {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let seen = Arc::new(Mutex::new(String::new()));
-        let (mut out, sink) = (child.stdout.take().unwrap(), Arc::clone(&seen));
+        let screen = Arc::<Screen>::default();
+        let (mut out, sink) = (child.stdout.take().unwrap(), Arc::clone(&screen));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(len) = out.read(&mut bytes)
                 && len > 0
             {
-                sink.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..len]));
+                sink.seen.lock().unwrap().text += &String::from_utf8_lossy(&bytes[..len]);
+                sink.more.notify_all();
             }
+            sink.seen.lock().unwrap().has_ended = true;
+            sink.more.notify_all();
         });
-        Self { child, seen }
-    }
-
-    fn seen(&self) -> String {
-        self.seen.lock().unwrap().clone()
+        Self { child, screen }
     }
 
     fn press(&mut self, key: &str) {
@@ -111,23 +123,23 @@ impl Terminal {
         keys.write_all(key.as_bytes()).and_then(|()| keys.flush()).unwrap();
     }
 
-    fn wait_for(&self, what: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.seen().contains(what) {
-            assert!(Instant::now() < deadline, "waited in vain: {what}\n{}", self.seen());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// Waits until the output contains `what`, and returns all of it so far.
+    fn wait_for(&self, what: &str) -> String {
+        self.wait_until(what, |seen| seen.text.contains(what))
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) -> String {
+        let Screen { seen, more } = &*self.screen;
+        let waited = more.wait_timeout_while(seen.lock().unwrap(), PATIENCE, |seen| !is_so(seen));
+        let (seen, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out(), "waited in vain: {what}\n{}", seen.text);
+        seen.text.clone()
     }
 
     /// Waits for the end and checks that the terminal was restored. Returns all output.
     fn end(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "it does not end\n{}", self.seen());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.wait_for("code 0");
-        let seen = self.seen();
+        let seen = self.wait_until("the end", |seen| seen.has_ended);
+        assert!(seen.contains("code 0"), "{seen}");
         let sums = seen.lines().filter(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
             words.len() == 2 && words.iter().all(|word| word.parse::<u64>().is_ok())
@@ -196,18 +208,12 @@ fn ends_when_its_terminal_is_closed_and_hangups_are_ignored() {
     let served = Served::start("");
     let command = format!("trap '' HUP; echo \"pid $$ \"; exec {}", command(&served));
     let mut terminal = Terminal::run(&format!("bash -c {}", quoted(&command)));
-    terminal.wait_for("torrents by seeders");
-    let seen = terminal.seen();
+    let seen = terminal.wait_for("torrents by seeders");
     let pid = seen.split("pid ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
-    let status = Path::new("/proc").join(pid).join("stat");
-    let is_running = || fs::read_to_string(&status).is_ok_and(|text| !text.contains(") Z "));
-    assert!(is_running(), "{seen}");
+    let pid = pid.parse().unwrap();
+    assert!(is_alive(pid), "{seen}");
     terminal.child.kill().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while is_running() {
-        assert!(Instant::now() < deadline, "it did not end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it ends", || !is_alive(pid));
 }
 
 /// Returns `text` as one word of a shell.

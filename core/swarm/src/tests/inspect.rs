@@ -93,7 +93,8 @@ fn a_removed_torrent_leaves_nothing() {
     for number in 0..20_000 {
         let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][number as usize % 3];
         let peer = if number % 2 == 0 { v4(number) } else { v6(number) };
-        announce(&store, number / 100, &[update(1, peer, role)]);
+        let request = StoreAnnounce { want: 0, ..update(1, peer, role) };
+        announce(&store, number / 100, &[request]);
     }
     for number in 0..300 {
         let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };

@@ -575,8 +575,8 @@ fn refusals_name_action_and_torrent() {
     assert_eq!(read(&null), bad(Refusal::InfoHashMissing, action, None));
     let short = with("\"info_hash\":\"a\"");
     assert_eq!(read(&short), bad(Refusal::InfoHashString, action, None));
-    let nobody = with("\"peer_id\":null");
-    assert_eq!(read(&nobody), bad(Refusal::PeerIdString, action, Some(HASH)));
+    let no_peer = with("\"peer_id\":null");
+    assert_eq!(read(&no_peer), bad(Refusal::PeerIdString, action, Some(HASH)));
     let nothing = with("\"answer\":{}");
     assert_eq!(read(&nothing), bad(Refusal::AnswerMalformed, action, Some(HASH)));
 }

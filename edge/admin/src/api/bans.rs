@@ -5,14 +5,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tracker::IpPrefix;
 use types::limits::BANS_MAX;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{
-    AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, SchemaFormat, Type,
-};
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
 use super::input::{
@@ -24,13 +19,13 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::events::EventKind;
-use crate::json::json_value;
 use crate::records::tables::bans::{self, BanRow};
+use crate::schema::{IntoParams, ToSchema};
 
 /// Bans on one page.
 const PAGE_MAX: u32 = 1000;
 /// Networks in one request.
-const MANY_MAX: usize = 1000;
+pub(super) const MANY_MAX: usize = 1000;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{BansRead, BansWrite};
@@ -74,7 +69,7 @@ struct BanPage {
 #[serde(deny_unknown_fields)]
 struct NewBan {
     /// An address, or a network in CIDR notation.
-    #[schema(schema_with = network_schema)]
+    #[schema(schema_with = super::openapi::network_schema)]
     network: String,
     #[schema(max_length = 100)]
     #[serde(default)]
@@ -89,7 +84,7 @@ struct NewBan {
 #[serde(deny_unknown_fields)]
 struct NewBans {
     /// Addresses, or networks in CIDR notation.
-    #[schema(schema_with = networks_schema)]
+    #[schema(schema_with = super::openapi::networks_schema)]
     networks: Vec<String>,
     #[schema(max_length = 100)]
     #[serde(default)]
@@ -131,70 +126,6 @@ impl PathSegment for IpPrefix {
     fn parse(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "expected an address or a network as in 192.0.2.0/24".into())
     }
-
-    fn schema() -> Value {
-        json_value(network_schema())
-    }
-}
-
-/// Returns the schema of a network: an address, or CIDR notation.
-///
-/// It is one pattern with an example that holds a slash. Request generators such as schemathesis
-/// discard path values with a slash (sent as `%2F`) unless an example has one; with most values
-/// discarded they give up.
-fn network_schema() -> Schema {
-    let v4_bits = "(3[0-2]|[12]?[0-9])";
-    let v6_bits = "(12[0-8]|1[01][0-9]|[1-9]?[0-9])";
-    let (v4, v6) = (v4_pattern(), v6_pattern());
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .pattern(Some(format!("^({v4}(/{v4_bits})?|({v6})(/{v6_bits})?)$")))
-        .description(Some("An address, or a network in CIDR notation"))
-        .examples(["192.0.2.0/24", "2001:db8::/32"])
-        .into()
-}
-
-/// Returns the schema of several networks.
-fn networks_schema() -> Schema {
-    ArrayBuilder::new()
-        .items(RefOr::T(network_schema()))
-        .min_items(Some(1))
-        .max_items(Some(MANY_MAX))
-        .into()
-}
-
-/// Returns the schema of IP addresses.
-pub(super) fn address_schema() -> Schema {
-    let format = |name: &str| {
-        let format = Some(SchemaFormat::Custom(name.into()));
-        ObjectBuilder::new().schema_type(Type::String).format(format)
-    };
-    AnyOfBuilder::new().item(format("ipv4")).item(format("ipv6")).into()
-}
-
-/// Returns a pattern for v4 addresses.
-fn v4_pattern() -> String {
-    let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
-    format!("{byte}(\\.{byte}){{3}}")
-}
-
-/// Returns a pattern for v6 addresses in all forms of RFC 4291, section 2.2, as alternatives.
-fn v6_pattern() -> String {
-    let group = "[0-9a-fA-F]{1,4}";
-    // With groups on both sides of `::`, at most `groups` in all. A pattern cannot count both sides
-    // together, so there is an alternative for each bound on the second side.
-    let both_sides = |groups: usize, end: &str| {
-        let alternative = |after: usize| {
-            let before = groups - after;
-            format!("|({group}:){{1,{before}}}(:{group}){{1,{after}}}{end}")
-        };
-        (1..groups).map(alternative).collect::<String>()
-    };
-    let hex = format!("({group}:){{7}}{group}|({group}:){{1,7}}:|::|:(:{group}){{1,7}}");
-    // What stands before a v4 address, which is the last two groups.
-    let start = format!("({group}:){{6}}|({group}:){{1,5}}:|::({group}:){{0,5}}");
-    let (hex_both, start_both) = (both_sides(7, ""), both_sides(5, ":"));
-    format!("{hex}{hex_both}|({start}{start_both}){}", v4_pattern())
 }
 
 fn ban_limit() -> Problem {

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
 use super::input::{Body, Json, NoContent, Query};
@@ -19,6 +18,7 @@ use crate::control::{Command, ReloadOutcome, Setting};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::tables::settings;
+use crate::schema::{IntoParams, ToSchema};
 
 /// Keys in one request.
 const KEYS_MAX: usize = 100;

@@ -16,15 +16,14 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tracker::events::TorrentEvent;
-use utoipa::IntoParams;
 
 use super::input::Query;
-use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::events::{Event, EventKind};
+use crate::schema::IntoParams;
 
 /// Concurrent streams: each holds a connection that other clients may need.
 const STREAMS_MAX: usize = 16;
@@ -46,28 +45,11 @@ struct EventsQuery {
 }
 
 /// A stream of events.
-struct EventStream(Response);
+pub(super) struct EventStream(Response);
 
 impl IntoResponse for EventStream {
     fn into_response(self) -> Response {
         self.0
-    }
-}
-
-impl Output for EventStream {
-    fn describe(operation: &mut Operation) {
-        let event = operation.schema::<Event>();
-        let text = json!({
-            "type": "string",
-            "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. After the \
-                client read too slowly, an event `missed` has the number of events dropped.",
-            "contentSchema": event,
-        });
-        operation.response(
-            200,
-            "Events, until the client disconnects.",
-            &[("text/event-stream", text)],
-        );
     }
 }
 

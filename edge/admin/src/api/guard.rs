@@ -11,7 +11,6 @@ use axum::response::Response;
 use tracing::debug;
 
 use super::auth::{AuthError, Caller};
-use super::operation::Input;
 use super::problem::Problem;
 use super::scope::Scope;
 use super::state::Shared;
@@ -31,8 +30,6 @@ impl FromRequestParts<Shared> for Caller {
         caller.ok_or_else(|| AuthError::MissingToken.problem(Scope::All))
     }
 }
-
-impl Input for Caller {}
 
 /// Authorizes a request before its handler runs.
 pub(super) async fn guard(

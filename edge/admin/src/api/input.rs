@@ -1,26 +1,21 @@
 //! Arguments and results of handlers. A request that does not fit is answered with a [`Problem`].
 
-use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use types::InfoHash;
-use utoipa::openapi::path::ParameterIn;
-use utoipa::{IntoParams, ToSchema};
 
-use super::operation::{Input, Operation, Output};
 use super::problem::Problem;
 use super::state::Shared;
-use crate::json::{json_text, json_value};
+use crate::json::json_text;
 
 /// Bytes of a request body, except for lists of entries.
 pub(super) const BODY_MAX: usize = 64 * 1024;
-
-impl Input for State<Shared> {}
 
 /// A JSON body.
 pub(super) struct Body<T>(pub(super) T);
@@ -58,13 +53,6 @@ fn floats_to_integers(value: &mut Value) {
     }
 }
 
-impl<T: ToSchema> Input for Body<T> {
-    fn describe(operation: &mut Operation) {
-        let schema = operation.schema::<T>();
-        operation.body(&[("application/json", schema)]);
-    }
-}
-
 /// Returns the `Content-Type` without parameters, in lower case; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> String {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -86,22 +74,12 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Query<T> {
     }
 }
 
-impl<T: IntoParams> Input for Query<T> {
-    fn describe(operation: &mut Operation) {
-        for parameter in T::into_params(|| Some(ParameterIn::Query)) {
-            operation.parameter(json_value(parameter));
-        }
-    }
-}
-
 /// A type of path parameter.
 pub(super) trait PathSegment: Sized {
     /// The name of the parameter in routes.
     const NAME: &'static str;
     /// Parses the parameter. The error says what was expected.
     fn parse(text: &str) -> Result<Self, String>;
-    /// Returns the JSON Schema.
-    fn schema() -> Value;
 }
 
 /// A path parameter.
@@ -120,24 +98,11 @@ impl<T: PathSegment> FromRequestParts<Shared> for PathParam<T> {
     }
 }
 
-impl<T: PathSegment> Input for PathParam<T> {
-    fn describe(operation: &mut Operation) {
-        operation.parameter(json!({
-            "name": T::NAME, "in": "path", "required": true, "schema": T::schema(),
-        }));
-    }
-}
-
 impl PathSegment for InfoHash {
     const NAME: &'static str = "hash";
 
     fn parse(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error: types::ParseInfoHashError| error.to_string())
-    }
-
-    fn schema() -> Value {
-        let pattern = "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$";
-        json!({ "type": "string", "pattern": pattern, "description": "40 hex digits; or 64, of a v2 hash" })
     }
 }
 
@@ -156,10 +121,6 @@ impl PathSegment for Id {
             format!("expected an id from 0 to {}, found `{}`", u32::MAX, text.escape_default())
         })
     }
-
-    fn schema() -> Value {
-        json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
-    }
 }
 
 /// 200 with a JSON body.
@@ -171,26 +132,12 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-impl<T: ToSchema> Output for Json<T> {
-    fn describe(operation: &mut Operation) {
-        let schema = operation.schema::<T>();
-        operation.response(200, "OK.", &[("application/json", schema)]);
-    }
-}
-
 /// 201 with what was created, as JSON.
 pub(super) struct Created<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         json_response(StatusCode::CREATED, &self.0)
-    }
-}
-
-impl<T: ToSchema> Output for Created<T> {
-    fn describe(operation: &mut Operation) {
-        let schema = operation.schema::<T>();
-        operation.response(201, "Created and applied.", &[("application/json", schema)]);
     }
 }
 
@@ -204,12 +151,6 @@ pub(super) struct NoContent;
 impl IntoResponse for NoContent {
     fn into_response(self) -> Response {
         StatusCode::NO_CONTENT.into_response()
-    }
-}
-
-impl Output for NoContent {
-    fn describe(operation: &mut Operation) {
-        operation.response(204, "Applied.", &[]);
     }
 }
 

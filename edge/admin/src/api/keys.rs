@@ -6,7 +6,6 @@ use axum::extract::State;
 use serde::{Deserialize, Deserializer, Serialize};
 use tracker::{KeyId, KeyTotals, UserKey};
 use types::limits::USER_KEYS_MAX;
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, random_text};
 use super::input::{
@@ -18,6 +17,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::restore::apply_key;
+use crate::schema::{IntoParams, ToSchema};
 
 /// Keys on one page.
 const PAGE_MAX: u32 = 1000;

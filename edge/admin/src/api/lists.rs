@@ -10,21 +10,19 @@ use axum::response::{IntoResponse, Response};
 use futures_util::TryStreamExt;
 use futures_util::stream::try_unfold;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tracker::Tracker;
 use tracker::access::LiveList;
 use types::InfoHash;
 use types::limits::ACCESS_ENTRIES_MAX;
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
 use super::input::{Json, NoContent, PathParam, PathSegment, Query, media_type, page_limit};
-use super::operation::{Input, Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::tables::lists::{self, List};
+use crate::schema::{IntoParams, ToSchema};
 use reader::Reader;
 
 mod reader;
@@ -59,10 +57,6 @@ impl PathSegment for List {
             _ => Err("expected `allow` or `deny`".into()),
         }
     }
-
-    fn schema() -> Value {
-        json!({ "type": "string", "enum": ["allow", "deny"] })
-    }
 }
 
 impl List {
@@ -84,7 +78,7 @@ impl List {
 
 /// A page of entries.
 #[derive(Serialize, ToSchema)]
-struct EntryPage {
+pub(super) struct EntryPage {
     /// Info hashes, 40 hex digits each.
     entries: Vec<String>,
     /// The cursor of the next page; absent on the last page.
@@ -116,7 +110,7 @@ struct EntryPageQuery {
 }
 
 /// Whether the client wants text rather than JSON.
-struct WantsText(bool);
+pub(super) struct WantsText(bool);
 
 impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {
     type Rejection = Problem;
@@ -130,10 +124,8 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {
     }
 }
 
-impl Input for WantsText {}
-
 /// A page as JSON, or all entries as text.
-enum Entries {
+pub(super) enum Entries {
     Page(EntryPage),
     Text(Response),
 }
@@ -144,15 +136,6 @@ impl IntoResponse for Entries {
             Self::Page(page) => Json(page).into_response(),
             Self::Text(response) => response,
         }
-    }
-}
-
-impl Output for Entries {
-    fn describe(operation: &mut Operation) {
-        let page = operation.schema::<EntryPage>();
-        let text = json!({ "type": "string", "description": "All entries, one per line" });
-        let content = [("application/json", page), ("text/plain", text)];
-        operation.response(200, "A page; with `Accept: text/plain`, all entries.", &content);
     }
 }
 
@@ -195,7 +178,7 @@ fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
 }
 
 /// The info hashes of a body, parsed while it arrives.
-struct InfoHashes(Vec<InfoHash>);
+pub(super) struct InfoHashes(Vec<InfoHash>);
 
 impl FromRequest<Shared> for InfoHashes {
     type Rejection = Problem;
@@ -231,19 +214,6 @@ fn reader(headers: &HeaderMap) -> Result<Reader, Problem> {
         "application/json" => Ok(Reader::json()),
         "text/plain" => Ok(Reader::text()),
         _ => Err(Problem::media_type("application/json or text/plain")),
-    }
-}
-
-impl Input for InfoHashes {
-    fn describe(operation: &mut Operation) {
-        let hash = InfoHash::schema();
-        let array = json!({ "type": "array", "minItems": 1, "items": hash });
-        let text = json!({
-            "type": "string",
-            "description": "Info hashes, one per line; # begins a comment",
-            "pattern": "^([0-9a-f]{40}\\n)+$",
-        });
-        operation.body(&[("application/json", array), ("text/plain", text)]);
     }
 }
 

@@ -1,13 +1,21 @@
-//! The OpenAPI document, built from the routes.
+//! Builds the OpenAPI document from the routes and from the types of their handlers. Only tests do: the API
+//! serves the file that they compare it with.
+
+mod handlers;
+mod networks;
+mod operation;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::operation::{Operation, contents};
 use super::problem::Problem;
 use super::route::Route;
 use super::scope::Scope;
+use operation::contents;
+
+pub(super) use networks::{network_schema, networks_schema};
+pub(super) use operation::{DescribeHandler, Operation};
 
 /// Adds schemas by name. A name must stand for one schema.
 fn merge(all: &mut BTreeMap<String, Value>, more: &mut BTreeMap<String, Value>) {
@@ -20,22 +28,22 @@ fn merge(all: &mut BTreeMap<String, Value>, more: &mut BTreeMap<String, Value>) 
     }
 }
 
-/// Returns the document of `routes`, which are below the path `prefix`.
-pub(super) fn document(routes: Vec<Route>, prefix: &str, version: &str) -> Value {
+/// Returns the document of `routes`, which are below the path `prefix`. Its version is 0.0.0.
+pub(super) fn document(routes: Vec<Route>, prefix: &str) -> Value {
     let mut schemas = BTreeMap::new();
     let mut paths: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     let mut problems = Operation::default();
     let problem = problems.schema::<Problem>();
     merge(&mut schemas, &mut problems.schemas);
     for route in routes {
-        let (name, tag) = (route.name(), route.tag());
+        let (name, tag) = (operation_id(&route), tag(&route));
         let mut operation = route.operation;
         merge(&mut schemas, &mut operation.schemas);
         let mut responses = operation.responses;
         responses.extend(failures(route.scope, &problem));
         let mut object = json!({
             "operationId": name,
-            "summary": route.summary,
+            "summary": operation.summary,
             "tags": [tag],
             "parameters": operation.parameters,
             "responses": responses,
@@ -50,7 +58,7 @@ pub(super) fn document(routes: Vec<Route>, prefix: &str, version: &str) -> Value
         paths
             .entry(route.path.replace("{*", "{"))
             .or_default()
-            .insert(route.method.as_str().to_lowercase(), object);
+            .insert(operation.method.to_lowercase(), object);
     }
     json!({
         "openapi": "3.1.0",
@@ -58,7 +66,7 @@ pub(super) fn document(routes: Vec<Route>, prefix: &str, version: &str) -> Value
             "title": "tidegate",
             "description": "The management API of tidegate, a BitTorrent tracker. docs/api.md describes how to \
                 authenticate.",
-            "version": version,
+            "version": "0.0.0",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": prefix }],
@@ -68,6 +76,23 @@ pub(super) fn document(routes: Vec<Route>, prefix: &str, version: &str) -> Value
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
         },
     })
+}
+
+/// Returns the tag of the operation: the first segment of its path.
+fn tag(route: &Route) -> &'static str {
+    route.path.split('/').nth(1).unwrap_or(route.path)
+}
+
+/// Returns the operation id, as `get_torrents_by_hash`, which generated clients use as a name.
+fn operation_id(route: &Route) -> String {
+    let parts = route.path.split('/').filter(|part| !part.is_empty()).map(|part| {
+        match part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            Some(name) => format!("by_{}", name.trim_start_matches('*')),
+            None => part.replace('.', "_"),
+        }
+    });
+    let method = route.operation.method.to_lowercase();
+    std::iter::once(method).chain(parts).collect::<Vec<_>>().join("_")
 }
 
 /// Returns the responses for errors that any operation may have.

@@ -8,12 +8,8 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use tracker::counters::Clients;
 use types::limits::INSPECT_PEERS_MAX;
-use utoipa::openapi::Required;
-use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
-use super::bans::address_schema;
 use super::input::{Json, Query};
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -21,6 +17,7 @@ use super::scope::Scope;
 use super::state::{Api, Shared};
 use super::torrents::Peer;
 use crate::clients::name;
+use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{PeersRead, PeersWrite, StatsRead};
@@ -33,21 +30,9 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// The address of the peers.
 #[derive(Deserialize)]
-struct AddressQuery {
+pub(super) struct AddressQuery {
     /// An IP address without a port.
     address: String,
-}
-
-impl IntoParams for AddressQuery {
-    fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let address = ParameterBuilder::new()
-            .name("address")
-            .parameter_in(place().unwrap_or_default())
-            .required(Required::True)
-            .description(Some("An IP address without a port."))
-            .schema(Some(address_schema()));
-        vec![address.build()]
-    }
 }
 
 /// A peer and its torrent.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Serialize, Serializer};
-use utoipa::ToSchema;
 
 use crate::json::json_text;
 use crate::records::RecordsError;
+use crate::schema::ToSchema;
 
 /// Why a request failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]

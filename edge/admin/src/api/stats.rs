@@ -12,15 +12,14 @@ use tracker::access::Mode;
 use tracker::counters::{Counters, DropReason, Listener as ListenerKey};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
-use utoipa::ToSchema;
 
 use super::input::Json;
-use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::records::RecordsHealth;
+use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -253,7 +252,7 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
 
 /// Health of the tracker.
 #[derive(Serialize, ToSchema)]
-struct Health {
+pub(super) struct Health {
     /// Whether every listener serves.
     ready: bool,
     /// Whether a read of the records succeeds within a second.
@@ -261,7 +260,7 @@ struct Health {
 }
 
 /// Status 200 if healthy, 503 if not.
-struct HealthResponse(Health);
+pub(super) struct HealthResponse(Health);
 
 impl IntoResponse for HealthResponse {
     fn into_response(self) -> Response {
@@ -271,14 +270,6 @@ impl IntoResponse for HealthResponse {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         }
         response
-    }
-}
-
-impl Output for HealthResponse {
-    fn describe(operation: &mut Operation) {
-        let schema = operation.schema::<Health>();
-        operation.response(200, "Healthy.", &[("application/json", schema.clone())]);
-        operation.response(503, "Unhealthy.", &[("application/json", schema)]);
     }
 }
 

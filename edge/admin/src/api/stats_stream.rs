@@ -8,11 +8,9 @@ use axum::extract::State;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, iter, unfold};
-use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::operation::{Operation, Output};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -36,27 +34,11 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// A stream of statistics.
-struct StatsStream(Response);
+pub(super) struct StatsStream(Response);
 
 impl IntoResponse for StatsStream {
     fn into_response(self) -> Response {
         self.0
-    }
-}
-
-impl Output for StatsStream {
-    fn describe(operation: &mut Operation) {
-        let text = json!({
-            "type": "string",
-            "description": "First the events `history` (field names, one sample per second of the last ten \
-                minutes, one per minute of the last day) and `details`; then `sample` each second and \
-                `details` every five seconds. Data is JSON.",
-        });
-        operation.response(
-            200,
-            "Statistics, until the client disconnects.",
-            &[("text/event-stream", text)],
-        );
     }
 }
 

@@ -5,24 +5,31 @@ use std::path::Path;
 
 use super::*;
 
-/// The document as it was reviewed last. `TIDEGATE_WRITE_OPENAPI=1` writes it anew.
+/// The file of [`DOCUMENT`]. `TIDEGATE_WRITE_OPENAPI=1` writes it anew.
 const GOLDEN: &str = "src/api/openapi.json";
 
 #[test]
 fn the_document_equals_the_reviewed_one() {
-    let document = document("0.0.0");
+    let document = openapi::document(routes(), PREFIX);
     let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(GOLDEN);
     if std::env::var_os("TIDEGATE_WRITE_OPENAPI").is_some() {
         fs::write(&path, &text).unwrap();
     }
-    let golden = fs::read_to_string(&path).unwrap_or_default();
-    let differs = text.lines().zip(golden.lines()).find(|(new, old)| new != old);
+    let differs = text.lines().zip(DOCUMENT.lines()).find(|(new, old)| new != old);
     assert!(
-        text == golden,
+        text == DOCUMENT,
         "the API differs from {GOLDEN} at {differs:?}: if that is intended, run TIDEGATE_WRITE_OPENAPI=1 \
          cargo test -p tidegate-admin"
     );
+}
+
+#[test]
+fn the_served_document_has_the_version() {
+    let mut served = document("1.2.3");
+    assert_eq!(served["info"]["version"], "1.2.3");
+    served["info"]["version"] = "0.0.0".into();
+    assert_eq!(served, openapi::document(routes(), PREFIX));
 }
 
 #[test]
@@ -30,9 +37,9 @@ fn no_route_is_defined_twice() {
     let mut paths_seen = std::collections::HashSet::new();
     for route in routes() {
         assert!(
-            paths_seen.insert((route.method.clone(), route.path)),
+            paths_seen.insert((route.operation.method, route.path)),
             "{} {}",
-            route.method,
+            route.operation.method,
             route.path
         );
     }
@@ -56,7 +63,7 @@ fn operation_ids_are_unique_and_references_resolve() {
     }
 }
 
-/// One example must hold a slash: see `bans::network_schema`.
+/// One example must hold a slash: see `openapi::network_schema`.
 #[test]
 fn the_examples_of_a_network_are_networks() {
     let document = document("0.0.0");

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::auth::{self, Caller, TOKENS_MAX};
 use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_expiry, check_name};
@@ -11,6 +10,7 @@ use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
 use super::state::Shared;
 use crate::records::tables::tokens::{self, TokenRow};
+use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

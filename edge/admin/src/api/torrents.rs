@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tracker::{PeerInfo, TorrentDetails};
 use types::limits::{FROZEN_MAX, INSPECT_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
-use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
 use super::input::{Json, NoContent, PathParam, Query, page_limit};
@@ -16,6 +15,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::records::tables::lists::{self, List};
+use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
 };

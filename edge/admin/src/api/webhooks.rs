@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::auth::{Caller, random_text};
 use super::input::{Body, Created, Id, Json, NoContent, PathParam};
@@ -12,6 +11,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::events::EventKind;
 use crate::records::tables::webhooks::{self, WebhookRow};
+use crate::schema::ToSchema;
 use crate::webhooks::recorded_kinds;
 
 /// Webhooks at most.

@@ -1,8 +1,9 @@
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use harness::{Directory, wait_until};
 use types::InfoHash;
 
 use super::tables::lists::{self, List};
@@ -10,30 +11,6 @@ use super::tables::tokens::{self, TokenRow};
 use super::tables::{counts, keys};
 use super::*;
 use tracker::KeyTotals as Totals;
-
-/// A temporary folder, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name =
-            format!("tidegate-records-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join(FILE)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Counts that a test provides.
 #[derive(Clone, Default)]
@@ -53,8 +30,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(folder: Option<&Folder>) -> Self {
-        let (records, writer) = Records::open(folder.map(|folder| folder.0.as_path())).unwrap();
+    fn start(folder: Option<&Directory>) -> Self {
+        let (records, writer) = Records::open(folder.map(Directory::root)).unwrap();
         Self::of(records, writer)
     }
 
@@ -94,15 +71,6 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// Waits until `is_so` returns true, at most a minute.
-fn until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "timed out");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn hash(byte: u8) -> InfoHash {
     InfoHash([byte; 20])
 }
@@ -126,7 +94,7 @@ fn downloads(connection: &Connection) -> Result<Vec<(InfoHash, u32)>, rusqlite::
 
 #[test]
 fn records_survive_a_restart() {
-    let folder = Folder::new();
+    let folder = Directory::new().unwrap();
     for round in 1..4 {
         let running = Running::start(Some(&folder));
         assert!(running.records.is_durable());
@@ -143,7 +111,7 @@ fn records_survive_a_restart() {
     assert_eq!(counts, [(hash(1), 7), (hash(2), 7), (hash(3), 7)]);
     running.end();
     let mode = std::os::unix::fs::PermissionsExt::mode(
-        &fs::metadata(folder.file()).unwrap().permissions(),
+        &fs::metadata(folder.path(FILE)).unwrap().permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -161,8 +129,8 @@ fn records_without_a_folder_are_in_memory() {
 
 #[test]
 fn a_failed_change_leaves_no_trace_and_undoes_no_other() {
-    let folder = Folder::new();
-    let (records, writer) = Records::open(Some(&folder.0)).unwrap();
+    let folder = Directory::new().unwrap();
+    let (records, writer) = Records::open(Some(folder.root())).unwrap();
     // All of these are queued when the writer starts, and are committed together.
     let applied = Arc::new(AtomicUsize::new(0));
     let add = |first: u8, second: u8| {
@@ -192,8 +160,8 @@ fn a_failed_change_leaves_no_trace_and_undoes_no_other() {
 
 #[test]
 fn reports_a_full_disk_and_keeps_counts_until_there_is_space() {
-    let folder = Folder::new();
-    let (records, writer) = Records::open(Some(&folder.0)).unwrap();
+    let folder = Directory::new().unwrap();
+    let (records, writer) = Records::open(Some(folder.root())).unwrap();
     writer.connection().execute_batch("PRAGMA max_page_count = 40").unwrap();
     let running = Running::of(records, writer);
     let mut kept = 0;
@@ -212,11 +180,11 @@ fn reports_a_full_disk_and_keeps_counts_until_there_is_space() {
     let many = (0..=255).map(|byte| (InfoHash([byte; 20]), 1));
     many.for_each(|(hash, count)| running.count(hash, count));
     let health = running.records.health();
-    until(|| health.counts_pending.load(Relaxed) == 256);
+    wait_until("counts pending: 256", || health.counts_pending.load(Relaxed) == 256);
     // Reads still work, and so do changes that need no space.
     assert!(running.read(|db| lists::page(db, List::Allow, None, 9)).len() == 9);
     running.change(|db| db.execute("DELETE FROM allowed", []).map(drop)).unwrap();
-    until(|| health.counts_pending.load(Relaxed) == 0);
+    wait_until("counts pending: 0", || health.counts_pending.load(Relaxed) == 0);
     assert_eq!(running.read(downloads).len(), 256);
     assert!(health.failures[RecordsError::DiskFull.index()].load(Relaxed) >= 2);
     running.end();
@@ -224,54 +192,57 @@ fn reports_a_full_disk_and_keeps_counts_until_there_is_space() {
 
 #[test]
 fn reports_a_locked_file_and_keeps_counts_until_it_is_free() {
-    let folder = Folder::new();
+    let folder = Directory::new().unwrap();
     let running = Running::start(Some(&folder));
-    let other = Connection::open(folder.file()).unwrap();
+    let other = Connection::open(folder.path(FILE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     assert_eq!(running.change(|db| tokens::insert(db, token(1))), Err(RecordsError::Locked));
     running.count(hash(9), 9);
     let health = running.records.health();
-    until(|| health.counts_pending.load(Relaxed) == 1);
+    wait_until("counts pending: 1", || health.counts_pending.load(Relaxed) == 1);
     assert!(running.read(tokens::all).is_empty(), "reads still work");
     other.execute_batch("COMMIT").unwrap();
-    until(|| health.counts_pending.load(Relaxed) == 0);
+    wait_until("counts pending: 0", || health.counts_pending.load(Relaxed) == 0);
     assert_eq!(running.read(downloads), [(hash(9), 9)]);
     running.end();
 }
 
 #[test]
 fn refuses_foreign_damaged_and_newer_files_without_changing_them() {
-    let folder = Folder::new();
+    let folder = Directory::new().unwrap();
     Running::start(Some(&folder)).end();
-    let ours = fs::read(folder.file()).unwrap();
+    let ours = fs::read(folder.path(FILE)).unwrap();
     let mut damaged = ours.clone();
     // The root page of the first table, behind the header.
     damaged[100..200].fill(0xff);
-    let newer = Folder::new();
-    fs::write(newer.file(), &ours).unwrap();
-    Connection::open(newer.file()).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
-    let foreign = Folder::new();
-    let other = Connection::open(foreign.file()).unwrap();
+    let newer = Directory::new().unwrap();
+    fs::write(newer.path(FILE), &ours).unwrap();
+    Connection::open(newer.path(FILE)).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
+    let foreign = Directory::new().unwrap();
+    let other = Connection::open(foreign.path(FILE)).unwrap();
     other.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
     drop(other);
     for (bytes, expected) in [
         (damaged, "is damaged"),
         (b"passwords, one a line".repeat(99), "is not a tidegate database"),
-        (fs::read(newer.file()).unwrap(), "later version of tidegate (schema 99)"),
-        (fs::read(foreign.file()).unwrap(), "is not a tidegate database"),
+        (fs::read(newer.path(FILE)).unwrap(), "later version of tidegate (schema 99)"),
+        (fs::read(foreign.path(FILE)).unwrap(), "is not a tidegate database"),
     ] {
-        let folder = Folder::new();
-        fs::write(folder.file(), &bytes).unwrap();
-        let Err(error) = Records::open(Some(&folder.0)) else { panic!("accepted: {expected}") };
+        let folder = Directory::new().unwrap();
+        fs::write(folder.path(FILE), &bytes).unwrap();
+        let Err(error) = Records::open(Some(folder.root())) else { panic!("accepted: {expected}") };
         let text = error.to_string();
-        assert!(text.contains(expected) && text.contains(folder.0.to_str().unwrap()), "{text}");
-        assert_eq!(fs::read(folder.file()).unwrap(), bytes);
+        assert!(
+            text.contains(expected) && text.contains(folder.root().to_str().unwrap()),
+            "{text}"
+        );
+        assert_eq!(fs::read(folder.path(FILE)).unwrap(), bytes);
     }
     // A process that ends right after creating the file leaves it empty.
-    let empty = Folder::new();
-    fs::write(empty.file(), "").unwrap();
-    assert!(Records::open(Some(&empty.0)).is_ok());
-    let missing = empty.0.join("no such folder");
+    let empty = Directory::new().unwrap();
+    fs::write(empty.path(FILE), "").unwrap();
+    assert!(Records::open(Some(empty.root())).is_ok());
+    let missing = empty.path("no such folder");
     let Err(error) = Records::open(Some(&missing)) else { panic!("created a folder") };
     assert!(error.to_string().contains("cannot be opened"), "{error}");
 }

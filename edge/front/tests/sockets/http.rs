@@ -7,7 +7,7 @@ mod proxies;
 mod requests;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use front::http::{ForwardedHeader, HttpOptions};
 use tracker::counters::{DropReason, Protocol};

@@ -5,9 +5,8 @@ mod https;
 mod proxies;
 mod wss;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
 use front::http::HttpOptions;
 use rustls::ClientConnection;

@@ -7,8 +7,6 @@ mod private;
 mod signalling;
 mod upgrades;
 
-use std::time::{Duration, Instant};
-
 use front::http::HttpOptions;
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};

@@ -60,12 +60,14 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, own_pid: u32) -> Option<D
 
 #[cfg(test)]
 mod tests {
+    use harness::Directory;
+
     use super::*;
 
     #[test]
     fn sends_notifications() {
-        let path = std::env::temp_dir().join(format!("tidegate-notify-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let directory = Directory::new().unwrap();
+        let path = directory.path("socket");
         let watcher = UnixDatagram::bind(&path).unwrap();
         Notifier::to(&path).unwrap().notify("READY=1\nSTATUS=x").unwrap();
         let mut buffer = [0; 99];

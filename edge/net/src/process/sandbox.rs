@@ -113,6 +113,7 @@ fn list<T: fmt::Display>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use harness::Directory;
     use std::io::ErrorKind::PermissionDenied;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::process::Command;
@@ -133,19 +134,19 @@ mod tests {
         thread::spawn(move || test(&confine(policy))).join().unwrap()
     }
 
-    fn folder(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("inner")).unwrap();
-        fs::write(path.join("inner/file"), "x").unwrap();
-        path
+    fn folder() -> Directory {
+        let directory = Directory::new().unwrap();
+        fs::create_dir(directory.path("inner")).unwrap();
+        directory.write("inner/file", "x").unwrap();
+        directory
     }
 
     #[test]
     fn files_elsewhere_cannot_be_opened() {
-        let (open, closed) = (folder("open"), folder("closed"));
-        let (inside, outside) = (open.join("inner/file"), closed.join("inner/file"));
-        let fresh = open.join("fresh");
-        confined(vec![open.clone()], move |sandbox| {
+        let (open, closed) = (folder(), folder());
+        let (inside, outside) = (open.path("inner/file"), closed.path("inner/file"));
+        let fresh = open.path("fresh");
+        confined(vec![open.root().into()], move |sandbox| {
             assert_eq!(fs::read_to_string(&inside).unwrap(), "x");
             assert!(sandbox.can_read(&inside));
             if let Err(error) = &sandbox.files {
@@ -161,9 +162,6 @@ mod tests {
             assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
             assert!(fs::read_to_string("/proc/1/statm").is_err());
         });
-        for path in [open, closed] {
-            fs::remove_dir_all(path).unwrap();
-        }
     }
 
     #[test]
@@ -188,15 +186,15 @@ mod tests {
 
     #[test]
     fn allows_writing_and_connecting_by_policy() {
-        let (open, closed) = (folder("writable"), folder("unwritable"));
+        let (open, closed) = (folder(), folder());
+        let [inside, outside] = [&open, &closed].map(|one| one.root().to_owned());
         let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
         let policy = SandboxPolicy {
             readable: Vec::new(),
-            writable: vec![open.clone()],
+            writable: vec![inside.clone()],
             ports: vec![wanted_at.port()],
         };
-        let (inside, outside) = (open.clone(), closed.clone());
         confined_to(policy, move |sandbox| {
             let make = |folder: &Path| {
                 fs::create_dir_all(folder.join("new"))?;
@@ -223,9 +221,6 @@ mod tests {
                 assert!(sandbox.to_string().contains(&told), "{sandbox}");
             }
         });
-        for path in [open, closed] {
-            fs::remove_dir_all(path).unwrap();
-        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn applies_cors_origins() {
 
 #[test]
 fn limits_requests_per_token() {
-    let more = "requests_per_s = 5\n";
+    let more = "requests_per_s = 1\n";
     let (_tracker, api) = super::start_in(crate::process::Directory::new(), more);
     let statuses: Vec<_> = (0..30).map(|_| api.ask("GET /health", None).0).collect();
     assert!(statuses.iter().all(|status| *status == 200), "addresses without failures are served");

@@ -2,36 +2,53 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
-use crate::process::{PATIENCE, run, stderr, unused_address};
+use crate::process::{run, stderr, unused_address};
+
+/// A fault: the URL, the kind of the error, and a part of its sentence.
+type Fault<'a> = (String, &'a str, &'a str);
+
+/// Announces to all of these URLs at the same time, once for people and once for programs.
+fn expect_all(faults: &[Fault<'_>]) {
+    // A response in time comes at once; a longer timeout than necessary is a margin for a busy machine.
+    let timeout_s = |kind: &str| if kind == "timeout" { "1" } else { "60" };
+    expect_all_within(faults, timeout_s);
+}
+
+fn expect_all_within(faults: &[Fault<'_>], timeout_s: impl Fn(&str) -> &'static str) {
+    thread::scope(|scope| {
+        for (url, kind, why) in faults {
+            let timeout_s = timeout_s(kind);
+            scope.spawn(move || {
+                let (found, sentence) = fault(url, timeout_s);
+                assert_eq!(found, *kind, "{sentence}");
+                assert!(sentence.contains(why), "{kind}: {sentence}");
+            });
+        }
+    });
+}
 
 /// Announces there and returns the kind of the error and its sentence.
-fn fault(url: &str) -> (String, String) {
-    let start = Instant::now();
-    let arguments = ["announce", url, HASH, "--timeout", "1"];
-    let plain = run(&arguments);
+fn fault(url: &str, timeout_s: &str) -> (String, String) {
+    let arguments = ["announce", url, HASH, "--timeout", timeout_s];
+    let (plain, json) = thread::scope(|scope| {
+        let plain = scope.spawn(|| run(&arguments));
+        let json = run(&[arguments.as_slice(), &["--json"]].concat());
+        (plain.join().unwrap(), json)
+    });
     assert_eq!(plain.status.code(), Some(1), "{url}");
     assert!(plain.stdout.is_empty(), "{url}");
     let sentence = stderr(&plain);
     assert_eq!(sentence.lines().count(), 1, "{sentence}");
     let sentence = sentence.trim_end().strip_prefix("tidegate: ").unwrap().to_owned();
     assert!(sentence.starts_with(url), "{sentence}");
-    let output = run(&[arguments.as_slice(), &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(1), "{url}");
-    let [line] = lines(&output).try_into().unwrap();
-    // Two runs, each with one second for the connection and one for the response; the rest is
-    // margin for a busy machine.
-    assert!(start.elapsed() < PATIENCE, "{url}");
+    assert_eq!(json.status.code(), Some(1), "{url}");
+    let [line] = lines(&json).try_into().unwrap();
     (line["error"]["kind"].as_str().unwrap().to_owned(), sentence)
-}
-
-fn expect(url: &str, kind: &str, why: &str) {
-    let (found, sentence) = fault(url);
-    assert_eq!(found, kind, "{sentence}");
-    assert!(sentence.contains(why), "{kind}: {sentence}");
 }
 
 fn hang(stream: &mut TcpStream) {
@@ -43,10 +60,12 @@ fn hang(stream: &mut TcpStream) {
 fn reports_unreachable_trackers() {
     let address = unused_address();
     let why = format!("cannot reach {}", address.ip());
-    for scheme in ["udp", "http", "https", "ws", "wss"] {
-        expect(&format!("{scheme}://{address}/"), "unreachable", &why);
-    }
-    expect("udp://tracker.invalid:1/", "unreachable", "cannot resolve tracker.invalid");
+    let urls = ["udp", "http", "https", "ws", "wss"].map(|it| format!("{it}://{address}/"));
+    expect_all(&urls.map(|url| (url, "unreachable", why.as_str())));
+    // Whether or not a name server answers.
+    let unknown =
+        ("udp://tracker.invalid:1/".into(), "unreachable", "cannot resolve tracker.invalid");
+    expect_all_within(&[unknown], |_| "1");
     let output = run(&["announce", &format!("udp://{address}"), HASH, "-6"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no address of that family"), "{}", stderr(&output));
@@ -56,10 +75,9 @@ fn reports_unreachable_trackers() {
 fn reports_silent_and_closed_connections() {
     let silent = tcp(|mut stream| hang(&mut stream));
     let closed = tcp(drop);
-    for scheme in ["http", "https", "ws", "wss"] {
-        expect(&format!("{scheme}://{silent}/"), "timeout", "within 1 s");
-        expect(&format!("{scheme}://{closed}/"), "connection_lost", "");
-    }
+    let urls = |server| ["http", "https", "ws", "wss"].map(|it| format!("{it}://{server}/"));
+    expect_all(&urls(silent).map(|url| (url, "timeout", "within 1 s")));
+    expect_all(&urls(closed).map(|url| (url, "connection_lost", "")));
 }
 
 /// Returns the URL of a server that answers with `answer`.
@@ -69,7 +87,7 @@ fn http(answer: impl Into<Vec<u8>>, closes: bool) -> String {
 
 #[test]
 fn reports_malformed_http_responses() {
-    for (answer, kind, why) in [
+    let faults = [
         (
             "SSH-2.0-OpenSSH\r\n".to_owned(),
             "invalid_response",
@@ -128,16 +146,14 @@ fn reports_malformed_http_responses() {
             "refused",
             "redirects to https://t/announce",
         ),
-    ] {
-        expect(&http(answer, true), kind, why);
-    }
+    ];
+    expect_all(&faults.map(|(answer, kind, why)| (http(answer, true), kind, why)));
 }
 
 #[test]
 fn times_out_on_incomplete_responses() {
-    for answer in ["HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nd8:in"] {
-        expect(&http(answer, false), "timeout", "no complete response");
-    }
+    let answers = ["HTTP/1.1 200 OK\r\nX", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nd8:in"];
+    expect_all(&answers.map(|it| (http(it, false), "timeout", "no complete response")));
 }
 
 /// A server that sends `first`, and then `again` with pauses until the client has gone.
@@ -149,7 +165,8 @@ fn endless(first: &'static str, again: &'static str, pause: Duration) -> SocketA
         let mut message = stream.write_all(first.as_bytes());
         while message.is_ok() {
             message = stream.write_all(again.as_bytes());
-            std::thread::sleep(pause);
+            // The pace of a slow server.
+            thread::sleep(pause);
         }
     })
 }
@@ -162,7 +179,7 @@ fn bounds_endless_responses() {
     let ok = "HTTP/1.1 200 OK\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let interim = "HTTP/1.1 100 Continue\r\n\r\n";
-    for (server, kind, why) in [
+    let faults = [
         (
             endless(ok, "X-Header: of many, none of which is the last\r\n", none),
             "invalid_response",
@@ -178,27 +195,24 @@ fn bounds_endless_responses() {
         (endless(ok, "X", slow), "timeout", "no complete response"),
         (endless(chunked, "1\r\nx\r\n", slow), "timeout", "no complete response"),
         (endless(interim, interim, slow), "timeout", "no complete response"),
-    ] {
-        expect(&format!("http://{server}/announce"), kind, why);
-    }
+    ];
+    expect_all(&faults.map(|(server, kind, why)| (format!("http://{server}/announce"), kind, why)));
     let server = endless("HTTP/1.1 200 OK\r\nX: ", big, none);
-    expect(&format!("ws://{server}/"), "invalid_response", "headers of more than 16384 bytes");
+    let why = "headers of more than 16384 bytes";
+    expect_all(&[(format!("ws://{server}/"), "invalid_response", why)]);
 }
 
 #[test]
 fn reports_missing_tls() {
     let server = answers("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", true);
-    for scheme in ["https", "wss"] {
-        // The hello has no empty line, so that the server waits for more of it.
-        expect(&format!("{scheme}://{server}/"), "timeout", "no TLS handshake");
-    }
+    let urls = |server| ["https", "wss"].map(|scheme| format!("{scheme}://{server}/"));
+    // The hello has no empty line, so that the server waits for more of it.
+    expect_all(&urls(server).map(|url| (url, "timeout", "no TLS handshake")));
     let server = tcp(|mut stream| {
         let _ = stream.read(&mut [0; 4096]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    for scheme in ["https", "wss"] {
-        expect(&format!("{scheme}://{server}/"), "tls", "TLS with 127.0.0.1");
-    }
+    expect_all(&urls(server).map(|url| (url, "tls", "TLS with 127.0.0.1")));
 }
 
 /// Returns the URL of a WebSocket server that sends these frames.
@@ -233,16 +247,15 @@ fn text(body: &str) -> Vec<u8> {
 #[test]
 fn reports_malformed_websocket_messages() {
     let plain = answers("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", true);
-    expect(&format!("ws://{plain}/"), "refused", "expected a WebSocket, found HTTP status 404");
     let other = "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: x\r\n\r\n";
-    expect(
-        &format!("ws://{}/", answers(other, true)),
-        "invalid_response",
-        "which is not a WebSocket handshake",
-    );
+    let other = answers(other, true);
+    expect_all(&[
+        (format!("ws://{plain}/"), "refused", "expected a WebSocket, found HTTP status 404"),
+        (format!("ws://{other}/"), "invalid_response", "which is not a WebSocket handshake"),
+    ]);
     let mut closed = Vec::new();
     wire::ws::close(&mut closed, wire::ws::CloseCode::POLICY, "no");
-    for (frames, kind, why) in [
+    let faults = [
         (closed, "connection_lost", "closed the WebSocket with code 1008"),
         (vec![0x88, 0], "connection_lost", "closed the WebSocket with no code"),
         (vec![0xff; 20], "invalid_response", "an invalid WebSocket frame: a reserved bit"),
@@ -263,9 +276,8 @@ fn reports_malformed_websocket_messages() {
             "timeout",
             "no complete response",
         ),
-    ] {
-        expect(&web(frames), kind, why);
-    }
+    ];
+    expect_all(&faults.map(|(frames, kind, why)| (web(frames), kind, why)));
 }
 
 #[test]
@@ -273,44 +285,45 @@ fn reports_malformed_datagrams() {
     let id = 7_u64.to_be_bytes();
     let is_connect = |request: &[u8]| request[8..12] == [0; 4];
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let silent_address = silent.local_addr().unwrap();
-    expect(&format!("udp://{silent_address}/"), "timeout", "no connection id from 127.0.0.1");
+    let silent = silent.local_addr().unwrap();
     let deaf = udp(move |it| if is_connect(it) { vec![reply(it, 0, &id)] } else { vec![] });
-    expect(&format!("udp://{deaf}/"), "timeout", "no response from 127.0.0.1");
-    let wrong = udp(move |it| {
-        let mut answer = reply(it, 0, &id);
-        answer[4] ^= 1;
-        vec![answer; 3]
-    });
-    expect(
-        &format!("udp://{wrong}/"),
-        "invalid_response",
-        "3 datagrams with unknown transaction ids",
-    );
-    for (answer, why) in [
-        (vec![0_u8; 7], "unknown transaction ids"),
-        (b"HTTP/1.1 400 Bad Request".to_vec(), "unknown transaction ids"),
-        (Vec::new(), "unknown transaction ids"),
-    ] {
-        let garbage = udp(move |_| vec![answer.clone()]);
-        expect(&format!("udp://{garbage}/"), "invalid_response", why);
-    }
     let short = udp(move |it| vec![reply(it, 0, &id[..7])]);
-    expect(&format!("udp://{short}/"), "invalid_response", "which is not a BEP 15 response");
-    let other = udp(move |it| vec![reply(it, 2, &[0; 12])]);
-    expect(&format!("udp://{other}/"), "invalid_response", "a response other than a connection id");
-    let other = udp(move |it| vec![reply(it, 0, &id)]);
-    expect(
-        &format!("udp://{other}/"),
-        "invalid_response",
-        "a response that does not match the announce",
-    );
+    let no_id = udp(move |it| vec![reply(it, 2, &[0; 12])]);
+    let two_ids = udp(move |it| vec![reply(it, 0, &id)]);
     let refuses = udp(move |it| {
         vec![if is_connect(it) { reply(it, 0, &id) } else { reply(it, 3, b"not you\0") }]
     });
-    expect(&format!("udp://{refuses}/"), "refused", "refused: not you");
-    let (_, sentence) = fault(&format!("udp://{refuses}/"));
+    let invalid = "invalid_response";
+    let faults = [
+        (silent, "timeout", "no connection id from 127.0.0.1"),
+        (deaf, "timeout", "no response from 127.0.0.1"),
+        (short, invalid, "which is not a BEP 15 response"),
+        (no_id, invalid, "a response other than a connection id"),
+        (two_ids, invalid, "a response that does not match the announce"),
+        (refuses, "refused", "refused: not you"),
+    ];
+    expect_all(&faults.map(|(server, kind, why)| (format!("udp://{server}/"), kind, why)));
+    let (_, sentence) = fault(&format!("udp://{refuses}/"), "60");
     assert!(sentence.ends_with("not you"), "{sentence}");
+}
+
+/// Datagrams that answer no request are counted until the timeout.
+#[test]
+fn reports_unknown_transaction_ids() {
+    let wrong = udp(|it| {
+        let mut answer = reply(it, 0, &7_u64.to_be_bytes());
+        answer[4] ^= 1;
+        vec![answer; 3]
+    });
+    let garbage = |answer: &'static [u8]| udp(move |_| vec![answer.into()]);
+    let faults = [
+        (wrong, "3 datagrams with unknown transaction ids"),
+        (garbage(&[0; 7]), "unknown transaction ids"),
+        (garbage(b"HTTP/1.1 400 Bad Request"), "unknown transaction ids"),
+        (garbage(b""), "unknown transaction ids"),
+    ];
+    let faults = faults.map(|(server, why)| (format!("udp://{server}/"), "invalid_response", why));
+    expect_all_within(&faults, |_| "2");
 }
 
 #[test]

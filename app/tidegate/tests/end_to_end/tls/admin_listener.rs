@@ -60,8 +60,11 @@ fn speaks_tls_only_and_reloads_its_certificates() {
         let url = format!("{scheme}://host.test:{admin}{target}");
         let words = ["curl", "--silent", "--show-error", "--cacert", "ca.pem", "--resolve"];
         let format = ["-w", "%{http_code}", "--max-time", "60"];
-        let output =
-            ask(directory, &[&words[..], &[&resolve], &format, options, &[&url]].concat(), "");
+        let output = ask(
+            directory,
+            &[&words[..], &[&resolve], &format, NO_PROXY, options, &[&url]].concat(),
+            "",
+        );
         stdout(&output)
     };
     tracker.wait_until("ready", |_| curl("https", "/health/ready", &[]) == "ready\n200");

@@ -136,7 +136,7 @@ fn make_of_version_1(directory: &Directory) {
 fn serves_keys_in_every_file_format() {
     const KINDS: &[(&str, &[&str])] = &[
         ("rsa", RSA),
-        ("rsa4096", &["-newkey", "rsa:4096"]),
+        ("rsa3072", &["-newkey", "rsa:3072"]),
         ("p256", ECDSA),
         ("p384", &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384"]),
         ("ed25519", &["-newkey", "ed25519"]),

@@ -114,9 +114,7 @@ fn accepts_proxy_headers_byte_by_byte() {
     // The header alone, followed later by the request.
     let mut client = server.client();
     client.send(LINE);
-    wait_until("the connection is accepted", || {
-        server.counters(Protocol::Http).connections_opened == 3
-    });
+    server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_opened == 3);
     assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
 }
 
@@ -178,18 +176,15 @@ fn rejects_proxy_headers_of_untrusted_addresses() {
 
 #[test]
 fn applies_the_head_timeout_to_proxy_headers() {
-    let options = HttpOptions {
-        proxy_protocol: true,
-        head_timeout_s: 1,
-        idle_timeout_s: 3600,
-        ..options(&["127.0.0.1"])
-    };
-    let server = HttpServer::with(options);
-    for header in [LINE, &LINE[..20], BINARY, &BINARY[..20]] {
+    let server = announced(&["127.0.0.1"]);
+    let clients = [LINE, &LINE[..20], BINARY, &BINARY[..20]].map(|header| {
         let mut client = server.client();
         client.send(header);
-        client.expect_end();
-    }
+        client
+    });
+    server.wait_for_counts(Protocol::Http, "all are accepted", |it| it.connections_opened == 4);
+    server.advance(HttpOptions::default().head_timeout_s + 1);
+    clients.into_iter().for_each(Client::expect_end_or_reset);
     assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 4);
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use front::Clock;
@@ -15,11 +16,18 @@ use tracker::{ListenerPolicyId, RequestKind, Tracker};
 use types::{SwarmCounts, Tick};
 
 use super::{
-    Client, HASH, TlsClient, VERSIONS, WebClient, certificate, client_config, client_of, tracker,
-    wait_until,
+    Client, HASH, TlsClient, VERSIONS, WebClient, certificate, client_config, client_of,
+    manual_tick, tracker, wait_until,
 };
 
-/// Workers with one tracker that serve until they are stopped.
+/// Options by which no connection is ever late.
+pub(crate) fn patient() -> HttpOptions {
+    let [head_timeout_s, idle_timeout_s, write_timeout_s] = [u32::MAX; 3];
+    HttpOptions { head_timeout_s, idle_timeout_s, write_timeout_s, ..HttpOptions::default() }
+}
+
+/// Workers with one tracker that serve until they are stopped. Their clock stands still unless the test
+/// advances it.
 pub(crate) struct HttpServer {
     /// Of the first worker's listener.
     pub(crate) address: SocketAddr,
@@ -32,6 +40,8 @@ pub(crate) struct HttpServer {
     pub(crate) registry: Arc<MetricsRegistry>,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) workers: Vec<JoinHandle<()>>,
+    /// What their clock shows.
+    tick: &'static AtomicU32,
 }
 
 impl HttpServer {
@@ -73,6 +83,7 @@ impl HttpServer {
         let tracker = tracker(options.non_compact);
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(false);
+        let tick = manual_tick();
         let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in WorkerLink::for_workers(count) {
             let (address, socket) = bind(listen);
@@ -85,12 +96,28 @@ impl HttpServer {
                 listeners.push(listener(&registry, socket, tls, &options));
             }
             let tracker = Arc::clone(&tracker);
-            let worker = HttpWorker { tracker, listeners, clock: Clock::start(), seed: 7, link };
+            let worker =
+                HttpWorker { tracker, listeners, clock: Clock::manual(tick), seed: 7, link };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
         let address = addresses[0];
-        Self { address, addresses, tls_address, certificates, tracker, registry, stop, workers }
+        Self {
+            address,
+            addresses,
+            tls_address,
+            certificates,
+            tracker,
+            registry,
+            stop,
+            workers,
+            tick,
+        }
+    }
+
+    /// Advances the clock of all workers. A deadline of `n` seconds has passed after `n + 1`.
+    pub(crate) fn advance(&self, seconds: u32) {
+        self.tick.fetch_add(seconds, Ordering::Relaxed);
     }
 
     /// A connection to the first worker.
@@ -120,6 +147,16 @@ impl HttpServer {
         let own = all.iter().filter(|(listener, _)| listener.protocol == protocol);
         own.for_each(|(_, counters)| sum.add(counters));
         sum
+    }
+
+    /// Waits until `is_so` holds for what a protocol's listeners have counted.
+    pub(crate) fn wait_for_counts(
+        &self,
+        protocol: Protocol,
+        what: &str,
+        mut is_so: impl FnMut(&Counters) -> bool,
+    ) {
+        wait_until(what, || is_so(&self.counters(protocol)));
     }
 
     /// Seeders, leechers and downloads of the torrent [`HASH`].

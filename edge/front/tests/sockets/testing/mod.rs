@@ -7,22 +7,20 @@ pub(crate) mod udp;
 mod web_client;
 
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU32;
 
 use tracker::access::AccessLists;
 use tracker::{ListenerPolicy, Options, Policy, Secrets, StoreOptions, Tracker};
 
 pub(crate) use client::{Client, connect};
-pub(crate) use harness::PATIENCE;
-pub(crate) use harness::http::Response;
-pub(crate) use http_server::HttpServer;
+pub(crate) use harness::{PATIENCE, wait_until};
+pub(crate) use http_server::{HttpServer, patient};
 pub(crate) use tls_client::{
     TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
 };
 pub(crate) use web_client::{
-    HASH, KEY, MASK, OFFER, Received, WebClient, announced, leecher, numbered_offer, offer_id,
-    offering, offering_json, peer_id,
+    CLOSE_S, HASH, KEY, MASK, OFFER, Received, WebClient, announced, leecher, numbered_offer,
+    offer_id, offering, offering_json, peer_id,
 };
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
@@ -40,6 +38,11 @@ pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
     Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 
+/// Returns the tick of a clock that stands still until a test changes it. Every server has its own.
+pub(crate) fn manual_tick() -> &'static AtomicU32 {
+    Box::leak(Box::default())
+}
+
 /// Puts a policy in force for the only listener of a test.
 pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
     tracker.listener_policies().replace(vec![policy]);
@@ -48,13 +51,4 @@ pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
 /// Puts access lists in force for the only listener of a test.
 pub(crate) fn set_lists(tracker: &Tracker, lists: AccessLists) {
     set_policy(tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
-}
-
-/// Waits for `is_so`, which other threads bring about. Panics after [`PATIENCE`].
-pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        sleep(Duration::from_millis(5));
-    }
 }

@@ -38,7 +38,7 @@ pub(crate) fn certificate(host: &str) -> Certificate {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![host.into()]).unwrap();
     let chain = params.signed_by(&key, &AUTHORITY.issuer).unwrap().pem();
-    let directory = harness::Directory::within(&std::env::temp_dir()).unwrap();
+    let directory = harness::Directory::new().unwrap();
     let file = directory.write("both.pem", &(chain + &key.serialize_pem())).unwrap();
     Certificate::read(&CertificateFiles { chain: file.clone(), key: file }).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use front::Clock;
@@ -12,7 +12,7 @@ use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::Refusal;
 
-use super::{PATIENCE, tracker};
+use super::{PATIENCE, manual_tick, tracker};
 
 pub(crate) const HASH: [u8; 20] = [0xab; 20];
 pub(crate) const CONNECT: u32 = 0;
@@ -20,7 +20,7 @@ pub(crate) const ANNOUNCE: u32 = 1;
 pub(crate) const SCRAPE: u32 = 2;
 pub(crate) const ERROR: u32 = 3;
 
-/// Returns the handler of one socket, whose counts go to `registry`.
+/// Returns the handler of one socket, whose counts go to `registry`. Its clock stands still.
 pub(crate) fn front(tracker: &Arc<Tracker>, registry: &MetricsRegistry) -> UdpFront {
     front_behind(tracker, registry, None)
 }
@@ -31,6 +31,15 @@ pub(crate) fn front_behind(
     registry: &MetricsRegistry,
     proxies: Option<Networks>,
 ) -> UdpFront {
+    front_with(tracker, registry, proxies, manual_tick())
+}
+
+fn front_with(
+    tracker: &Arc<Tracker>,
+    registry: &MetricsRegistry,
+    proxies: Option<Networks>,
+    tick: &'static AtomicU32,
+) -> UdpFront {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
     let metrics = registry.register(Listener {
         protocol: Protocol::Udp,
@@ -38,7 +47,7 @@ pub(crate) fn front_behind(
         listener_policy: ListenerPolicyId(0),
     });
     let listener = UdpListener { metrics, listener_policy: ListenerPolicyId(0), proxies };
-    UdpFront::new(Arc::clone(tracker), vec![listener], Clock::start(), 7)
+    UdpFront::new(Arc::clone(tracker), vec![listener], Clock::manual(tick), 7)
 }
 
 /// Returns the counts of all workers, which publish them when they end.
@@ -48,11 +57,13 @@ pub(crate) fn total(registry: &MetricsRegistry) -> Counters {
     sum
 }
 
-/// A worker that serves one address until it is stopped.
+/// A worker that serves one address until it is stopped. Its clock stands still unless the test
+/// advances it.
 pub(crate) struct UdpServer {
     pub(crate) address: SocketAddr,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
+    tick: &'static AtomicU32,
     stop: Arc<AtomicBool>,
     worker: Option<JoinHandle<()>>,
 }
@@ -67,13 +78,19 @@ impl UdpServer {
         let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
         let address = sockets[0].local_addr();
         let (tracker, registry) = (tracker(false), Arc::new(MetricsRegistry::default()));
-        let mut handler = front_behind(&tracker, &registry, proxies);
+        let tick = manual_tick();
+        let mut handler = front_with(&tracker, &registry, proxies, tick);
         let stop = Arc::new(AtomicBool::new(false));
         let worker = std::thread::spawn({
             let stop = Arc::clone(&stop);
             move || run_udp(sockets, Engine::Auto, &mut handler, &stop).unwrap()
         });
-        Self { address, tracker, registry, stop, worker: Some(worker) }
+        Self { address, tracker, registry, tick, stop, worker: Some(worker) }
+    }
+
+    /// Advances its clock.
+    pub(crate) fn advance(&self, seconds: u32) {
+        self.tick.fetch_add(seconds, Ordering::Relaxed);
     }
 
     /// Stops the worker and returns its counts.
@@ -136,8 +153,10 @@ impl UdpClient {
     pub(crate) fn is_ignored(&self, packet: &[u8]) -> bool {
         self.socket.send(packet).unwrap();
         let marker = 0xfeed_f00d;
-        let reply = self.request(&connect(marker));
-        (u32_at(&reply, 0), u32_at(&reply, 4)) == (CONNECT, marker)
+        let is_marker = |reply: &[u8]| (u32_at(reply, 0), u32_at(reply, 4)) == (CONNECT, marker);
+        let is_ignored = is_marker(&self.request(&connect(marker)));
+        assert!(is_ignored || is_marker(&self.receive()));
+        is_ignored
     }
 }
 

@@ -10,6 +10,8 @@ use wire::ws::{self, CloseCode, Reader};
 
 use super::Client;
 
+/// Seconds that a client has to answer a close frame.
+pub(crate) const CLOSE_S: u32 = 3;
 pub(crate) const HASH: InfoHash = InfoHash([b'h'; 20]);
 pub(crate) const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 pub(crate) const KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";

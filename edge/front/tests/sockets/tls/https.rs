@@ -1,10 +1,5 @@
 //! Requests and responses.
 
-use std::io::Cursor;
-use std::thread::sleep;
-
-use harness::http::Connection;
-
 use super::*;
 
 #[test]
@@ -77,75 +72,66 @@ fn answers_and_closes_after_a_close_notify() {
 #[test]
 fn delivers_responses_to_clients_that_read_late() {
     let server = HttpServer::tls(HttpOptions::default());
-    for port in 1..=200 {
-        assert_eq!(server.tls_client().request(announce(port, "")).status, 200);
-    }
     let mut client = server.tls_client();
-    client.request(announce(1, ""));
+    for port in 1..=200 {
+        assert_eq!(client.request(announce(port, "")).status, 200);
+    }
     // A response with 200 peers has 1.2 KB: 8,000 of them exceed all buffers on the way.
     let count = 8000;
     let request = announce(1, "").replace("left=1", "left=1&numwant=200");
-    let requests = request.repeat(count);
-    let mut unsent = requests.as_bytes();
-    // One thread does both: it writes as long as the socket takes anything, and then reads.
-    client.0.stream.sock.set_nonblocking(true).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let mut answered = 0;
-    while answered < count {
-        assert!(Instant::now() < deadline);
-        match client.0.stream.write(unsent) {
-            Ok(len) => unsent = &unsent[len..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => panic!("{error}"),
-        }
-        match client.0.receive_more() {
-            Ok(is_more) => assert!(is_more, "the end"),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                sleep(Duration::from_millis(1));
-            }
-            Err(error) => panic!("{error}"),
-        }
-        while let Some(response) = whole_response(&mut client) {
-            assert!(response.has("5:peers1194:"), "{}", response.text());
-            answered += 1;
-        }
+    let sealed = seal(&mut client, &request.repeat(count));
+    let mut socket = client.0.stream.sock.try_clone().unwrap();
+    let sending = std::thread::spawn(move || socket.write_all(&sealed).unwrap());
+    server.wait_for_counts(Protocol::Https, "many responses", |it| it.bytes_out > 1 << 18);
+    for _ in 0..count {
+        let response = client.receive();
+        assert!(response.has("5:peers1194:"), "{}", response.text());
     }
+    sending.join().unwrap();
     assert!(client.0.received.is_empty());
 }
 
-/// The next response, if all of it has been received.
-fn whole_response(client: &mut TlsClient) -> Option<Response> {
-    let mut copy = Connection::new(Cursor::new(Vec::new()));
-    copy.received.clone_from(&client.0.received);
-    let response = copy.receive().ok()?;
-    client.0.received = copy.received;
-    Some(response)
+/// Returns TLS records with this text, which the client has not sent yet.
+fn seal(client: &mut TlsClient, text: &str) -> Vec<u8> {
+    let tls = &mut client.0.stream.conn;
+    tls.set_buffer_limit(None);
+    tls.writer().write_all(text.as_bytes()).unwrap();
+    let mut sealed = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut sealed).unwrap();
+    }
+    sealed
 }
 
 #[test]
 fn closes_clients_that_never_read() {
-    let server = HttpServer::tls(HttpOptions { write_timeout_s: 1, ..HttpOptions::default() });
+    let server = HttpServer::tls(HttpOptions { write_timeout_s: 1, ..patient() });
     let mut client = server.tls_client();
+    client.request(announce(1, ""));
     let requests = announce(1, "").repeat(100);
-    let deadline = Instant::now() + PATIENCE;
-    while client.0.stream.write_all(requests.as_bytes()).is_ok() {
-        assert!(Instant::now() < deadline, "the server does not close");
-    }
+    let writing =
+        std::thread::spawn(move || while client.0.stream.write_all(requests.as_bytes()).is_ok() {});
+    wait_until("the server closes", || {
+        server.advance(1);
+        writing.is_finished()
+    });
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
 
 #[test]
 fn closes_idle_connections_in_order() {
-    let server = HttpServer::tls(HttpOptions { idle_timeout_s: 1, ..HttpOptions::default() });
+    let server = HttpServer::tls(HttpOptions::default());
     let mut client = server.tls_client();
     client.request(announce(1, ""));
+    server.advance(HttpOptions::default().idle_timeout_s + 1);
     client.expect_end();
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 1);
 }
 
 #[test]
 fn sends_responses_and_closes_idle_connections_in_order_when_stopping() {
-    let mut server = HttpServer::tls(HttpOptions::default());
+    let shutdown_timeout_s = PATIENCE.as_secs() as u32;
+    let mut server = HttpServer::tls(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() });
     let mut idle: Vec<TlsClient> = (0..10).map(|_| server.tls_client()).collect();
     for client in &mut idle {
         client.request(announce(1, ""));
@@ -153,10 +139,9 @@ fn sends_responses_and_closes_idle_connections_in_order_when_stopping() {
     let mut busy = server.tls_client();
     let request = announce(2, "");
     let (first, rest) = request.split_at(40);
-    busy.request(announce(2, ""));
-    let before = server.counters(Protocol::Https).bytes_in;
     busy.send(first);
-    wait_until("half a request has come", || server.counters(Protocol::Https).bytes_in > before);
+    let sent = (10 * announce(1, "").len() + first.len()) as u64;
+    server.wait_for_counts(Protocol::Https, "half a request", |it| it.bytes_in == sent);
     server.stop.send_replace(true);
     idle.into_iter().for_each(TlsClient::expect_end);
     assert_eq!(busy.request(rest).status, 200);

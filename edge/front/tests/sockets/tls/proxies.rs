@@ -53,7 +53,7 @@ fn refuses_the_handshake_of_a_trusted_proxy_without_a_header() {
     let mut half = connect(server.tls_address.unwrap());
     half.write_all(&LINE[..9]).unwrap();
     drop(half);
-    wait_until("all are closed", || server.counters(Protocol::Https).connections_closed == 3);
+    server.wait_for_counts(Protocol::Https, "all are closed", |it| it.connections_closed == 3);
     let counters = server.finish(Protocol::Https);
     assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], 2);
     assert_eq!(counters.drops.iter().sum::<u64>(), 2);

@@ -36,7 +36,7 @@ fn relays_offers_and_answers() {
     one.answer(1, 2, offer_id(1));
     assert!(matches!(two.receive(), Received::Answer { id, .. } if id == offer_id(1)));
     drop((one, two));
-    wait_until("both are closed", || server.counters(Protocol::Wss).connections_closed == 2);
+    server.wait_for_counts(Protocol::Wss, "both are closed", |it| it.connections_closed == 2);
     assert_eq!(server.web_peers(), 0);
     assert_eq!(server.finish(Protocol::Https).tls_handshakes, 2);
 }
@@ -67,13 +67,16 @@ fn closes_a_client_that_does_not_read_and_serves_others() {
     slow.join(1);
     busy.join(2);
     let json = large_offer();
-    let deadline = Instant::now() + PATIENCE;
-    while server.web_peers() == 2 {
+    let slow_reader = DropReason::SlowReader.index();
+    server.wait_for_counts(Protocol::Wss, "a slow reader", |it| {
         busy.announce(&offering_json(2, 1, &json));
         assert!(matches!(busy.receive(), Received::Announced { .. }));
-        assert!(Instant::now() < deadline);
-    }
-    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::SlowReader.index()], 1);
+        it.drops[slow_reader] == 1
+    });
+    server.advance(CLOSE_S + 1);
+    server.wait_for_web_peers(1);
+    drop((slow, busy));
+    assert_eq!(server.finish(Protocol::Wss).drops[slow_reader], 1);
 }
 
 #[test]
@@ -114,7 +117,7 @@ fn closes_a_websocket_whose_tls_breaks() {
         web.client.0.stream.read(&mut [0; 9]).is_err(),
         "expected the alert, which is an error"
     );
-    wait_until("it is closed", || server.counters(Protocol::Wss).connections_closed == 1);
+    server.wait_for_counts(Protocol::Wss, "it is closed", |it| it.connections_closed == 1);
     assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
 }
 

@@ -1,30 +1,23 @@
 //! What is read, what is refused and with which words, and who gets which.
 
-use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
+use harness::Directory;
 use rcgen::{PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PKCS_RSA_SHA256};
 
 use super::*;
 
-/// A folder that is removed at the end of its test.
-struct Folder(PathBuf);
+/// A temporary folder with the files of certificates.
+struct Folder(Directory);
 
 impl Folder {
     fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("tls-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(Directory::new().unwrap())
     }
 
     fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
+        self.0.write(name, text).unwrap()
     }
 
     /// Reads a certificate from files with this content.
@@ -39,16 +32,10 @@ impl Folder {
     /// Reads a certificate. Errors are returned without the folder's name.
     fn read_files(&self, files: &CertificateFiles) -> Result<Certificate, String> {
         let short = |error: CertificateError| {
-            assert!(error.path.starts_with(&self.0));
-            error.to_string().replace(&format!("{}/", self.0.display()), "")
+            assert!(error.path.starts_with(self.0.root()));
+            error.to_string().replace(&format!("{}/", self.0.root().display()), "")
         };
         Certificate::read(files).map_err(short)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -167,7 +154,7 @@ fn errors_name_unreadable_files() {
     let (folder, own) = (Folder::new(), ecdsa());
     let chain = folder.write("good.pem", params(&["a.test"]).self_signed(&own).unwrap().pem());
     let key = folder.write("good.key", own.serialize_pem());
-    let missing = folder.0.join("none.pem");
+    let missing = folder.0.path("none.pem");
     for (chain, key, expected) in [
         (&missing, &key, "none.pem: cannot be read: No such file"),
         (&chain, &missing, "none.pem: cannot be read: No such file"),
@@ -176,9 +163,9 @@ fn errors_name_unreadable_files() {
         let said = folder.read_files(&files).unwrap_err();
         assert!(said.starts_with(expected), "{said}");
     }
-    let directory = CertificateFiles { chain: folder.0.clone(), key };
+    let directory = CertificateFiles { chain: folder.0.root().into(), key };
     let error = Certificate::read(&directory).unwrap_err();
-    assert_eq!(error.path, folder.0);
+    assert_eq!(error.path, folder.0.root());
     assert!(error.to_string().contains("cannot be read: Is a directory"), "{error}");
 }
 

@@ -1,0 +1,178 @@
+//! The strict parser against a naive one: both accept the same texts, with the same values.
+
+use std::ops::Range;
+
+use wire::bencode::{BencodeErrorKind, DEPTH_MAX, Value, parse};
+
+/// A small generator with a fixed seed, so that failures reproduce. Assertions print the text.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn bytes(&mut self, lens: Range<usize>, values: usize) -> Vec<u8> {
+        let len = lens.start + self.below(lens.end - lens.start);
+        (0..len).map(|_| self.below(values) as u8).collect()
+    }
+}
+
+/// BEP 3 to the letter: parses a number's text, writes the number again and compares.
+fn naive_parse(text: &[u8], depth: usize) -> Option<(Value<'_>, &[u8])> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    match *text.first()? {
+        b'i' => {
+            let end = text.iter().position(|byte| *byte == b'e')?;
+            let number: i64 = canonical(&text[1..end])?;
+            Some((Value::Int(number), &text[end + 1..]))
+        }
+        b'l' => {
+            let (mut items, mut rest) = (Vec::new(), &text[1..]);
+            while *rest.first()? != b'e' {
+                let (item, after) = naive_parse(rest, depth + 1)?;
+                items.push(item);
+                rest = after;
+            }
+            Some((Value::List(items), &rest[1..]))
+        }
+        b'd' => {
+            let (mut entries, mut rest) = (Vec::new(), &text[1..]);
+            while *rest.first()? != b'e' {
+                let (key, after) = naive_bytes(rest)?;
+                let (value, after) = naive_parse(after, depth + 1)?;
+                entries.push((key, value));
+                rest = after;
+            }
+            let sorted = entries.windows(2).all(|pair| pair[0].0 < pair[1].0);
+            sorted.then_some((Value::Dict(entries), &rest[1..]))
+        }
+        _ => naive_bytes(text).map(|(bytes, rest)| (Value::Bytes(bytes), rest)),
+    }
+}
+
+fn naive_bytes(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let len: u64 = canonical(&text[..colon])?;
+    text[colon + 1..].split_at_checked(usize::try_from(len).ok()?)
+}
+
+/// Returns the number, if its text is canonical.
+fn canonical<N: std::str::FromStr + ToString>(text: &[u8]) -> Option<N> {
+    let text = std::str::from_utf8(text).ok()?;
+    let number: N = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// Checks that both parsers agree. Returns whether they accept the text.
+fn agree(text: &[u8]) -> bool {
+    let slow = naive_parse(text, 0).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value);
+    let fast = parse(text);
+    if let Err(error) = fast {
+        assert!(error.at <= text.len(), "{error} in {}", text.escape_ascii());
+    }
+    assert_eq!(fast.as_ref().ok(), slow.as_ref(), "{}", text.escape_ascii());
+    slow.is_some()
+}
+
+/// Appends a random value with sorted dictionaries.
+fn write(random: &mut Random, depth: usize, out: &mut Vec<u8>) {
+    match random.below(if depth < 4 { 5 } else { 3 }) {
+        0 => {
+            let number = (random.below(1 << 20) as i64 - (1 << 19)) << random.below(45);
+            out.extend(format!("i{number}e").bytes());
+        }
+        1 | 2 => write_bytes(&random.bytes(0..12, 256), out),
+        3 => {
+            out.push(b'l');
+            (0..random.below(4)).for_each(|_| write(random, depth + 1, out));
+            out.push(b'e');
+        }
+        _ => {
+            let mut keys: Vec<_> = (0..random.below(4)).map(|_| random.bytes(0..3, 256)).collect();
+            keys.sort();
+            keys.dedup();
+            out.push(b'd');
+            for key in keys {
+                write_bytes(&key, out);
+                write(random, depth + 1, out);
+            }
+            out.push(b'e');
+        }
+    }
+}
+
+fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(format!("{}:", bytes.len()).bytes());
+    out.extend(bytes);
+}
+
+#[test]
+fn both_parsers_agree_on_mutated_values() {
+    const MARKS: &[u8] = b"ilde:-+0123456789 ";
+    let mut random = Random(1);
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut text = Vec::new();
+        write(&mut random, 0, &mut text);
+        assert!(agree(&text), "{}", text.escape_ascii());
+        for _ in 0..4 {
+            let at = random.below(text.len());
+            let mark = MARKS[random.below(MARKS.len())];
+            match random.below(3) {
+                0 => text[at] = mark,
+                1 => text.insert(at, mark),
+                _ => drop(text.remove(at)),
+            }
+            if text.is_empty() {
+                break;
+            }
+            *(if agree(&text) { &mut accepted } else { &mut refused }) += 1;
+        }
+    }
+    assert!(accepted > 1000, "{accepted} mutations accepted: too few to mean much");
+    assert!(refused > 1000, "{refused} mutations refused: too few to mean much");
+}
+
+#[test]
+fn both_parsers_agree_on_every_short_text() {
+    const MARKS: &[u8] = b"ilde:-01";
+    for len in 0..=6 {
+        for number in 0..MARKS.len().pow(len) {
+            let text: Vec<u8> = (0..len)
+                .map(|place| MARKS[number / MARKS.len().pow(place) % MARKS.len()])
+                .collect();
+            agree(&text);
+        }
+    }
+}
+
+#[test]
+fn both_parsers_agree_on_key_order() {
+    let keys: [&[u8]; 6] = [b"", b"a", b"aa", b"ab", b"b", b"\xff"];
+    for (first, one) in keys.iter().enumerate() {
+        for (second, other) in keys.iter().enumerate() {
+            let mut text = vec![b'd'];
+            for key in [one, other] {
+                write_bytes(key, &mut text);
+                write_bytes(b"", &mut text);
+            }
+            text.push(b'e');
+            assert_eq!(agree(&text), first < second, "{}", text.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn both_parsers_limit_the_same_depth() {
+    for depth in DEPTH_MAX - 1..DEPTH_MAX + 3 {
+        let text = ["l".repeat(depth), "e".repeat(depth)].concat();
+        // The outermost list has depth 0.
+        assert_eq!(agree(text.as_bytes()), depth <= DEPTH_MAX + 1, "{depth}");
+    }
+    let endless = parse(&[b'd'; 100_000]).unwrap_err();
+    assert_eq!((endless.at, endless.kind), (1, BencodeErrorKind::UnexpectedByte));
+}

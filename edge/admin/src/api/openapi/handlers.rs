@@ -1,0 +1,177 @@
+//! What the arguments and results of handlers add to the description of an operation.
+
+use axum::extract::State;
+use serde_json::{Value, json};
+use tracker::IpPrefix;
+use types::InfoHash;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::{IntoParams, ToSchema};
+
+use super::networks::{address_schema, network_schema};
+use super::operation::{Input, Operation, Output};
+use crate::api::auth::Caller;
+use crate::api::events::EventStream;
+use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
+use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
+use crate::api::peers::AddressQuery;
+use crate::api::state::Shared;
+use crate::api::stats::{Health, HealthResponse};
+use crate::api::stats_stream::StatsStream;
+use crate::events::Event;
+use crate::records::tables::lists::List;
+
+impl Input for State<Shared> {}
+
+impl Input for Caller {}
+
+impl Input for WantsText {}
+
+impl<T: ToSchema> Input for Body<T> {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.body(&[("application/json", schema)]);
+    }
+}
+
+impl Input for InfoHashes {
+    fn describe(operation: &mut Operation) {
+        let hash = InfoHash::schema();
+        let array = json!({ "type": "array", "minItems": 1, "items": hash });
+        let text = json!({
+            "type": "string",
+            "description": "Info hashes, one per line; # begins a comment",
+            "pattern": "^([0-9a-f]{40}\\n)+$",
+        });
+        operation.body(&[("application/json", array), ("text/plain", text)]);
+    }
+}
+
+impl<T: IntoParams> Input for Query<T> {
+    fn describe(operation: &mut Operation) {
+        for parameter in T::into_params(|| Some(ParameterIn::Query)) {
+            operation.parameter(json!(parameter));
+        }
+    }
+}
+
+// Not derived: that leaves out the description of a parameter that has a schema of its own.
+impl IntoParams for AddressQuery {
+    fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let address = ParameterBuilder::new()
+            .name("address")
+            .parameter_in(place().unwrap_or_default())
+            .required(Required::True)
+            .description(Some("An IP address without a port."))
+            .schema(Some(address_schema()));
+        vec![address.build()]
+    }
+}
+
+impl<T: PathSchema> Input for PathParam<T> {
+    fn describe(operation: &mut Operation) {
+        operation.parameter(json!({
+            "name": T::NAME, "in": "path", "required": true, "schema": T::schema(),
+        }));
+    }
+}
+
+/// A type of path parameter with its JSON Schema.
+trait PathSchema: PathSegment {
+    fn schema() -> Value;
+}
+
+impl PathSchema for InfoHash {
+    fn schema() -> Value {
+        let pattern = "^([0-9a-fA-F]{40}|[0-9a-fA-F]{64})$";
+        json!({ "type": "string", "pattern": pattern, "description": "40 hex digits; or 64, of a v2 hash" })
+    }
+}
+
+impl PathSchema for Id {
+    fn schema() -> Value {
+        json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+    }
+}
+
+impl PathSchema for IpPrefix {
+    fn schema() -> Value {
+        json!(network_schema())
+    }
+}
+
+impl PathSchema for List {
+    fn schema() -> Value {
+        json!({ "type": "string", "enum": ["allow", "deny"] })
+    }
+}
+
+impl<T: ToSchema> Output for Json<T> {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.response(200, "OK.", &[("application/json", schema)]);
+    }
+}
+
+impl<T: ToSchema> Output for Created<T> {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<T>();
+        operation.response(201, "Created and applied.", &[("application/json", schema)]);
+    }
+}
+
+impl Output for NoContent {
+    fn describe(operation: &mut Operation) {
+        operation.response(204, "Applied.", &[]);
+    }
+}
+
+impl Output for Entries {
+    fn describe(operation: &mut Operation) {
+        let page = operation.schema::<EntryPage>();
+        let text = json!({ "type": "string", "description": "All entries, one per line" });
+        let content = [("application/json", page), ("text/plain", text)];
+        operation.response(200, "A page; with `Accept: text/plain`, all entries.", &content);
+    }
+}
+
+impl Output for HealthResponse {
+    fn describe(operation: &mut Operation) {
+        let schema = operation.schema::<Health>();
+        operation.response(200, "Healthy.", &[("application/json", schema.clone())]);
+        operation.response(503, "Unhealthy.", &[("application/json", schema)]);
+    }
+}
+
+impl Output for EventStream {
+    fn describe(operation: &mut Operation) {
+        let event = operation.schema::<Event>();
+        let text = json!({
+            "type": "string",
+            "description": "Lines `id:`, `event:` and `data:`. The data is an Event in JSON. After the \
+                client read too slowly, an event `missed` has the number of events dropped.",
+            "contentSchema": event,
+        });
+        operation.response(
+            200,
+            "Events, until the client disconnects.",
+            &[("text/event-stream", text)],
+        );
+    }
+}
+
+impl Output for StatsStream {
+    fn describe(operation: &mut Operation) {
+        let text = json!({
+            "type": "string",
+            "description": "First the events `history` (field names, one sample per second of the last ten \
+                minutes, one per minute of the last day) and `details`; then `sample` each second and \
+                `details` every five seconds. Data is JSON.",
+        });
+        operation.response(
+            200,
+            "Statistics, until the client disconnects.",
+            &[("text/event-stream", text)],
+        );
+    }
+}

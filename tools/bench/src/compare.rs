@@ -1,0 +1,219 @@
+//! `tidegate-bench compare`: each tracker is started with the same number of processors and put under
+//! the same load on other processors. `tidegate-bench testers`: the same for load testers, which all
+//! load tidegate.
+
+mod comparison;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, ValueEnum, value_parser};
+
+use crate::lab::{Lab, LabArgs, Load, Loads, Protocol, Subject, Tester, named_path, settings};
+use crate::report::Block;
+use crate::session::{ResultArgs, RoundArgs, Session, print_line};
+use crate::table::{Cell, Table};
+use comparison::{Comparison, Contestant, Plan};
+
+pub(crate) use report::{overview, report, testers_report};
+
+/// Compare trackers under the same load: throughput, latency, memory.
+///
+/// TOML files define the trackers and the loads. Trackers are measured in turn with the same cores,
+/// and the load runs on other cores. Ctrl-C stops and reports what was measured so far.
+#[derive(Args)]
+pub(crate) struct Compare {
+    /// Protocol: udp, http, https, ws or wss.
+    protocol: Protocol,
+    /// Measure only this tracker; repeatable.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Another build of tidegate to measure beside the first, such as an earlier one; repeatable.
+    /// Without --only, no other trackers are measured.
+    #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
+    beside: Vec<(String, PathBuf)>,
+    /// Name of the load [default: the first one defined].
+    #[arg(long, value_name = "NAME")]
+    load: Option<String>,
+    /// Numbers of tracker cores to measure, such as `1,2,4` or `1-4` [default: 1, 2, 4, … up to
+    /// half of all].
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    cores: Option<CoreCounts>,
+    /// What to measure; repeatable [default: everything].
+    #[arg(long = "measure", value_enum, value_name = "WHAT")]
+    measures: Vec<Measure>,
+    /// Seconds of the loads that measure memory, and the CPU time of idle connections [default: as
+    /// defined].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=86_400))]
+    fill_seconds: Option<u32>,
+    #[command(flatten)]
+    lab: LabArgs,
+    #[command(flatten)]
+    run: RoundArgs,
+    #[command(flatten)]
+    output: ResultArgs,
+}
+
+/// Compare load testers: responses per second of their own CPU time, from the same tidegate.
+#[derive(Args)]
+pub(crate) struct Testers {
+    /// Protocol: udp, http or wss.
+    protocol: Protocol,
+    #[command(flatten)]
+    lab: LabArgs,
+    #[command(flatten)]
+    run: RoundArgs,
+    #[command(flatten)]
+    output: ResultArgs,
+}
+
+/// A quantity to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// Responses per second, and per second of the tracker's CPU time.
+    Throughput,
+    /// Response times at 50 % and 80 % of the maximum throughput, which is measured first.
+    Latency,
+    /// Bytes per peer, and the CPU time of idle connections.
+    Memory,
+}
+
+/// A newtype, so that clap parses a list as one value.
+#[derive(Clone, Debug, PartialEq)]
+struct CoreCounts(Vec<usize>);
+
+impl Compare {
+    /// Runs the comparison and reports it.
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        self.run_in(Lab::new(&self.lab)?)
+    }
+
+    fn run_in(&self, mut lab: Lab) -> Result<ExitCode> {
+        let only = lab.definitions.add_builds(&self.beside, &self.only)?;
+        lab.give(&self.beside);
+        let loads = lab.loads(self.protocol)?;
+        let load = loads.find(self.load.as_deref())?;
+        let (subjects, missing) = lab.subjects((self.protocol, &load.name), &only)?;
+        missing.iter().for_each(|sentence| print_line(sentence));
+        ensure!(!subjects.is_empty(), "there is no tracker to measure over {}", self.protocol);
+        let tester = tester(&lab, load, self.protocol)?;
+        let contestant = |subject| Contestant::tracker(subject, load, tester.clone());
+        let plan = Plan {
+            protocol: self.protocol,
+            cores: self.cores.clone().map_or_else(|| lab.default_counts(), |CoreCounts(all)| all),
+            measures: match &*self.measures {
+                [] => vec![Measure::Throughput, Measure::Latency, Measure::Memory],
+                some => some.to_vec(),
+            },
+            run: self.run.clone(),
+            fills: loads.fills.clone(),
+            fill_seconds: self.fill_seconds,
+        };
+        let name = format!("compare {} {}", self.protocol, load.name);
+        let session = Session::start(&name, &self.output, &self.lab.definitions)?;
+        let contestants = subjects.iter().map(contestant).collect();
+        let session = Comparison::new(&lab, &plan, contestants, session)?.run()?;
+        let mut details = details(&plan, load);
+        details.extend(subjects.iter().map(|subject| start_of(subject, &plan)));
+        session.finish(details)
+    }
+}
+
+impl Testers {
+    /// Runs the comparison and reports it.
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        self.run_in(Lab::new(&self.lab)?)
+    }
+
+    fn run_in(&self, lab: Lab) -> Result<ExitCode> {
+        let loads = lab.loads(self.protocol)?;
+        let subject = lab.tidegate()?;
+        let contestants = contestants(&lab, &loads, &subject, self.protocol)?;
+        let plan = Plan {
+            protocol: self.protocol,
+            cores: vec![1],
+            measures: vec![Measure::Throughput],
+            run: self.run.clone(),
+            fills: Vec::new(),
+            fill_seconds: None,
+        };
+        let name = format!("testers {}", self.protocol);
+        let session = Session::start(&name, &self.output, &self.lab.definitions)?;
+        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish(Vec::new())
+    }
+}
+
+/// Returns our own load tester, and each other that is installed, with loads that are alike.
+fn contestants<'a>(
+    lab: &Lab,
+    loads: &'a Loads,
+    subject: &'a Subject,
+    protocol: Protocol,
+) -> Result<Vec<Contestant<'a>>> {
+    let mut contestants: Vec<Contestant<'a>> = Vec::new();
+    for load in loads.loads.iter().filter(|load| load.like.is_some()) {
+        match tester(lab, load, protocol) {
+            Ok(other) => {
+                let own = loads.find(load.like.as_deref())?;
+                contestants.push(Contestant::tester(subject, own, Tester::Own));
+                contestants.push(Contestant::tester(subject, load, other));
+            }
+            Err(error) => print_line(&format!("skipping {}: {error:#}", load.name)),
+        }
+    }
+    ensure!(!contestants.is_empty(), "there is no other load tester for {protocol}");
+    Ok(contestants)
+}
+
+/// Returns the load tester of a load.
+fn tester(lab: &Lab, load: &Load, protocol: Protocol) -> Result<Tester> {
+    let Some(name) = &load.tester else { return Ok(Tester::Own) };
+    let program = lab.tester(name)?;
+    if !program.definition.speaks.contains(&protocol) {
+        bail!("the load {} is not for {protocol}", load.name);
+    }
+    Ok(Tester::Other(Box::new(program)))
+}
+
+/// Returns the settings of a comparison, for its report.
+fn details(plan: &Plan, load: &Load) -> Vec<Block> {
+    let mut lines = vec![
+        ("load", format!("{}: {}", load.name, load.words.join(" "))),
+        ("for latencies", load.paced.join(" ")),
+    ];
+    lines.extend(plan.fills.iter().map(|fill| (fill.name.as_str(), fill.words.join(" "))));
+    lines.extend(settings());
+    let row = |(name, text): (&str, String)| vec![Cell::Text(name.to_owned()), Cell::Code(text)];
+    let head = ["setting", "value"].map(str::to_owned).into();
+    let table = Table { head, rows: lines.into_iter().map(row).collect() };
+    vec![Block::Details("Settings".into(), Box::new(Block::Table(table)))]
+}
+
+/// Returns how a tracker is started, for the report.
+fn start_of(subject: &Subject, plan: &Plan) -> Block {
+    let definition = &subject.tracker.definition;
+    let is_secure = plan.protocol.is_secure() && subject.front.is_none();
+    let tls = definition.configuration_tls.as_ref().filter(|_| is_secure);
+    let start = definition.start.join(" ");
+    let text = format!("$ {start}\n{}", tls.unwrap_or(&definition.configuration));
+    let title = format!("How {} was started", subject.name());
+    Block::Details(title, Box::new(Block::Code(text)))
+}
+
+fn cores(text: &str) -> Result<CoreCounts, String> {
+    let wrong = || format!("expected a list such as 1,2,4 or 1-4, found `{text}`");
+    let mut counts = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<usize>().ok().filter(|n| (1..=4096).contains(n));
+        let (first, last) = number(first).zip(number(last)).ok_or_else(wrong)?;
+        counts.extend(first..=last);
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    if counts.is_empty() { Err(wrong()) } else { Ok(CoreCounts(counts)) }
+}

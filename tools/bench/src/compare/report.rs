@@ -1,0 +1,296 @@
+//! Reports of comparisons, from their runs alone.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::comparison::{SHARES, THROUGHPUT};
+use crate::chart::{Chart, Lines};
+use crate::figures::{count, mib, micros, percent};
+use crate::lab::{Definitions, Loads, Protocol};
+use crate::record;
+use crate::report::{
+    Block, CORES, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
+    chart, noise_notice, table,
+};
+use crate::table::{Cell, Table};
+
+/// Reports a comparison of trackers.
+pub(crate) fn report(
+    runs: &Runs<'_>,
+    definitions: &Path,
+    (protocol, load): (&str, &str),
+) -> Result<Content> {
+    let loads = Loads::read(definitions, protocol.parse::<Protocol>()?)?;
+    let text = loads.find(Some(load))?.description.clone();
+    let under_load = runs.filter(|run| run.case == THROUGHPUT).rows();
+    let explanation = "Each run has a freshly started tracker; tracker and load run on different \
+                       processors; all traffic uses the loopback device.";
+    let mut blocks = vec![trackers(runs, definitions)?, Block::Explanation(explanation.into())];
+    blocks.extend(noise_notice(&under_load));
+    blocks.extend(limit_notice(&under_load));
+    blocks.extend(throughput(runs));
+    blocks.extend(efficiency(&under_load));
+    blocks.extend(latency(runs));
+    blocks.extend(memory(runs, &under_load));
+    Ok((format!("Trackers over {protocol}: {load}"), text, blocks))
+}
+
+/// Reports a comparison of load testers.
+pub(crate) fn testers_report(runs: &Runs<'_>, protocol: &str) -> Content {
+    let rows = runs.rows();
+    let columns: &[Column] = &[
+        SUBJECT,
+        RESPONSES_S,
+        ("per CPU-s of its own", |row| row.cell("per_tester_cpu_s", count)),
+        ("relative", |row| row.relative("per_tester_cpu_s")),
+        ("pairs", |row| row.pairs("per_tester_cpu_s")),
+        ("per CPU-s of tidegate", |row| row.cell("per_cpu_s", count)),
+    ];
+    let mut blocks: Vec<Block> = noise_notice(&rows).into_iter().collect();
+    blocks.push(table(&rows, columns));
+    let text = "Load testers with the same connections and sizes load the same tidegate in turn.";
+    (format!("Load testers over {protocol}"), text.to_owned(), blocks)
+}
+
+/// Warns about runs in which the load tester was the limit.
+fn limit_notice(rows: &[Row<'_>]) -> Option<Block> {
+    let limited = rows.iter().filter(|row| is_load_limit(row));
+    let limited: Vec<_> = limited.map(|row| format!("{} ({})", row.subject, row.cores)).collect();
+    (!limited.is_empty()).then(|| {
+        Block::Notice(format!(
+            "The load tester was the limit for {}: they could have answered more per second. \
+             Figures per CPU second are not affected.",
+            limited.join(", ")
+        ))
+    })
+}
+
+fn is_load_limit(row: &Row<'_>) -> bool {
+    row.runs.median("is_load_limit").is_some_and(|part| part > 0.5)
+}
+
+/// Throughput by cores, as a table and a chart.
+fn throughput(runs: &Runs<'_>) -> Vec<Block> {
+    let rows = runs.filter(|run| run.case == THROUGHPUT).rows();
+    let counts = runs.filter(|run| run.case == THROUGHPUT).core_counts();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let subjects = runs.distinct(|run| run.subject.as_str());
+    let find = |subject: &str, cores: usize| {
+        let row = rows.iter().find(|row| row.subject == subject && row.cores == cores)?;
+        Some((row.runs.median("responses_s")?, is_load_limit(row)))
+    };
+    let best = |cores: usize| {
+        let all = subjects.iter().filter_map(|subject| find(subject, cores));
+        all.map(|(median, _)| median).fold(0.0, f64::max)
+    };
+    let row = |subject: &&str| {
+        let cell = |cores: &usize| match find(subject, *cores) {
+            Some((median, is_limit)) => {
+                let text = format!("{}{}", if is_limit { "≥ " } else { "" }, count(median));
+                if median >= best(*cores) { Cell::Best(text) } else { Cell::Number(text) }
+            }
+            None => Cell::number(None),
+        };
+        std::iter::once(Cell::Text((*subject).to_owned())).chain(counts.iter().map(cell)).collect()
+    };
+    let title =
+        |cores: &usize| if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
+    let head = std::iter::once(String::new()).chain(counts.iter().map(title)).collect();
+    let table = Table { head, rows: subjects.iter().map(row).collect() };
+    vec![
+        Block::Heading("Responses per second".into()),
+        Block::Explanation("By number of tracker cores; the best in bold.".into()),
+        Block::Table(table),
+        chart("Responses per second", "cores", &rows, "responses_s", count),
+    ]
+}
+
+/// Responses per second of the tracker's CPU time.
+fn efficiency(rows: &[Row<'_>]) -> Vec<Block> {
+    const COLUMNS: &[Column] = &[
+        SUBJECT,
+        CORES,
+        PER_CPU_S,
+        ("min – max", |row| row.range("per_cpu_s")),
+        ("user µs", |row| row.cell("user_us", |us| format!("{us:.2}"))),
+        ("kernel µs", |row| row.cell("sys_us", |us| format!("{us:.2}"))),
+        ("peers", |row| row.cell("peers_per_response", |peers| format!("{peers:.1}"))),
+        ("lost", |row| row.cell("lost_part", percent)),
+        RELATIVE,
+        PAIRS,
+    ];
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let text = "The cost of a response, in user space and in the kernel: the figure that depends \
+                least on the speed of the load tester. \"peers\" is the mean number of peers per \
+                response: returning fewer takes less work. (!) marks runs that differ by more than \
+                10 %. \"relative\" is the median ratio to the first tracker's run of the same \
+                round, \"pairs\" the lowest and the highest of these ratios.";
+    vec![
+        Block::Heading("Responses per second of the tracker's CPU time".into()),
+        Block::Explanation(text.into()),
+        table(rows, COLUMNS),
+        chart("Responses per CPU second", "cores", rows, "per_cpu_s", count),
+    ]
+}
+
+/// The reported percentiles.
+const PERCENTILES: [(&str, &str); 5] = [
+    ("50 %", "p50_us"),
+    ("90 %", "p90_us"),
+    ("99 %", "p99_us"),
+    ("99.9 %", "p99_9_us"),
+    ("99.99 %", "p99_99_us"),
+];
+
+fn latency(runs: &Runs<'_>) -> Vec<Block> {
+    const COLUMNS: &[Column] = &[
+        SUBJECT,
+        ("requests/s", |row| row.cell("rate", count)),
+        ("50 %", |row| row.cell("p50_us", micros)),
+        ("90 %", |row| row.cell("p90_us", micros)),
+        ("99 %", |row| row.cell("p99_us", micros)),
+        ("99.9 %", |row| row.cell("p99_9_us", micros)),
+        ("99.99 %", |row| row.cell("p99_99_us", micros)),
+        ("longest", |row| row.cell("max_us", micros)),
+        ("lost", |row| row.cell("lost_part", percent)),
+    ];
+    let subjects = runs.distinct(|run| run.subject.as_str());
+    let mut blocks = Vec::new();
+    for share in SHARES {
+        let rows = runs.filter(|run| run.case == format!("{share} %")).rows();
+        if rows.is_empty() {
+            continue;
+        }
+        // Trackers without results get an empty line, so that colors agree in all charts.
+        let line = |subject: &&str| {
+            let row = rows.iter().find(|row| row.subject == *subject);
+            let figures = PERCENTILES.map(|(_, name)| row?.runs.median(name));
+            ((*subject).to_owned(), figures.into())
+        };
+        let title = format!("At {share} % of its own throughput");
+        blocks.extend([
+            Block::Subheading(title.clone()),
+            table(&rows, COLUMNS),
+            Block::Chart(Chart::Lines(Lines {
+                title: format!("{title}: response times by percentile"),
+                places: PERCENTILES.map(|(name, _)| name.to_owned()).into(),
+                series: subjects.iter().map(line).collect(),
+                is_logarithmic: true,
+                write: micros,
+            })),
+        ]);
+    }
+    let text = "Requests are sent on a fixed schedule at a fraction of the tracker's own maximum \
+                throughput, whether or not earlier ones were answered; times count from a request's \
+                scheduled time.";
+    if !blocks.is_empty() {
+        blocks.insert(0, Block::Heading("Response times".into()));
+        blocks.insert(1, Block::Explanation(text.into()));
+    }
+    blocks
+}
+
+fn memory(runs: &Runs<'_>, under_load: &[Row<'_>]) -> Vec<Block> {
+    const COLUMNS: &[Column] = &[
+        SUBJECT,
+        ("peers", |row| row.cell("peers", count)),
+        ("bytes per peer", |row| row.cell("bytes_per_peer", |bytes| format!("{bytes:.1}"))),
+        ("% of a core, idle", |row| {
+            row.cell("idle_cpu_part", |part| format!("{:.2}", part * 100.0))
+        }),
+        ("peak RSS", |row| row.cell("peak_bytes", mib)),
+    ];
+    let mut blocks = vec![Block::Heading("Memory".into())];
+    let fills = runs.filter(|run| run.figures.get("bytes_per_peer").is_some());
+    for fill in fills.distinct(|run| run.case.as_str()) {
+        let rows = fills.filter(|run| run.case == fill).rows();
+        blocks.push(Block::Subheading(fill.to_owned()));
+        blocks.push(table(&rows, COLUMNS));
+        let title = format!("Bytes per peer, {fill}");
+        let write = |bytes| format!("{bytes:.1}");
+        blocks.push(chart(&title, "cores", &rows, "bytes_per_peer", write));
+    }
+    if !under_load.is_empty() {
+        let columns = [SUBJECT, CORES, ("peak RSS", |row: &Row<'_>| row.cell("peak_bytes", mib))];
+        blocks.push(Block::Subheading("Under the load".into()));
+        blocks.push(table(under_load, &columns));
+    }
+    if blocks.len() > 1 { blocks } else { Vec::new() }
+}
+
+/// The trackers with their versions and limitations.
+fn trackers(runs: &Runs<'_>, definitions: &Path) -> Result<Block> {
+    let all = Definitions::read(definitions)?;
+    let one = |(subject, version): &(&str, &str)| {
+        // A tracker behind a front is named after both, another build as the user likes.
+        let name = subject.split(" + ").next();
+        let known = all.trackers.iter().find(|one| Some(one.name.as_str()) == name);
+        match known.map_or("", |one| &one.limitations) {
+            "" => format!("{subject} {version}"),
+            limitations => format!("{subject} {version} ({limitations})"),
+        }
+    };
+    let versions = runs.distinct(|run| (run.subject.as_str(), run.version.as_str()));
+    let texts: Vec<String> = versions.iter().map(one).collect();
+    Ok(Block::Text(format!("Versions: {}.", texts.join("; "))))
+}
+
+/// A line of the README's table: its title, benchmark, case and figure.
+type Line = (&'static str, &'static str, &'static str, &'static str);
+
+const OVERVIEW: &[Line] = &[
+    ("UDP", "compare udp announces", THROUGHPUT, "per_cpu_s"),
+    ("HTTP keep-alive", "compare http keep-alive", THROUGHPUT, "per_cpu_s"),
+    ("HTTPS keep-alive", "compare https keep-alive", THROUGHPUT, "per_cpu_s"),
+    ("WebTorrent messages", "compare ws offers", THROUGHPUT, "per_cpu_s"),
+    (
+        "bytes per UDP peer",
+        "compare udp announces",
+        "a thousand peers per torrent",
+        "bytes_per_peer",
+    ),
+    (
+        "bytes per WebTorrent connection",
+        "compare ws offers",
+        "ten thousand idle connections",
+        "bytes_per_peer",
+    ),
+];
+
+/// The trackers of the README's table: a title, and the start of names. Of several that start alike,
+/// the best counts.
+const RIVALS: &[&str] = &["tidegate", "aquatic", "opentracker", "bittorrent-tracker"];
+
+/// Returns the README's table from several records.
+pub(crate) fn overview(folder: &Path) -> Result<Table> {
+    let head = std::iter::once(String::new()).chain(RIVALS.iter().map(|name| (*name).to_owned()));
+    let mut rows = Vec::new();
+    for (title, benchmark, case, figure) in OVERVIEW {
+        let runs =
+            record::last(folder, benchmark).with_context(|| format!("{title}: {benchmark}"))?;
+        let runs = Runs::counted(&runs).filter(|run| run.case == *case && run.cores == 1);
+        let is_memory = *figure == "bytes_per_peer";
+        let median = |name: &&str| {
+            let rows = runs.filter(|run| run.subject.starts_with(name)).rows();
+            let all = rows.iter().filter_map(|row| row.runs.median(figure));
+            all.reduce(if is_memory { f64::min } else { f64::max })
+        };
+        let write = |figure: f64| match figure {
+            small if small < 100.0 => format!("{small:.1}"),
+            figure => count(figure),
+        };
+        let cell = |name: &&str| match median(name).map(write) {
+            Some(text) if *name == "tidegate" => Cell::Best(text),
+            Some(text) => Cell::Number(text),
+            None => Cell::Number(String::new()),
+        };
+        let title = Cell::Text((*title).to_owned());
+        rows.push(std::iter::once(title).chain(RIVALS.iter().map(cell)).collect());
+    }
+    Ok(Table { head: head.collect(), rows })
+}

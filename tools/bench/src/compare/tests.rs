@@ -1,0 +1,240 @@
+//! Whole comparisons with stand-ins: this test program listens as a tracker, and a script prints
+//! what the load tester would.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use clap::Parser;
+use serde_json::Value;
+
+use super::*;
+use crate::lab::FIGURES;
+
+#[derive(Parser)]
+enum Line {
+    Compare(Compare),
+    Testers(Testers),
+}
+
+/// A folder with definitions and programs, removed in the end.
+struct Set(PathBuf);
+
+impl Set {
+    fn new(name: &str, trackers: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("comparison-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("record")).unwrap();
+        let set = Self(folder);
+        set.write("trackers.toml", trackers);
+        set.write(
+            "udp.toml",
+            "[[load]]\nname = 'usual'\ndescription = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
+             paced = ['--rate', '{rate}']\n[[fill]]\nname = 'full'\npeers = 1000\nseconds = 1\nwords = ['--fill']\n\
+             [[load]]\nname = 'other'\ndescription = 'Another.'\ntester = 'tester'\nlike = 'usual'\n\
+             configuration = '{address} for {seconds} s'\n",
+        );
+        let figures = FIGURES.replace('\n', " ");
+        // Logs its arguments, and writes info hashes as the load tester does.
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >> '{0}/arguments'\ncase \"$*\" in *--write-hashes*)\n\
+             for file; do :; done; echo 00 > \"$file\"; exit;; esac\necho '{figures}'\n",
+            set.0.display()
+        );
+        // Written by another process: a child started meanwhile by another thread of this one would
+        // inherit the file open for writing, and executing it would fail.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""]);
+        assert!(shell.arg(set.0.join("load")).arg(script).status().unwrap().success());
+        set
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_default()
+    }
+
+    /// Compares with these options. Returns whether nothing failed.
+    fn compare(&self, options: &str) -> Result<bool> {
+        let line = self.parse(&format!("compare --cores 1 {options}"));
+        let Ok(Line::Compare(compare)) = line else { panic!("{:?}", line.err()) };
+        let lab = Lab::with_tester(&compare.lab, self.0.join("load"))?;
+        Ok(compare.run_in(lab)? == ExitCode::SUCCESS)
+    }
+
+    fn parse(&self, line: &str) -> Result<Line, String> {
+        let folder = self.0.display();
+        let line = format!(
+            "x {line} --runs 2 --seconds 1 --warm-up 0 --rivals {folder} --definitions {folder} \
+             --out {folder}/out"
+        );
+        Line::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
+    }
+
+    /// Returns the value of a key in each line of a file.
+    fn values(&self, name: &str, key: &str) -> Vec<Value> {
+        let value = |line: &str| serde_json::from_str::<Value>(line).unwrap()[key].clone();
+        self.read(name).lines().map(value).collect()
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A tracker that is this test program.
+fn stand_in(name: &str, more: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        "[[tracker]]\nname = '{name}'\nspeaks = ['udp']\nprogram = 'sh'\nversion = ['echo', '1.0']\n\
+         start = ['{}', '--exact', 'lab::tracker::tests::a_stand_in']\n\
+         environment = {{ STAND_IN_LISTEN = '{{address}}' }}\n{more}\n",
+        program.display()
+    )
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn trackers_take_turns_and_failures_do_not_stop_others() {
+    let broken = "[[tracker]]\nname = 'broken'\nspeaks = ['udp']\nprogram = 'sh'\n\
+                  start = ['sh', '-c', 'echo no such key; exit 1']\n";
+    let set = Set::new("turns", &[&stand_in("a", ""), broken, &stand_in("b", "")].concat());
+    let record = format!("--measure throughput --record={}/record", set.0.display());
+    assert!(!set.compare(&format!("udp {record}")).unwrap());
+    let turns = std::iter::zip(
+        set.values("out/runs.jsonl", "round"),
+        set.values("out/runs.jsonl", "subject"),
+    );
+    let mut turns: Vec<_> = turns.collect();
+    // A noisy run is repeated at once.
+    turns.dedup();
+    let expected = [(1, "a"), (1, "b"), (2, "a"), (2, "b")];
+    assert_eq!(turns, expected.map(|(round, name)| (Value::from(round), Value::from(name))));
+    let report = set.read("out/report.md");
+    assert!(report.contains("broken, throughput, cores 1: the tracker exited"), "{report}");
+    assert!(report.contains("no such key"));
+    assert!(report.contains("**≥ 100,000**") && report.contains("200,000"));
+    assert!(set.read("out/report.html").contains("<svg "));
+    assert_eq!(set.read("record/compare-udp.jsonl"), set.read("out/runs.jsonl"));
+    // Another one is added.
+    assert!(set.compare(&format!("udp --only b {record}")).unwrap());
+    let both = set.read("record/compare-udp.jsonl");
+    assert!(both.ends_with(&set.read("out/runs.jsonl")) && both.lines().count() >= 6);
+    // Nothing is recorded unless asked for.
+    set.compare("udp --only b --measure throughput").unwrap();
+    assert_eq!(set.read("record/compare-udp.jsonl"), both);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn passes_the_load_s_arguments() {
+    let set = Set::new("arguments", &stand_in("a", "allow_list = true"));
+    assert!(set.compare("udp --measure latency --measure memory").unwrap());
+    let arguments = set.read("arguments");
+    let is_list = |line: &&str| line.contains("--write-hashes");
+    let lines: Vec<&str> = arguments.lines().filter(|line| !is_list(line)).collect();
+    assert_eq!(arguments.lines().filter(is_list).count(), lines.len());
+    for line in &lines {
+        let start = "load udp udp://127.0.0.1:";
+        assert!(line.starts_with(start) && line.contains(" --pid "), "{line}");
+        assert!(line.contains("--seed 1 ") && line.ends_with("--json"), "{line}");
+    }
+    let count = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    // The load answers 100,000 requests a second.
+    assert!(count("--rate 50000 ") >= 1 && count("--rate 80000 ") >= 1 && count("--fill") >= 1);
+    assert!(count("--threads") > count("--rate"), "the throughput is measured first");
+    let report = set.read("out/report.md");
+    assert!(report.contains("At 80 % of its own throughput"), "{report}");
+    assert!(report.contains("### full"));
+    // What each chart draws is a number.
+    let html = set.read("out/report.html");
+    assert!(html.matches("<svg ").count() >= 5 && !html.contains("NaN"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn other_builds_stand_beside_the_first_tracker() {
+    let set = Set::new("builds", &[stand_in("a", ""), stand_in("b", "")].concat());
+    set.compare("udp --beside before=/bin/sh --measure throughput").unwrap();
+    let report = set.read("out/report.md");
+    let rows =
+        |name: &str| report.lines().filter(|line| line.starts_with(&format!("| {name} "))).count();
+    assert!(rows("a") > 0 && rows("before") > 0 && rows("b") == 0, "{report}");
+    // Both answer the same in each round.
+    assert!(report.contains("1.000 – 1.000"), "{report}");
+    let error = set.compare("udp --beside b=/bin/sh").unwrap_err();
+    assert!(format!("{error:#}").contains("b: a tracker has this name"), "{error:#}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn other_load_testers_take_turns_with_our_own() {
+    let tester = "[[tester]]\nname = 'tester'\nspeaks = ['udp']\nprogram = 'sh'\nversion = ['echo', '2.0']\n\
+                  start = ['sh', '-c', 'cat {configuration}; echo; echo per second: 500; echo for 2 s']\n\
+                  prints = { responses_s = 'per second:', seconds = 'for' }\n";
+    let set = Set::new("testers", &[&stand_in("a", ""), tester].concat());
+    assert!(set.compare("udp --load other").unwrap());
+    let report = set.read("out/report.md");
+    assert!(
+        report.contains("# Trackers over udp: other") && report.contains("**500**"),
+        "{report}"
+    );
+    // Neither latency nor memory can be measured with it.
+    assert!(!report.contains("At 50 %") && !report.contains("## full"), "{report}");
+    let Ok(Line::Testers(testers)) = set.parse("testers udp") else { panic!() };
+    let lab = Lab::with_tester(&testers.lab, set.0.join("load")).unwrap();
+    assert_eq!(testers.run_in(lab).unwrap(), ExitCode::SUCCESS);
+    let report = set.read("out/report.md");
+    let subjects = set.values("out/runs.jsonl", "subject");
+    assert!(
+        subjects.contains(&"tester".into()) && subjects.contains(&"tidegate-bench load".into())
+    );
+    assert!(report.contains("# Load testers over udp"), "{report}");
+    let Ok(Line::Testers(testers)) = set.parse("testers ws") else { panic!() };
+    let lab = Lab::with_tester(&testers.lab, set.0.join("load")).unwrap();
+    assert!(format!("{:#}", testers.run_in(lab).unwrap_err()).contains("ws.toml"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn impossible_options_are_rejected_before_anything_is_started() {
+    let set = Set::new("cannot", &stand_in("a", ""));
+    for (options, what) in [
+        ("udp --cores 4096", "4096 cores leave no processor for the load"),
+        ("udp --load x", "unknown load x: expected one of usual, other"),
+        ("udp --load other", "no [[tester]] tester"),
+        ("udp --only x", "unknown tracker x: expected one of a"),
+        ("ws", "ws.toml"),
+    ] {
+        let line = set.parse(&format!("compare {options}"));
+        let Ok(Line::Compare(compare)) = line else { panic!("{:?}", line.err()) };
+        let lab = Lab::with_tester(&compare.lab, set.0.join("load")).unwrap();
+        let error = format!("{:#}", compare.run_in(lab).unwrap_err());
+        assert!(error.contains(what), "{error}");
+    }
+    assert_eq!(set.read("arguments"), "");
+}
+
+#[test]
+fn invalid_options_are_rejected() {
+    let set = Set(Path::new("/nowhere").to_owned());
+    for (line, what) in [
+        ("compare tcp", "unknown protocol tcp: expected udp, http, https, ws or wss"),
+        ("compare udp --cores 0", "found `0`"),
+        ("compare udp --cores 4-2", "expected a list"),
+        ("compare udp --cores 1,,2", "expected a list"),
+        ("compare udp --program chihaya", "expected NAME=PATH"),
+    ] {
+        let error = set.parse(line).err().unwrap();
+        assert!(error.contains(what), "{line}: {error}");
+    }
+    let Ok(Line::Compare(compare)) = set.parse("compare wss --record --cores 2,1-3,8") else {
+        panic!()
+    };
+    assert_eq!(compare.output.record, Some("bench/record".into()));
+    assert_eq!(compare.cores, Some(CoreCounts(vec![1, 2, 3, 8])));
+}

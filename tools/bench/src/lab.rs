@@ -1,0 +1,145 @@
+//! What measurements of trackers share: definitions, programs, processors, and how trackers and load
+//! testers are started, observed and stopped.
+//!
+//! Trackers and loads are defined in a folder of TOML files. No other module names a tracker, except
+//! for tidegate in the benchmarks of tidegate alone.
+
+mod api;
+mod certificate;
+mod cores;
+mod definition;
+mod machine;
+mod noise;
+mod program;
+mod template;
+mod tester;
+mod tracker;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+pub(crate) use api::{Api, TOKEN_VARIABLE};
+pub(crate) use cores::{Split, default_counts, on};
+pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
+pub(crate) use machine::{commit, machine, now, settings};
+pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
+pub(crate) use program::Subject;
+pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
+pub(crate) use tracker::{RunningTracker, free_address};
+
+#[cfg(test)]
+pub(crate) use tester::tests::FIGURES;
+
+use certificate::Certificate;
+use cores::Processor;
+
+/// Where definitions and programs are.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LabArgs {
+    /// Path of a tracker's or load tester's program; repeatable.
+    #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
+    pub(crate) program: Vec<(String, PathBuf)>,
+    /// Directory into which `tidegate-bench rivals` has installed trackers and load testers.
+    #[arg(long, value_name = "DIR", default_value = "target/rivals")]
+    pub(crate) rivals: PathBuf,
+    /// Directory with the definitions of trackers and loads.
+    #[arg(long, value_name = "DIR", default_value = "bench")]
+    pub(crate) definitions: PathBuf,
+}
+
+/// A place to measure trackers.
+pub(crate) struct Lab {
+    pub(crate) definitions: Definitions,
+    /// This program, which is also the load tester. Trackers are looked for beside it first.
+    own: PathBuf,
+    /// The folder of definitions.
+    bench: PathBuf,
+    rivals: PathBuf,
+    /// Paths from the command line, by name.
+    given: BTreeMap<String, PathBuf>,
+    processors: Vec<Processor>,
+    /// Folder for the files of runs, removed on drop.
+    pub(crate) folder: PathBuf,
+    certificate: Certificate,
+}
+
+impl Lab {
+    /// Reads the definitions and creates the folder.
+    pub(crate) fn new(arguments: &LabArgs) -> Result<Self> {
+        let own = std::env::current_exe().context("cannot determine this program's path")?;
+        Self::with_tester(arguments, own)
+    }
+
+    /// The same with another load tester: tests have none.
+    pub(crate) fn with_tester(arguments: &LabArgs, own: PathBuf) -> Result<Self> {
+        let LabArgs { program, rivals, definitions } = arguments;
+        let absolute =
+            |path: &Path| std::path::absolute(path).context("there is no current folder");
+        let all = Definitions::read(definitions)?;
+        let processors = cores::allowed()?;
+        let folder = scratch_folder()?;
+        let certificate = Certificate::make(&folder)?;
+        Ok(Self {
+            definitions: all,
+            own,
+            bench: absolute(definitions)?,
+            rivals: absolute(rivals)?,
+            given: program.iter().cloned().collect(),
+            processors,
+            folder,
+            certificate,
+        })
+    }
+
+    /// Returns the loads and fills of a protocol.
+    pub(crate) fn loads(&self, protocol: Protocol) -> Result<Loads> {
+        Loads::read(&self.bench, protocol)
+    }
+
+    /// Adds the paths of more programs.
+    pub(crate) fn give(&mut self, programs: &[(String, PathBuf)]) {
+        self.given.extend(programs.iter().cloned());
+    }
+
+    /// Assigns processors to a tracker with this number of cores, and to the load.
+    pub(crate) fn split(&self, count: usize) -> Result<Split> {
+        let there_are = self.processors.len();
+        Split::of(&self.processors, count).with_context(|| {
+            format!("{count} cores leave no processor for the load; this machine has {there_are}")
+        })
+    }
+
+    /// Returns the numbers of tracker cores to measure unless others are asked for.
+    pub(crate) fn default_counts(&self) -> Vec<usize> {
+        default_counts(&self.processors)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Otherwise the system's cleanup of temporary files removes it.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn scratch_folder() -> Result<PathBuf> {
+    // The tests of a process have several at a time.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tidegate-bench-{}-{number}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    // Fails if the folder exists, so that a folder planted by another user is not used.
+    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Parses an argument such as `chihaya=/opt/chihaya`.
+pub(crate) fn named_path(text: &str) -> Result<(String, PathBuf), String> {
+    let (name, path) = text.split_once('=').ok_or("expected NAME=PATH")?;
+    Ok((name.to_owned(), path.into()))
+}

@@ -1,0 +1,55 @@
+//! The management API of a running tidegate.
+
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use harness::http::Connection;
+use harness::{PATIENCE, metrics};
+
+/// The environment variable that gives a tracker the token, and the token.
+pub(crate) const TOKEN_VARIABLE: (&str, &str) =
+    ("TIDEGATE_ADMIN_TOKEN", "tg_benchbenchbenchbenchbenchbench01");
+
+/// A connection that is kept open, so that only responses are measured.
+pub(crate) struct Api(Connection);
+
+impl Api {
+    /// Connects, and waits until the tracker is ready: it may have to read millions of records.
+    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ready = Connection::open(address).map_err(anyhow::Error::from).and_then(|opened| {
+                let mut api = Self(opened);
+                api.ask(200, "GET /health/ready", "").map(|_| api)
+            });
+            if ready.is_ok() || Instant::now() > deadline {
+                return ready.with_context(|| format!("no API at {address}"));
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends `request`, a method and a path, and returns the response's body. Fails unless the
+    /// response has this status. A body that starts like JSON is sent as JSON, any other as text.
+    pub(crate) fn ask(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
+        let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
+        let (_, token) = TOKEN_VARIABLE;
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: tidegate\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.0.send(head)?;
+        let response = self.0.receive().with_context(|| format!("no response to {request}"))?;
+        let (found, text) = (response.status, response.text());
+        ensure!(found == status, "{request}: expected status {status}, found {found}: {text}");
+        Ok(text)
+    }
+
+    /// Returns the sum of a metric over all series that have these labels.
+    pub(crate) fn metric(&mut self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        Ok(metrics::sum(&self.ask(200, "GET /metrics", "")?, name, labels))
+    }
+}

@@ -1,0 +1,415 @@
+//! Definitions of trackers, load testers and loads: `trackers.toml` and `PROTOCOL.toml` of a folder,
+//! `bench/` in the repository. The comments at the top of those files explain each key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A tracker protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Protocol {
+    /// UDP (BEP 15).
+    Udp,
+    /// HTTP (BEP 3).
+    Http,
+    /// HTTP over TLS.
+    Https,
+    /// WebTorrent over a WebSocket.
+    Ws,
+    /// WebTorrent over a WebSocket with TLS.
+    Wss,
+}
+
+impl Protocol {
+    /// All protocols.
+    pub(crate) const ALL: [Self; 5] = [Self::Udp, Self::Http, Self::Https, Self::Ws, Self::Wss];
+
+    /// Returns the URL scheme.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
+        }
+    }
+
+    /// Returns the load tester's name for the protocol, which also names its definitions: TLS is in
+    /// the URL.
+    pub(crate) fn without_tls(self) -> Self {
+        match self {
+            Self::Https => Self::Http,
+            Self::Wss => Self::Ws,
+            plain => plain,
+        }
+    }
+
+    /// Returns whether the protocol runs over TLS.
+    pub(crate) fn is_secure(self) -> bool {
+        self != self.without_tls()
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
+        found
+            .ok_or_else(|| anyhow!("unknown protocol {text}: expected udp, http, https, ws or wss"))
+    }
+}
+
+/// A program to start: a tracker, a TLS front or a load tester.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) speaks: Vec<Protocol>,
+    /// Program name; `None` if only `--program` can name it.
+    pub(crate) program: Option<String>,
+    #[serde(default)]
+    pub(crate) needs: Vec<String>,
+    #[serde(default)]
+    pub(crate) version: Vec<String>,
+    #[serde(default)]
+    pub(crate) variables: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) configuration: String,
+    pub(crate) configuration_tls: Option<String>,
+    /// A command that prints the program's default configuration.
+    #[serde(default)]
+    pub(crate) defaults: Vec<String>,
+    /// Keys that the default configuration must have.
+    #[serde(default)]
+    pub(crate) requires: Vec<String>,
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) start: Vec<String>,
+    /// Whether it serves only listed torrents.
+    #[serde(default)]
+    pub(crate) allow_list: bool,
+    /// Whether it is measured only behind a TLS front, though it speaks TLS.
+    #[serde(default)]
+    pub(crate) behind_front: bool,
+    /// Names of loads that it cannot handle.
+    #[serde(default)]
+    pub(crate) not_for: Vec<String>,
+    #[serde(default)]
+    pub(crate) limitations: String,
+    /// What a load tester prints before its two figures.
+    pub(crate) prints: Option<Labels>,
+    #[serde(default)]
+    pub(crate) install: Install,
+}
+
+/// The texts before a load tester's figures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Labels {
+    pub(crate) responses_s: String,
+    pub(crate) seconds: String,
+}
+
+/// A tracker that differs from another one in few keys.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Variant {
+    of: String,
+    name: String,
+    variables: BTreeMap<String, String>,
+    requires: Vec<String>,
+    behind_front: bool,
+    limitations: Option<String>,
+}
+
+/// Arguments for package managers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Install {
+    #[serde(default)]
+    pub(crate) cargo: Vec<String>,
+    #[serde(default)]
+    pub(crate) npm: Vec<String>,
+    #[serde(default)]
+    pub(crate) debian: Vec<String>,
+    #[serde(default)]
+    pub(crate) pypi: Vec<String>,
+    /// What `--program` must name, if no package provides it.
+    #[serde(default)]
+    pub(crate) by_path: String,
+}
+
+/// A load: arguments of `tidegate-bench load PROTOCOL URL`, or another load tester's configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Load {
+    pub(crate) name: String,
+    /// Description for the report: a sentence.
+    pub(crate) description: String,
+    #[serde(default)]
+    pub(crate) words: Vec<String>,
+    /// Arguments that limit it to `{rate}` requests per second, to measure latencies.
+    #[serde(default)]
+    pub(crate) paced: Vec<String>,
+    /// Name of the load tester, if it is not our own.
+    pub(crate) tester: Option<String>,
+    #[serde(default)]
+    pub(crate) configuration: String,
+    /// Name of a load by which our own load tester does the same.
+    pub(crate) like: Option<String>,
+}
+
+/// A known number of peers, to measure the memory of each.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fill {
+    pub(crate) name: String,
+    /// Number of peers; each announce draws one of them at random unless `all` is set.
+    pub(crate) peers: u64,
+    /// Whether each peer announces.
+    #[serde(default)]
+    pub(crate) all: bool,
+    /// Duration of the load in seconds.
+    pub(crate) seconds: u32,
+    pub(crate) words: Vec<String>,
+}
+
+/// All trackers and load testers. The first tracker is tidegate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Definitions {
+    #[serde(rename = "tracker")]
+    pub(crate) trackers: Vec<Definition>,
+    #[serde(default, rename = "variant")]
+    variants: Vec<Variant>,
+    pub(crate) front: Option<Definition>,
+    #[serde(default, rename = "tester")]
+    pub(crate) testers: Vec<Definition>,
+}
+
+/// The loads of a protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Loads {
+    #[serde(rename = "load")]
+    pub(crate) loads: Vec<Load>,
+    #[serde(default, rename = "fill")]
+    pub(crate) fills: Vec<Fill>,
+}
+
+impl Definitions {
+    /// Reads `trackers.toml`.
+    pub(crate) fn read(folder: &Path) -> Result<Self> {
+        let (path, mut all) = read::<Self>(folder, "trackers.toml")?;
+        for variant in std::mem::take(&mut all.variants) {
+            all.add_variant(variant).context(path.clone())?;
+        }
+        for one in all.trackers.iter().chain(&all.testers) {
+            one.check().with_context(|| format!("{path}: {}", one.name))?;
+        }
+        ensure!(!all.trackers.is_empty(), "{path}: expected at least one [[tracker]]");
+        Ok(all)
+    }
+
+    /// Adds a tracker behind the one that it is a variant of.
+    fn add_variant(&mut self, variant: Variant) -> Result<()> {
+        let Variant { of, name, variables, requires, behind_front, limitations } = variant;
+        ensure!(
+            self.trackers.iter().all(|one| one.name != name),
+            "{name}: a tracker has this name"
+        );
+        let at = self.trackers.iter().position(|one| one.name == of);
+        let at = at.with_context(|| format!("{name}: no tracker {of}"))?;
+        let mut one = self.trackers[at].clone();
+        one.name = name;
+        one.variables.extend(variables);
+        one.requires.extend(requires);
+        one.behind_front |= behind_front;
+        one.limitations = limitations.unwrap_or(one.limitations);
+        one.install = Install::default();
+        self.trackers.insert(at + 1, one);
+        Ok(())
+    }
+
+    /// Adds other builds of the first tracker behind it. Returns the names of the trackers to
+    /// measure: `only`, or all builds if there are several and `only` is empty.
+    pub(crate) fn add_builds(
+        &mut self,
+        builds: &[(String, PathBuf)],
+        only: &[String],
+    ) -> Result<Vec<String>> {
+        let first = self.trackers.first().context("there is no tracker")?.name.clone();
+        for (name, _) in builds.iter().rev() {
+            let (of, name) = (first.clone(), name.clone());
+            self.add_variant(Variant { of, name, ..Variant::default() }).context("--beside")?;
+        }
+        let builds = builds.iter().map(|(name, _)| name.clone());
+        Ok(match only {
+            [] if builds.len() > 0 => std::iter::once(first).chain(builds).collect(),
+            only => only.iter().cloned().chain(builds).collect(),
+        })
+    }
+}
+
+impl Loads {
+    /// Reads `PROTOCOL.toml`.
+    pub(crate) fn read(folder: &Path, protocol: Protocol) -> Result<Self> {
+        let (path, all) = read::<Self>(folder, &format!("{}.toml", protocol.without_tls()))?;
+        ensure!(!all.loads.is_empty(), "{path}: expected at least one [[load]]");
+        Ok(all)
+    }
+
+    /// Returns the load with this name, or the first one.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<&Load> {
+        let found = self.loads.iter().find(|load| name.is_none_or(|name| load.name == name));
+        found.with_context(|| {
+            let names: Vec<_> = self.loads.iter().map(|load| load.name.as_str()).collect();
+            format!("unknown load {}: expected one of {}", name.unwrap_or(""), names.join(", "))
+        })
+    }
+}
+
+impl Definition {
+    fn check(&self) -> Result<()> {
+        ensure!(!self.start.is_empty(), "`start` is empty");
+        ensure!(!self.speaks.is_empty(), "`speaks` is empty");
+        ensure!(
+            self.requires.is_empty() || !self.defaults.is_empty(),
+            "`requires` needs `defaults`"
+        );
+        let install = &self.install;
+        let packages = [&install.cargo, &install.npm, &install.debian, &install.pypi];
+        if self.program.is_none() && install.by_path.is_empty() {
+            bail!("expected `program`, or `install.by_path` with what to name");
+        }
+        if packages.iter().any(|words| words.iter().any(String::is_empty)) {
+            bail!("empty argument in `install`");
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file. Returns its content, and its path for error messages.
+fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<(String, T)> {
+    let path = folder.join(name).display().to_string();
+    let text = fs::read_to_string(&path).with_context(|| {
+        format!(
+            "cannot read {path}: --definitions names the folder, which is bench/ in the repository"
+        )
+    })?;
+    let content = parse(&path, &text)?;
+    Ok((path, content))
+}
+
+fn parse<T: DeserializeOwned>(path: &str, text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        anyhow!("{path}:{line}: {}", error.message().lines().collect::<Vec<_>>().join(" "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trackers(text: &str) -> Result<Definitions> {
+        parse("t.toml", text)
+    }
+
+    #[test]
+    fn names_the_line_of_an_error() {
+        for (text, line, what) in [
+            ("[[tracker]]\nname = \"a\"\nstart = [\"a\"]\nstrat = 1\n", 4, "strat"),
+            ("[[tracker]]\nname = 7\n", 2, "string"),
+            ("[[tracker]]\nstart = [\"a\"\n\n", 2, "unclosed"),
+            ("[[tracker]]\nname = \"a\"\nspeaks = [\"tcp\"]\n", 3, "tcp"),
+        ] {
+            let error = trackers(text).err().unwrap().to_string();
+            assert!(error.starts_with(&format!("t.toml:{line}: ")), "{text}: {error}");
+            assert!(error.contains(what) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn rejects_trackers_that_cannot_be_started() {
+        let check =
+            |text: &str| trackers(text).unwrap().trackers[0].check().map_err(|e| e.to_string());
+        let tracker = |more: &str| {
+            check(&format!("[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\n{more}"))
+        };
+        assert_eq!(tracker("program = 'a'"), Ok(()));
+        assert_eq!(tracker("install.by_path = 'its program'"), Ok(()));
+        assert!(tracker("").unwrap_err().contains("by_path"));
+        assert!(tracker("program = 'a'\ninstall.npm = ['']").is_err());
+        assert!(check("[[tracker]]\nname = 'a'\nstart = []").is_err());
+    }
+
+    #[test]
+    fn the_repository_s_definitions_are_valid() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        let definitions = Definitions::read(&folder).unwrap();
+        assert!(definitions.front.is_some());
+        for protocol in Protocol::ALL {
+            let able = |tracker: &&Definition| tracker.speaks.contains(&protocol);
+            assert!(definitions.trackers.iter().filter(able).count() >= 2, "{protocol}");
+            let loads = Loads::read(&folder, protocol).unwrap();
+            assert_eq!(loads.find(None).unwrap().name, loads.loads[0].name);
+            assert!(loads.find(Some("no such")).is_err());
+            // What a load names is defined.
+            for load in &loads.loads {
+                assert!(load.like.iter().all(|name| loads.find(Some(name)).is_ok()));
+                let testers = &definitions.testers;
+                assert!(load.tester.iter().all(|name| testers.iter().any(|it| it.name == *name)));
+            }
+        }
+        let error = Definitions::read(Path::new("/nowhere")).unwrap_err();
+        assert!(format!("{error:#}").contains("/nowhere/trackers.toml"), "{error:#}");
+    }
+
+    #[test]
+    fn variants_stand_behind_what_they_are_variants_of() {
+        let text = "[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\nvariables = { x = '1', y = '1' }
+                    [[tracker]]\nname = 'b'\nspeaks = ['udp']\nstart = ['b']
+                    [[variant]]\nof = 'a'\nname = 'a2'\nvariables = { x = '2' }\n";
+        let mut all = trackers(text).unwrap();
+        let variant = all.variants.remove(0);
+        all.add_variant(variant.clone()).unwrap();
+        let names =
+            |all: &Definitions| all.trackers.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&all), ["a", "a2", "b"]);
+        assert_eq!(all.trackers[1].variables.values().collect::<Vec<_>>(), ["2", "1"]);
+        assert!(all.add_variant(variant).unwrap_err().to_string().contains("has this name"));
+        let builds = [("old".to_owned(), PathBuf::from("/x"))];
+        assert_eq!(all.add_builds(&builds, &[]).unwrap(), ["a", "old"]);
+        assert_eq!(names(&all), ["a", "old", "a2", "b"]);
+    }
+
+    #[test]
+    fn parses_protocol_names() {
+        for protocol in Protocol::ALL {
+            assert_eq!(protocol.name().parse::<Protocol>().unwrap(), protocol);
+            assert_eq!(
+                protocol.is_secure(),
+                protocol.name().ends_with('s') && protocol != Protocol::Ws
+            );
+        }
+        assert!("tcp".parse::<Protocol>().is_err());
+    }
+}

@@ -1,0 +1,101 @@
+//! `tidegate-bench load http`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::load::http::{self, HttpOptions};
+use ::load::{Mix, TrackerUrl};
+use anyhow::{Result, ensure};
+use clap::{Args, value_parser};
+
+use super::arguments::{CommonArgs, HostileArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::{finish, progress_printer, usage_error};
+use crate::interruption;
+
+/// Load an HTTP tracker. One request at a time is outstanding on each connection. In the closed
+/// loop a request follows each response; with --rate requests are sent on schedule as long as a
+/// connection is free.
+#[derive(Args)]
+pub(crate) struct Http {
+    /// Announce URL: `http://HOST[:PORT]/announce` or `https://…`. Certificates are not verified.
+    url: String,
+    /// Worker threads.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// Concurrent connections, all threads together.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Open a new connection for each request; over TLS, each is a handshake.
+    #[arg(long)]
+    close: bool,
+    /// Resume TLS sessions.
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Requests per second on a fixed schedule, all threads together.
+    #[arg(long, value_name = "N", value_parser = rate)]
+    rate: Option<f64>,
+    /// Ratio of announces to scrapes.
+    #[arg(long, value_name = "A:S", default_value = "1:0")]
+    mix: Mix,
+    /// Torrents per scrape.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
+    scrape_torrents: u32,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    hostile: HostileArgs,
+    /// Milliseconds until a request counts as lost and its connection is closed.
+    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
+    timeout_ms: u32,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+impl Http {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut options = match self.options() {
+            Ok(options) => options,
+            Err(error) => return Ok(usage_error(&error)),
+        };
+        if self.workload.write_hashes_if_asked(&options.workload)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let _tracker = self.common.start(&options.url, &mut options.plan)?;
+        let report = http::run(
+            &options,
+            &*interruption()?,
+            &mut progress_printer(self.run.output.progress),
+        )?;
+        finish(&report, self.run.output.json, false)
+    }
+
+    pub(super) fn options(&self) -> Result<HttpOptions> {
+        let url = self.common.checked_url(TrackerUrl::http(&self.url)?)?;
+        let sources = self.sources.of(&url)?;
+        ensure!(
+            self.workload.peers >= self.connections,
+            "--peers {}: must be at least the number of connections",
+            self.workload.peers
+        );
+        Ok(HttpOptions {
+            url,
+            workload: self.workload.workload(self.common.seed),
+            connections: self.connections,
+            rate: self.rate,
+            plan: self.run.plan(&self.common),
+            mix: self.mix,
+            scrape_torrents: self.scrape_torrents,
+            workers: self.workers,
+            close: self.close,
+            resume: self.resume,
+            sources,
+            timeout: Duration::from_millis(self.timeout_ms.into()),
+            check_every: self.run.output.check_every,
+            hostile: self.hostile.kind_and_count(),
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! `tidegate-bench load udp`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::load::udp::{self, HostileDatagram, UdpOptions};
+use ::load::{LoopMode, Mix, TrackerUrl};
+use anyhow::{Result, ensure};
+use clap::{Args, value_parser};
+
+use super::arguments::{CommonArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::{finish, progress_printer, usage_error};
+use crate::interruption;
+
+/// Load a UDP tracker: many peers share a few sockets. In the closed loop a request follows each
+/// response; with --rate requests are sent on schedule whatever the responses.
+#[derive(Args)]
+pub(crate) struct Udp {
+    /// Tracker URL: `udp://HOST:PORT[/PATH]`; the path is sent as BEP 41 options.
+    url: String,
+    /// Worker threads.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=256))]
+    workers: u32,
+    /// Sockets per thread.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=4096))]
+    sockets: u32,
+    #[command(flatten)]
+    sources: SourceArgs,
+    #[command(flatten)]
+    rate: RateArgs,
+    /// Ratio of connects, announces and scrapes.
+    #[arg(long, value_name = "C:A:S", default_value = "1:100:1")]
+    mix: Mix,
+    /// Torrents per scrape.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=70))]
+    scrape_torrents: u32,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Also send hostile requests: bad-ids, garbage, truncated, oversize or scrapes.
+    #[arg(long, value_name = "KIND")]
+    hostile: Option<HostileDatagram>,
+    /// Percentage of requests that are hostile.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, requires = "hostile",
+          value_parser = value_parser!(u8).range(1..=99))]
+    hostile_percent: u8,
+    /// Milliseconds until a request counts as lost.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=60_000))]
+    timeout_ms: u32,
+    /// Send each datagram alone, without UDP segmentation offload, which makes the tracker see
+    /// bursts.
+    #[arg(long)]
+    no_offload: bool,
+    #[command(flatten)]
+    run: RunArgs,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Options about the request rate.
+#[derive(Args)]
+struct RateArgs {
+    /// Outstanding requests, all threads together.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    outstanding: u32,
+    /// Requests per second on a fixed schedule instead, all threads together.
+    #[arg(long, value_name = "N", conflicts_with = "outstanding", value_parser = rate)]
+    rate: Option<f64>,
+}
+
+impl Udp {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut options = match self.options() {
+            Ok(options) => options,
+            Err(error) => return Ok(usage_error(&error)),
+        };
+        if self.workload.write_hashes_if_asked(&options.workload)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let _tracker = self.common.start(&options.url, &mut options.plan)?;
+        let report =
+            udp::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
+        finish(&report, self.run.output.json, false)
+    }
+
+    pub(super) fn options(&self) -> Result<UdpOptions> {
+        let url = self.common.checked_url(TrackerUrl::udp(&self.url)?)?;
+        let sources = self.sources.of(&url)?;
+        ensure!(
+            self.workload.peers >= self.workers * self.sockets,
+            "--peers {}: must be at least the number of sockets",
+            self.workload.peers
+        );
+        Ok(UdpOptions {
+            workload: self.workload.workload(self.common.seed),
+            loop_mode: self.rate.loop_mode(),
+            plan: self.run.plan(&self.common),
+            mix: self.mix,
+            scrape_torrents: self.scrape_torrents,
+            workers: self.workers,
+            sockets: self.sockets,
+            sources,
+            timeout: Duration::from_millis(self.timeout_ms.into()),
+            check_every: self.run.output.check_every,
+            hostile: self.hostile.map(|profile| (profile, self.hostile_percent)),
+            offload: !self.no_offload,
+            ..UdpOptions::of(url)
+        })
+    }
+}
+
+impl RateArgs {
+    fn loop_mode(&self) -> LoopMode {
+        match self.rate {
+            Some(rate) => LoopMode::Open { rate },
+            None => LoopMode::Closed { outstanding: self.outstanding },
+        }
+    }
+}

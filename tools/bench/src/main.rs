@@ -1,0 +1,111 @@
+//! tidegate-bench: everything that measures trackers, and parts of tidegate.
+//!
+//! [`mod@load`] puts any tracker under load. All other benchmarks start what they measure ([`lab`]), in
+//! turn, write each run down ([`session`], [`record`]), and report them ([`report`]). [`docs`] writes the
+//! tables of documents from the records.
+//!
+//! ```text
+//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, latency ─┐
+//!                                              store ───────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//! ```
+#![forbid(unsafe_code)]
+
+mod api;
+mod chart;
+mod compare;
+mod datagrams;
+mod docs;
+mod figures;
+mod flood;
+mod lab;
+mod latency;
+mod load;
+mod private;
+mod record;
+mod report;
+mod rivals;
+mod session;
+mod store;
+mod table;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// Measures BitTorrent trackers.
+#[derive(Parser)]
+#[command(version)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put any tracker under load and report its throughput.
+    Load {
+        #[command(subcommand)]
+        load: load::LoadCommand,
+    },
+    Compare(compare::Compare),
+    Testers(compare::Testers),
+    Latency(latency::Latency),
+    Private(private::Private),
+    Api(api::ApiCommand),
+    Flood(flood::FloodCommand),
+    Store(store::Store),
+    Rivals(rivals::Rivals),
+    Docs(docs::Docs),
+}
+
+fn main() -> ExitCode {
+    // The default limit of open files is too low for many connections. If it cannot be raised, opening
+    // connections reports the error. Trackers and load testers inherit the limit.
+    let _ = raise_descriptor_limit();
+    let done = match CommandLine::parse().command {
+        Command::Load { load } => load::run(&load),
+        Command::Compare(command) => command.run(),
+        Command::Testers(command) => command.run(),
+        Command::Latency(command) => command.run(),
+        Command::Private(command) => command.run(),
+        Command::Api(command) => command.run(),
+        Command::Flood(command) => command.run(),
+        Command::Store(command) => command.run(),
+        Command::Rivals(command) => command.run(),
+        Command::Docs(command) => command.run(),
+    };
+    done.unwrap_or_else(|error| {
+        print_error(format_args!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints an error to standard error. If that is closed, only the exit code tells.
+fn print_error(text: impl Display) {
+    let _ = writeln!(io::stderr(), "tidegate-bench: {text}");
+}
+
+/// Returns a flag that SIGINT and SIGTERM set; the second signal ends the process at once.
+fn interruption() -> Result<Arc<AtomicBool>> {
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Registered first: while the flag is not yet set, it does not end the process.
+        flag::register_conditional_shutdown(signal, 130, Arc::clone(&is_interrupted))
+            .and_then(|_| flag::register(signal, Arc::clone(&is_interrupted)))
+            .context("cannot install signal handlers")?;
+    }
+    Ok(is_interrupted)
+}
+
+fn raise_descriptor_limit() -> nix::Result<()> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+}

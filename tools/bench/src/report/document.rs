@@ -1,0 +1,29 @@
+//! A document, independent of Markdown and HTML.
+
+use crate::chart::Chart;
+use crate::table::Table;
+
+/// A title and blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    pub(crate) title: String,
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// A block of a document.
+#[derive(Clone, Debug)]
+pub(crate) enum Block {
+    Heading(String),
+    Subheading(String),
+    Text(String),
+    /// How to read what follows. Documents with several reports say that once.
+    Explanation(String),
+    /// A warning.
+    Notice(String),
+    Table(Table),
+    Chart(Chart),
+    /// Preformatted text.
+    Code(String),
+    /// A collapsed section: title and content.
+    Details(String, Box<Self>),
+}

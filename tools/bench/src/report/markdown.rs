@@ -1,0 +1,95 @@
+//! Writes Markdown, for terminals and repositories.
+
+use std::fmt::Write as _;
+
+use super::document::{Block, Document};
+
+pub(super) fn write(document: &Document) -> String {
+    let mut text = format!("# {}\n", document.title);
+    for block in &document.blocks {
+        add(&mut text, block, "");
+    }
+    text
+}
+
+/// Writes a section of another document, without explanations and collapsed details.
+pub(super) fn section(document: &Document) -> String {
+    let mut text = format!("## {}\n", document.title);
+    for block in &document.blocks {
+        if !matches!(block, Block::Details(..) | Block::Explanation(_)) {
+            add(&mut text, block, "#");
+        }
+    }
+    text
+}
+
+/// Adds a block. `under` has a `#` per additional heading level.
+fn add(text: &mut String, block: &Block, under: &str) {
+    // Writing to a String cannot fail.
+    let _ = match block {
+        Block::Heading(title) => write!(text, "\n{under}## {title}\n"),
+        Block::Subheading(title) => write!(text, "\n{under}### {title}\n"),
+        Block::Text(words) | Block::Explanation(words) => write!(text, "\n{}\n", wrap(words)),
+        Block::Notice(words) => write!(text, "\n{}\n", wrap(&format!("**Note:** {words}"))),
+        Block::Table(table) => write!(text, "\n{table}"),
+        Block::Chart(_) => Ok(()),
+        Block::Code(lines) => write!(text, "\n```text\n{}\n```\n", lines.trim_end()),
+        Block::Details(title, block) => {
+            let _ = write!(text, "\n{under}### {title}\n");
+            add(text, block, under);
+            Ok(())
+        }
+    };
+}
+
+/// Breaks a paragraph into lines of at most [`COLUMNS`].
+fn wrap(text: &str) -> String {
+    let (mut wrapped, mut width) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if width > 0 {
+            // At the start of a line, these would begin a list.
+            let fits = width + 1 + length <= COLUMNS || ["+", "-", "*"].contains(&word);
+            wrapped.push(if fits { ' ' } else { '\n' });
+            width = if fits { width + 1 } else { 0 };
+        }
+        wrapped.push_str(word);
+        width += length;
+    }
+    wrapped
+}
+
+/// As in documents.
+const COLUMNS: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Cell, Table};
+
+    #[test]
+    fn paragraphs_are_broken_between_words() {
+        let (long, short) = ("x".repeat(118), "y y");
+        assert_eq!(wrap(&format!("{long} {short}")), format!("{long} y\ny"));
+        assert_eq!(wrap(short), short);
+    }
+
+    #[test]
+    fn separates_blocks() {
+        let table = Table { head: vec!["name".into()], rows: vec![vec![Cell::Text("a".into())]] };
+        let document = Document {
+            title: "T".into(),
+            blocks: vec![
+                Block::Heading("H".into()),
+                Block::Notice("N".into()),
+                Block::Table(table),
+                Block::Details("D".into(), Box::new(Block::Code("1\n2\n".into()))),
+            ],
+        };
+        let expected = "# T\n\n## H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n\
+                        \n### D\n\n```text\n1\n2\n```\n";
+        assert_eq!(document.markdown(), expected);
+        let section = "## T\n\n### H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n";
+        assert_eq!(document.section(), section);
+    }
+}

@@ -1,0 +1,377 @@
+//! The compared stores: tidegate's, and simple maps. The maps support only IPv4, keep peers in the
+//! order of arrival, and return the first ones (to a seeder, the first that are not seeders). So
+//! they do less than tidegate's store, which picks at random, bounds its memory, and never holds a
+//! table for long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use dashmap::DashMap;
+use primitives::Random;
+use swarm::{Action, Options, Store, StoreAnnounce};
+use types::{
+    AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
+};
+
+/// Peers that have not announced for this long expire.
+pub(super) const LIFETIME_S: u32 = 1000;
+
+/// Collects responses as the bytes of a datagram.
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    /// Peers in all responses.
+    pub(super) peers: u64,
+}
+
+impl Answer {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(4096), peers: 0 }
+    }
+
+    fn push(&mut self, peer: [u8; 6]) {
+        self.bytes.extend_from_slice(&peer);
+        self.peers += 1;
+    }
+}
+
+impl StoreSink for Answer {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {}
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
+        self.bytes.clear();
+    }
+}
+
+impl PeerSink for Answer {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
+        self.bytes.extend(peers.iter().flat_map(PackedV4::wire));
+        self.peers += peers.len() as u64;
+    }
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
+}
+
+/// A store under comparison.
+pub(super) trait Contender: Sync {
+    /// Processes announces in order.
+    fn announce(&self, now: Tick, random: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer);
+    /// Returns a torrent's counts.
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts;
+    /// Returns the number of announces per call.
+    fn batch(&self) -> usize {
+        1
+    }
+    /// Maintains the tables, as a tracker does many times a second.
+    fn tend(&self, _: Tick) {}
+    /// Runs one expiry pass. Returns true once no aged peers are left.
+    fn expire(&self, now: Tick) -> bool;
+    /// Returns the number of peers.
+    fn peers(&self) -> u64;
+    /// Returns the bytes it has taken from the system by its own count, if it counts.
+    fn reserved(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Names on the command line and in tables.
+pub(super) const NAMES: [&str; 5] =
+    ["tidegate", "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
+/// tidegate's store as UDP workers use it.
+pub(super) const BATCHES: &str = "tidegate, batches of 32";
+
+/// Returns the store with that name.
+pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
+    Some(match NAMES.iter().position(|known| *known == name)? {
+        0 => Box::new(Ours { store: store(), batch: 1 }),
+        1 => Box::new(Tree::default()),
+        2 => Box::new(Sharded::default()),
+        3 => Box::new(Dash::default()),
+        _ => Box::new(Ours { store: store(), batch: 32 }),
+    })
+}
+
+struct Ours {
+    store: Store,
+    batch: usize,
+}
+
+/// Configured as the server does for a few cores.
+fn store() -> Store {
+    Store::new(&Options {
+        shards: 8,
+        hash_key: *b"a key of 16 byte",
+        peer_lifetime_s: LIFETIME_S,
+        web_lifetime_s: 240,
+        keep_peer_ids: false,
+        memory_budget: None,
+    })
+}
+
+/// As in the server: a sweep round takes a minute, in ten parts a second.
+const SWEEP_PARTS: u32 = 600;
+
+impl Contender for Ours {
+    fn announce(
+        &self,
+        now: Tick,
+        random: &mut Random,
+        jobs: &[StoreAnnounce],
+        answer: &mut Answer,
+    ) {
+        self.store.announce(now, random, jobs, answer);
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        let mut counts = [SwarmCounts::default()];
+        self.store.scrape(std::slice::from_ref(info_hash), &mut counts);
+        let [counts] = counts;
+        counts
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn tend(&self, now: Tick) {
+        self.store.sweep(now, SWEEP_PARTS);
+    }
+
+    /// The sweep runs in rounds; nothing is left once a round has found nothing.
+    fn expire(&self, now: Tick) -> bool {
+        let before = self.store.totals().expired;
+        (0..SWEEP_PARTS).for_each(|_| self.store.sweep(now, SWEEP_PARTS));
+        self.store.totals().expired == before
+    }
+
+    fn peers(&self) -> u64 {
+        let totals = self.store.totals();
+        totals.v4.seeders + totals.v4.leechers
+    }
+
+    fn reserved(&self) -> Option<u64> {
+        Some(self.store.totals().memory_reserved)
+    }
+}
+
+/// A torrent in a map.
+#[derive(Default)]
+struct Swarm {
+    peers: HashMap<[u8; 6], Member>,
+    seeders: u32,
+    downloads: u32,
+}
+
+struct Member {
+    role: Role,
+    seen: Tick,
+}
+
+impl Swarm {
+    fn announce(&mut self, now: Tick, job: &StoreAnnounce, answer: &mut Answer) {
+        answer.bytes.clear();
+        let PeerKey::V4(asker) = job.peer else { return };
+        let completed = match job.action {
+            Action::Update { completed } => completed,
+            Action::Stop => {
+                self.forget(&asker);
+                return;
+            }
+        };
+        self.downloads += u32::from(completed);
+        let old = self.peers.insert(asker, Member { role: job.role, seen: now });
+        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
+        self.seeders += u32::from(job.role == Role::Seeder);
+        let is_useful = |(peer, member): &(&[u8; 6], &Member)| {
+            **peer != asker && (job.role != Role::Seeder || member.role != Role::Seeder)
+        };
+        let chosen = self.peers.iter().filter(is_useful).take(usize::from(job.want));
+        chosen.for_each(|(peer, _)| answer.push(*peer));
+    }
+
+    fn forget(&mut self, peer: &[u8; 6]) {
+        let old = self.peers.remove(peer);
+        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
+    }
+
+    /// Removes aged peers. Returns whether any peer is left.
+    fn expire(&mut self, now: Tick) -> bool {
+        let Self { peers, seeders, .. } = self;
+        peers.retain(|_, member| {
+            let stays = now.since(member.seen) <= LIFETIME_S;
+            *seeders -= u32::from(!stays && member.role == Role::Seeder);
+            stays
+        });
+        !peers.is_empty()
+    }
+
+    fn counts(&self) -> SwarmCounts {
+        let leechers = self.peers.len() as u32 - self.seeders;
+        let v4 = FamilyCounts { seeders: self.seeders, leechers };
+        SwarmCounts { v4, downloads: self.downloads, ..SwarmCounts::default() }
+    }
+
+    fn len(&self) -> u64 {
+        self.peers.len() as u64
+    }
+}
+
+/// Locks a mutex, ignoring poison: nothing panics while holding it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One tree; lookups of existing torrents share its lock.
+#[derive(Default)]
+struct Tree(RwLock<BTreeMap<InfoHash, Mutex<Swarm>>>);
+
+impl Contender for Tree {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
+        for job in jobs {
+            let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(swarm) = read.get(&job.info_hash) {
+                lock(swarm).announce(now, job, answer);
+                continue;
+            }
+            drop(read);
+            let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            lock(write.entry(job.info_hash).or_default()).announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        read.get(info_hash).map(|swarm| lock(swarm).counts()).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        write.retain(|_, swarm| lock(swarm).expire(now));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        read.values().map(|swarm| lock(swarm).len()).sum()
+    }
+}
+
+/// Hash maps, each with its own lock.
+struct Sharded([Mutex<HashMap<InfoHash, Swarm>>; 64]);
+
+impl Default for Sharded {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Sharded {
+    fn shard(&self, info_hash: &InfoHash) -> MutexGuard<'_, HashMap<InfoHash, Swarm>> {
+        let [first, ..] = info_hash.0;
+        lock(&self.0[usize::from(first) % 64])
+    }
+}
+
+impl Contender for Sharded {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
+        for job in jobs {
+            let mut shard = self.shard(&job.info_hash);
+            shard.entry(job.info_hash).or_default().announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        self.shard(info_hash).get(info_hash).map(Swarm::counts).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        self.0.iter().for_each(|shard| lock(shard).retain(|_, swarm| swarm.expire(now)));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        let of =
+            |shard: &Mutex<HashMap<_, Swarm>>| lock(shard).values().map(Swarm::len).sum::<u64>();
+        self.0.iter().map(of).sum()
+    }
+}
+
+/// The most common concurrent map of a package.
+#[derive(Default)]
+struct Dash(DashMap<InfoHash, Swarm>);
+
+impl Contender for Dash {
+    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
+        for job in jobs {
+            self.0.entry(job.info_hash).or_default().announce(now, job, answer);
+        }
+    }
+
+    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
+        self.0.get(info_hash).map(|swarm| swarm.counts()).unwrap_or_default()
+    }
+
+    fn expire(&self, now: Tick) -> bool {
+        self.0.retain(|_, swarm| swarm.expire(now));
+        true
+    }
+
+    fn peers(&self) -> u64 {
+        self.0.iter().map(|entry| entry.value().len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::work::job;
+    use super::*;
+
+    /// All stores agree on the contents of a torrent, whatever the operations.
+    #[test]
+    fn all_stores_behave_the_same() {
+        let all: Vec<_> = NAMES.iter().map(|name| contender(name).unwrap()).collect();
+        let (mut random, mut answer) = (Random::new(1), Answer::new());
+        for step in 0..5000_u32 {
+            let (torrent, peer) = (random.below(5), u64::from(random.below(40)));
+            let mut job = job(torrent, peer, 50);
+            if random.below(4) == 0 {
+                job.role = Role::Seeder;
+            }
+            if random.below(8) == 0 {
+                job.action = Action::Stop;
+            }
+            let now = Tick(step);
+            let found: Vec<_> = all
+                .iter()
+                .map(|store| {
+                    answer.peers = 0;
+                    store.announce(now, &mut random, &[job], &mut answer);
+                    (store.scrape(&job.info_hash).v4, answer.peers, store.peers())
+                })
+                .collect();
+            assert!(found.windows(2).all(|two| two[0] == two[1]), "step {step}: {found:?}");
+        }
+        assert!(all[0].peers() > 50);
+        for store in &all {
+            while !store.expire(Tick(20_000)) {}
+            assert_eq!(store.peers(), 0);
+        }
+    }
+
+    #[test]
+    fn seeders_receive_no_seeders() {
+        for name in NAMES {
+            let store = contender(name).unwrap();
+            let (mut random, mut answer) = (Random::new(1), Answer::new());
+            for peer in 0..40 {
+                // Every fourth peer seeds.
+                store.announce(Tick(1), &mut random, &[job(1, peer, 0)], &mut answer);
+            }
+            for (peer, expected) in [(0, 30), (1, 39)] {
+                answer.peers = 0;
+                store.announce(Tick(1), &mut random, &[job(1, peer, 50)], &mut answer);
+                assert_eq!(answer.peers, expected, "{name}");
+            }
+        }
+        assert!(contender("no such").is_none());
+    }
+}

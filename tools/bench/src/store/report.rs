@@ -1,0 +1,78 @@
+//! The report of all cases: a table and a chart for each scenario.
+
+use clap::ValueEnum;
+
+use super::case::Scenario;
+use crate::figures::count;
+use crate::report::{Block, Column, Content, Runs, SUBJECT, chart, table};
+use crate::table::Cell;
+
+impl Scenario {
+    /// Returns a short title, which is its name in records.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Add => "add a torrent",
+            Self::UpdateOne => "update one torrent",
+            Self::UpdateMany => "update a thousand torrents",
+            Self::Torrents => "re-announce, torrents alike",
+            Self::Peers => "re-announce, peers alike",
+            Self::Grow => "grow from nothing",
+            Self::Expire => "announce during an expiry",
+            Self::Small => "memory, a peer in each torrent",
+            Self::Large => "memory, a thousand peers in each torrent",
+        }
+    }
+
+    /// Returns whether the scenario depends on the number of threads.
+    pub(super) fn has_threads(self) -> bool {
+        !matches!(self, Self::Small | Self::Large)
+    }
+
+    /// Returns whether announces are known beforehand, so that they can be batched.
+    pub(super) fn has_batches(self) -> bool {
+        matches!(self, Self::Torrents | Self::Peers)
+    }
+
+    /// Returns what its chart shows: a title, and the name of a figure.
+    fn charted(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Small | Self::Large => ("bytes per peer", "bytes_per_peer"),
+            Self::Grow | Self::Expire => ("99.99 % of announces within, ns", "p99_99_ns"),
+            _ => ("operations per second", "per_s"),
+        }
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    SUBJECT,
+    ("threads", |row| Cell::Number(row.cores.to_string())),
+    ("ns each", |row| row.cell("ns_each", count)),
+    ("per second", |row| row.cell("per_s", count)),
+    ("p50 ns", |row| row.cell("p50_ns", count)),
+    ("p99", |row| row.cell("p99_ns", count)),
+    ("p99.9", |row| row.cell("p99_9_ns", count)),
+    ("p99.99", |row| row.cell("p99_99_ns", count)),
+    ("longest", |row| row.cell("max_ns", count)),
+    ("over 1 ms", |row| row.cell("long", count)),
+    ("by itself", |row| row.cell("long_own", count)),
+    ("expiry s", |row| row.cell("expiry_s", |seconds| format!("{seconds:.2}"))),
+    ("bytes per peer", |row| row.cell("bytes_per_peer", |bytes| format!("{bytes:.1}"))),
+    ("by its own count", |row| row.cell("own_bytes_per_peer", |bytes| format!("{bytes:.1}"))),
+];
+
+/// Reports the runs.
+pub(crate) fn report(runs: &Runs<'_>) -> Content {
+    let mut blocks = Vec::new();
+    for scenario in Scenario::value_variants() {
+        let rows = runs.filter(|run| run.case == scenario.title()).rows();
+        if !rows.is_empty() {
+            blocks.push(Block::Heading(scenario.title().into()));
+            blocks.push(table(&rows, COLUMNS));
+            let (what, figure) = scenario.charted();
+            let title = format!("{}: {what}", scenario.title());
+            blocks.push(chart(&title, "threads", &rows, figure, count));
+        }
+    }
+    let text = "The store of torrents and peers by itself, beside simple alternatives.";
+    ("The store".to_owned(), text.to_owned(), blocks)
+}

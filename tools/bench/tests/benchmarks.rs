@@ -1,0 +1,57 @@
+//! Benchmarks of a real tidegate, by the repository's definitions. Figures are not looked at.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use harness::Directory;
+
+/// Runs a benchmark with short runs, whose results go to `directory`.
+fn run(words: &str, directory: &Directory) -> Output {
+    let bench = env!("CARGO_BIN_EXE_tidegate-bench");
+    let tidegate = Path::new(bench).with_file_name("tidegate");
+    assert!(tidegate.is_file(), "no {}: cargo build --package tidegate", tidegate.display());
+    let mut command = Command::new(bench);
+    command.args(words.split(' ')).args(["--seconds", "1"]);
+    command.arg("--definitions").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench"));
+    command.arg("--out").arg(directory.root());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn directory() -> Directory {
+    Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
+
+/// Returns the figures of the first run in a case.
+fn figures(directory: &Directory, case: &str) -> serde_json::Value {
+    let runs = fs::read_to_string(directory.path("runs.jsonl")).unwrap();
+    let mut runs =
+        runs.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    runs.find(|run| run["case"] == case).unwrap()["figures"].clone()
+}
+
+#[test]
+fn a_comparison_measures_responses_per_cpu_second() {
+    let directory = directory();
+    let words = "compare http --only tidegate --measure throughput --cores 1 --runs 2 --warm-up 1";
+    let output = run(words, &directory);
+    // On a busy machine one of the runs may fail.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("# Trackers over http: keep-alive"), "{text}{errors}");
+    assert!(figures(&directory, "throughput")["per_cpu_s"].as_f64() > Some(1.0));
+}
+
+#[test]
+fn a_flood_is_measured_by_the_tracker_s_metrics() {
+    let directory = directory();
+    let output = run("flood --runs 1", &directory);
+    // How many requests of others are lost depends on the machine.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("## Other clients during a flood"), "{text}{errors}");
+    assert!(figures(&directory, "capacity")["responses_s"].as_f64() > Some(1.0));
+    assert!(figures(&directory, "flooded")["others_requests"].as_f64() > Some(1.0));
+}

@@ -1,0 +1,204 @@
+//! `tidegate-bench load` over every protocol, with a tracker that it starts, and interrupted.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use harness::{Directory, Signal, Tracker, signal, unused_address};
+
+/// The tracker, which another package builds.
+fn tidegate() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate-bench")).with_file_name("tidegate");
+    assert!(program.is_file(), "no {}: cargo build --package tidegate", program.display());
+    program
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end, which must come soon.
+fn run(arguments: &[&str]) -> Output {
+    bench(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn directory() -> Directory {
+    Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
+}
+
+/// Serves UDP and HTTP on the loopback addresses of both families.
+fn start(directory: &Directory) -> Tracker {
+    let listen = "listen = [\"127.0.0.1:0\", \"[::1]:0\"]\nworkers = 2\n";
+    let config = format!("[udp]\n{listen}[http]\n{listen}[admin]\nlisten = [\"127.0.0.1:0\"]\n");
+    Tracker::start(Command::new(tidegate()), directory.root(), &config).unwrap()
+}
+
+fn urls(tracker: &Tracker) -> Vec<(&'static str, String)> {
+    let mut urls = Vec::new();
+    let families: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    for ip in families {
+        let udp = tracker.address("udp", ip).unwrap();
+        let address = tracker.address("http", ip).unwrap();
+        urls.push(("udp", format!("udp://{udp}/")));
+        urls.push(("http", format!("http://{address}/announce")));
+        urls.push(("ws", format!("ws://{address}/")));
+    }
+    urls
+}
+
+/// Runs a load with these arguments and returns its JSON report.
+fn figures(words: &[&str]) -> serde_json::Value {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+    serde_json::from_str(stdout(&output)).unwrap()
+}
+
+#[test]
+fn finds_no_fault_with_our_own_tracker() {
+    let directory = directory();
+    let tracker = start(&directory);
+    for (seed, (protocol, url)) in urls(&tracker).into_iter().enumerate() {
+        let mut words =
+            vec!["load", protocol, &url, "--json", "--seconds", "1", "--check-every", "1"];
+        words.extend(["--warm-up", "0", "--churn", "5", "--completes", "5", "--torrents", "40"]);
+        // Each run needs torrents of its own: it would not know the peers of the run before.
+        let seed = seed.to_string();
+        words.extend(["--seed", &seed]);
+        if protocol != "ws" {
+            words.extend([
+                "--peers",
+                "2000",
+                "--mix",
+                if protocol == "udp" { "1:9:1" } else { "9:1" },
+            ]);
+        }
+        let figures = figures(&words);
+        assert_eq!(
+            (figures["protocol"].as_str(), figures["url"].as_str()),
+            (Some(protocol), Some(&*url))
+        );
+        assert!(figures["responses"]["announce"].as_u64() > Some(10), "{figures}");
+        assert_eq!(figures["errors"], serde_json::json!({}), "{figures}");
+        assert_eq!(figures["lost"], 0, "{figures}");
+        for check in ["own_address", "duplicates", "unknown_peers", "bad_counts"] {
+            assert_eq!(figures["checks"][check], 0, "{check}: {figures}");
+        }
+        assert!(figures["checks"]["checked"].as_u64() > Some(10), "{figures}");
+        if protocol == "udp" {
+            // Peers are sampled evenly.
+            assert!(figures["checks"]["sample"]["p"].as_f64() > Some(1e-6), "{figures}");
+        }
+    }
+}
+
+#[test]
+fn starts_and_stops_a_tracker() {
+    let directory = directory();
+    // The load must know the address before the tracker starts.
+    let address = unused_address();
+    let config = format!(
+        "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = [\"{address}\"]\n[admin]\nlisten = []\n"
+    );
+    let config = directory.write("tidegate.toml", &config).unwrap();
+    let (url, program) = (format!("udp://{address}"), tidegate());
+    let (config, program) = (config.to_str().unwrap(), program.to_str().unwrap());
+    let words = [
+        "load",
+        "udp",
+        &url,
+        "--seconds",
+        "1",
+        "--json",
+        "--",
+        program,
+        "serve",
+        "--config",
+        config,
+    ];
+    let figures = figures(&words);
+    let tracker = &figures["tracker"];
+    assert!(tracker["rss_bytes"].as_u64() > Some(1_000_000), "{figures}");
+    assert!(tracker["rss_peak_bytes"].as_u64() >= tracker["rss_bytes"].as_u64(), "{figures}");
+    // The tracker has ended.
+    let output = run(&["load", "udp", &url, "--seconds", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("refused"), "{}", stderr(&output));
+}
+
+#[test]
+fn reports_what_an_interrupted_load_has_measured() {
+    let directory = directory();
+    let tracker = start(&directory);
+    for (protocol, url) in urls(&tracker) {
+        let mut load = bench(&["load", protocol, &url, "--json", "--progress", "--warm-up", "0"])
+            .args(["--seconds", "600"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The first line of progress: something has been measured.
+        let mut line = String::new();
+        BufReader::new(load.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("responses/s") && line.contains("p99"), "{line}");
+        signal(load.id(), Signal::SIGINT).unwrap();
+        let mut text = String::new();
+        load.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(load.wait().unwrap().success());
+        let figures: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(figures["ended"], "interrupted");
+        assert!(figures["responses"]["announce"].as_u64() > Some(0), "{figures}");
+    }
+}
+
+#[test]
+fn writes_the_same_info_hashes_for_every_protocol() {
+    let directory = directory();
+    let mut files = Vec::new();
+    for url in ["udp://127.0.0.1:1", "http://127.0.0.1:1/announce", "ws://127.0.0.1:1"] {
+        let file = directory.path("hashes");
+        let protocol = url.split(':').next().unwrap();
+        let path = file.to_str().unwrap();
+        let output = run(&["load", protocol, url, "--torrents", "5", "--write-hashes", path]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        files.push(fs::read_to_string(file).unwrap());
+    }
+    // Five torrents, and the one for samples.
+    assert!(files[0].lines().count() == 6 && files[0].lines().all(|line| line.len() == 40));
+    assert!(files[1] == files[0] && files[2] == files[0]);
+    let output = run(&["load", "udp", "udp://127.0.0.1:1", "--write-hashes", "/nowhere/hashes"]);
+    assert!(stderr(&output).contains("cannot write /nowhere/hashes"), "{}", stderr(&output));
+}
+
+#[test]
+fn exits_with_the_code_of_the_mistake() {
+    for (words, code, what) in [
+        (&["load", "udp"][..], 2, "<URL>"),
+        (&["load", "udp", "udp://127.0.0.1:1", "--mix", "x"], 2, "expected weights"),
+        (&["load", "udp", "tcp://127.0.0.1:1"], 2, "unknown scheme"),
+        (&["load", "udp", "udp://192.0.2.1:1"], 2, "--i-own-this-tracker"),
+        (&["load", "http", "http://127.0.0.1:1/announce"], 1, "cannot connect to 127.0.0.1:1"),
+        (&["load", "ws", "ws://127.0.0.1:1"], 1, "no peer could join"),
+        (
+            &["load", "ws", "ws://127.0.0.1:1", "--", "/nowhere/tracker"],
+            1,
+            "cannot start the tracker",
+        ),
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        assert!(stderr(&output).contains(what), "{words:?}: {}", stderr(&output));
+    }
+}

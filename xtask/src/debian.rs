@@ -1,0 +1,59 @@
+//! Installs Debian packages, as root or by sudo.
+
+use crate::command::{command, is_root, output, run};
+use anyhow::{Context, Result, bail};
+
+/// Debian packages, each with what needs it. Not pinned: a Debian release keeps one version of a
+/// package and removes older builds, so a pinned version could soon not be installed. Everything
+/// else that the tests install has an exact version: npm's clients and the Python packages by a
+/// committed list, pebble by its tag, crates by `Cargo.lock`.
+const PACKAGES: &[(&str, &str)] = &[
+    ("aria2", "real-client tests"),
+    ("transmission-cli", "real-client tests"),
+    ("python3-libtorrent", "real-client tests"),
+    ("haproxy", "real-client tests of clients behind a proxy"),
+    ("chromium", "real-client tests of WebTorrent, tests of the dashboard"),
+    ("prometheus", "tests of metrics, alarms and the Grafana dashboard"),
+    ("curl", "tests of the binary: TLS, ACME"),
+    ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
+    ("iproute2", "addresses inside the namespaces of the real-client tests"),
+    ("util-linux", "those namespaces: unshare, setpriv"),
+];
+
+/// Programs that many have from elsewhere, and the packages of those who do not.
+const PROGRAMS: &[(&str, &str)] = &[("node", "nodejs"), ("npm", "npm")];
+
+/// Installs what is missing of all packages.
+pub(crate) fn install_all() -> Result<()> {
+    let packages = PACKAGES.iter().map(|(name, _)| *name).filter(|name| !is_installed(name));
+    let runs = |program: &str| output(command(&[program, "--version"])).is_ok();
+    let programs = PROGRAMS.iter().filter(|(program, _)| !runs(program)).map(|(_, name)| *name);
+    let missing: Vec<&str> = packages.chain(programs).collect();
+    if missing.is_empty() {
+        println!("all {} packages are here", PACKAGES.len() + PROGRAMS.len());
+        return Ok(());
+    }
+    install(&missing)
+}
+
+fn is_installed(package: &str) -> bool {
+    let words = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", package];
+    output(command(&words)).is_ok_and(|status| status == "installed")
+}
+
+/// Installs packages.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let by_hand = format!("install by hand: {}", packages.join(" "));
+    if output(command(&["apt-get", "--version"])).is_err() {
+        bail!("no apt-get here; {by_hand}");
+    }
+    let prefix: &[&str] = if is_root() { &[] } else { &["sudo", "-n"] };
+    let apt = |words: &[&str]| {
+        let mut command = command(&[prefix, &["apt-get", "-qq"], words].concat());
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        run(command).with_context(|| by_hand.clone())
+    };
+    apt(&["update"])?;
+    apt(&[&["install", "-y", "--no-install-recommends"], packages].concat())?;
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The tracker under test.
+
+use crate::workspace::binary;
+use anyhow::{Context, Result, ensure};
+use harness::{Tracker, http};
+use serde_json::Value;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+/// A token with full access to its API and dashboard.
+pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
+
+/// Starts the tracker with defaults, but for what `configuration` says, and waits until it serves. Its log
+/// is `tracker.log` in `folder`.
+pub(crate) fn start(folder: &Path, configuration: &str) -> Result<Tracker> {
+    let mut command = Command::new(binary());
+    command.arg("serve").env("TIDEGATE_ADMIN_TOKEN", TOKEN);
+    Tracker::start(command, folder, configuration)
+}
+
+/// Starts the tracker with HTTP and management on loopback ports of the system's choice, with records in
+/// `folder`, without limits of the API, and with `more` behind its `[state]` section.
+pub(crate) fn start_managed(folder: &Path, more: &str) -> Result<Tracker> {
+    let state = folder.join("state");
+    let configuration = format!(
+        "[udp]\nlisten = []\n[http]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n\
+         requests_per_s = 0\nwrong_tokens_per_min = 1000000\nwebhook_ports = [\"443\"]\n[state]\ndir = {state:?}\n{more}"
+    );
+    start(folder, &configuration)
+}
+
+/// Returns the address of a listener on 127.0.0.1.
+pub(crate) fn address(tracker: &Tracker, kind: &str) -> Result<SocketAddr> {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    tracker.address(kind, loopback).with_context(|| format!("no {kind} listener"))
+}
+
+/// Sends a request (method and target) with [`TOKEN`] and a body of JSON, which may be null. Returns status
+/// and body.
+pub(crate) fn request(address: SocketAddr, request: &str, body: &Value) -> Result<(u16, Value)> {
+    let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let response = http::request(address, request, &headers, body.as_bytes())?;
+    Ok((response.status, serde_json::from_slice(&response.body).unwrap_or_default()))
+}
+
+/// What a scrape says about a torrent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) complete: u64,
+    pub(crate) downloaded: u64,
+    pub(crate) incomplete: u64,
+}
+
+/// Scrapes a torrent over HTTP. `path` has the key of a private tracker.
+pub(crate) fn scrape(address: SocketAddr, path: &str, info_hash: &[u8; 20]) -> Result<Counts> {
+    let response = http::get(address, &format!("{path}?info_hash={}", escaped(info_hash)))?;
+    ensure!(response.status == 200, "a scrape was answered with status {}", response.status);
+    let number = |key| bencoded_number(&response.body, key).with_context(|| format!("no {key}"));
+    Ok(Counts {
+        complete: number("complete")?,
+        downloaded: number("downloaded")?,
+        incomplete: number("incomplete")?,
+    })
+}
+
+/// Returns an info hash as it is written in a query.
+pub(crate) fn escaped(info_hash: &[u8; 20]) -> String {
+    info_hash.iter().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// Returns the integer behind a key, wherever it stands.
+fn bencoded_number(bytes: &[u8], key: &str) -> Option<u64> {
+    let key = format!("{}:{key}i", key.len());
+    let at = bytes.windows(key.len()).position(|window| window == key.as_bytes())?;
+    let digits = bytes[at + key.len()..].split(|byte| *byte == b'e').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_in_bencode() {
+        let reply = b"d5:filesd20:\xff...d8:completei2e10:downloadedi1e10:incompletei0eeee";
+        assert_eq!(bencoded_number(reply, "complete"), Some(2));
+        assert_eq!(bencoded_number(reply, "incomplete"), Some(0));
+        assert_eq!(bencoded_number(reply, "peers"), None);
+    }
+}
