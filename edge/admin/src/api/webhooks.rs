@@ -155,6 +155,12 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     if !uri.host().is_some_and(|host| host.starts_with('[') || host.bytes().all(is_name)) {
         return Err(bad("expected a host name or an IP address".into()));
     }
+    // It takes a port that is no number for none.
+    let written = uri.host().zip(uri.port_u16()).map(|(host, port)| format!("{host}:{port}"));
+    let expected = written.as_deref().or(uri.host());
+    if uri.authority().map(|authority| authority.as_str()) != expected {
+        return Err(bad("expected a number from 1 to 65535 after the colon".into()));
+    }
     if !ports.contains(&port) {
         return Err(Problem::forbidden(format!(
             "url: [admin] webhook_ports does not contain port {port}: add it and restart"
@@ -185,6 +191,8 @@ mod tests {
             "https://u:p@host/",
             "https:///x",
             "https://host*/",
+            "https://host:443*/",
+            "https://host:/",
         ] {
             assert_eq!(check(bad), Err(400), "{bad}");
         }
