@@ -7,15 +7,16 @@ use anyhow::{Context, Result};
 
 /// Bytes of an announce.
 pub(crate) const ANNOUNCE: usize = 98;
+/// Asks for a connection id.
+pub(crate) const CONNECT: [u8; 16] =
+    [0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
 /// The action of an announce and of its response, but not of an error.
 pub(crate) const ANNOUNCED: [u8; 4] = [0, 0, 0, 1];
 
 /// Asks for a connection id. The socket must be connected to the tracker.
 pub(crate) fn connect(socket: &UdpSocket) -> Result<u64> {
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut request = 0x417_2710_1980_u64.to_be_bytes().to_vec();
-    request.extend([0; 8]);
-    socket.send(&request)?;
+    socket.send(&CONNECT)?;
     let mut response = [0; 16];
     socket.recv(&mut response).context("no connection id")?;
     let [.., a, b, c, d, e, f, g, h] = response;

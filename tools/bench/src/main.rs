@@ -5,12 +5,13 @@
 //! tables of documents from the records.
 //!
 //! ```text
-//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, latency ─┐
-//!                                              store ───────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, attacks, latency ─┐
+//!                                              store ───────────────────────┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
 mod api;
+mod attacks;
 mod chart;
 mod compare;
 mod datagrams;
@@ -60,6 +61,7 @@ enum Command {
     Private(private::Private),
     Api(api::ApiCommand),
     Flood(flood::FloodCommand),
+    Attacks(attacks::Attacks),
     Store(store::Store),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Private(command) => command.run(),
         Command::Api(command) => command.run(),
         Command::Flood(command) => command.run(),
+        Command::Attacks(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),

@@ -14,7 +14,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{api, compare, flood, latency, private, store};
+use crate::{api, attacks, compare, flood, latency, private, store};
 
 pub(crate) use document::{Block, Document};
 
@@ -30,6 +30,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["private"] => private::report(&runs),
         ["api"] => api::report(&runs),
         ["flood"] => flood::report(&runs),
+        ["attacks"] => attacks::report(&runs),
         ["latency"] => latency::report(&runs),
         ["store"] => store::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),

@@ -1,0 +1,171 @@
+//! `tidegate-bench attacks`: what one hostile host can do to others.
+//!
+//! Each attack goes through the sockets of a tracker of its own, beside honest clients. Trusted proxy
+//! headers give the clients public addresses, so that everything stays on the loopback device.
+
+mod memory;
+mod proxied;
+mod requests;
+mod sockets;
+mod swarm;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum, value_parser};
+
+use crate::figures::{count, percent};
+use crate::lab::{
+    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLE, free_address,
+    named_path,
+};
+use crate::record::Figures;
+use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
+use crate::session::{ResultArgs, RunKey, Session, print_line};
+
+/// Measure what one hostile host can do to others.
+#[derive(Args)]
+pub(crate) struct Attacks {
+    /// What to attack; repeatable [default: everything].
+    #[arg(long = "only", value_enum, value_name = "WHAT")]
+    only: Vec<Attack>,
+    /// Another build of tidegate to attack in the same way, such as an earlier one; repeatable.
+    #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
+    beside: Vec<(String, PathBuf)>,
+    /// Torrents that the attack on memory invents.
+    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = value_parser!(u32).range(1000..))]
+    invented: u32,
+    #[command(flatten)]
+    lab: LabArgs,
+    #[command(flatten)]
+    output: ResultArgs,
+}
+
+/// What is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Attack {
+    /// A torrent: 20,000 peers of one IPv4 address, one /64, and one /48, beside 100 honest peers.
+    Swarm,
+    /// Memory: millions of invented torrents beside a real one, within a budget of 256 MiB.
+    Memory,
+    /// The management API: requests without a token and with wrong ones before a valid one.
+    Api,
+    /// A key's bound of one torrent: peers that stop from another port.
+    Key,
+    /// Buffers: 2,000 WebSockets stuck inside a message.
+    Buffers,
+    /// Connections: one for each of many /64s of one /48.
+    Connections,
+}
+
+const ALL: [Attack; 6] =
+    [Attack::Swarm, Attack::Memory, Attack::Api, Attack::Key, Attack::Buffers, Attack::Connections];
+
+/// A tracker to attack.
+struct Target<'a> {
+    lab: &'a Lab,
+    subject: Subject,
+    split: &'a Split,
+    admin: SocketAddr,
+    invented: u32,
+}
+
+/// What an attack did: a case, its figures, and a summary in words.
+type Outcome = (&'static str, Figures, String);
+
+/// The part of honest clients that were served, stayed or were seen.
+const HONEST: &str = "honest_part";
+/// What the attacker held.
+const HELD: &str = "attacker_held";
+const MEMORY_MIB: &str = "memory_mib";
+/// How long the attacker held it.
+const HELD_S: &str = "held_s";
+
+impl Attacks {
+    /// Runs the attacks and reports them.
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let mut lab = Lab::new(&self.lab)?;
+        let names = lab.definitions.add_builds(&self.beside, &[])?;
+        lab.give(&self.beside);
+        let subjects = match &*self.beside {
+            [] => vec![lab.tidegate()?],
+            _ => lab.subjects((Protocol::Udp, ""), &names)?.0,
+        };
+        let (split, attacks) =
+            (lab.split(1)?, if self.only.is_empty() { &ALL } else { &*self.only });
+        let mut session = Session::start("attacks", &self.output, &self.lab.definitions)?;
+        for attack in attacks {
+            for subject in &subjects {
+                let target = Target {
+                    lab: &lab,
+                    subject: subject.clone(),
+                    split: &split,
+                    admin: free_address()?,
+                    invented: self.invented,
+                };
+                let outcomes = target.suffer(*attack);
+                let outcomes =
+                    outcomes.with_context(|| format!("{attack:?}, {}", subject.name()))?;
+                for (case, figures, summary) in outcomes {
+                    let version = &subject.version();
+                    let key =
+                        RunKey { subject: &subject.name(), version, case, cores: 1, round: 1 };
+                    session.add(key, figures, &summary)?;
+                }
+                if session.is_stopped() {
+                    return session.finish(Vec::new());
+                }
+            }
+        }
+        session.finish(Vec::new())
+    }
+}
+
+impl Target<'_> {
+    fn suffer(&self, attack: Attack) -> Result<Vec<Outcome>> {
+        match attack {
+            Attack::Swarm => swarm::attack(self),
+            Attack::Memory => memory::attack(self),
+            Attack::Api => requests::attack_api(self),
+            Attack::Key => requests::attack_key(self),
+            Attack::Buffers => sockets::attack_buffers(self),
+            Attack::Connections => sockets::attack_connections(self),
+        }
+    }
+
+    /// Starts the tracker with its defaults and these settings, on a core of its own.
+    fn start(&self, settings: &[(&str, &str)]) -> Result<(RunningTracker, Api)> {
+        let admin = self.admin.to_string();
+        let (_, token) = TOKEN_VARIABLE;
+        let mut all = vec![
+            ("TIDEGATE_ADMIN__LISTEN", &*admin),
+            // Earlier builds know one of the two.
+            ("TIDEGATE_ADMIN_TOKEN", token),
+            TOKEN_VARIABLE,
+        ];
+        all.extend(settings);
+        let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &all)?;
+        Ok((tracker, Api::open(self.admin)?))
+    }
+}
+
+/// Prints the progress of a long attack.
+fn report_progress(text: &str) {
+    print_line(&format!("  {text}"));
+}
+
+/// Reports the runs.
+pub(crate) fn report(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        CASE,
+        SUBJECT,
+        ("honest clients served", |row| row.cell(HONEST, percent)),
+        ("attacker holds", |row| row.cell(HELD, count)),
+        ("MiB", |row| row.cell(MEMORY_MIB, count)),
+        ("for seconds", |row| row.cell(HELD_S, count)),
+    ];
+    let text = "One host attacks a tracker through its sockets, beside honest clients.";
+    ("Attacks by one host".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
+}
