@@ -278,8 +278,9 @@ settings! {
         tls: Flag = false;
         /// API requests per second and token, with bursts of twice as many. 0 = unlimited.
         requests_per_s: Int(0, RATE_MAX) = 100;
-        /// Invalid tokens accepted per minute from one address, after a burst of 20. Beyond that,
-        /// requests from the address are refused without checking their token.
+        /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many
+        /// from all addresses together; further ones get status 429. A valid token is always
+        /// accepted.
         wrong_tokens_per_min: Int(1, RATE_MAX) = 60;
         /// Web sites whose pages may use the API with a token, e.g. ["https://example.org"].
         cors_origins: List = [];

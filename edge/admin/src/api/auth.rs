@@ -1,8 +1,8 @@
 //! Authentication: bearer tokens, and limits on how often they may be used and guessed.
 //!
-//! A token is `tg_` and 32 random characters. Only its SHA-256 is kept; the digests of all tokens are
-//! compared in constant time. An address that sends too many invalid tokens is refused before its token is
-//! checked.
+//! A token is `tg_` and 32 random characters. Only its SHA-256 is kept, and tokens are found by it, so the
+//! time of a search tells nothing about a token. Every token that is sent is looked up: a valid one is never
+//! refused because of what others sent. The limits on invalid tokens restrict only the responses to those.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use rusqlite::Connection;
+use tracker::IpPrefix;
 
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
@@ -23,10 +23,13 @@ const PREFIX: &str = "tg_";
 /// Random characters behind the prefix: 190 bits.
 const LEN: usize = 32;
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Tokens at most: each is compared at each request.
+/// Tokens at most: more than any operator can keep apart.
 pub(super) const TOKENS_MAX: usize = 1000;
 /// Invalid tokens that one address may send in a burst, before the limit per minute applies.
 const FAILURES_BURST: f64 = 20.0;
+/// All addresses together may send this many times as many invalid tokens as one, so that guessing from many
+/// addresses is limited, too.
+const FAILURES_IN_ALL: f64 = 10.0;
 /// Entries of a rate limiter. Above this, those with the most left are forgotten.
 const LIMITER_ENTRIES_MAX: usize = 4096;
 
@@ -73,7 +76,7 @@ impl AuthError {
                 Problem::forbidden(format!("the token lacks the scope `{}`", scope.label()))
             }
             Self::TooManyFailures => Problem::too_many(
-                "too many invalid tokens from this address (limit: [admin] wrong_tokens_per_min)",
+                "invalid token, and too many before it (limit: [admin] wrong_tokens_per_min)",
                 1,
             ),
             Self::RateLimited => Problem::too_many(
@@ -97,9 +100,10 @@ pub(super) struct Caller {
 
 /// The valid tokens, and how often each token and each address has been seen.
 pub(crate) struct Authenticator {
-    tokens: RwLock<Vec<TokenRow>>,
-    /// Invalid tokens by address.
-    failures: Mutex<RateLimiter<IpAddr>>,
+    /// By digest.
+    tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
+    /// Invalid tokens by address, and in all.
+    failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,
     failure_limit: RateLimit,
     /// Requests by token.
     requests: Mutex<RateLimiter<i64>>,
@@ -121,7 +125,7 @@ impl Authenticator {
         let per_s = f64::from(requests_per_s);
         let failures_per_s = f64::from(wrong_tokens_per_min) / 60.0;
         Self {
-            tokens: RwLock::new(tokens),
+            tokens: RwLock::new(tokens.into_iter().map(|token| (token.digest, token)).collect()),
             failures: Mutex::default(),
             failure_limit: RateLimit { burst: FAILURES_BURST, per_s: failures_per_s },
             requests: Mutex::default(),
@@ -133,18 +137,22 @@ impl Authenticator {
 
     /// Adds a valid token.
     pub(super) fn add(&self, token: TokenRow) {
-        self.tokens.write().unwrap_or_else(PoisonError::into_inner).push(token);
+        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        tokens.insert(token.digest, token);
     }
 
     /// Removes a token.
     pub(super) fn remove(&self, id: i64) {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        tokens.retain(|token| token.id != id);
+        tokens.retain(|_, token| token.id != id);
     }
 
-    /// Returns the valid tokens.
+    /// Returns the valid tokens, ordered by id.
     pub(super) fn tokens(&self) -> Vec<TokenRow> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens: Vec<_> = tokens.values().cloned().collect();
+        tokens.sort_unstable_by_key(|token| token.id);
+        tokens
     }
 
     /// Checks the `Authorization` header of a request from `client` that needs `scope`, at the Unix time
@@ -167,20 +175,8 @@ impl Authenticator {
         client: IpAddr,
         now: i64,
     ) -> Result<Caller, AuthError> {
-        // An address that guesses learns nothing more, not even from a valid token.
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if !failures.has_left(client, self.failure_limit) {
-            return Err(AuthError::TooManyFailures);
-        }
-        let found = header.ok_or(AuthError::MissingToken).and_then(|header| self.find(header, now));
-        let token = match found {
-            Ok(token) => token,
-            Err(error) => {
-                failures.try_take(client, self.failure_limit);
-                return Err(error);
-            }
-        };
-        drop(failures);
+        let header = header.ok_or(AuthError::MissingToken)?;
+        let token = self.find(header, now).map_err(|error| self.charge(error, client))?;
         if let Some(limit) = self.request_limit {
             let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             if !requests.try_take(token.id, limit) {
@@ -194,20 +190,38 @@ impl Authenticator {
     /// Returns the token that the header names, unless it has expired.
     fn find(&self, header: &[u8], now: i64) -> Result<TokenRow, AuthError> {
         let token = parse_bearer(header).ok_or(AuthError::MalformedToken)?;
-        let wanted = fingerprint(token);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
-        // All of them, so that the time tells nothing about where a match is.
-        let mut found = None;
-        for known in tokens.iter() {
-            if verify_slices_are_equal(&known.digest, &wanted).is_ok() {
-                found = Some(known);
-            }
-        }
-        let token = found.ok_or(AuthError::UnknownToken)?;
+        let token = tokens.get(&fingerprint(token)).ok_or(AuthError::UnknownToken)?;
         if token.expires.is_some_and(|expires| expires <= now) {
             return Err(AuthError::ExpiredToken);
         }
         Ok(token.clone())
+    }
+
+    /// Counts an invalid token. Returns the error for the response: when there were too many, it tells only
+    /// that. An expired token is no guess.
+    fn charge(&self, error: AuthError, client: IpAddr) -> AuthError {
+        if !matches!(error, AuthError::MalformedToken | AuthError::UnknownToken) {
+            return error;
+        }
+        let limit = self.failure_limit;
+        let in_all = RateLimit {
+            burst: FAILURES_IN_ALL * limit.burst,
+            per_s: FAILURES_IN_ALL * limit.per_s,
+        };
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let (by_address, all) = &mut *failures;
+        // In this order: what one address sends above its own limit does not use up that of all.
+        let is_within = by_address.try_take(host(client), limit) && all.try_take((), in_all);
+        if is_within { error } else { AuthError::TooManyFailures }
+    }
+}
+
+/// Returns the prefix that one client has to itself: an IPv4 address, or a /64.
+pub(crate) fn host(client: IpAddr) -> IpPrefix {
+    match client.to_canonical() {
+        IpAddr::V4(ip) => IpPrefix::v4(ip, 32),
+        IpAddr::V6(ip) => IpPrefix::v6(ip, 64),
     }
 }
 
@@ -298,11 +312,6 @@ impl<K: std::hash::Hash + Eq> RateLimiter<K> {
         self.0.get(key).map_or(limit.burst, |(left, at)| {
             (left + at.elapsed().as_secs_f64() * limit.per_s).min(limit.burst)
         })
-    }
-
-    /// Returns whether `try_take` would succeed.
-    fn has_left(&self, key: K, limit: RateLimit) -> bool {
-        self.left(&key, limit) >= 1.0
     }
 
     /// Takes one, and returns false if there is none.
@@ -399,21 +408,47 @@ mod tests {
     }
 
     #[test]
-    fn refuses_an_address_that_guesses_and_accepts_others() {
+    fn limits_wrong_tokens_and_never_refuses_a_valid_one_for_them() {
         let token = generate_token().unwrap();
         // With a limit on requests and without.
         for requests_per_s in [3, 0] {
             let authenticator = gate_with(&token, "*", None, requests_per_s);
             let good = format!("Bearer {token}");
-            let authorize = |header: &str, from| {
-                authenticator.authorize(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+            let authorize = |header: Option<&str>, from| {
+                let header = header.map(str::as_bytes);
+                authenticator.authorize(header, from, Scope::All, 0).map(|_| ())
             };
-            let wrong: Vec<_> = (0..100).map(|_| authorize("Bearer x", HOME)).collect();
-            assert_eq!(wrong.first(), Some(&Err(AuthError::MalformedToken)));
-            assert!(wrong.contains(&Err(AuthError::TooManyFailures)));
-            assert_eq!(authorize(&good, HOME), Err(AuthError::TooManyFailures));
-            assert_eq!(authorize(&good, [10, 0, 0, 1].into()), Ok(()));
+            let missing: Vec<_> = (0..100).map(|_| authorize(None, HOME)).collect();
+            assert!(missing.iter().all(|outcome| *outcome == Err(AuthError::MissingToken)));
+            let wrong: Vec<_> = (0..100).map(|_| authorize(Some("Bearer x"), HOME)).collect();
+            assert_eq!(wrong[19], Err(AuthError::MalformedToken));
+            assert_eq!(wrong[99], Err(AuthError::TooManyFailures));
+            assert_eq!(authorize(Some(&good), HOME), Ok(()));
+            assert_eq!(authorize(None, HOME), Err(AuthError::MissingToken));
         }
+    }
+
+    #[test]
+    fn limits_wrong_tokens_of_all_addresses_together() {
+        let token = generate_token().unwrap();
+        let authenticator = gate_with(&token, "*", None, 0);
+        let authorize = |header: &str, from| {
+            authenticator.authorize(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+        };
+        let wrong = format!("Bearer {}", generate_token().unwrap());
+        let guess = |number: u16| authorize(&wrong, [0x2001, 0xdb8, 0, number, 7, 7, 7, 7].into());
+        let guesses: Vec<_> = (0..300).map(guess).collect();
+        let unknown = guesses.iter().filter(|one| **one == Err(AuthError::UnknownToken)).count();
+        assert!((200..210).contains(&unknown), "{unknown}");
+        assert_eq!(authorize(&format!("Bearer {token}"), HOME), Ok(()));
+        // The addresses of a /64 count as one.
+        let authenticator = gate_with(&token, "*", None, 0);
+        let guess = |number: u16| {
+            let from = [0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into();
+            authenticator.authorize(Some(wrong.as_bytes()), from, Scope::All, 0).map(|_| ())
+        };
+        let guesses: Vec<_> = (0..50).map(guess).collect();
+        assert_eq!(guesses.last(), Some(&Err(AuthError::TooManyFailures)));
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn failures(scope: Option<Scope>, problem: &Value) -> Map<String, Value> {
         failures.insert("403".into(), of("The token lacks the scope."));
     }
     let wait = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 } } });
-    let mut too_many = of("Too many requests, or too many invalid tokens from this address.");
+    let mut too_many = of("Too many requests, or an invalid token after too many others.");
     too_many["headers"] = wait;
     failures.insert("429".into(), too_many);
     failures.insert("default".into(), of("Any other error."));

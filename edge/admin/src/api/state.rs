@@ -30,7 +30,7 @@ pub struct ApiOptions {
     pub cors_origins: Vec<String>,
     /// Requests per second and token; 0 = unlimited.
     pub requests_per_s: u32,
-    /// Invalid tokens per minute from one address before its requests are refused.
+    /// Invalid tokens per minute from one address; further ones get status 429.
     pub wrong_tokens_per_min: u32,
     /// Ports that webhook URLs may name.
     pub webhook_ports: Vec<u16>,

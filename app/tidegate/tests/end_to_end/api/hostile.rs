@@ -38,16 +38,34 @@ fn guards_every_route() {
     }
     for (request, _) in guarded {
         let (status, problem) = anonymous.ask(request, None);
-        // After some attempts, requests of that address are refused unread.
-        assert!(status == 401 || status == 429, "{request}: {problem}");
+        assert_eq!(status, 401, "{request}: {problem}");
     }
-    let (status, head, _) = api.try_send("GET /stats", "", None).unwrap();
+    // What others sent from the same address does not matter to a valid token.
+    let wrong = Caller { token: TOKEN.replace("01", "02"), ..api.clone() };
+    let statuses: Vec<_> = (0..60).map(|_| wrong.ask("GET /stats", None).0).collect();
+    assert!(statuses[0] == 401 && statuses.contains(&429), "{statuses:?}");
+    let (status, head, _) = wrong.try_send("GET /stats", "", None).unwrap();
     assert!(status == 429 && head.contains("retry-after: 1"), "{head}");
+    api.expect(200, "GET /stats", None);
+    sign_in(&api, 200);
+    sign_in(&wrong, 429);
     let counted = |reason: &str| {
         tracker.metric(&format!("tidegate_api_refusals_total{{reason=\"{reason}\"}}"))
     };
     assert!(counted("missing_token") >= 20.0);
     assert!(counted("too_many_failures") >= 1.0 && counted("missing_scope") >= 30.0);
+}
+
+/// Signs in to the dashboard, and checks the status of the response.
+fn sign_in(api: &Caller, expected: u16) {
+    let headers = format!(
+        "Content-Type: application/json\r\nX-Tidegate: 1\r\nOrigin: http://{}\r\n",
+        api.address
+    );
+    let body = json!({ "token": api.token }).to_string();
+    let response =
+        harness::http::request(api.address, "POST /session", &headers, body.as_bytes()).unwrap();
+    assert_eq!(response.status, expected, "{}", response.text());
 }
 
 #[test]
