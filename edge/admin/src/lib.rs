@@ -37,7 +37,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use api::{Api, ApiDeps, ApiOptions, is_token};
 pub use clock::{ClockReading, UnixTime};
@@ -52,7 +52,7 @@ pub use restore::restore;
 pub use sources::{AcmeAttempts, MetricSources, ProcessStats, Status};
 pub use traces::TraceOptions;
 
-use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, LimitedListener};
+use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};
 
 /// What the admin listeners serve.
 pub struct Service {
@@ -84,7 +84,7 @@ fn serve_within(
     service: &Service,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let permits = Arc::new(Semaphore::new(limits.connections));
+    let connections = Connections::new(limits);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime
         .enable_all()
@@ -95,8 +95,8 @@ fn serve_within(
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let (permits, tls) = (Arc::clone(&permits), service.tls.clone());
-            let listener = LimitedListener::new(listener, permits, limits.idle_timeout, tls);
+            let (connections, tls) = (Arc::clone(&connections), service.tls.clone());
+            let listener = LimitedListener::new(listener, connections, limits.idle_timeout, tls);
             let router = router(service).into_make_service_with_connect_info::<ClientAddr>();
             servers.spawn(axum::serve(listener, router).into_future());
         }
@@ -163,12 +163,15 @@ mod tests {
 
     /// Runs `test` against a listener that takes two connections.
     fn with_two_connections(idle_timeout: Duration, test: impl FnOnce(SocketAddr)) {
+        with_limits(ConnectionLimits { connections: 2, per_host: 2, idle_timeout }, test);
+    }
+
+    fn with_limits(limits: ConnectionLimits, test: impl FnOnce(SocketAddr)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let sources = Arc::new(metrics::tests::sources());
-        let limits = ConnectionLimits { connections: 2, idle_timeout };
         let service = Service { sources, api: None, tls: None, lower_priority: || {} };
         let server = thread::spawn(move || serve_within(limits, vec![listener], &service, stopped));
         test(address);
@@ -194,7 +197,7 @@ mod tests {
         with_two_connections(Duration::from_millis(300), |address| {
             let silent = [(); 6].map(|()| connect(address));
             let mut client = connect(address);
-            client.write_all(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            client.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             // The answered connection stays open until it is idle, too.
             assert!(rest(client).ends_with("live\n"));
             assert!(silent.into_iter().all(|stream| rest(stream).is_empty()));
@@ -214,26 +217,46 @@ mod tests {
         });
     }
 
+    /// Connects from another loopback address than 127.0.0.1.
+    fn connect_from(host: u8, address: SocketAddr) -> Connection {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+            socket.connect(address).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Connection::new(stream)
+    }
+
+    fn is_answered(connection: &mut Connection, target: &str) -> bool {
+        connection.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+        connection.receive().is_ok_and(|response| response.status == 200)
+    }
+
     #[test]
-    fn connections_above_the_limit_wait_until_one_closes() {
-        with_two_connections(PATIENCE, |address| {
-            let mut held = [(); 2].map(|()| Connection::open(address).unwrap());
-            let is_answered = |held: &mut Connection| {
-                held.send("GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-                held.receive().unwrap().status == 200
-            };
-            assert!(held.iter_mut().all(is_answered));
-            let mut client = connect(address);
-            client
-                .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                .unwrap();
-            // Requests that come later are answered, and this one is not.
-            assert!(held.iter_mut().all(is_answered));
-            client.set_nonblocking(true).unwrap();
-            assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-            client.set_nonblocking(false).unwrap();
-            drop(held);
-            assert!(rest(client).contains("tidegate_build_info"));
+    fn idle_and_slow_connections_of_one_address_lock_no_one_out() {
+        let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
+        with_limits(limits, |address| {
+            let mut scraper = connect_from(2, address);
+            assert!(is_answered(&mut scraper, "/metrics"));
+            // Half of them are silent, and half send an unfinished head.
+            let mut held = Vec::new();
+            for number in 0..200 {
+                let mut stream = connect(address);
+                if number % 2 == 0 {
+                    stream.write_all(b"GET /health/live HTTP/1.1\r\nHost: ").unwrap();
+                }
+                held.push(stream);
+            }
+            // Neither another address waits, nor does a connection that it keeps, nor the same address.
+            assert!(is_answered(&mut connect_from(3, address), "/health/live"));
+            assert!(is_answered(&mut scraper, "/metrics"));
+            let mut probe = Connection::open(address).unwrap();
+            assert!(is_answered(&mut probe, "/health/live"));
+            // All but the last are closed, though none was idle for long.
+            held.drain(..190).for_each(|stream| drop(rest(stream)));
         });
     }
 }

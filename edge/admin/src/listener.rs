@@ -1,9 +1,10 @@
 //! A TCP listener with a limit on connections, each with an idle timeout.
 //!
-//! Connections above the limit wait in the kernel's accept queue until one closes. Every connection is
+//! A connection above the limit is accepted, and [another one is closed](connections). Every connection is
 //! closed that gets no response within the timeout: sending a request head byte by byte does not extend it,
 //! nor does leaving a response unread.
 
+mod connections;
 mod socket;
 
 use std::io;
@@ -19,36 +20,41 @@ use rustls::ServerConfig;
 use socket::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep};
+
+pub(crate) use connections::{ConnectionHandle, Connections, host};
 
 /// Limits of all admin listeners together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
+    /// From one IPv4 address or IPv6 /64, loopback included.
+    pub(crate) per_host: usize,
     /// Longest time from the accept, or from the last bytes sent, to the next bytes sent.
     pub(crate) idle_timeout: Duration,
 }
 
-/// Enough for several scrapers and health checks; the timeout is longer than their usual intervals.
+/// Enough for several scrapers, health checks and all streams, which may come from one proxy; the timeout is
+/// longer than the usual intervals of scrapes.
 pub(crate) const CONNECTION_LIMITS: ConnectionLimits =
-    ConnectionLimits { connections: 64, idle_timeout: Duration::from_secs(75) };
+    ConnectionLimits { connections: 128, per_host: 64, idle_timeout: Duration::from_secs(75) };
 
-/// Accepts connections while there are permits.
+/// Accepts connections and limits how many are open.
 pub(crate) struct LimitedListener {
     listener: TcpListener,
-    permits: Arc<Semaphore>,
+    connections: Arc<Connections>,
     idle_timeout: Duration,
     tls: Option<Arc<ServerConfig>>,
 }
 
-/// The address of a client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClientAddr(pub(crate) SocketAddr);
+/// The address of a client, and its connection.
+#[derive(Clone)]
+pub(crate) struct ClientAddr(pub(crate) SocketAddr, pub(crate) ConnectionHandle);
 
 impl Connected<IncomingStream<'_, LimitedListener>> for ClientAddr {
     fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
-        Self(*stream.remote_addr())
+        Self(*stream.remote_addr(), stream.io().handle.clone())
     }
 }
 
@@ -57,18 +63,20 @@ pub(crate) struct TimedStream {
     stream: Socket,
     idle_timeout: Duration,
     deadline: Pin<Box<Sleep>>,
-    _permit: Option<OwnedSemaphorePermit>,
+    handle: ConnectionHandle,
+    /// Completes when the connection is closed to make room for another. `None` = it has.
+    closed: Option<oneshot::Receiver<()>>,
 }
 
 impl LimitedListener {
-    /// Listeners with the same `permits` share the limit.
+    /// Listeners with the same `connections` share the limits.
     pub(crate) fn new(
         listener: TcpListener,
-        permits: Arc<Semaphore>,
+        connections: Arc<Connections>,
         idle_timeout: Duration,
         tls: Option<Arc<ServerConfig>>,
     ) -> Self {
-        Self { listener, permits, idle_timeout, tls }
+        Self { listener, connections, idle_timeout, tls }
     }
 }
 
@@ -77,12 +85,12 @@ impl axum::serve::Listener for LimitedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (TimedStream, SocketAddr) {
-        // Fails only if the semaphore is closed, which never happens.
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
+        let (handle, closed) = self.connections.admit(from.ip());
         let deadline = Box::pin(sleep(self.idle_timeout));
         let stream = Socket::new(stream, self.tls.as_ref());
-        (TimedStream { stream, idle_timeout: self.idle_timeout, deadline, _permit: permit }, from)
+        let (idle_timeout, closed) = (self.idle_timeout, Some(closed));
+        (TimedStream { stream, idle_timeout, deadline, handle, closed }, from)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -91,10 +99,24 @@ impl axum::serve::Listener for LimitedListener {
 }
 
 impl TimedStream {
-    /// Returns `Pending` until the deadline, then `TimedOut`.
+    /// Returns `Pending` until the deadline, then `TimedOut`; `ConnectionAborted` if the connection is closed
+    /// before.
     fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let Some(closed) = &mut self.closed else {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        };
+        if Pin::new(closed).poll(context).is_ready() {
+            self.closed = None;
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Drop for TimedStream {
+    fn drop(&mut self) {
+        self.handle.remove();
     }
 }
 
@@ -122,6 +144,7 @@ impl AsyncWrite for TimedStream {
             ready => {
                 let next = Instant::now() + self.idle_timeout;
                 self.deadline.as_mut().reset(next);
+                self.handle.sent();
                 ready
             }
         }

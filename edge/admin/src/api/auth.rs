@@ -16,6 +16,7 @@ use tracker::IpPrefix;
 
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
+use crate::listener::host;
 use crate::records::tables::tokens::{self, TokenRow};
 
 /// The prefix of every token, so that scanners for leaked secrets can recognise it.
@@ -214,14 +215,6 @@ impl Authenticator {
         // In this order: what one address sends above its own limit does not use up that of all.
         let is_within = by_address.try_take(host(client), limit) && all.try_take((), in_all);
         if is_within { error } else { AuthError::TooManyFailures }
-    }
-}
-
-/// Returns the prefix that one client has to itself: an IPv4 address, or a /64.
-pub(crate) fn host(client: IpAddr) -> IpPrefix {
-    match client.to_canonical() {
-        IpAddr::V4(ip) => IpPrefix::v4(ip, 32),
-        IpAddr::V6(ip) => IpPrefix::v6(ip, 64),
     }
 }
 

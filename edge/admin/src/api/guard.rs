@@ -14,7 +14,7 @@ use super::auth::{AuthError, Caller};
 use super::problem::Problem;
 use super::scope::Scope;
 use super::state::Shared;
-use crate::listener::ClientAddr;
+use crate::listener::{ClientAddr, ConnectionHandle};
 
 /// Extension of a response to an authenticated request: the id of its token.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +37,12 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
-    let client = request.extensions().get::<ConnectInfo<ClientAddr>>();
-    debug_assert!(client.is_some(), "the server provides the client's address");
-    let client = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0.0.ip());
+    let connected = request.extensions().get::<ConnectInfo<ClientAddr>>().cloned();
+    debug_assert!(connected.is_some(), "the server provides the client's address");
+    let (client, connection) = match connected {
+        Some(ConnectInfo(ClientAddr(address, connection))) => (address.ip(), Some(connection)),
+        None => (IpAddr::V4(Ipv4Addr::UNSPECIFIED), None),
+    };
     let header = request.headers().get(AUTHORIZATION).map(|header| header.as_bytes());
     let authenticator = shared.authenticator();
     // The route's path, not the request's, which may contain a secret by mistake.
@@ -49,6 +52,7 @@ pub(super) async fn guard(
     match authenticator.authorize(header, client, scope, shared.now()) {
         Ok(caller) => {
             authenticator.accepted.fetch_add(1, Ordering::Relaxed);
+            let _in_progress = connection.as_ref().map(ConnectionHandle::begin_authenticated);
             let token = caller.token;
             request.extensions_mut().insert(caller);
             let mut response = next.run(request).await;

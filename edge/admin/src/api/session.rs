@@ -50,7 +50,7 @@ struct SessionInfo {
 
 async fn open(
     State(api): State<Shared>,
-    ConnectInfo(ClientAddr(client)): ConnectInfo<ClientAddr>,
+    ConnectInfo(ClientAddr(client, _)): ConnectInfo<ClientAddr>,
     headers: HeaderMap,
     Body(Login { token }): Body<Login>,
 ) -> Result<Response, Problem> {
@@ -68,7 +68,7 @@ async fn open(
 
 async fn show(
     State(api): State<Shared>,
-    ConnectInfo(ClientAddr(client)): ConnectInfo<ClientAddr>,
+    ConnectInfo(ClientAddr(client, _)): ConnectInfo<ClientAddr>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     // Not an error: the dashboard asks before it shows the form.

@@ -81,7 +81,7 @@ impl TestApi {
         let (stop, stopped) = watch::channel(false);
         let api_of = Some(Arc::clone(&api));
         let service = Service { sources, api: api_of, tls: None, lower_priority: || {} };
-        let limits = ConnectionLimits { connections: 16, idle_timeout };
+        let limits = ConnectionLimits { connections: 16, per_host: 16, idle_timeout };
         let server = thread::spawn(move || {
             serve_within(limits, vec![listener], &service, stopped).unwrap();
         });
@@ -92,7 +92,7 @@ impl TestApi {
         let (method, path) = request.split_once(' ').unwrap();
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
              Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
