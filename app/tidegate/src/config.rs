@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::Challenges;
+use front::http::{Challenges, MemoryLimits};
 use net::Engine;
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, Policy, Rate};
@@ -60,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) pin_cores: bool,
     /// 0 = one per core.
     pub(crate) http_workers: usize,
+    /// Of each HTTP worker.
+    pub(crate) http_memory: MemoryLimits,
     /// Whether peer ids are stored.
     pub(crate) keep_peer_ids: bool,
     /// Responses to HTTP challenges of an ACME server.
@@ -120,6 +122,10 @@ impl Config {
             receive_buffer: udp.receive_buffer_bytes.size(),
             pin_cores: udp.pin_cores.value,
             http_workers: sections.http.workers.size(),
+            http_memory: MemoryLimits {
+                read_max: sections.http.read_memory_mib.size() << 20,
+                unsent_max: sections.http.unsent_memory_mib.size() << 20,
+            },
             keep_peer_ids: sections.http.non_compact.value,
             challenges,
             certificates: tls.certificates.value.clone(),

@@ -57,6 +57,20 @@ pub const WS_MESSAGE_MAX: usize = 128 * 1024;
 /// on bytes alone would let empty frames pass without end.
 pub const WS_FRAGMENTS_MAX: u32 = 4096;
 
+/// Seconds that a WebSocket message may take by default, from its first byte to its last: the longest
+/// message at 52 kbit/s, a browser's usual one of 10 KB at 4 kbit/s.
+pub const WS_MESSAGE_TIMEOUT_S: u32 = 20;
+
+/// MiB of one worker for unfinished requests and messages, by default. After a restart 5,000 browsers
+/// may come back in a second; with messages of 10 KB of which a third is on the way for 0.2 s, they
+/// take 4 MiB. A client that holds the longest message takes 256 KiB, and may hold it for
+/// [`WS_MESSAGE_TIMEOUT_S`].
+pub const READ_MEMORY_MIB: u32 = 16;
+/// MiB of one worker for output that clients do not read, by default. The kernel holds what readers on
+/// slow lines have not got yet; here is only what does not fit there. 128 clients that read nothing
+/// fill it, if each may leave the default of 256 KiB.
+pub const UNSENT_MEMORY_MIB: u32 = 32;
+
 /// Offers read from one WebTorrent announce; the rest is ignored. Clients send 5 to 10.
 pub const WEB_OFFERS_MAX: usize = 64;
 /// Seconds in which an offer must be answered. Clients give up after 50.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
-use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, serve};
+use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, serve};
 use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
@@ -73,6 +73,7 @@ fn start() -> Started {
         clock: Clock::start(),
         seed: 1,
         link: WorkerLink::for_workers(1).remove(0),
+        memory_limits: MemoryLimits::default(),
     };
     let (stop, stopped) = watch::channel(false);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

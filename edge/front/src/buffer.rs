@@ -15,6 +15,11 @@ impl InputBuffer {
         self.0.is_empty()
     }
 
+    /// The bytes of memory that hold input.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Passes all input to `parse`: what was kept, then `fresh`. `parse` returns how many bytes it
     /// has consumed, and a result. The rest is kept. Nothing is copied if nothing was kept and all
     /// is consumed, as is usual.
@@ -39,6 +44,10 @@ impl InputBuffer {
         debug_assert!(consumed <= input.len(), "parsed more than there is");
         if consumed < input.len() {
             input.drain(..consumed);
+            // A few bytes must not hold the memory of a long message.
+            if input.len() < input.capacity() / 4 {
+                input.shrink_to_fit();
+            }
             self.0 = input;
         }
         result
@@ -67,6 +76,11 @@ impl OutputBuffer {
         self.0.len()
     }
 
+    /// The bytes of memory that hold output.
+    pub(crate) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// The bytes that wait, for the caller to append to.
     pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.0
@@ -76,6 +90,9 @@ impl OutputBuffer {
     pub(crate) fn write_to(&mut self, stream: &impl Stream) -> io::Result<(usize, WriteOutcome)> {
         let (sent, outcome) = write_now(stream, &self.0)?;
         self.0.drain(..sent);
+        if outcome == WriteOutcome::Blocked && self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to_fit();
+        }
         Ok((sent, outcome))
     }
 }

@@ -6,12 +6,14 @@
 //!    more memory than the connection.
 //! 2. WebSocket messages gather in the receiver's output, and all that one turn of the reactor brought
 //!    for a connection leaves in one write.
-//! 3. An empty output has no memory; buffers are recycled.
+//! 3. An empty output has no memory; buffers are recycled. All of them together are bounded.
+
+mod memory;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::mem::take;
+use std::mem::{replace, take};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -25,6 +27,9 @@ use wire::ws::{self, CloseCode};
 use crate::buffer::{OutputBuffer, WriteOutcome};
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
+use memory::MemoryUse;
+
+pub use memory::MemoryLimits;
 
 /// A worker's table of connections.
 pub(crate) struct Connections {
@@ -35,6 +40,9 @@ pub(crate) struct Connections {
     generation: u64,
     /// Slots of WebSockets with output that no task waits to write.
     dirty: Vec<usize>,
+    /// The memory of all buffers.
+    memory: MemoryUse,
+    memory_limits: MemoryLimits,
     /// The number of scans so far.
     scans: usize,
     /// Memory for outputs.
@@ -52,8 +60,30 @@ struct Slot {
     writer: Option<AbortHandle>,
     /// When the scan acts on the connection, as `phase` says.
     deadline: Tick,
+    /// When the message of a WebSocket must have ended that has begun, or [`NEVER`].
+    message_deadline: Tick,
+    /// Bytes of input that the connection's task holds.
+    input_bytes: usize,
+    /// What is counted of its memory.
+    memory: MemoryUse,
     phase: Phase,
     is_websocket: bool,
+    /// Whether the slot is among the dirty ones.
+    is_dirty: bool,
+}
+
+/// Later than any deadline.
+const NEVER: Tick = Tick(u32::MAX);
+
+/// What a WebSocket's input ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputEnd {
+    /// A whole message, or input that waits for the tracker.
+    Message,
+    /// The beginning of a message.
+    NewMessage,
+    /// More of the message that had begun before.
+    SameMessage,
 }
 
 /// What a connection does, and so what its deadline means.
@@ -85,12 +115,14 @@ const SCAN_PARTS: usize = 4;
 const CLOSE_S: u32 = 3;
 
 impl Connections {
-    pub(crate) fn new(worker: usize) -> Self {
+    pub(crate) fn new(worker: usize, memory_limits: MemoryLimits) -> Self {
         Self {
             worker,
             slots: Slab::new(),
             generation: 0,
             dirty: Vec::new(),
+            memory: MemoryUse::default(),
+            memory_limits,
             scans: 0,
             spare: Vec::new(),
         }
@@ -106,11 +138,12 @@ impl Connections {
         socket: Socket,
         listener: Rc<Listener>,
         output: OutputBuffer,
-        deadline: Tick,
+        (now, deadline): (Tick, Tick),
     ) -> ConnectionKey {
         self.generation += 1;
         let entry = self.slots.vacant_entry();
-        let key = key(self.worker, self.generation, entry.key());
+        let number = entry.key();
+        let key = key(self.worker, self.generation, number);
         entry.insert(Slot {
             key,
             socket,
@@ -119,9 +152,15 @@ impl Connections {
             offers: Offers::default(),
             writer: None,
             deadline,
+            message_deadline: NEVER,
+            input_bytes: 0,
+            memory: MemoryUse::default(),
             phase: Phase::Request,
             is_websocket: false,
+            is_dirty: false,
         });
+        self.recount(number);
+        self.keep_limits(now);
         key
     }
 
@@ -132,6 +171,7 @@ impl Connections {
         }
         let slot = self.slots.remove(slot_number(key));
         slot.count_closed();
+        self.uncount_memory(slot.memory);
         if let Some(writer) = slot.writer {
             writer.abort();
         }
@@ -147,6 +187,7 @@ impl Connections {
         slot.count_opened();
         slot.alive(now);
         if !slot.output.is_empty() {
+            slot.is_dirty = true;
             self.dirty.push(slot_number(key));
         }
     }
@@ -170,10 +211,12 @@ impl Connections {
     }
 
     /// Sets the output of an HTTP connection that has none.
-    pub(crate) fn set_output(&mut self, key: ConnectionKey, output: OutputBuffer) {
+    pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: OutputBuffer) {
         if let Some(slot) = self.slot_mut(key) {
             debug_assert!(slot.output.is_empty(), "output would be lost");
             slot.output = output;
+            self.recount(slot_number(key));
+            self.keep_limits(now);
         }
     }
 
@@ -209,6 +252,20 @@ impl Connections {
         }
     }
 
+    /// Notes what a WebSocket's input ends with. A message must end in time, from its first byte on,
+    /// whatever control frames come in between.
+    pub(crate) fn note_input_end(&mut self, now: Tick, key: ConnectionKey, end: InputEnd) {
+        let Some(slot) = self.slot_mut(key) else { return };
+        match end {
+            InputEnd::Message => slot.message_deadline = NEVER,
+            InputEnd::SameMessage if slot.message_deadline != NEVER => {}
+            InputEnd::SameMessage | InputEnd::NewMessage => {
+                let timeout_s = slot.listener.web_options.message_timeout_s;
+                slot.message_deadline = now.after(timeout_s);
+            }
+        }
+    }
+
     /// Appends what `write` writes to the output of a WebSocket. Returns false if the connection is
     /// gone or is closing.
     #[inline]
@@ -223,12 +280,16 @@ impl Connections {
         let Some(slot) = slot.filter(|slot| slot.can_receive()) else { return false };
         if slot.output.is_empty() {
             *slot.output.bytes_mut() = self.spare.pop().unwrap_or_default();
-            self.dirty.push(number);
+            if !replace(&mut slot.is_dirty, true) {
+                self.dirty.push(number);
+            }
         }
         write(slot.output.bytes_mut());
         if slot.output.len() > slot.listener.web_options.unread_max {
             self.handle_overflow(now, to);
         }
+        self.recount(number);
+        self.keep_limits(now);
         true
     }
 
@@ -260,9 +321,14 @@ impl Connections {
         let mut blocked = Vec::new();
         let mut dirty = take(&mut self.dirty);
         for number in dirty.drain(..) {
-            let slot = self.slots.get(number);
-            let slot = slot.filter(|slot| slot.is_websocket && slot.writer.is_none());
-            let Some(key) = slot.map(|slot| slot.key) else { continue };
+            let slot = self.slots.get_mut(number);
+            // Another connection's slot by now may be here twice.
+            let Some(slot) = slot.filter(|slot| slot.is_dirty) else { continue };
+            slot.is_dirty = false;
+            if slot.writer.is_some() {
+                continue;
+            }
+            let key = slot.key;
             if let Ok(WriteOutcome::Blocked) = self.write(now, key) {
                 blocked.push(key);
             }
@@ -280,6 +346,12 @@ impl Connections {
 
     /// Writes as much of a connection's output as its socket takes.
     pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
+        let outcome = self.write_output(now, key);
+        self.recount(slot_number(key));
+        outcome
+    }
+
+    fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
         let Some(slot) = self.slots.get_mut(slot_number(key)).filter(|slot| slot.key == key) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -322,17 +394,25 @@ impl Connections {
     /// Ends connections that are overdue, pings silent clients, and forgets old offers. Call it a few
     /// times a second: each call scans a part of the table.
     pub(crate) fn scan(&mut self, now: Tick) {
-        let mut silent = Vec::new();
+        let (mut silent, mut slow) = (Vec::new(), Vec::new());
         self.scans += 1;
         for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
             let Some(slot) = self.slots.get_mut(number) else { continue };
             if now > slot.deadline && slot.expire() {
                 silent.push(slot.key);
             }
+            if now > slot.message_deadline && slot.can_receive() {
+                slot.listener.ws().drop(DropReason::SlowMessage);
+                slot.message_deadline = NEVER;
+                slow.push(slot.key);
+            }
             slot.offers.expire(now);
         }
         for key in silent {
             self.send(now, key, |out| ws::ping(out, b""));
+        }
+        for key in slow {
+            self.close(now, key, CloseCode::POLICY, "the message takes too long");
         }
     }
 

@@ -48,6 +48,7 @@ use crate::webtorrent::{self, WorkerLink};
 use crate::worker::{Worker, new_read_buffer};
 use http_service::HttpService;
 
+pub use crate::connections::MemoryLimits;
 pub use challenges::Challenges;
 pub use options::HttpOptions;
 pub use wire::http::ForwardedHeader;
@@ -64,6 +65,8 @@ pub struct HttpWorker {
     pub seed: u64,
     /// The link to the other workers' WebTorrent clients.
     pub link: WorkerLink,
+    /// How much memory the buffers of its connections may take.
+    pub memory_limits: MemoryLimits,
 }
 
 /// A listener of one worker.
@@ -157,7 +160,7 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
         clock: start.clock,
         tasks: Rc::new(Tasks::default()),
         listeners,
-        connections: RefCell::new(Connections::new(relay.worker_number())),
+        connections: RefCell::new(Connections::new(relay.worker_number(), start.memory_limits)),
         service: RefCell::new(service),
         relay: RefCell::new(relay),
         flush: Notify::new(),

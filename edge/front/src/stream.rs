@@ -82,6 +82,22 @@ impl Socket {
         })))
     }
 
+    /// The bytes of memory for input that TLS cannot decrypt yet.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.session.borrow().held_bytes(),
+        }
+    }
+
+    /// The bytes of memory for output that TLS has encrypted and the socket has not taken.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => tls.session.borrow().unsent_bytes(),
+        }
+    }
+
     fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,

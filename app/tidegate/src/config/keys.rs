@@ -83,6 +83,9 @@ settings! {
         /// Bytes buffered for a client that does not read. A connection with more is closed, as is
         /// one that reads nothing for http.write_timeout_s.
         websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener = 262_144;
+        /// Seconds a message may take from its first byte to its last, whatever pings come in
+        /// between. The connection is closed after that.
+        websocket_message_timeout_s: Int(1, 3600), per_listener = limits::WS_MESSAGE_TIMEOUT_S;
         /// Seconds of silence before the client is pinged. Pings also keep proxies from closing the
         /// connection.
         websocket_ping_s: Int(1, DAY_S), per_listener = 45;
@@ -111,6 +114,12 @@ settings! {
         idle_timeout_s: Int(1, 3600), per_listener = 60;
         /// Seconds a client has to read a response.
         write_timeout_s: Int(1, 3600), per_listener = 20;
+        /// MiB per worker for requests and WebSocket messages that have not come to their end.
+        /// Above that, the connections that hold the most of it are closed.
+        read_memory_mib: Int(1, 65_536) = limits::READ_MEMORY_MIB;
+        /// MiB per worker for output that clients have not read, beyond what the kernel holds.
+        /// Above that, the connections that hold the most of it are closed.
+        unsent_memory_mib: Int(1, 65_536) = limits::UNSENT_MEMORY_MIB;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;

@@ -276,6 +276,7 @@ fn web(sections: &Sections) -> WebOptions {
         torrents_max: http.websocket_torrents_max.size(),
         unread_max: http.websocket_send_buffer_bytes.size(),
         write_timeout_s: http.write_timeout_s.value,
+        message_timeout_s: http.websocket_message_timeout_s.value,
         ping_s: http.websocket_ping_s.value,
         idle_timeout_s: http.websocket_idle_timeout_s.value,
     }

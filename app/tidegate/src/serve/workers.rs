@@ -182,6 +182,7 @@ impl Workers {
                 clock: self.clock,
                 seed: seed()?,
                 link,
+                memory_limits: config.http_memory,
             };
             let stop = self.stop_async.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {

@@ -52,6 +52,14 @@ labelled! {
         BadFrame = "bad_frame",
         /// WebSocket: a message over the limit.
         MessageTooLarge = "message_too_large",
+        /// WebSocket: a message did not end in time.
+        SlowMessage = "slow_message",
+        /// TCP: the connection held the most of the worker's memory for unfinished requests and
+        /// messages, and that was used up.
+        ReadMemory = "read_memory",
+        /// TCP: the connection held the most of the worker's memory for unsent output, and that was
+        /// used up.
+        UnsentMemory = "unsent_memory",
         /// WebSocket: the client did not read what was sent to it.
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.

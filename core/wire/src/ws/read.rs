@@ -92,6 +92,17 @@ impl Reader {
         ReadEvent { consumed: all, event: Event::Partial { missing: 1 } }
     }
 
+    /// Returns whether a message has begun whose last frame has not come. A frame that has come in part
+    /// does not count: its bytes are still the caller's.
+    pub fn is_inside_message(&self) -> bool {
+        self.fragments.is_some()
+    }
+
+    /// Returns the bytes of memory that hold the frames of an incomplete message.
+    pub fn held_bytes(&self) -> usize {
+        self.fragments.as_ref().map_or(0, |message| message.bytes.capacity())
+    }
+
     /// Reads one frame from `rest`. Returns `None` for a fragment that is not the last.
     fn frame<'a>(
         &mut self,

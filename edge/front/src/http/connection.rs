@@ -55,7 +55,7 @@ impl Connection {
     ) -> ConnectionKey {
         let deadline = now.after(listener.options.head_timeout_s);
         let listener = Rc::clone(listener);
-        worker.connections.borrow_mut().insert(socket, listener, output, deadline)
+        worker.connections.borrow_mut().insert(socket, listener, output, (now, deadline))
     }
 
     /// Serves the connection after its first step.
@@ -107,6 +107,10 @@ impl Connection {
             if !progress.more {
                 self.set_deadline(progress);
                 readable(&self.worker.connections, self.key).await?;
+                // Input that came before the end does not count any more.
+                if self.worker.connections.borrow().was_ended(self.key) {
+                    return Ok(None);
+                }
             }
             let had_begun = !self.input.is_empty();
             let step = self.step(progress.more)?;
@@ -147,7 +151,8 @@ impl Connection {
             service.step(client, &mut self.input, read_buffer, stream)?
         };
         if !step.unsent.is_empty() {
-            worker.connections.borrow_mut().set_output(self.key, std::mem::take(&mut step.unsent));
+            let unsent = std::mem::take(&mut step.unsent);
+            worker.connections.borrow_mut().set_output(step.now, self.key, unsent);
         }
         Ok(step)
     }
@@ -193,7 +198,9 @@ impl Connection {
             (false, _) => None,
         };
         let deadline = wait_s.map(|wait_s| progress.now.after(wait_s));
-        self.worker.connections.borrow_mut().set_phase(self.key, phase, deadline);
+        let mut connections = self.worker.connections.borrow_mut();
+        connections.set_phase(self.key, phase, deadline);
+        connections.hold_input(progress.now, self.key, self.input.capacity());
     }
 
     /// Ends the output, and drops input until the client closes.

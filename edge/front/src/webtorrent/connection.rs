@@ -107,11 +107,18 @@ impl WsConnection {
         let mut buffer = self.worker.read_buffer.borrow_mut();
         let read = {
             let connections = self.worker.connections.borrow();
+            if connections.was_ended(self.key) {
+                return Ok(None);
+            }
             connections.socket(self.key)?.read_now(&mut buffer)?
         };
         let len = match read {
             ReadOutcome::Data(len) => len,
-            ReadOutcome::Blocked => return Ok(Some(NextInput::Read)),
+            ReadOutcome::Blocked => {
+                // A part of a TLS record may have come.
+                session.count_memory(&mut self.worker.connections.borrow_mut(), self.worker.now());
+                return Ok(Some(NextInput::Read));
+            }
             ReadOutcome::End => return Ok(None),
         };
         let fresh = buffer.get_mut(..len).unwrap_or_default();

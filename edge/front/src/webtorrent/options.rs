@@ -25,6 +25,8 @@ pub struct WebOptions {
     pub unread_max: usize,
     /// Seconds in which a client must read something.
     pub write_timeout_s: u32,
+    /// Seconds from a message's first byte to its last.
+    pub message_timeout_s: u32,
     /// Seconds of silence after which a client is pinged.
     pub ping_s: u32,
     /// Seconds of silence after which a connection is ended.
@@ -42,6 +44,7 @@ impl Default for WebOptions {
             torrents_max: 10_000,
             unread_max: 256 * 1024,
             write_timeout_s: 20,
+            message_timeout_s: limits::WS_MESSAGE_TIMEOUT_S,
             ping_s: 45,
             idle_timeout_s: 110,
         }

@@ -17,6 +17,7 @@ use super::mailboxes::Content;
 use super::ws_client::WsClient;
 use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
+use crate::connections::{Connections, InputEnd};
 use crate::listener::Listener;
 use crate::reject_log;
 
@@ -94,19 +95,39 @@ impl Session {
     pub(super) fn receive(&mut self, context: &mut WsContext<'_>, fresh: &mut [u8]) -> NextInput {
         self.listener.ws().bytes_in += fresh.len() as u64;
         let mut input = take(&mut self.input);
-        let next = input.feed(fresh, |all| self.serve(context, all));
+        let (next, is_new) = input.feed(fresh, |all| self.serve(context, all));
         self.input = input;
+        let is_unfinished =
+            self.reader.is_inside_message() || (next == NextInput::Read && !self.input.is_empty());
+        let end = match (is_unfinished, is_new) {
+            (false, _) => InputEnd::Message,
+            (true, true) => InputEnd::NewMessage,
+            (true, false) => InputEnd::SameMessage,
+        };
+        context.connections.note_input_end(context.now, self.key, end);
+        self.count_memory(&mut context.connections, context.now);
         next
     }
 
-    /// Serves message by message. Returns how many bytes are done with.
-    fn serve(&mut self, context: &mut WsContext<'_>, input: &mut [u8]) -> (usize, NextInput) {
+    /// Counts the memory for input that has not been served.
+    pub(super) fn count_memory(&self, connections: &mut Connections, now: Tick) {
+        let bytes = self.input.capacity() + self.reader.held_bytes();
+        connections.hold_input(now, self.key, bytes);
+    }
+
+    /// Serves message by message. Returns how many bytes are done with, what to do next, and whether
+    /// the input was between two messages at any time.
+    fn serve(
+        &mut self,
+        context: &mut WsContext<'_>,
+        input: &mut [u8],
+    ) -> (usize, (NextInput, bool)) {
         let listener = Rc::clone(&self.listener);
         let options = &listener.web_options;
-        let mut at = 0;
+        let (mut at, mut is_new) = (0, false);
         while let Some(input) = input.get_mut(at..).filter(|input| !input.is_empty()) {
             if !self.rate.allows(context.now, options.messages_per_s) {
-                return (at, NextInput::Pause);
+                return (at, (NextInput::Pause, is_new));
             }
             let read = self.reader.read(input, options.message_max);
             at += read.consumed;
@@ -130,10 +151,11 @@ impl Session {
                 ws::Event::Error(error) => self.close_for(context, error),
             }
             if context.connections.is_closing(self.key) {
-                return (at, NextInput::End);
+                return (at, (NextInput::End, is_new));
             }
+            is_new |= !self.reader.is_inside_message();
         }
-        (at, NextInput::Read)
+        (at, (NextInput::Read, is_new))
     }
 
     /// Closes the connection because the client broke the protocol.

@@ -3,13 +3,14 @@
 mod challenges;
 mod lifetime;
 mod limits;
+mod memory;
 mod proxies;
 mod requests;
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use front::http::{ForwardedHeader, HttpOptions};
+use front::http::{ForwardedHeader, HttpOptions, MemoryLimits};
 use tracker::counters::{DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, Policy};
 use types::Refusal;

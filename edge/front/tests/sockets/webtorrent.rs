@@ -3,11 +3,12 @@
 mod closing;
 mod hostile;
 mod limits;
+mod memory;
 mod private;
 mod signalling;
 mod upgrades;
 
-use front::http::HttpOptions;
+use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, Policy, RequestKind};

@@ -190,6 +190,16 @@ impl TlsSession {
         !self.unsent.is_empty()
     }
 
+    /// Returns the bytes of memory that hold an incomplete record or handshake message.
+    pub fn held_bytes(&self) -> usize {
+        self.rest.capacity()
+    }
+
+    /// Returns the bytes of memory that hold encrypted output.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.capacity()
+    }
+
     /// Returns whether the handshake is still in progress, so that no data can be sent.
     pub fn is_handshaking(&self) -> bool {
         self.rustls.is_handshaking()

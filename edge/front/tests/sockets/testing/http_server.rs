@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use front::Clock;
-use front::http::{HttpListener, HttpOptions, HttpWorker, serve};
+use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
@@ -62,20 +62,31 @@ impl HttpServer {
 
     /// One worker at an address.
     pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
-        Self::serve(listen, 1, false, options)
+        Self::serve(listen, 1, false, options, MemoryLimits::default())
+    }
+
+    /// One worker at 127.0.0.1 whose buffers may take this much memory.
+    pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
+        Self::serve("127.0.0.1:0", 1, false, options, memory_limits)
     }
 
     /// Several workers, each with a listener of its own.
     pub(crate) fn workers(count: usize, options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", count, false, options)
+        Self::serve("127.0.0.1:0", count, false, options, MemoryLimits::default())
     }
 
     /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
     pub(crate) fn tls(options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", 1, true, options)
+        Self::serve("127.0.0.1:0", 1, true, options, MemoryLimits::default())
     }
 
-    fn serve(listen: &str, count: usize, with_tls: bool, options: HttpOptions) -> Self {
+    fn serve(
+        listen: &str,
+        count: usize,
+        with_tls: bool,
+        options: HttpOptions,
+        memory_limits: MemoryLimits,
+    ) -> Self {
         let certificates = Arc::new(Certificates::default());
         if with_tls {
             certificates.replace(vec![certificate("tracker.test")]);
@@ -96,8 +107,8 @@ impl HttpServer {
                 listeners.push(listener(&registry, socket, tls, &options));
             }
             let tracker = Arc::clone(&tracker);
-            let worker =
-                HttpWorker { tracker, listeners, clock: Clock::manual(tick), seed: 7, link };
+            let clock = Clock::manual(tick);
+            let worker = HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }

@@ -1,0 +1,169 @@
+//! The memory of a worker's connections: input that is not a whole request or message yet, and output
+//! that its socket does not take yet.
+//!
+//! Each connection has limits of its own, but many connections that all reach them would take
+//! gigabytes. So both sums are bounded. When one is over its limit, the connections that hold the most
+//! of it are closed, until a quarter is free: the search for them visits every connection, and must
+//! not follow each message.
+
+use tracker::counters::DropReason;
+use types::{ConnectionKey, Tick, limits};
+use wire::ws::{self, CloseCode};
+
+use super::{Connections, Phase, Slot, slot_number};
+
+/// How much memory one worker's connections may take together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Bytes of unfinished requests and messages.
+    pub read_max: usize,
+    /// Bytes of output that waits for its socket.
+    pub unsent_max: usize,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self {
+            read_max: (limits::READ_MEMORY_MIB as usize) << 20,
+            unsent_max: (limits::UNSENT_MEMORY_MIB as usize) << 20,
+        }
+    }
+}
+
+/// The memory that buffers take: of one connection, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MemoryUse {
+    /// Bytes of unfinished requests and messages.
+    read: usize,
+    /// Bytes of output.
+    unsent: usize,
+}
+
+/// One of the two kinds of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemoryKind {
+    Read,
+    Unsent,
+}
+
+impl MemoryUse {
+    fn of(self, kind: MemoryKind) -> usize {
+        match kind {
+            MemoryKind::Read => self.read,
+            MemoryKind::Unsent => self.unsent,
+        }
+    }
+}
+
+impl Connections {
+    /// Sets how many bytes of unfinished input a connection's task holds. Closes the largest holders if
+    /// all connections together hold too many.
+    pub(crate) fn hold_input(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
+        let Some(slot) = self.slot_mut(key) else { return };
+        slot.input_bytes = bytes;
+        // The usual case: an idle connection holds nothing, before and after.
+        if slot.memory.read != bytes + slot.socket.held_bytes() {
+            self.recount(slot_number(key));
+            self.keep_limits(now);
+        }
+    }
+
+    /// Counts the memory of a slot whose buffers have changed.
+    #[inline]
+    pub(super) fn recount(&mut self, number: usize) {
+        let Some(slot) = self.slots.get_mut(number) else { return };
+        let (before, after) = (slot.memory, slot.measure());
+        slot.memory = after;
+        self.memory.read = self.memory.read - before.read + after.read;
+        self.memory.unsent = self.memory.unsent - before.unsent + after.unsent;
+    }
+
+    /// Closes the largest holders if the connections together hold too much. Call it after
+    /// [`Connections::recount`] where buffers may have grown.
+    #[inline]
+    pub(super) fn keep_limits(&mut self, now: Tick) {
+        if self.memory.read > self.memory_limits.read_max {
+            self.close_largest(now, MemoryKind::Read);
+        }
+        if self.memory.unsent > self.memory_limits.unsent_max {
+            self.write_all(now);
+            if self.memory.unsent > self.memory_limits.unsent_max {
+                self.close_largest(now, MemoryKind::Unsent);
+            }
+        }
+    }
+
+    /// Stops counting the memory of a slot that was removed.
+    pub(super) fn uncount_memory(&mut self, memory: MemoryUse) {
+        self.memory.read -= memory.read;
+        self.memory.unsent -= memory.unsent;
+    }
+
+    /// Writes the output that this turn of the reactor has brought: what sockets take is not unsent.
+    #[cold]
+    fn write_all(&mut self, now: Tick) {
+        for at in 0..self.dirty.len() {
+            let number = self.dirty.get(at).and_then(|number| self.slots.get(*number));
+            let slot = number.filter(|slot| slot.is_dirty && slot.writer.is_none());
+            if let Some(key) = slot.map(|slot| slot.key) {
+                // An error shows again when the task reads.
+                let _ = self.write(now, key);
+            }
+        }
+    }
+
+    /// Closes the connections that hold the most, until a quarter of the memory is free.
+    #[cold]
+    fn close_largest(&mut self, now: Tick, kind: MemoryKind) {
+        let max = match kind {
+            MemoryKind::Read => self.memory_limits.read_max,
+            MemoryKind::Unsent => self.memory_limits.unsent_max,
+        };
+        let holders = self.slots.iter().filter(|(_, slot)| slot.memory.of(kind) > 0);
+        let mut holders: Vec<(usize, usize)> =
+            holders.map(|(number, slot)| (slot.memory.of(kind), number)).collect();
+        holders.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, number) in holders {
+            if self.memory.of(kind) <= max / 4 * 3 {
+                return;
+            }
+            self.close_holder(now, number, kind);
+        }
+    }
+
+    /// Ends a connection. Its task drops the input that it holds when it wakes.
+    fn close_holder(&mut self, now: Tick, number: usize, kind: MemoryKind) {
+        let Some(slot) = self.slots.get_mut(number) else { return };
+        let reason = match kind {
+            MemoryKind::Read => DropReason::ReadMemory,
+            MemoryKind::Unsent => DropReason::UnsentMemory,
+        };
+        slot.counters(|counters| counters.drop(reason));
+        let key = slot.key;
+        if slot.can_receive() && slot.output.is_empty() {
+            let text = "the tracker has no memory for this message";
+            ws::close(slot.output.bytes_mut(), CloseCode::TRY_AGAIN, text);
+            // A client whose socket takes no more misses this.
+            let _ = self.write(now, key);
+        }
+        if let Some(slot) = self.slots.get_mut(number) {
+            slot.end();
+            slot.output = Default::default();
+            let memory = std::mem::take(&mut slot.memory);
+            self.uncount_memory(memory);
+        }
+    }
+}
+
+impl Slot {
+    fn measure(&self) -> MemoryUse {
+        // What an ended connection still holds goes with its task.
+        if self.phase == Phase::Ended {
+            return MemoryUse::default();
+        }
+        MemoryUse {
+            read: self.input_bytes + self.socket.held_bytes(),
+            unsent: self.output.capacity() + self.socket.unsent_bytes(),
+        }
+    }
+}

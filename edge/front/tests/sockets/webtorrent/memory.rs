@@ -1,0 +1,132 @@
+//! Messages that do not end, and the memory that connections hold together.
+
+use super::*;
+
+/// The head of a frame of a text message, masked with zeros.
+fn head(is_last: bool, len: usize) -> Vec<u8> {
+    let mut head = vec![if is_last { 0x81 } else { 0x01 }, 0xff];
+    head.extend((len as u64).to_be_bytes());
+    head.extend([0; 4]);
+    head
+}
+
+/// A message in a single frame, whose end is missing.
+fn stuck(len: usize) -> Vec<u8> {
+    let mut frame = head(true, 120_000);
+    frame.resize(len, b'x');
+    frame
+}
+
+fn ping() -> Vec<u8> {
+    let mut frame = Vec::new();
+    ws::client::ping(&mut frame, MASK, b"");
+    frame
+}
+
+/// Sends bytes, and waits until the server has read them.
+fn send_and_wait(server: &HttpServer, client: &mut WebClient, bytes: &[u8]) {
+    let before = server.counters(Protocol::Ws).bytes_in;
+    client.send(bytes);
+    let expected = before + bytes.len() as u64;
+    server.wait_for_counts(Protocol::Ws, "input is read", |it| it.bytes_in >= expected);
+}
+
+#[test]
+fn closes_messages_that_do_not_end_in_time() {
+    let timeout_s = WebOptions::default().message_timeout_s;
+    let mut fragment = head(false, 70_000);
+    fragment.resize(70_014, b'x');
+    // A frame that does not end, a message whose last frame does not come, and both.
+    let mut both = fragment.clone();
+    both.extend([0x80, 0xff]);
+    for (begin, answers_pings) in [(stuck(70_000), false), (fragment, true), (both, false)] {
+        let server = HttpServer::start();
+        let mut client = server.web_client();
+        send_and_wait(&server, &mut client, &begin);
+        // Neither more of the message nor pings in between give it more time.
+        for _ in 0..2 {
+            server.advance(timeout_s / 2);
+            if answers_pings {
+                client.send(ping());
+                assert_eq!(client.receive(), Received::Pong([].into()));
+            } else {
+                send_and_wait(&server, &mut client, b"x");
+            }
+        }
+        server.advance(1);
+        client.expect_close(1008);
+        assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowMessage.index()], 1);
+    }
+}
+
+#[test]
+fn gives_every_message_its_own_time() {
+    let timeout_s = WebOptions::default().message_timeout_s;
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let (mut text, mut frame) = (Vec::new(), Vec::new());
+    client::announce(&mut text, &leecher(1));
+    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    let (begin, end) = frame.split_at(frame.len() / 2);
+    // The end of each message comes with the beginning of the next.
+    send_and_wait(&server, &mut client, begin);
+    for _ in 0..5 {
+        server.advance(timeout_s - 1);
+        send_and_wait(&server, &mut client, &[end, begin].concat());
+        assert_eq!(client.receive(), announced(0, 1));
+    }
+    client.send(end);
+    assert_eq!(client.receive(), announced(0, 1));
+    server.advance(timeout_s + 1);
+    client.expect_nothing();
+    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowMessage.index()], 0);
+}
+
+#[test]
+fn closes_the_largest_holders_of_unfinished_messages() {
+    const LEN: usize = 60_000;
+    const MAX: usize = 10 * LEN;
+    let limits = MemoryLimits { read_max: MAX, ..MemoryLimits::default() };
+    let server = HttpServer::with_memory(HttpOptions::default(), limits);
+    let mut small = server.web_client();
+    send_and_wait(&server, &mut small, &stuck(1000));
+    let mut stuck_clients: Vec<WebClient> = (0..40).map(|_| server.web_client()).collect();
+    for client in &mut stuck_clients {
+        send_and_wait(&server, client, &stuck(LEN));
+    }
+    let closed = |it: &Counters| it.drops[DropReason::ReadMemory.index()];
+    server.wait_for_counts(Protocol::Ws, "most are closed", |it| {
+        closed(it) >= 30 && it.connections_closed == closed(it)
+    });
+    // What remains fits.
+    assert!(server.counters(Protocol::Ws).connections_open as usize * LEN <= MAX + 2 * LEN);
+    // The one whose message was the first too many gets the reason.
+    assert_eq!(stuck_clients[10].receive(), Received::Close(Some(1013)));
+    assert_eq!(stuck_clients[10].receive(), Received::End);
+    // The small holder and others are served.
+    assert_eq!(server.web_client().join(1), announced(0, 1));
+    send_and_wait(&server, &mut small, b"more");
+    drop(stuck_clients);
+    server.wait_for_counts(Protocol::Ws, "one is left", |it| it.connections_open == 1);
+}
+
+#[test]
+fn closes_the_largest_holders_of_unsent_output() {
+    let web = WebOptions { unread_max: 64 << 20, ..WebOptions::default() };
+    let options = HttpOptions { web: Some(web), ..HttpOptions::default() };
+    let limits = MemoryLimits { unsent_max: 1 << 20, ..MemoryLimits::default() };
+    let server = HttpServer::with_memory(options, limits);
+    let mut slow = server.web_client();
+    slow.join(1);
+    let mut busy = server.web_client();
+    busy.join(2);
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
+    server.wait_for_counts(Protocol::Ws, "the client that does not read is closed", |it| {
+        busy.announce(&offering_json(2, 1, &json));
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        it.drops[DropReason::UnsentMemory.index()] == 1
+    });
+    server.wait_for_web_peers(1);
+    drop((slow, busy));
+    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowReader.index()], 0);
+}
