@@ -2,9 +2,40 @@
 //! them (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
+mod api;
+mod config;
+mod forwarded;
+mod lists;
+mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
 mod webtorrent_twin;
 mod ws;
+
+/// The tracker's configuration. A program has no library to depend on.
+#[path = "../../app/tidegate/src"]
+mod tracker_source {
+    #[allow(dead_code, unused_imports, reason = "the tracker uses more of it")]
+    pub(crate) mod config;
+}
+
+/// The reader of imported lists, which is private to the API.
+#[path = "../../edge/admin/src/api/lists"]
+mod list_reader {
+    mod reader;
+
+    use types::InfoHash;
+
+    /// Reads a body in pieces of `size` bytes, as JSON or as text.
+    pub(crate) fn read(is_json: bool, body: &[u8], size: usize) -> Result<Vec<InfoHash>, String> {
+        let mut reader = if is_json { reader::Reader::json() } else { reader::Reader::text() };
+        body.chunks(size.max(1)).try_for_each(|piece| reader.read(piece))?;
+        let len = reader.len();
+        let hashes = reader.end()?;
+        // The last line may have no end.
+        assert!((len..=len + 1).contains(&hashes.len()));
+        Ok(hashes)
+    }
+}
 
 use std::net::IpAddr;
 
@@ -143,8 +174,11 @@ pub fn proxy(bytes: &[u8]) {
         simple::header(&mut again, wrapped.route);
         assert_eq!(simple::unwrap(&again).unwrap().route, wrapped.route);
         assert_eq!(wrapped.header.len() + wrapped.datagram.len(), bytes.len());
+        assert!(bytes.starts_with(wrapped.header) && bytes.ends_with(wrapped.datagram));
     }
     let ParsedProxyHeader::Complete(header) = proxy::read(bytes) else { return };
+    let more = [bytes, b"GET / HTTP/1.1\r\n"].concat();
+    assert_eq!(proxy::read(&more), ParsedProxyHeader::Complete(header), "the data changes it");
     assert!(proxy::is_proxy_header(bytes) && header.len <= bytes.len());
     for cut in 0..header.len {
         match proxy::read(&bytes[..cut]) {
@@ -155,7 +189,8 @@ pub fn proxy(bytes: &[u8]) {
         }
     }
     let Some(route) = header.route else { return };
-    for write in [proxy::line, |out: &mut _, route| proxy::relayed(out, route, &[])] {
+    assert!([route.client, route.server].iter().all(|end| end.ip().to_canonical() == end.ip()));
+    for write in [proxy::line, |out: &mut _, route| proxy::relayed(out, route, b"\x04\0\x01x")] {
         let mut again = Vec::new();
         write(&mut again, route);
         let ParsedProxyHeader::Complete(twin) = proxy::read(&again) else {
@@ -173,6 +208,31 @@ pub fn ws(bytes: &[u8]) {
 /// The parser agrees with `serde_json`, and relays of a message round-trip.
 pub fn webtorrent(bytes: &[u8]) {
     let _ = webtorrent_twin::check(bytes);
+}
+
+/// The addresses that proxies appended come first, whatever clients sent before them.
+pub fn forwarded(bytes: &[u8]) {
+    forwarded::check(bytes);
+}
+
+/// Torrent files have the right hashes, and round-trip as magnet links.
+pub fn torrent(bytes: &[u8]) {
+    torrent::check(bytes);
+}
+
+/// Imported lists do not depend on how the network splits them, and agree with `serde_json`.
+pub fn lists(bytes: &[u8]) {
+    lists::check(bytes);
+}
+
+/// Mistakes are sentences with their place, and valid settings round-trip through `config show`.
+pub fn config(bytes: &[u8]) {
+    config::check(bytes);
+}
+
+/// Any body gets a response that the API documents, and what is created can be read and removed.
+pub fn api(bytes: &[u8]) {
+    api::check(bytes);
 }
 
 /// Every value that the strict parser accepts has only one encoding. The lenient parser accepts more,

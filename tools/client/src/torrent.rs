@@ -65,10 +65,9 @@ impl Torrent {
     }
 
     /// Parses a `.torrent` file (BEP 3, 12, 52). Hashes the `info` bytes as they are, strict
-    /// bencoding or
-    /// not.
-    fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        let no_torrent = |why: &dyn fmt::Display| format!("not a torrent: {why}");
+    /// bencoding or not.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, TorrentError> {
+        let no_torrent = |why: &dyn fmt::Display| TorrentError(format!("not a torrent: {why}"));
         let (whole, _) = parse_lenient(bytes).map_err(|error| no_torrent(&error))?;
         let text = dict_entry(bytes, "info").map_err(|error| no_torrent(&error))?;
         let (Some(info), Some(text)) = (whole.at("info"), text) else {
