@@ -31,6 +31,8 @@ pub enum ParseInfoHashError {
     Length(usize),
     /// A byte is not a hex digit; holds its position, from 0.
     Digit(usize),
+    /// A line of a list has a second info hash.
+    Several,
 }
 
 impl FromStr for InfoHash {
@@ -56,6 +58,23 @@ impl InfoHash {
             *byte = pair.iter().fold(0, |value, digit| (value << 4) | hex_value(*digit));
         }
         Ok(Self(bytes))
+    }
+
+    /// Reads a line of a list: an info hash, optionally followed by blanks and a note. `#` starts a
+    /// comment. Returns `None` if there is nothing else in the line.
+    ///
+    /// # Errors
+    ///
+    /// If the line begins with something else, or if the note begins with a second info hash: such a
+    /// list has several hashes per line, and all but the first would be lost.
+    pub fn from_line(line: &[u8]) -> Result<Option<Self>, ParseInfoHashError> {
+        let entry = line.split(|byte| *byte == b'#').next().unwrap_or(line);
+        let mut words = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let Some(hash) = words.next().map(Self::from_hex).transpose()? else { return Ok(None) };
+        match words.next() {
+            Some(second) if Self::from_hex(second).is_ok() => Err(ParseInfoHashError::Several),
+            _ => Ok(Some(hash)),
+        }
     }
 }
 
@@ -99,6 +118,7 @@ impl fmt::Display for ParseInfoHashError {
         match self {
             Self::Length(n) => write!(f, "expected 40 or 64 hex digits, found {n} characters"),
             Self::Digit(at) => write!(f, "character {} is not a hex digit", at + 1),
+            Self::Several => write!(f, "expected one info hash per line, found two"),
         }
     }
 }

@@ -185,8 +185,8 @@ enum ListCommand {
     /// Print all entries, one per line.
     #[command(visible_alias = "export")]
     Show,
-    /// Add the entries of a file, one info hash per line; # starts a comment. If a line is invalid, nothing
-    /// is added.
+    /// Add the entries of a file, one info hash per line, optionally followed by a note. # starts a
+    /// comment. If a line is invalid, nothing is added.
     Import {
         /// The file; `-` = standard input.
         #[arg(default_value = "-")]

@@ -16,7 +16,7 @@ use super::error::ApiError;
 
 /// How long to wait for the server's `100 Continue`, which some never send.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum length of a line in bytes, including its comment.
+/// Maximum length of a line in bytes, including note and comment.
 const LINE_MAX: u64 = 4096;
 /// Minimum size of a chunk in bytes.
 const CHUNK_MIN: usize = 64 * 1024;
@@ -44,7 +44,8 @@ impl UploadError {
 }
 
 impl Upload {
-    /// Sends the contents of `source`: one hash per line; `#` starts a comment. `name` is for messages.
+    /// Sends the contents of `source`: one hash per line, optionally followed by a note; `#` starts
+    /// a comment. `name` is for messages.
     pub(super) fn new(name: String, source: Box<dyn BufRead + Send>) -> Self {
         let continue_signal = Arc::new(Notify::new());
         let signal = Arc::clone(&continue_signal);
@@ -85,10 +86,7 @@ impl Upload {
             if line.len() as u64 == LINE_MAX && !line.ends_with(b"\n") {
                 return Err(bad(&"line too long: expected at most 4096 bytes"));
             }
-            let comment = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
-            let hash = line[..comment].trim_ascii();
-            if !hash.is_empty() {
-                let hash = InfoHash::from_hex(hash).map_err(|error| bad(&error))?;
+            if let Some(hash) = InfoHash::from_line(&line).map_err(|error| bad(&error))? {
                 // Writing to a string cannot fail.
                 let _ = writeln!(chunk, "{hash}");
             }
@@ -142,8 +140,10 @@ mod tests {
 
     #[test]
     fn lines_are_sent_without_what_is_beside_them() {
-        let text = "# all\n\n 0123456789ABCDEF0123456789abcdef01234567 # it\r\n";
-        assert_eq!(sent(text), Ok(format!("{A}\n")));
+        for beside in [" # it", " a note", "\ta note # it", ""] {
+            let text = format!("# all\n\n 0123456789ABCDEF0123456789abcdef01234567{beside}\r\n");
+            assert_eq!(sent(text.leak()), Ok(format!("{A}\n")));
+        }
         assert_eq!(sent("0123456789abcdef0123456789abcdef01234567"), Ok(format!("{A}\n")));
         assert_eq!(sent(""), Ok(String::new()));
         let many = format!("{A}\n").repeat(10_000);

@@ -203,8 +203,9 @@ settings! {
         /// the deny list. both: those on the allow list that are not on the deny list.
         mode: Choice(Mode), reloadable, per_listener = Mode::Open;
         /// File with the info hashes of the allow list, one per line: 40 hex digits, or 64 for a v2
-        /// hash. # starts a comment. Read again on SIGHUP and when the file changes; a file with an
-        /// invalid line is reported, and the list in use stays.
+        /// hash, optionally followed by a note such as the torrent's name. # starts a comment. Read
+        /// again on SIGHUP and when the file changes; a file with an invalid line is reported, and
+        /// the list in use stays.
         allow: Text, reloadable, per_listener = "";
         /// File with the info hashes of the deny list, in the same format.
         deny: Text, reloadable, per_listener = "";

@@ -164,6 +164,15 @@ fn imports_and_exports_lists() {
     let text = format!("# many\n\n{many}{} # twice\n", "0".repeat(40));
     let file = served.tracker.directory.write("hashes.txt", &text);
     let imported = served.good(&format!("lists deny import {}", file.display()));
+    // As in files of keys, the rest of a line is a note.
+    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
+    let noted = served.feed("lists allow import", &noted);
+    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
+    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
+    assert_eq!(
+        stderr(&two),
+        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
+    );
     assert_eq!(imported, "Added 50000 of 50000; the list has 50000 entries\n");
     assert!(served.good("lists deny show") == many, "all of them");
     // A malformed line changes nothing, although the lines before it were sent.
@@ -196,6 +205,15 @@ fn imports_and_exports_lists() {
 #[test]
 fn bans() {
     let served = Served::start("");
+    // As in files of keys, the rest of a line is a note.
+    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
+    let noted = served.feed("lists allow import", &noted);
+    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
+    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
+    assert_eq!(
+        stderr(&two),
+        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
+    );
     let added = served.good("bans add 192.0.2.0/24 --reason flood --expires 2100-01-01");
     assert_eq!(added, "192.0.2.0/24 banned until 2100-01-01 00:00:00 UTC\n");
     let added = &served.json("bans add 2001:db8::1")[0];

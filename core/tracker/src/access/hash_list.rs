@@ -51,7 +51,8 @@ const BUCKET: usize = 8;
 
 impl HashList {
     /// Parses a list: one hash per line, of 40 hex digits (v1), or 64 (v2, truncated to 20 bytes as BEP
-    /// 52 says). Skips blank lines and everything after `#`. Duplicates count once.
+    /// 52 says), optionally followed by a note. Skips blank lines and everything after `#`. Duplicates
+    /// count once.
     ///
     /// # Errors
     ///
@@ -70,7 +71,8 @@ impl HashList {
             if line.len() > LINE_MAX {
                 return Err(bad(LineFault::TooLong));
             }
-            if let Some(entry) = parse_line(&line).map_err(|error| bad(LineFault::Hash(error)))? {
+            let entry = InfoHash::from_line(&line).map_err(|error| bad(LineFault::Hash(error)))?;
+            if let Some(entry) = entry {
                 if entries.len() == limits::ACCESS_ENTRIES_MAX {
                     return Err(bad(LineFault::TooMany));
                 }
@@ -133,11 +135,6 @@ fn bucket(hash: &InfoHash, shift: u32) -> usize {
     u32::from_be_bytes([a, b, c, d]).checked_shr(shift).unwrap_or(0) as usize
 }
 
-fn parse_line(line: &[u8]) -> Result<Option<InfoHash>, ParseInfoHashError> {
-    let text = line.split(|byte| *byte == b'#').next().unwrap_or(line).trim_ascii();
-    if text.is_empty() { Ok(None) } else { InfoHash::from_hex(text).map(Some) }
-}
-
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
@@ -165,7 +162,7 @@ mod tests {
     #[test]
     fn reads_hashes_comments_and_blanks() {
         let (a, b) = ("aA".repeat(20), "0b".repeat(32));
-        let list = parse(&format!("# head\n\n {a} # one\r\n{b}\n{a}")).unwrap();
+        let list = parse(&format!("# head\n\n {a} # one\r\n{b}\ta note # two\n{a}")).unwrap();
         assert_eq!(list.len(), 2);
         assert!(list.contains(&InfoHash([0xaa; 20])) && list.contains(&InfoHash([0x0b; 20])));
         assert!(!list.contains(&InfoHash([0; 20])) && !list.contains(&InfoHash([0xff; 20])));
@@ -186,7 +183,8 @@ mod tests {
         assert_eq!(says("abc"), "line 3: expected 40 or 64 hex digits, found 3 characters");
         assert_eq!(says(&format!("{}g", &good[1..])), "line 3: character 40 is not a hex digit");
         assert_eq!(says(&"a".repeat(5000)), "line 3: longer than 1024 bytes");
-        assert!(says(&format!("{good} {good}")).starts_with("line 3: "));
+        let two = "line 3: expected one info hash per line, found two";
+        assert_eq!(says(&format!("{good} {good}")), two);
     }
 
     #[test]

@@ -37,6 +37,8 @@ enum JsonState {
 
 /// Digits of a v2 hash, the longest.
 const HASH_MAX: usize = 64;
+/// Maximum length of a line in bytes, without its comment.
+const LINE_MAX: usize = 1024;
 
 /// Returns the length of the first line, including its end.
 fn line_len(text: &[u8]) -> usize {
@@ -104,13 +106,7 @@ impl Reader {
             }
             (Format::Comment, _) => {}
             (Format::Text, b'#') => self.format = Format::Comment,
-            (Format::Text, byte) => {
-                // Blanks around a hash are ignored; blanks within it are an error.
-                let is_blank = byte.is_ascii_whitespace();
-                if !is_blank || !self.partial.is_empty() {
-                    self.push_byte(byte)?;
-                }
-            }
+            (Format::Text, byte) => self.push_byte(byte, LINE_MAX)?,
             (Format::Json(place), byte) => self.format = Format::Json(self.json_byte(place, byte)?),
         }
         Ok(())
@@ -123,7 +119,7 @@ impl Reader {
                 JsonState::Behind
             }
             (JsonState::Inside, byte) => {
-                self.push_byte(byte)?;
+                self.push_byte(byte, HASH_MAX)?;
                 JsonState::Inside
             }
             (place, b' ' | b'\t' | b'\r' | b'\n') => place,
@@ -138,19 +134,19 @@ impl Reader {
         })
     }
 
-    fn push_byte(&mut self, byte: u8) -> Result<(), String> {
-        // With room for trailing blanks.
-        if self.partial.len() > 4 * HASH_MAX {
-            return Err(format!("{}: longer than an info hash", self.location()));
+    fn push_byte(&mut self, byte: u8, len_max: usize) -> Result<(), String> {
+        if self.partial.len() == len_max {
+            return Err(format!("{}: longer than {len_max} bytes", self.location()));
         }
         self.partial.push(byte);
         Ok(())
     }
 
     fn end_line(&mut self) -> Result<(), String> {
-        let len = self.partial.trim_ascii_end().len();
-        self.partial.truncate(len);
-        if self.partial.is_empty() { Ok(()) } else { self.finish_hash() }
+        let hash = InfoHash::from_line(&self.partial);
+        self.hashes.extend(hash.map_err(|error| format!("{}: {error}", self.location()))?);
+        self.partial.clear();
+        Ok(())
     }
 
     fn finish_hash(&mut self) -> Result<(), String> {
@@ -194,11 +190,12 @@ mod tests {
     fn parses_lines_of_text() {
         let v2 = "ab".repeat(32);
         let text = |body: &str| read(Reader::text, body);
-        assert_eq!(text(&format!("{A}\n\n# all of it\n  {v2} # v2\r\n{A}")), Ok(3));
+        assert_eq!(text(&format!("{A}\n\n# all of it\n  {v2} # v2\r\n{A} a note\t# x")), Ok(3));
         assert_eq!(text(""), Ok(0));
         let bad = text(&format!("{A}\nnonsense\n")).unwrap_err();
         assert!(bad.starts_with("line 2: expected 40 or 64 hex digits, found 8"), "{bad}");
-        assert!(text(&format!("{A} {A}\n")).is_err());
+        let two = text(&format!("{A} {A}\n")).unwrap_err();
+        assert_eq!(two, "line 1: expected one info hash per line, found two");
         assert!(text(&"a".repeat(10_000)).unwrap_err().contains("longer than"));
     }
 

@@ -40,7 +40,7 @@ impl Input for InfoHashes {
         let array = json!({ "type": "array", "minItems": 1, "items": hash });
         let text = json!({
             "type": "string",
-            "description": "Info hashes, one per line; # begins a comment",
+            "description": "Info hashes, one per line, each optionally followed by blanks and a note; # begins a comment",
             "pattern": "^([0-9a-f]{40}\\n)+$",
         });
         operation.body(&[("application/json", array), ("text/plain", text)]);
