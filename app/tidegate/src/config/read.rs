@@ -131,8 +131,12 @@ impl Settings {
     ) {
         for (variable, text) in environment {
             let Some(path) = variable.strip_prefix("TIDEGATE_") else { continue };
-            // Variables without a section have other uses.
+            // Variables without a section have other uses, such as TIDEGATE_ADMIN_TOKEN.
             if !path.contains("__") {
+                if let Some(meant) = variable_with_section(&self.sections, path) {
+                    let text = format!("no such variable: did you mean `{meant}`?");
+                    problems.push(Problem::new(&Origin::Environment(variable), text));
+                }
                 continue;
             }
             let name = path.replace("__", ".").to_lowercase();
@@ -144,6 +148,16 @@ impl Settings {
             problems.extend(read.err().map(|text| Problem::new(&origin, text)));
         }
     }
+}
+
+/// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`, if
+/// there is one.
+fn variable_with_section(sections: &Sections, path: &str) -> Option<String> {
+    let all = sections.all().into_iter();
+    let meant = all
+        .map(|setting| setting.key().name)
+        .find(|name| path.eq_ignore_ascii_case(&name.replace('.', "_")))?;
+    Some(format!("TIDEGATE_{}", meant.replace('.', "__").to_uppercase()))
 }
 
 /// Converts the text of a variable. It is TOML as in a file, but strings and the items of lists need no

@@ -91,6 +91,13 @@ fn overrides_the_file_by_the_environment() {
     let bad = show("TIDEGATE_TRACKER__INTERVAL", "900");
     assert_eq!(bad.status.code(), Some(1));
     assert!(stderr(&bad).contains("TIDEGATE_TRACKER__INTERVAL: unknown key `tracker.interval`"));
+    let bad = show("TIDEGATE_TRACKER_INTERVAL_S", "900");
+    assert_eq!(bad.status.code(), Some(1));
+    assert_eq!(
+        stderr(&bad),
+        "tidegate: TIDEGATE_TRACKER_INTERVAL_S: no such variable: did you mean \
+         `TIDEGATE_TRACKER__INTERVAL_S`?\n"
+    );
 }
 
 #[test]
