@@ -119,6 +119,9 @@ refusals! {
     /// A private tracker got a request without a key.
     KeyMissing => "key_missing", Retry::Never,
         "this tracker is private: the announce URL must contain your key, as in /announce/KEY";
+    /// UDP: a scrape at a private tracker. It has no field for a URL, and so no key.
+    ScrapeWithoutKey => "scrape_without_key", Retry::Never,
+        "this tracker is private, and a scrape over UDP cannot carry your key: scrape over HTTP";
     /// The key does not exist: it never did, or it was revoked.
     KeyUnknown => "key_unknown", Retry::Never,
         "unknown key in the announce URL: download the torrent file again";

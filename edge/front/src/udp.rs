@@ -377,7 +377,11 @@ impl DatagramContext<'_> {
     ) -> Result<(), Refusal> {
         // A scrape has no options, and so no passkey: private listeners refuse it.
         let (listener, kind) = (self.listener_policy, RequestKind::Scrape);
-        let grant = self.view.authorize(listener, self.ip, kind, None)?;
+        let grant = self.view.authorize(listener, self.ip, kind, None);
+        let grant = grant.map_err(|refusal| match refusal {
+            Refusal::KeyMissing => Refusal::ScrapeWithoutKey,
+            other => other,
+        })?;
         let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
         let hashes = hashes.copy_to(&mut buffer);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];

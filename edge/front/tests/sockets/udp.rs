@@ -332,7 +332,7 @@ fn serves_clients_with_a_key_at_a_private_listener() {
     assert!(is_error(&client.request(&packet), Refusal::KeyMissing));
     assert!(is_error(&client.request(&options(&["/announce"])), Refusal::KeyMissing));
     assert!(is_error(&client.request(&options(&["/announce/", text, "9"])), Refusal::KeyUnknown));
-    assert!(is_error(&client.request(&scrape(id, &[HASH])), Refusal::KeyMissing));
+    assert!(is_error(&client.request(&scrape(id, &[HASH])), Refusal::ScrapeWithoutKey));
     let rules = KeyRules { expires: Some(Tick(0)), ..rules };
     server.tracker.passkeys().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
     assert!(is_error(&client.request(&options(&[&whole[0]])), Refusal::KeyExpired));
