@@ -142,7 +142,8 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
     config.warnings().iter().for_each(|text| cli::print_error(format_args!("warning: {text}")));
-    let problems = serve::check(&config);
+    let (problems, notes) = serve::check(&config);
+    notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));
     if problems.is_empty() { print("The configuration is valid\n") } else { Err(problems) }
 }
 

@@ -10,6 +10,7 @@ mod listeners;
 mod log;
 mod outbound;
 mod reload;
+mod startup;
 mod state;
 mod supervisor;
 mod upgrade;
@@ -22,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use admin::{Api, Command, Records, Service};
+use admin::{AnnounceUrl, Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{self, Identity, InheritedSockets, Launcher};
@@ -41,6 +42,7 @@ use crate::config::{AcmeConfig, Config, Settings, Transport};
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
+use startup::LocalHosts;
 use supervisor::Supervisor;
 use upgrade::{HandoffState, OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};
@@ -91,8 +93,6 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     check_leftover(inherited, old_process.is_some())?;
-    let startup_text = bound.startup_text(&config);
-    let dashboard = bound.dashboard_url(&config);
     become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
@@ -101,13 +101,18 @@ pub(crate) fn serve(
         reload::apply(&config, &tracker, &mut file_keys)?;
         log.configure(&config.log);
     }
+    // Before the sandbox, which may not ask for the machine's addresses.
+    let hosts = LocalHosts::of_machine(&config, &certificates);
+    let urls = bound.announce_urls(&hosts);
+    let startup_text = bound.startup_text(&config, &urls);
+    let dashboard = bound.dashboard_url(&config);
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
     let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff);
     let (events, event_receiver) = channel();
     listen_to_signals(signals, events.clone())?;
     let clock = Clock::after(process::monotonic().saturating_sub(handoff.epoch));
     state::fill(&config, &tracker, &writer, clock)?;
-    let state = (Arc::clone(&records), writer);
+    let state = (Arc::clone(&records), writer, urls);
     let shared = (&tracker, &certificates, clock);
     let (mut workers, api, token) = start_workers(bound, &config, shared, state, events.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
@@ -152,8 +157,9 @@ fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
     )
 }
 
-/// Returns everything that would keep `config` from being served on this machine.
-pub(crate) fn check(config: &Config) -> Vec<String> {
+/// Returns everything that would keep `config` from being served on this machine, and notes that a
+/// running tidegate has the ports: `config` may be meant for its next start or reload.
+pub(crate) fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let mut problems = Vec::new();
     if let Err(error) = access::read(config) {
         problems.push(format!("{error:#}"));
@@ -164,15 +170,14 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
     }
     problems.extend(acme::check(config));
     problems.extend(state::check(config));
-    if let Err(error) = bind(config, &mut InheritedSockets::default()) {
-        problems.push(format!("{error:#}"));
-    }
+    let listeners::BindProblems { in_use_by_tidegate, others } = listeners::check(config);
+    problems.extend(others);
     if !config.user.is_empty()
         && let Err(error) = Identity::find(&config.user, &config.group)
     {
         problems.push(format!("process.user: {error}"));
     }
-    problems
+    (problems, in_use_by_tidegate)
 }
 
 /// Passes signals to the main thread. A second signal to stop ends the process at once.
@@ -231,6 +236,12 @@ fn become_user(config: &Config) -> Result<()> {
     acme::prepare(config)?;
     state::prepare(config)?;
     if config.user.is_empty() {
+        if process::is_root() {
+            warn!(
+                "serving as root: name a user in process.user, to which the tracker switches when its \
+                 ports are bound"
+            );
+        }
         return Ok(());
     }
     let identity = Identity::find(&config.user, &config.group).context("process.user")?;
@@ -247,7 +258,7 @@ fn start_workers(
     bound: BoundListeners,
     config: &Config,
     (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
-    state: (Arc<Records>, admin::records::Writer),
+    state: (Arc<Records>, admin::records::Writer, Vec<AnnounceUrl>),
     events: Sender<Event>,
 ) -> Result<(Workers, Arc<Api>, Option<String>)> {
     let registry = Arc::new(MetricsRegistry::default());

@@ -6,6 +6,7 @@
 //! applied to the tracker then.
 #![forbid(unsafe_code)]
 
+mod announce_url;
 mod api;
 mod clients;
 mod clock;
@@ -39,6 +40,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
+pub use announce_url::AnnounceUrl;
 pub use api::{Api, ApiDeps, ApiOptions, is_token};
 pub use clock::{ClockReading, UnixTime};
 pub use collector::CountCollector;

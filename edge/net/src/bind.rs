@@ -15,11 +15,22 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::SocketOwner;
+
 /// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Udp,
     Tcp,
+}
+
+impl Transport {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        }
+    }
 }
 
 /// Binds `count` sockets (at least one) to `address`. Port 0 takes a free port, the same for all.
@@ -31,7 +42,7 @@ pub(crate) fn bind_group(
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
-    let fail = |cause| BindError { transport, address, cause };
+    let fail = |cause| BindError::new(transport, address, cause);
     let first = open(transport, address).map_err(fail)?;
     prepare(&first).map_err(fail)?;
     first.bind(&address.into()).map_err(fail)?;
@@ -77,7 +88,7 @@ pub(crate) fn adopt_group(
         }
         Ok(sockets)
     };
-    adopt().map_err(|cause| BindError { transport, address, cause })
+    adopt().map_err(|cause| BindError::new(transport, address, cause))
 }
 
 /// Creates a socket of the address's family.
@@ -112,11 +123,25 @@ pub struct BindError {
     transport: Transport,
     address: SocketAddr,
     cause: io::Error,
+    /// The process that has the port, if that is the cause and it is known.
+    owner: Option<SocketOwner>,
 }
 
 impl BindError {
     pub(crate) fn new(transport: Transport, address: SocketAddr, cause: io::Error) -> Self {
-        Self { transport, address, cause }
+        let is_in_use = cause.kind() == io::ErrorKind::AddrInUse;
+        let owner = if is_in_use { SocketOwner::find(transport, address) } else { None };
+        Self { transport, address, cause, owner }
+    }
+
+    /// Returns `UDP` or `TCP`.
+    pub fn transport(&self) -> &'static str {
+        self.transport.label()
+    }
+
+    /// Returns the process that has the port, if that is the cause and this process may see it.
+    pub fn owner(&self) -> Option<&SocketOwner> {
+        self.owner.as_ref()
     }
 
     /// Returns the requested address.
@@ -141,12 +166,17 @@ impl BindError {
     /// Returns the reason and the remedy in one sentence, without the address.
     fn advice(&self) -> String {
         let port = self.address.port();
-        let (letter, filter) = match self.transport {
-            Transport::Udp => ('u', "UDP"),
-            Transport::Tcp => ('t', "TCP"),
-        };
+        let filter = self.transport.label();
+        let letter = if self.transport == Transport::Udp { 'u' } else { 't' };
         if self.is_family_absent() {
             return "the kernel has no IPv6: remove this address, or enable IPv6".into();
+        }
+        if let Some(owner) = &self.owner {
+            let SocketOwner { pid, program } = owner;
+            let the = if owner.is_same_program() { "the running " } else { "" };
+            return format!(
+                "{filter} port {port} is in use by {the}{program}, pid {pid}: stop it, or use another port"
+            );
         }
         match self.cause.kind() {
             io::ErrorKind::AddrInUse => format!(
@@ -199,7 +229,12 @@ mod tests {
             }
             let error = bind(transport, &address.to_string(), 2).unwrap_err();
             assert_eq!(error.cause().kind(), io::ErrorKind::AddrInUse);
-            assert!(error.to_string().contains("in use by another process"), "{error}");
+            // TCP sockets that do not listen yet are in no table of the kernel.
+            let by = match transport {
+                Transport::Udp => format!("pid {}: stop it", std::process::id()),
+                Transport::Tcp => "in use by another process".into(),
+            };
+            assert!(error.to_string().contains(&by), "{error}");
             assert!(error.to_string().contains(&address.port().to_string()), "{error}");
         }
     }

@@ -19,11 +19,13 @@ pub mod process;
 #[cfg(target_os = "linux")]
 mod raw_sock_addr;
 pub mod sim;
+mod socket_owner;
 mod tcp;
 pub mod tls;
 mod udp;
 
 pub use bind::{BindError, InheritedSocket};
+pub use socket_owner::SocketOwner;
 pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, is_out_of_descriptors, receive, shutdown_both,
     shutdown_write,

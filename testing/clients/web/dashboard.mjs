@@ -52,6 +52,9 @@ await click('Sign in')
 await page.until(has('Requests by protocol'), 'the overview')
 assert.equal(await page.value('document.cookie'), '', 'the cookie must not be visible to scripts')
 
+const { records } = await (await fetch(`http://${admin}/api/v1/stats`, { headers: { Authorization: `Bearer ${token}` } })).json()
+if (!records.durable) await page.until(has('Records are in memory only'), 'the notice about records')
+
 // Live metrics: a torrent is added while the page is open.
 await announce(1, 0)
 await announce(2, 5)

@@ -38,7 +38,7 @@ impl ExpiryArg {
 pub(super) enum KeysCommand {
     /// List all keys.
     List,
-    /// Create a key, and print it.
+    /// Create a key, and print it with its announce URLs.
     Create {
         /// Use the key in this file (`-` = standard input) instead of a random one.
         #[arg(long, value_name = "FILE")]
@@ -109,11 +109,17 @@ impl KeysCommand {
                 if let Some(file) = key_file {
                     body.insert("key".into(), read_key(file)?.into());
                 }
-                session.show("POST /keys", Some(&body.into()))
+                let key = session.api.request("POST /keys", Some(&body.into()))?;
+                session.print_value(&key, with_urls)
             }
-            Self::Show { id } => session.show(&format!("GET /keys/{id}"), None),
+            Self::Show { id } => {
+                let key = session.api.request(&format!("GET /keys/{id}"), None)?;
+                session.print_value(&key, with_urls)
+            }
             Self::Change { id, rules } => {
-                session.show(&format!("PATCH /keys/{id}"), Some(&rules.body().into()))
+                let body = rules.body().into();
+                let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body))?;
+                session.print_value(&key, with_urls)
             }
             Self::Revoke { ids } => ids.iter().try_for_each(|id| {
                 session.api.request(&format!("DELETE /keys/{id}"), None)?;
@@ -140,6 +146,23 @@ impl KeyRulesArgs {
         expiry.body(&mut body);
         body
     }
+}
+
+/// Returns a key as text, with its URLs one per line, so that they can be copied.
+fn with_urls(key: &Value) -> String {
+    let mut key = key.clone();
+    let urls = key.as_object_mut().and_then(|members| members.remove("announce_urls"));
+    let mut text = lines(&key);
+    match urls.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
+        None | Some([]) => {
+            text += "No listener is private (access.private), so no announce URL takes a key.\n";
+        }
+        Some(urls) => {
+            text += "Announce URLs (behind a proxy or NAT, replace the host by the public one):\n";
+            text.extend(urls.iter().map(|url| format!("  {}\n", plain(url))));
+        }
+    }
+    text
 }
 
 /// Reads the key in a file.

@@ -1,12 +1,11 @@
-//! Binds every listener before anything is served, and prints what listens where.
+//! Binds every listener before anything is served.
 
-use std::fmt::Write;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{InheritedSockets, cores, own_addresses};
+use net::process::{InheritedSockets, cores};
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
@@ -41,11 +40,7 @@ pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
 
 /// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
 pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<BoundListeners> {
-    let udp_options = UdpOptions {
-        engine: config.engine,
-        receive_buffer: config.receive_buffer,
-        ..UdpOptions::default()
-    };
+    let udp_options = udp_options(config);
     let udp_workers = worker_count(config.udp_workers);
     let http_workers = worker_count(config.http_workers);
     let mut bound = BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
@@ -73,13 +68,64 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
             );
         }
     }
-    // Browsers open connections ahead of requests: they must be accepted at once.
-    let options = TcpOptions { defer_accept: false, ..TcpOptions::default() };
     let admin = bind_all(&config.admin_listen, false, |at| {
-        bind_or_adopt("admin", at, 1, &options, inherited)
+        bind_or_adopt("admin", at, 1, &admin_options(), inherited)
     })?;
     bound.admin = admin.into_iter().flatten().collect();
     Ok(bound)
+}
+
+fn admin_options() -> TcpOptions {
+    // Browsers open connections ahead of requests: they must be accepted at once.
+    TcpOptions { defer_accept: false, ..TcpOptions::default() }
+}
+
+fn udp_options(config: &Config) -> UdpOptions {
+    UdpOptions {
+        engine: config.engine,
+        receive_buffer: config.receive_buffer,
+        ..UdpOptions::default()
+    }
+}
+
+/// Why listeners cannot be bound.
+#[derive(Debug, Default)]
+pub(super) struct BindProblems {
+    /// Ports that a running tidegate has, probably with this configuration.
+    pub(super) in_use_by_tidegate: Vec<String>,
+    pub(super) others: Vec<String>,
+}
+
+/// Binds each listener of `config`, and frees it again.
+pub(super) fn check(config: &Config) -> BindProblems {
+    let udp_options = udp_options(config);
+    let mut problems = BindProblems::default();
+    let mut check =
+        |address: &SocketAddr, is_default: bool, bound: Result<(), BindError>| match bound {
+            Err(error) if is_default && error.is_family_absent() => {}
+            Err(error) => match error.owner().filter(|owner| owner.is_same_program()) {
+                Some(owner) => problems.in_use_by_tidegate.push(format!(
+                    "{} port {address} is in use by the running tidegate, pid {}",
+                    error.transport(),
+                    owner.pid
+                )),
+                None => problems.others.push(error.to_string()),
+            },
+            Ok(()) => {}
+        };
+    for group in &config.groups {
+        for address in &group.addresses {
+            let bound = match group.transport {
+                Transport::Udp => bind_udp(*address, 1, &udp_options).map(drop),
+                _ => bind_tcp(*address, 1, &TcpOptions::default()).map(drop),
+            };
+            check(address, group.is_default, bound);
+        }
+    }
+    for address in &config.admin_listen {
+        check(address, false, bind_tcp(*address, 1, &admin_options()).map(drop));
+    }
+    problems
 }
 
 fn bind_or_adopt(
@@ -150,122 +196,5 @@ impl BoundListeners {
         });
         let admin = self.admin.iter().map(|socket| copy("admin", socket));
         udp.chain(tcp).chain(admin).collect()
-    }
-
-    /// Returns the startup text: listeners, and the URLs to announce to.
-    // Writing to a `String` cannot fail.
-    pub(super) fn startup_text(&self, config: &Config) -> String {
-        let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
-        let mut urls = String::new();
-        let hosts = LocalAddresses(own_addresses());
-        for BoundListener { sockets, .. } in &self.udp {
-            let Some(socket) = sockets.first() else { continue };
-            let address = socket.local_addr();
-            let granted = socket.receive_buffer() / 1024;
-            let engine = config.engine.resolve().label();
-            let workers = sockets.len();
-            let _ = writeln!(
-                text,
-                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)",
-                plural(workers)
-            );
-            for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce URL  udp://{host}/announce");
-            }
-        }
-        for BoundListener { sockets, group } in &self.tcp {
-            let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
-            let [name, http, ws] = match group.transport {
-                Transport::Tls => ["https", "https", "wss"],
-                Transport::Http | Transport::Udp => ["http ", "http", "ws"],
-            };
-            let _ = writeln!(text, "  {name}  {address}  ({})", plural(sockets.len()));
-            for host in hosts.of(address) {
-                let _ = writeln!(urls, "  announce URL  {http}://{host}/announce");
-                if let Some(web) = &group.http.web {
-                    let path = web.paths.first().map_or("/", String::as_str);
-                    let _ = writeln!(urls, "  WebTorrent    {ws}://{host}{path}");
-                }
-            }
-        }
-        for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
-            let scheme = if config.admin_tls { "https" } else { "http" };
-            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
-        }
-        let asked = config.receive_buffer;
-        let sockets = self.udp.iter().flat_map(|open| &open.sockets);
-        let granted = sockets.map(UdpSocket::receive_buffer).min();
-        if granted.is_some_and(|granted| granted < asked) {
-            let _ = writeln!(
-                text,
-                "  the kernel granted less than the configured {} KiB of receive buffer; to allow more: \
-                 sysctl -w net.core.rmem_max={asked}",
-                asked / 1024
-            );
-        }
-        text + &urls
-    }
-}
-
-fn plural(workers: usize) -> String {
-    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
-}
-
-impl BoundListeners {
-    /// Returns the URL of the dashboard, as it is reached from this machine.
-    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
-        let address = self.admin.first()?.local_addr().ok()?;
-        let host = LocalAddresses(Vec::new()).of(address).remove(0);
-        let scheme = if config.admin_tls { "https" } else { "http" };
-        Some(format!("{scheme}://{host}/"))
-    }
-}
-
-/// The addresses of this machine, in the order of its interfaces.
-struct LocalAddresses(Vec<IpAddr>);
-
-impl LocalAddresses {
-    /// How many of the machine's addresses are shown.
-    const SHOWN_MAX: usize = 2;
-
-    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
-    /// address, those of this machine, or else loopback.
-    fn of(&self, bound: SocketAddr) -> Vec<SocketAddr> {
-        if !bound.ip().is_unspecified() {
-            return vec![bound];
-        }
-        let of_family = self.0.iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
-        let mut hosts: Vec<SocketAddr> =
-            of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
-        if hosts.is_empty() {
-            let loopback: IpAddr = if bound.is_ipv4() {
-                [127, 0, 0, 1].into()
-            } else {
-                [0, 0, 0, 0, 0, 0, 0, 1].into()
-            };
-            hosts.push(SocketAddr::new(loopback, bound.port()));
-        }
-        hosts
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replaces_wildcards_in_urls() {
-        let of = |own: &[&str], bound: &str| {
-            let hosts = LocalAddresses(own.iter().map(|ip| ip.parse().unwrap()).collect());
-            let of = hosts.of(bound.parse().unwrap()).iter().map(SocketAddr::to_string).collect();
-            let of: Vec<String> = of;
-            of.join(" ")
-        };
-        let own = ["192.0.2.1", "2001:db8::1", "192.0.2.2", "192.0.2.3"];
-        assert_eq!(of(&own, "0.0.0.0:6969"), "192.0.2.1:6969 192.0.2.2:6969");
-        assert_eq!(of(&own, "[::]:6969"), "[2001:db8::1]:6969");
-        assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
-        assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
-        assert_eq!(of(&[], "[::]:1"), "[::1]:1");
     }
 }

@@ -6,7 +6,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
-use admin::{Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records};
+use admin::{
+    AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records,
+};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use serde_json::Value;
@@ -71,7 +73,7 @@ pub(super) fn fill(
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
-    (records, writer): (Arc<Records>, Writer),
+    (records, writer, announce_urls): (Arc<Records>, Writer, Vec<AnnounceUrl>),
     clock: Clock,
     events: Sender<Event>,
 ) -> Result<(Arc<Api>, Option<String>)> {
@@ -91,6 +93,7 @@ pub(super) fn start(
             let _ = events.send(Event::Command(command));
         }),
         time: Arc::new(move || moment(clock).time),
+        announce_urls,
         send_post,
         traces,
     };

@@ -97,6 +97,8 @@ fn keys() {
         made.contains("name                  bob\n") && made.contains("2100-01-01 00:00:00"),
         "{made}"
     );
+    let useless = "No listener is private (access.private), so no announce URL takes a key.\n";
+    assert!(made.ends_with(useless), "{made}");
     let file = served.tracker.directory.write("key", "0123456789abcdefXYZ\n");
     served.good(&format!("keys create --key-file {}", file.display()));
     let key = served.feed("keys create --key-file -", "fedcba9876543210XYZ\n");
@@ -120,6 +122,20 @@ fn keys() {
     served.tracker.directory.write("key", "short\n");
     let short = served.bad(&format!("keys create --key-file {}", file.display()));
     assert!(short.starts_with("tidegate: Bad Request: key: "), "{short}");
+}
+
+#[test]
+fn prints_the_announce_urls_of_a_new_key() {
+    let served = Served::start("[access]\nprivate = true\n");
+    let made = served.good("keys create");
+    let (_, urls) = made.split_once("Announce URLs (").unwrap();
+    let urls: Vec<&str> = urls.lines().skip(1).map(str::trim).collect();
+    // UDP, HTTP and WebTorrent over both families.
+    assert_eq!(urls.len(), 6, "{made}");
+    for url in urls {
+        let output = tidegate(&["announce", url, &hash(0xaa)]).output().unwrap();
+        assert!(output.status.success(), "{url}: {}", stderr(&output));
+    }
 }
 
 #[test]
@@ -148,6 +164,15 @@ fn lists() {
         [json!({ "info_hash": a }), json!({ "info_hash": b })]
     );
     assert_eq!(served.good("lists allow show"), "");
+    // As in files of keys, the rest of a line is a note.
+    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
+    let noted = served.feed("lists allow import", &noted);
+    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
+    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
+    assert_eq!(
+        stderr(&two),
+        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
+    );
     let outcome = &served.json(&format!("lists deny remove {a}"))[0];
     assert_eq!(outcome, &json!({ "requested": 1, "changed": 1, "total": 1 }));
     let gone = served.run(&format!("lists deny remove {b} {c}"));
@@ -164,15 +189,6 @@ fn imports_and_exports_lists() {
     let text = format!("# many\n\n{many}{} # twice\n", "0".repeat(40));
     let file = served.tracker.directory.write("hashes.txt", &text);
     let imported = served.good(&format!("lists deny import {}", file.display()));
-    // As in files of keys, the rest of a line is a note.
-    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
-    let noted = served.feed("lists allow import", &noted);
-    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
-    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
-    assert_eq!(
-        stderr(&two),
-        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
-    );
     assert_eq!(imported, "Added 50000 of 50000; the list has 50000 entries\n");
     assert!(served.good("lists deny show") == many, "all of them");
     // A malformed line changes nothing, although the lines before it were sent.
@@ -189,6 +205,15 @@ fn imports_and_exports_lists() {
     let bad = served.feed("lists allow import -", "\n0123\n");
     assert!(stderr(&bad).contains("standard input:2: "), "{}", stderr(&bad));
     assert_eq!(served.good("lists allow show"), "");
+    // As in files of keys, the rest of a line is a note.
+    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
+    let noted = served.feed("lists allow import", &noted);
+    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
+    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
+    assert_eq!(
+        stderr(&two),
+        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
+    );
     let empty = served.feed("lists deny import", "# nothing\n");
     assert!(stderr(&empty).contains("expected at least one info hash"), "{}", stderr(&empty));
     let removed = served.feed("lists deny import --remove", &many);
@@ -205,15 +230,6 @@ fn imports_and_exports_lists() {
 #[test]
 fn bans() {
     let served = Served::start("");
-    // As in files of keys, the rest of a line is a note.
-    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
-    let noted = served.feed("lists allow import", &noted);
-    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
-    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
-    assert_eq!(
-        stderr(&two),
-        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
-    );
     let added = served.good("bans add 192.0.2.0/24 --reason flood --expires 2100-01-01");
     assert_eq!(added, "192.0.2.0/24 banned until 2100-01-01 00:00:00 UTC\n");
     let added = &served.json("bans add 2001:db8::1")[0];

@@ -101,7 +101,17 @@ fn creates_changes_and_revokes_keys() {
     let text = key["key"].as_str().unwrap();
     let id = &key["id"];
     assert!(has(&announce(text), "8:complete"));
+    let (udp, http4) = (tracker.udp4(), tracker.http4());
+    for url in [
+        format!("udp://{udp}/announce/{text}"),
+        format!("http://{http4}/announce/{text}"),
+        format!("ws://{http4}/{text}"),
+    ] {
+        assert!(key["announce_urls"].as_array().unwrap().contains(&url.into()), "{key}");
+    }
+    assert_eq!(api.expect(200, "GET /keys", None)["keys"][0].get("announce_urls"), None);
     let found = api.expect(200, &format!("GET /keys/{id}"), None);
+    assert_eq!(found["announce_urls"], key["announce_urls"]);
     assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("bob"), &json!(1)));
     let changed = json!({ "name": "rob", "expires": 1 });
     let found = api.expect(200, &format!("PATCH /keys/{id}"), Some(&changed));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 
-use crate::process::{Directory, config, run, stderr, stdout, tidegate};
+use crate::process::{Directory, Tracker, config, run, stderr, stdout, tidegate};
 
 #[test]
 fn init_writes_the_defaults() {
@@ -120,6 +120,43 @@ fn names_the_port_that_is_taken() {
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = tcp.local_addr().unwrap().port();
     check(0, taken, "TCP", taken);
+}
+
+#[test]
+fn does_not_call_the_ports_of_a_running_tracker_taken() {
+    let tracker = Tracker::start(Directory::new(), "");
+    // UDP and HTTP have different ports, so the configuration of another start names only two of them.
+    for (port, transport) in [(tracker.udp4().port(), "UDP"), (tracker.http4().port(), "TCP")] {
+        let admin = tracker.admin_address().port();
+        let listen = format!("listen = [\"127.0.0.1:{port}\"]\n");
+        let [udp, http] = if transport == "UDP" {
+            [&*listen, "listen = []\n"]
+        } else {
+            ["listen = []\n", &*listen]
+        };
+        let text = format!("[udp]\n{udp}[http]\n{http}[admin]\nlisten = [\"127.0.0.1:{admin}\"]\n");
+        let file = tracker.directory.write("same.toml", &text);
+        let check =
+            |command: &[&str]| tidegate(command).arg("--config").arg(&file).output().unwrap();
+        let output = check(&["config", "check"]);
+        let note = |transport: &str, port: u16| {
+            format!(
+                "tidegate: note: {transport} port 127.0.0.1:{port} is in use by the running tidegate, \
+                 pid {}\n",
+                tracker.pid()
+            )
+        };
+        assert_eq!(stderr(&output), note(transport, port) + &note("TCP", admin));
+        assert_eq!(stdout(&output), "The configuration is valid\n");
+        assert!(output.status.success());
+        let start = check(&["serve"]);
+        let message = format!(
+            "cannot listen on 127.0.0.1:{port}: {transport} port {port} is in use by the running \
+             tidegate, pid {}: stop it, or use another port",
+            tracker.pid()
+        );
+        assert!(stderr(&start).contains(&message) && !start.status.success(), "{}", stderr(&start));
+    }
 }
 
 #[test]

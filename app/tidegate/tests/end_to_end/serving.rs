@@ -76,6 +76,25 @@ fn counts_requests_by_listener_and_family() {
 }
 
 #[test]
+fn says_where_the_dashboard_is_and_what_a_restart_loses() {
+    let tracker = start("");
+    let dashboard = format!("  dashboard     http://{}/\n", tracker.admin_address());
+    let lost = "  records are in memory only: ";
+    assert!(tracker.output().contains(&dashboard), "{}", tracker.output());
+    assert!(tracker.output().contains(lost), "{}", tracker.output());
+    let state = Directory::new();
+    let durable = start(&format!("[state]\ndir = {:?}\n", state.path("state")));
+    assert!(!durable.output().contains(lost), "{}", durable.output());
+}
+
+#[test]
+fn warns_if_it_serves_as_root() {
+    let tracker = start("");
+    let is_root = tracker.status("Uid").starts_with("0\t");
+    assert_eq!(tracker.log().contains("serving as root: name a user in process.user"), is_root);
+}
+
+#[test]
 fn serves_health_metrics_and_dashboard() {
     let tracker = start("");
     assert_eq!(tracker.admin("/health/ready"), (200, "ready\n".into()));

@@ -49,7 +49,13 @@ export async function keys (main, { may }) {
     expiry()
   ], async ({ name, torrents, addresses, lifetime }) => {
     const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...expires(lifetime) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Key created for ${key.name}. Use it in announce URLs, as /announce/KEY:`), h('code', { class: 'secret' }, key.key)))
+    const urls = key.announce_urls
+    put(page.fresh, h('section', { class: 'card' },
+      h('p', {}, `Key created for ${key.name}:`), h('code', { class: 'secret' }, key.key),
+      h('p', {}, urls.length > 0
+        ? 'Announce URLs with it. Behind a proxy or NAT, replace the host by the public one:'
+        : 'No listener is private ([access] private = true), so no announce URL takes a key.'),
+      ...urls.map(url => h('code', { class: 'secret' }, url))))
     await page.again()
   })
   const page = await records(main, {

@@ -37,9 +37,13 @@ export default async function overview (main, { may, isHere }) {
       draw()
     }
   }, label)
+  const memoryOnly = h('p', { class: 'offline', hidden: true },
+    'Records are in memory only: keys, lists, bans, tokens and counters are lost when the tracker ends. Set [state] dir to keep them.')
+  api.get('/stats').then(({ records }) => { memoryOnly.hidden = records.durable }, () => {})
   put(main,
     h('div', { class: 'head' }, h('h1', {}, 'Overview'),
       h('div', { class: 'row' }, state, since, h('div', { class: 'choice', role: 'group', 'aria-label': 'Time range' }, choose('10 min', false), choose('24 h', true)))),
+    memoryOnly,
     h('div', { class: 'stats' }, Object.values(stats).map(one => one.element)),
     h('div', { class: 'grid' },
       ...charts.map(({ element }) => { element.classList.add('span6'); return element }),

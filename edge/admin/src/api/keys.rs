@@ -59,6 +59,10 @@ struct Key {
     #[serde(skip_serializing_if = "Option::is_none")]
     first_used: Option<i64>,
     totals: Totals,
+    /// The URLs at which the user announces, at all private listeners, with addresses of this machine
+    /// or names of its certificates as hosts. Absent in pages of keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    announce_urls: Option<Vec<String>>,
 }
 
 /// A user's totals as reported by clients, a few seconds old.
@@ -166,7 +170,14 @@ impl From<KeyRow> for Key {
             announces_per_minute,
             first_used: row.first_used,
             totals: Totals { uploaded, downloaded, seeding_s, announces },
+            announce_urls: None,
         }
+    }
+}
+
+impl Key {
+    fn with_urls(row: KeyRow, api: &Shared) -> Self {
+        Self { announce_urls: Some(api.announce_urls(&row.key)), ..Self::from(row) }
     }
 }
 
@@ -187,7 +198,7 @@ async fn get(
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<Json<Key>, Problem> {
     let row = api.records().read(move |db| keys::get(db, id)).await?;
-    row.map(|row| Json(row.into())).ok_or_else(|| not_found(id))
+    row.map(|row| Json(Key::with_urls(row, &api))).ok_or_else(|| not_found(id))
 }
 
 async fn create(
@@ -226,7 +237,7 @@ async fn create(
     let apply = move |row: &KeyRow| apply_key(shared.tracker(), row, shared.clock_reading());
     let row = api.records().change(move |db| keys::insert(db, row), apply).await?;
     api.audit(&caller, format_args!("created key {} ({:?})", row.id, row.name));
-    Ok(Created(row.into()))
+    Ok(Created(Key::with_urls(row, &api)))
 }
 
 async fn change(
@@ -253,7 +264,7 @@ async fn change(
     };
     let row = api.records().change(change, apply).await?.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));
-    Ok(Json(row.into()))
+    Ok(Json(Key::with_urls(row, &api)))
 }
 
 fn apply_update(update: KeyUpdate, row: &mut KeyRow) {

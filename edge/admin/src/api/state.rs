@@ -11,6 +11,7 @@ use types::Tick;
 use super::auth::{self, Authenticator, Caller};
 use super::problem::Problem;
 use super::session_store::Sessions;
+use crate::announce_url::AnnounceUrl;
 use crate::clock::{ClockReading, UnixTime};
 use crate::control::Command;
 use crate::events::EventHub;
@@ -48,6 +49,8 @@ pub struct ApiDeps {
     pub control: Box<dyn Fn(Command) + Send + Sync>,
     /// Returns the Unix time.
     pub time: UnixTime,
+    /// Where users announce.
+    pub announce_urls: Vec<AnnounceUrl>,
     /// Posts events to webhooks.
     pub send_post: SendPost,
     /// Where spans are sent, if requests are traced.
@@ -135,6 +138,17 @@ impl Api {
 
     pub(super) fn sources(&self) -> &MetricSources {
         &self.deps.sources
+    }
+
+    /// Returns the URLs at which a user announces with `key`: those of all private listeners.
+    pub(super) fn announce_urls(&self, key: &str) -> Vec<String> {
+        let listener_policies = self.tracker().listener_policies().load();
+        let is_private = |url: &&AnnounceUrl| {
+            let policy = listener_policies.get(usize::from(url.listener_policy.0));
+            policy.is_some_and(|policy| policy.private)
+        };
+        let urls = self.deps.announce_urls.iter().filter(is_private);
+        urls.map(|url| url.with_key(key)).collect()
     }
 
     pub(super) fn tracker(&self) -> &Tracker {

@@ -58,6 +58,7 @@ impl TestApi {
         let clock = Box::new(move || ticks.clock_reading().tick);
         let sources = Arc::new(MetricSources { clock, ..metrics::tests::sources() });
         let deps = ApiDeps {
+            announce_urls: Vec::new(),
             sources: Arc::clone(&sources),
             records: Arc::new(records),
             control: Box::new(drop),

@@ -1,0 +1,222 @@
+//! What the start prints: listeners, and the URLs of tracker and dashboard.
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use admin::AnnounceUrl;
+use net::UdpSocket;
+use net::process::own_addresses;
+use net::tls::Certificates;
+
+use super::listeners::{BoundListener, BoundListeners};
+use crate::config::{Config, ListenerGroup, Transport};
+
+/// The port that URLs with https and wss need not name.
+const HTTPS_PORT: u16 = 443;
+
+/// The hosts by which clients may reach this machine.
+#[derive(Debug, Default)]
+pub(super) struct LocalHosts {
+    /// In the order of the interfaces.
+    addresses: Vec<IpAddr>,
+    /// The names of the certificates, without wildcards.
+    names: Vec<String>,
+}
+
+impl LocalHosts {
+    /// How many addresses or names are shown for one listener.
+    const SHOWN_MAX: usize = 2;
+
+    /// Determines the machine's addresses, and the names in its certificates or those to come.
+    pub(super) fn of_machine(config: &Config, certificates: &Certificates) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        let files = certificates.load();
+        let in_files = files.iter().flat_map(|certificate| certificate.names());
+        let domains = config.acme.iter().flat_map(|acme| &acme.domains);
+        for name in in_files.chain(domains) {
+            if !name.contains('*') && !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        Self { addresses: own_addresses(), names }
+    }
+
+    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
+    /// address, those of this machine, or else loopback.
+    fn addresses(&self, bound: SocketAddr) -> Vec<SocketAddr> {
+        if !bound.ip().is_unspecified() {
+            return vec![bound];
+        }
+        let of_family = self.addresses.iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
+        let mut hosts: Vec<SocketAddr> =
+            of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
+        if hosts.is_empty() {
+            let loopback: IpAddr = if bound.is_ipv4() {
+                [127, 0, 0, 1].into()
+            } else {
+                [0, 0, 0, 0, 0, 0, 0, 1].into()
+            };
+            hosts.push(SocketAddr::new(loopback, bound.port()));
+        }
+        hosts
+    }
+
+    /// Returns the hosts of URLs to a listener. With TLS, these are the names of the certificates, if
+    /// there are any: clients refuse a certificate for another name.
+    fn of(&self, bound: SocketAddr, is_tls: bool) -> Vec<String> {
+        if is_tls && !self.names.is_empty() {
+            let port = match bound.port() {
+                HTTPS_PORT => String::new(),
+                port => format!(":{port}"),
+            };
+            let names = self.names.iter().take(Self::SHOWN_MAX);
+            return names.map(|name| format!("{name}{port}")).collect();
+        }
+        self.addresses(bound).iter().map(SocketAddr::to_string).collect()
+    }
+}
+
+impl BoundListeners {
+    /// Returns the announce URLs of all listeners, without keys and each once.
+    pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
+        let mut urls = Vec::new();
+        let udp = self
+            .udp
+            .iter()
+            .filter_map(|open| Some((open.sockets.first()?.local_addr(), &open.group)));
+        let tcp = self
+            .tcp
+            .iter()
+            .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
+        for (address, group) in udp.chain(tcp) {
+            for host in hosts.of(address, group.transport == Transport::Tls) {
+                for url in group_urls(group, &host) {
+                    let url = AnnounceUrl { listener_policy: group.listener_policy, url };
+                    if !urls.contains(&url) {
+                        urls.push(url);
+                    }
+                }
+            }
+        }
+        urls
+    }
+
+    /// Returns the startup text: listeners, and the URLs to announce to.
+    // Writing to a `String` cannot fail, here and below.
+    pub(super) fn startup_text(&self, config: &Config, urls: &[AnnounceUrl]) -> String {
+        let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
+        for BoundListener { sockets, .. } in &self.udp {
+            let Some(socket) = sockets.first() else { continue };
+            let address = socket.local_addr();
+            let granted = socket.receive_buffer() / 1024;
+            let engine = config.engine.resolve().label();
+            let workers = sockets.len();
+            let _ = writeln!(
+                text,
+                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)",
+                plural(workers)
+            );
+        }
+        for BoundListener { sockets, group } in &self.tcp {
+            let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
+            let name = if group.transport == Transport::Tls { "https" } else { "http " };
+            let _ = writeln!(text, "  {name}  {address}  ({})", plural(sockets.len()));
+        }
+        for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
+            let scheme = if config.admin_tls { "https" } else { "http" };
+            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
+        }
+        let asked = config.receive_buffer;
+        let sockets = self.udp.iter().flat_map(|open| &open.sockets);
+        let granted = sockets.map(UdpSocket::receive_buffer).min();
+        if granted.is_some_and(|granted| granted < asked) {
+            let _ = writeln!(
+                text,
+                "  the kernel granted less than the configured {} KiB of receive buffer; to allow more: \
+                 sysctl -w net.core.rmem_max={asked}",
+                asked / 1024
+            );
+        }
+        write_urls(&mut text, config, urls);
+        if let Some(url) = self.dashboard_url(config) {
+            let _ = writeln!(text, "  dashboard     {url}");
+        }
+        if config.state_dir.is_none() {
+            text += "  records are in memory only: keys, lists, bans, tokens and counters are lost when \
+                     the process ends; set state.dir to keep them\n";
+        }
+        text
+    }
+
+    /// Returns the URL of the dashboard, as it is reached from this machine.
+    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
+        let address = self.admin.first()?.local_addr().ok()?;
+        let host = LocalHosts::default().addresses(address).remove(0);
+        let scheme = if config.admin_tls { "https" } else { "http" };
+        Some(format!("{scheme}://{host}/"))
+    }
+}
+
+/// Returns the announce URLs of a listener at `host`.
+fn group_urls(group: &ListenerGroup, host: &str) -> Vec<String> {
+    let [http, ws] = match group.transport {
+        Transport::Udp => return vec![format!("udp://{host}/announce")],
+        Transport::Http => ["http", "ws"],
+        Transport::Tls => ["https", "wss"],
+    };
+    let path = group.http.web.as_ref().map(|web| web.paths.first().map_or("/", String::as_str));
+    let web = path.map(|path| format!("{ws}://{host}{path}"));
+    [format!("{http}://{host}/announce")].into_iter().chain(web).collect()
+}
+
+/// Writes the announce URLs. At private listeners, a URL without a key is of no use: they have `KEY` in
+/// its place.
+fn write_urls(text: &mut String, config: &Config, urls: &[AnnounceUrl]) {
+    let mut needs_key = false;
+    for url in urls {
+        let policy = config.listener_policies.get(usize::from(url.listener_policy.0));
+        let is_private = policy.is_some_and(|policy| policy.private);
+        needs_key |= is_private;
+        let shown = if is_private { url.with_key("KEY") } else { url.url.clone() };
+        let label = if url.url.starts_with("ws") { "WebTorrent  " } else { "announce URL" };
+        let _ = writeln!(text, "  {label}  {shown}");
+    }
+    if needs_key {
+        *text += "  KEY stands for a user's key: `tidegate admin keys create` makes one and prints its \
+                  URLs\n";
+    }
+}
+
+fn plural(workers: usize) -> String {
+    format!("{workers} worker{}", if workers == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_wildcards_in_urls() {
+        let of = |own: &[&str], bound: &str| {
+            let addresses = own.iter().map(|ip| ip.parse().unwrap()).collect();
+            let hosts = LocalHosts { addresses, names: Vec::new() };
+            hosts.of(bound.parse().unwrap(), true).join(" ")
+        };
+        let own = ["192.0.2.1", "2001:db8::1", "192.0.2.2", "192.0.2.3"];
+        assert_eq!(of(&own, "0.0.0.0:6969"), "192.0.2.1:6969 192.0.2.2:6969");
+        assert_eq!(of(&own, "[::]:6969"), "[2001:db8::1]:6969");
+        assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
+        assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
+        assert_eq!(of(&[], "[::]:1"), "[::1]:1");
+    }
+
+    #[test]
+    fn names_the_hosts_of_certificates_in_urls_with_tls() {
+        let names = ["t.example", "u.example", "v.example"].map(String::from).to_vec();
+        let hosts = LocalHosts { addresses: Vec::new(), names };
+        let of = |bound: &str, is_tls| hosts.of(bound.parse().unwrap(), is_tls).join(" ");
+        assert_eq!(of("0.0.0.0:443", true), "t.example u.example");
+        assert_eq!(of("192.0.2.1:8443", true), "t.example:8443 u.example:8443");
+        assert_eq!(of("192.0.2.1:80", false), "192.0.2.1:80");
+    }
+}
