@@ -25,7 +25,7 @@ pub(crate) struct ListenerTable {
 
 impl ListenerTable {
     /// Names it in messages.
-    fn title(&self) -> String {
+    pub(super) fn title(&self) -> String {
         format!("[[listener]] {} {}", self.transport.label(), self.listen.value.join(" "))
     }
 

@@ -115,7 +115,34 @@ pub(crate) fn listener_policies(
         let sections = table.apply(&settings.sections);
         policies.push(ListenerPolicyConfig::from_sections(&sections, &mut problems));
     }
+    problems.extend(mix(settings));
     if problems.is_empty() { Ok(policies) } else { Err(problems) }
+}
+
+/// Returns a problem if there are both private and open listeners, and no key says that this is wanted.
+/// All listeners share the same swarms, so an open one would undo the privacy of the others.
+fn mix(settings: &Settings) -> Option<Problem> {
+    let sections = &settings.sections;
+    if sections.access.private_and_open.value {
+        return None;
+    }
+    let of_sections = Transport::ALL.into_iter().map(|transport| {
+        let listen = sections.listen(transport);
+        let name = format!("[{}] at {}", transport.label(), listen.value.join(", "));
+        (name, &listen.value, sections.access.private.clone())
+    });
+    let of_tables = settings.listeners.iter().map(|table| {
+        let name = format!("{} ({})", table.title(), table.origin);
+        (name, &table.listen.value, table.apply(sections).access.private)
+    });
+    let all = of_sections.chain(of_tables).filter(|(_, addresses, _)| !addresses.is_empty());
+    let (private, open): (Vec<_>, Vec<_>) = all.partition(|(.., is_private)| is_private.value);
+    let ((private, _, setting), (open, ..)) = (private.first()?, open.first()?);
+    Some(setting.problem(format!(
+        "{private} is private and {open} is open, but all listeners share the same swarms, so anyone \
+         could get the peers of private torrents at the open one: make both private or both open, serve \
+         the open one by a tidegate of its own, or accept this with access.private_and_open = true"
+    )))
 }
 
 /// Returns the listeners of the sections, then those of each `[[listener]]`.

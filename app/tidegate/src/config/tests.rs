@@ -285,6 +285,46 @@ fn reads_shutdown_timeout_and_sandbox() {
 }
 
 #[test]
+fn mixes_private_and_open_listeners_only_if_told_to() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\n";
+    let mixed = format!("{table}access.private = true\n");
+    let said = says(&mixed).remove(0);
+    assert!(
+        said.starts_with("4: access.private: [[listener]] http 127.0.0.1:1 (")
+            && said.contains(" is private and [udp] at 0.0.0.0:6969, [::]:6969 is open, but"),
+        "{said}"
+    );
+    let accepted = |text: &str| Config::from_settings(&read(text).unwrap()).is_ok();
+    assert!(accepted(&format!("[access]\nprivate_and_open = true\n{mixed}")));
+    assert!(accepted(&format!("[access]\nprivate = true\n{mixed}")));
+    // Sections without listeners do not count.
+    assert!(accepted(&format!("[udp]\nlisten = []\n[http]\nlisten = []\n{mixed}")));
+}
+
+#[test]
+fn corrects_variables_with_a_single_underscore() {
+    let says = |variable: &str| {
+        let environment = [(variable.to_owned(), "0".to_owned())].into_iter();
+        let problems = load(None, environment).err().unwrap_or_default();
+        problems.iter().map(Problem::to_string).collect::<Vec<_>>()
+    };
+    for (variable, meant) in [
+        ("TIDEGATE_UDP_LISTEN", "TIDEGATE_UDP__LISTEN"),
+        ("TIDEGATE_TRACKER_INTERVAL_S", "TIDEGATE_TRACKER__INTERVAL_S"),
+        ("TIDEGATE_TLS_ACME_DOMAINS", "TIDEGATE_TLS__ACME__DOMAINS"),
+        ("TIDEGATE_state_dir", "TIDEGATE_STATE__DIR"),
+    ] {
+        let text = format!("{variable}: no such variable: did you mean `{meant}`?");
+        assert_eq!(says(variable), [text]);
+    }
+    // Variables with other uses. Kubernetes sets the last ones for a service named tidegate.
+    for other in ["ADMIN_TOKEN", "BOOTSTRAP_TOKEN", "CONFIG", "SERVICE_HOST", "PORT_6969_UDP_PORT"]
+    {
+        assert_eq!(says(&format!("TIDEGATE_{other}")), [""; 0]);
+    }
+}
+
+#[test]
 fn environment_overrides_file() {
     let variables = [
         ("TIDEGATE_TRACKER__INTERVAL_S", "77"),

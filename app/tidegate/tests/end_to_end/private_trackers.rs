@@ -8,7 +8,7 @@ use types::Refusal;
 
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, config, stderr, tidegate};
 
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
@@ -83,7 +83,7 @@ fn refuses_requests_without_a_key() {
             assert!(u32_at(&reply, 0) == 3 && has(&reply, MISSING), "{}", reply.escape_ascii());
         }
         // Scrapes over UDP carry no URL.
-        assert!(has(&udp.try_scrape(0xaa), MISSING));
+        assert!(has(&udp.try_scrape(0xaa), "a scrape over UDP cannot carry your key"));
         let body = announce(address, "/announce?{}&key=1A2B3C4D");
         assert!(has(&body, MISSING) && has(&body, "8:retry in5:never"), "{}", body.escape_ascii());
         let (_, body) = http(address, &format!("/scrape?info_hash={}", "%aa".repeat(20)));
@@ -96,10 +96,13 @@ fn refuses_requests_without_a_key() {
              reason=\"key_missing\"}}"
         )
     };
-    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
+    for (protocol, address, count) in [("udp", tracker.udp4(), 2.0), ("http", tracker.http4(), 3.0)]
+    {
         let series = refused(protocol, address);
-        tracker.wait_until(&series, |it| it.metric(&series) == 3.0);
+        tracker.wait_until(&series, |it| it.metric(&series) == count);
     }
+    let series = refused("udp", tracker.udp4()).replace("key_missing", "scrape_without_key");
+    tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
 }
 
 #[test]
@@ -122,7 +125,8 @@ fn applies_and_follows_the_file_of_keys() {
 #[test]
 fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n".to_owned();
-    let tracker = start(&(table.clone() + "access.private = false\n"));
+    let mixed = "private_and_open = true\n";
+    let tracker = start(&format!("{mixed}{table}access.private = false\n"));
     let open = tracker.listener("http", [127, 0, 0, 2]);
     assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
@@ -132,13 +136,89 @@ fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
     let keys = tracker.directory.path("keys.txt");
     tracker.configure(&format!(
-        "[access]\nkeys = \"{}\"\n{table}access.private = true\n",
+        "[access]\nkeys = \"{}\"\n{mixed}{table}access.private = true\n",
         keys.display()
     ));
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), SERVED));
+}
+
+#[test]
+fn refuses_a_mix_of_private_and_open_listeners() {
+    let open =
+        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\naccess.private = false\n";
+    let (directory, more) = private(open);
+    let file = directory.write("tidegate.toml", &config(0, 0, &more));
+    for command in [["config", "check"].as_slice(), &["serve"]] {
+        let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        for part in [
+            "[udp] at 127.0.0.1:0, [::1]:0 is private and [[listener]] http 127.0.0.2:0 (",
+            "is open, but all listeners share the same swarms",
+            "access.private_and_open = true",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+#[test]
+fn refuses_a_reload_that_mixes_private_and_open_listeners() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n";
+    let tracker = start(table);
+    let other = tracker.listener("http", [127, 0, 0, 2]);
+    let both_private = || {
+        let both = [tracker.http4(), other].map(|at| has(&http_announce(at, 0xaa, 1), MISSING));
+        both == [true; 2]
+    };
+    assert!(both_private());
+    let keys = tracker.directory.path("keys.txt");
+    let private = format!("[access]\nprivate = true\nkeys = {keys:?}\n");
+    let failures = |count| {
+        tracker.wait_until("refused", |it| it.metric("tidegate_reload_failures_total") == count);
+    };
+    tracker.configure(&format!("{private}{table}access.private = false\n"));
+    tracker.reload();
+    failures(1.0);
+    tracker.wait_for_log("access.private_and_open = true");
+    // Valid by itself, but the listener serves until the next restart.
+    tracker.configure(&format!(
+        "[access]\nkeys = {keys:?}\n[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n"
+    ));
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    assert!(!both_private());
+    tracker.configure(&private);
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 2.0);
+    assert!(both_private());
+    // The API cannot do what the file may not.
+    let (directory, more) = self::private(&format!("{table}access.private = true\n"));
+    let (tracker, api) = start_banning(directory, &more);
+    let open = serde_json::json!({ "access.private": false });
+    let (status, body) = api.ask("PATCH /config", Some(&open));
+    assert!(status == 409 && body.to_string().contains("private_and_open"), "{status} {body}");
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), MISSING));
+}
+
+#[test]
+fn shows_urls_with_a_place_for_the_key() {
+    let tracker = start("");
+    let (udp, http) = (tracker.udp4(), tracker.http4());
+    let output = tracker.output();
+    for line in [
+        format!("  announce URL  udp://{udp}/announce/KEY"),
+        format!("  announce URL  http://{http}/announce/KEY"),
+        format!("  WebTorrent    ws://{http}/KEY"),
+        "  KEY stands for a user's key: `tidegate admin keys create` makes one and prints its URLs"
+            .into(),
+    ] {
+        assert!(output.lines().any(|found| found == line), "{line}\n{output}");
+    }
+    assert!(!output.lines().any(|line| line.ends_with("/announce")), "{output}");
 }
 
 #[test]
