@@ -30,6 +30,7 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -99,9 +100,13 @@ impl Identity {
         Ok(Self { user: found.uid, group: gid })
     }
 
-    /// Changes the owner of a file or folder.
+    /// Changes the owner of a folder. Fails if `path` is a symbolic link: someone who may write beside it
+    /// could have put it there, to get any other file.
     pub fn give(self, path: &Path) -> io::Result<()> {
-        std::os::unix::fs::chown(path, Some(self.user.as_raw()), Some(self.group.as_raw()))
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let folder = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let (user, group) = (self.user.as_raw(), self.group.as_raw());
+        std::os::unix::fs::fchown(folder, Some(user), Some(group))
     }
 
     /// Returns the user's id.
@@ -218,6 +223,25 @@ mod tests {
         assert!(user.to_string().contains("no-user-of-this-name"));
         let group = Identity::find("root", "no-group-of-this-name").unwrap_err();
         assert!(group.to_string().contains("no-group-of-this-name"));
+    }
+
+    #[test]
+    fn gives_folders_away_but_follows_no_links() {
+        use std::os::unix::fs::{MetadataExt, symlink};
+        let directory = harness::Directory::new().unwrap();
+        let [folder, link] = ["folder", "link"].map(|name| directory.path(name));
+        std::fs::create_dir(&folder).unwrap();
+        symlink(&folder, &link).unwrap();
+        let owner = || std::fs::metadata(&folder).unwrap().uid();
+        let before = owner();
+        // Only root may give something to another user.
+        let user = if is_root() { Uid::from_raw(65534) } else { Uid::effective() };
+        let identity = Identity { user, group: Gid::effective() };
+        let error = identity.give(&link).unwrap_err();
+        assert!(matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR)), "{error}");
+        assert_eq!(owner(), before);
+        identity.give(&folder).unwrap();
+        assert_eq!(owner(), user.as_raw());
     }
 
     #[test]

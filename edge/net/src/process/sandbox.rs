@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
+use seccomp::Sockets;
 
 /// The restrictions in force.
 #[derive(Debug)]
@@ -26,12 +27,16 @@ pub struct Sandbox {
 }
 
 /// Restricts the calling thread, and all threads that it starts later, for good. Only files of `policy`
-/// and of /proc/self can be accessed, new TCP sockets can connect only to ports of `policy`, and system
-/// calls that a server does not need are denied.
+/// and of /proc/self can be accessed. Without ports in `policy`, no sockets can be created; otherwise TCP
+/// sockets, which can connect only to these ports, and UDP sockets to resolve names. System calls that a
+/// server does not need are denied, and so are signals to other processes.
+///
+/// Sockets that are open already stay usable: those of UDP listeners can send to any address.
 pub fn confine(policy: SandboxPolicy) -> Sandbox {
     let proc_self = File::open("/proc/self").ok();
     let files = landlock::restrict(&policy);
-    let calls = seccomp::restrict();
+    let sockets = if policy.ports.is_empty() { Sockets::None } else { Sockets::TcpAndUdp };
+    let calls = seccomp::restrict(sockets);
     Sandbox { policy, files, calls, _proc_self: proc_self }
 }
 
@@ -54,8 +59,34 @@ impl Sandbox {
 
     /// Returns whether the sandbox allows TCP connections to `port`.
     pub fn can_connect(&self, port: u16) -> bool {
-        let is_restricted = self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp);
+        let has_no_sockets = self.calls.is_ok() && self.policy.ports.is_empty();
+        let is_restricted = has_no_sockets || self.restricts_tcp();
         !is_restricted || self.policy.ports.contains(&port)
+    }
+
+    /// Returns whether Landlock restricts TCP to the ports of the policy.
+    fn restricts_tcp(&self) -> bool {
+        self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp)
+    }
+
+    fn fmt_sockets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = &self.policy.ports;
+        write!(f, "; new sockets: ")?;
+        match (self.calls.is_ok(), self.restricts_tcp()) {
+            (true, _) if ports.is_empty() => write!(f, "none"),
+            (_, false) if self.calls.is_ok() => {
+                write!(f, "TCP to any port (restricting it needs Linux 6.7), UDP")
+            }
+            (_, false) => write!(f, "not restricted"),
+            (is_filtered, true) => {
+                if ports.is_empty() {
+                    write!(f, "no TCP")?;
+                } else {
+                    list(f, "TCP only to port ", ports.iter())?;
+                }
+                f.write_str(if is_filtered { "; UDP" } else { "; others not restricted" })
+            }
+        }
     }
 
     /// Returns the readable files and folders.
@@ -72,8 +103,8 @@ fn contains_path(folder: &Path, path: &Path) -> bool {
 impl fmt::Display for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.files {
-            Ok(restrictions) => {
-                let SandboxPolicy { readable, writable, ports } = &self.policy;
+            Ok(_) => {
+                let SandboxPolicy { readable, writable, .. } = &self.policy;
                 write!(f, "files: ")?;
                 if readable.is_empty() && writable.is_empty() {
                     write!(f, "none")?;
@@ -81,15 +112,10 @@ impl fmt::Display for Sandbox {
                 list(f, "readable: ", readable.iter().map(|folder| folder.display()))?;
                 let before = if readable.is_empty() { "writable: " } else { "; writable: " };
                 list(f, before, writable.iter().map(|folder| folder.display()))?;
-                write!(f, "; new TCP sockets: ")?;
-                match (restrictions.tcp, ports.is_empty()) {
-                    (true, true) => write!(f, "none")?,
-                    (true, false) => list(f, "only to port ", ports.iter())?,
-                    (false, _) => write!(f, "not restricted (needs Linux 6.7)")?,
-                }
             }
             Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
         }
+        self.fmt_sockets(f)?;
         match &self.calls {
             Ok(count) => write!(f, "; system calls: {count} denied"),
             Err(reason) => write!(f, "; system calls: not restricted ({reason})"),
@@ -168,17 +194,19 @@ mod tests {
     fn denies_programs_but_not_threads() {
         let before = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = before.local_addr().unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         confined(Vec::new(), move |sandbox| {
             assert!(Command::new("/bin/true").spawn().is_err());
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
-            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-            udp.send_to(b"x", udp.local_addr().unwrap()).unwrap();
+            // Sockets that are open already can be used.
+            let here = udp.local_addr().unwrap();
+            udp.send_to(b"x", here).unwrap();
             assert_eq!(udp.recv(&mut [0; 9]).unwrap(), 1);
-            assert!(socket2::Socket::new(17.into(), socket2::Type::RAW, None).is_err());
-            if sandbox.files.as_ref().is_ok_and(|restrictions| restrictions.tcp) {
-                assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
-                assert_eq!(TcpStream::connect(address).unwrap_err().kind(), PermissionDenied);
-            }
+            assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
+            assert_eq!(TcpStream::connect(address).unwrap_err().kind(), PermissionDenied);
+            assert_eq!(UdpSocket::bind("127.0.0.1:0").unwrap_err().kind(), PermissionDenied);
+            assert!(!sandbox.can_connect(address.port()));
+            assert!(sandbox.to_string().contains("; new sockets: none; "), "{sandbox}");
         });
         // Other threads are not restricted.
         TcpStream::connect(address).unwrap();
@@ -217,9 +245,156 @@ mod tests {
                 assert!(!sandbox.can_connect(other_at.port()));
                 assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
                 let told =
-                    format!("writable: {}; new TCP sockets: only to port ", inside.display());
+                    format!("writable: {}; new sockets: TCP only to port ", inside.display());
                 assert!(sandbox.to_string().contains(&told), "{sandbox}");
             }
+        });
+    }
+
+    /// Makes a system call and returns its error, or 0.
+    fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> i32 {
+        let [a, b, c, d] = arguments;
+        // SAFETY: the tests pass numbers only, and null where a pointer is optional.
+        let status = unsafe { libc::syscall(number, a, b, c, d) };
+        if status >= 0 {
+            return 0;
+        };
+        io::Error::last_os_error().raw_os_error().unwrap()
+    }
+
+    /// Opens a socket and returns the error, or 0.
+    fn open_socket(family: i32, kind: i32, protocol: i32) -> i32 {
+        call(libc::SYS_socket, [family, kind, protocol, 0].map(libc::c_long::from))
+    }
+
+    const KINDS: [i32; 4] =
+        [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET];
+    /// Families that lead out of the process without TCP or UDP.
+    const OTHER_FAMILIES: [i32; 6] = [
+        libc::AF_UNIX,
+        libc::AF_NETLINK,
+        libc::AF_PACKET,
+        libc::AF_ALG,
+        libc::AF_VSOCK,
+        libc::AF_BLUETOOTH,
+    ];
+
+    #[test]
+    fn creates_no_sockets_without_ports() {
+        confined(Vec::new(), |_| {
+            for family in OTHER_FAMILIES.into_iter().chain([libc::AF_INET, libc::AF_INET6]) {
+                for kind in KINDS {
+                    assert_eq!(open_socket(family, kind, 0), libc::EPERM, "{family} {kind}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn creates_tcp_and_udp_sockets_with_ports() {
+        let policy = SandboxPolicy { ports: vec![443], ..SandboxPolicy::default() };
+        confined_to(policy, |sandbox| {
+            let (stream, datagram) = (libc::SOCK_STREAM, libc::SOCK_DGRAM);
+            for family in [libc::AF_INET, libc::AF_INET6] {
+                for kind in [stream, datagram, stream | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
+                    // The system may lack IPv6.
+                    assert_ne!(open_socket(family, kind, 0), libc::EPERM, "{family} {kind}");
+                }
+                for (kind, protocol) in [
+                    (libc::SOCK_RAW, libc::IPPROTO_ICMP),
+                    (libc::SOCK_SEQPACKET, libc::IPPROTO_SCTP),
+                    (stream, libc::IPPROTO_MPTCP),
+                    (stream, libc::IPPROTO_SCTP),
+                    (datagram, libc::IPPROTO_ICMP),
+                    (datagram, libc::IPPROTO_UDPLITE),
+                ] {
+                    let error = open_socket(family, kind, protocol);
+                    assert_eq!(error, libc::EPERM, "{family} {kind} {protocol}");
+                }
+            }
+            for family in OTHER_FAMILIES {
+                for kind in KINDS {
+                    assert_eq!(open_socket(family, kind, 0), libc::EPERM, "{family} {kind}");
+                }
+            }
+            if sandbox.restricts_tcp() {
+                let text = "; new sockets: TCP only to port 443; UDP; system calls: ";
+                assert!(sandbox.to_string().contains(text), "{sandbox}");
+            }
+        });
+    }
+
+    #[test]
+    fn resolves_names_without_unix_and_netlink_sockets() {
+        use std::net::ToSocketAddrs;
+        let policy = SandboxPolicy {
+            readable: vec!["/etc".into()],
+            ports: vec![53],
+            ..SandboxPolicy::default()
+        };
+        confined_to(policy, |_| {
+            let found: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
+            assert!(found.iter().any(|address| address.ip().is_loopback()), "{found:?}");
+        });
+    }
+
+    #[test]
+    fn pairs_of_sockets_lead_nowhere_else() {
+        confined(Vec::new(), |_| {
+            std::os::unix::net::UnixStream::pair().unwrap();
+            // One end could be connected to the socket of any program.
+            let pair = std::os::unix::net::UnixDatagram::pair();
+            assert_eq!(pair.unwrap_err().kind(), PermissionDenied);
+        });
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn denies_calls_under_x32_numbers() {
+        confined(Vec::new(), |_| {
+            for number in [libc::SYS_getpid, libc::SYS_socket, libc::SYS_execve, 520, 0] {
+                // Without a filter, a kernel without x32 says ENOSYS.
+                assert_eq!(call(number | 0x4000_0000, [0; 4]), libc::EPERM, "{number}");
+            }
+        });
+    }
+
+    #[test]
+    fn sends_signals_to_its_own_threads_only() {
+        let own = libc::c_long::from(std::process::id());
+        let parent = libc::c_long::from(std::os::unix::process::parent_id());
+        confined(Vec::new(), move |_| {
+            let thread = nix::unistd::gettid().as_raw().into();
+            assert_eq!(call(libc::SYS_tgkill, [own, thread, 0, 0]), 0);
+            assert_eq!(call(libc::SYS_tgkill, [parent, parent, 0, 0]), libc::EPERM);
+            assert_eq!(call(libc::SYS_tkill, [parent, 0, 0, 0]), libc::EPERM);
+            assert_eq!(call(libc::SYS_kill, [parent, 0, 0, 0]), libc::EPERM);
+            assert_eq!(call(libc::SYS_kill, [-1, 0, 0, 0]), libc::EPERM);
+            // Nor by the signals of sockets.
+            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket = std::os::fd::AsRawFd::as_raw_fd(&socket).into();
+            for command in [libc::F_SETOWN, 15] {
+                let arguments = [socket, command.into(), parent, 0];
+                assert_eq!(call(libc::SYS_fcntl, arguments), libc::EPERM, "{command}");
+            }
+            assert_eq!(call(libc::SYS_fcntl, [socket, libc::F_GETFD.into(), 0, 0]), 0);
+            // FIOSETOWN, SIOCSPGRP, and typing into a terminal.
+            for request in [0x8901, 0x8902, 0x5412, 0x541C] {
+                assert_eq!(
+                    call(libc::SYS_ioctl, [socket, request, 0, 0]),
+                    libc::EPERM,
+                    "{request:x}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn limits_of_other_processes_cannot_be_read_or_changed() {
+        let parent = libc::c_long::from(std::os::unix::process::parent_id());
+        confined(Vec::new(), move |_| {
+            let of = |pid| call(libc::SYS_prlimit64, [pid, libc::RLIMIT_NOFILE.into(), 0, 0]);
+            assert_eq!([of(0), of(std::process::id().into()), of(parent)], [0, 0, libc::EPERM]);
         });
     }
 

@@ -3,13 +3,14 @@
 //! The filter has a deny list, not an allow list: the calls of C libraries differ between systems and
 //! versions, and a tracker that crashes after a library update is not safer. It denies calls that reach
 //! out of the process and calls that a server does not need: programs, other processes, privileges,
-//! mounts, kernel modules, the clock, executable memory. Denied calls fail with EPERM.
+//! mounts, kernel modules, the clock, executable memory. Of some calls, only certain arguments are
+//! denied. Denied calls fail with EPERM.
 
 use std::collections::BTreeMap;
 
 use libc::*;
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{MaskedEq, Ne};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, apply_filter,
@@ -21,7 +22,7 @@ const DENIED: &[c_long] = &[
     // Programs and other processes.
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
     SYS_process_madvise, SYS_pidfd_open, SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_kcmp,
-    SYS_kill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+    SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
     // Privileges.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capset, SYS_setns, SYS_unshare,
@@ -51,19 +52,39 @@ const DENIED_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_HERE: &[c_long] = &[];
 
-/// Address families of sockets that can be created.
-const FAMILIES: [c_int; 4] = [AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Denies this thread, and threads that it starts later, the listed calls, sockets of other families,
-/// new processes and executable memory. Returns the number of calls that are always denied, or the
-/// reason of a failure.
-pub(super) fn restrict() -> Result<usize, String> {
+/// What sockets can still be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sockets {
+    /// None.
+    None,
+    /// TCP and UDP, over IPv4 and IPv6: UDP to resolve host names.
+    TcpAndUdp,
+}
+
+/// Types of sockets other than SOCK_STREAM and SOCK_DGRAM, up to the largest that the argument holds.
+const OTHER_TYPES: [c_int; 14] = [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// The bits of that argument that are the type. The others are flags.
+const TYPE_BITS: u64 = 0xf;
+/// Commands of `fcntl` that direct signals at any process.
+const SIGNAL_OWNERS: [c_int; 2] = [F_SETOWN, F_SETOWN_EX];
+/// F_SETOWN_EX, which not all C libraries define.
+const F_SETOWN_EX: c_int = 15;
+/// Requests of `ioctl` that direct signals at any process (FIOSETOWN, SIOCSPGRP), or type into the
+/// terminal that the process was started from (TIOCSTI, TIOCLINUX).
+const REQUESTS: [c_int; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
+
+/// Denies this thread, and threads that it starts later, the listed calls, new processes, executable
+/// memory, signals to other processes, and sockets other than `sockets`. Returns the number of calls that
+/// are always denied, or the reason of a failure.
+pub(super) fn restrict(sockets: Sockets) -> Result<usize, String> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
-    let rules = rules().map_err(|error| error.to_string())?;
+    let rules = rules(sockets).map_err(|error| error.to_string())?;
     // Without clone3, glibc creates threads by `clone`, whose arguments a filter can check.
     let unknown = BTreeMap::from([(SYS_clone3, Vec::new())]);
-    let count = DENIED.len() + DENIED_HERE.len();
+    let count = rules.values().filter(|conditions| conditions.is_empty()).count();
     for (rules, error) in [(rules, EPERM), (unknown, ENOSYS)] {
         let deny = SeccompAction::Errno(error.unsigned_abs());
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, deny, architecture);
@@ -71,17 +92,29 @@ pub(super) fn restrict() -> Result<usize, String> {
             filter.and_then(TryInto::try_into).map_err(|error| error.to_string())?;
         apply_filter(&program).map_err(|error| error.to_string())?;
     }
+    #[cfg(target_arch = "x86_64")]
+    apply_filter(&x32_filter()).map_err(|error| error.to_string())?;
     Ok(count)
 }
 
-fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let mut rules = BTreeMap::new();
-    for call in DENIED.iter().chain(DENIED_HERE) {
-        rules.insert(*call, Vec::new());
-        // The kernel may accept them under x32 numbers, too.
-        #[cfg(target_arch = "x86_64")]
-        rules.insert(*call | 0x4000_0000, Vec::new());
-    }
+/// Returns a filter that denies all x32 calls: those with bit 30 in their number, under which the kernel
+/// may offer every call a second time.
+#[cfg(target_arch = "x86_64")]
+fn x32_filter() -> BpfProgram {
+    let instruction =
+        |code: u32, jt, k| seccompiler::sock_filter { code: code as u16, jt, jf: 0, k };
+    vec![
+        // The number of the call is the first field of `struct seccomp_data`.
+        instruction(BPF_LD | BPF_W | BPF_ABS, 0, 0),
+        instruction(BPF_JMP | BPF_JGE | BPF_K, 1, 0x4000_0000),
+        instruction(BPF_RET | BPF_K, 0, SECCOMP_RET_ALLOW),
+        instruction(BPF_RET | BPF_K, 0, SECCOMP_RET_ERRNO | EPERM.unsigned_abs()),
+    ]
+}
+
+fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
+    let always = |call: &c_long| (*call, Vec::new());
+    let mut rules: Rules = DENIED.iter().chain(DENIED_HERE).map(always).collect();
     let code = u64::from(PROT_EXEC.unsigned_abs());
     for call in [SYS_mmap, SYS_mprotect, SYS_pkey_mprotect] {
         let is_code = SeccompCondition::new(2, Qword, MaskedEq(code), code)?;
@@ -90,9 +123,54 @@ fn rules() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
     let thread = u64::from(CLONE_THREAD.unsigned_abs());
     let is_process = SeccompCondition::new(0, Qword, MaskedEq(thread), 0)?;
     rules.insert(SYS_clone, vec![SeccompRule::new(vec![is_process])?]);
-    let is_other =
-        |family: c_int| SeccompCondition::new(0, Dword, Ne, u64::from(family.unsigned_abs()));
-    let is_other = FAMILIES.into_iter().map(is_other).collect::<Result<_, _>>()?;
-    rules.insert(SYS_socket, vec![SeccompRule::new(is_other)?]);
+    // To other processes.
+    let own_pid = u64::from(std::process::id());
+    let is_other = SeccompCondition::new(0, Dword, Ne, own_pid)?;
+    rules.insert(SYS_tgkill, vec![SeccompRule::new(vec![is_other.clone()])?]);
+    let is_named = SeccompCondition::new(0, Dword, Ne, 0)?;
+    rules.insert(SYS_prlimit64, vec![SeccompRule::new(vec![is_other, is_named])?]);
+    rules.insert(SYS_fcntl, one_of(1, &SIGNAL_OWNERS)?);
+    rules.insert(SYS_ioctl, one_of(1, &REQUESTS)?);
+    rules.insert(SYS_socket, socket_rules(sockets)?);
+    // Datagram sockets can be connected elsewhere, even those of a pair.
+    let types = OTHER_TYPES.iter().chain(&[SOCK_DGRAM]);
+    let mut pairs = types.map(|kind| has_type(*kind)).collect::<Result<Vec<_>, _>>()?;
+    pairs.push(none_of(0, &[AF_UNIX])?);
+    rules.insert(SYS_socketpair, pairs);
     Ok(rules)
+}
+
+/// Returns the rules that deny all other sockets.
+fn socket_rules(sockets: Sockets) -> Result<Vec<SeccompRule>, BackendError> {
+    if sockets == Sockets::None {
+        return Ok(Vec::new());
+    }
+    let mut rules = OTHER_TYPES.into_iter().map(has_type).collect::<Result<Vec<_>, _>>()?;
+    rules.push(none_of(0, &[AF_INET, AF_INET6])?);
+    // MPTCP is a stream, too, and the kernel would not apply the rules for ports of TCP.
+    rules.push(none_of(2, &[0, IPPROTO_TCP, IPPROTO_UDP])?);
+    Ok(rules)
+}
+
+/// Returns a rule about sockets of this type.
+fn has_type(kind: c_int) -> Result<SeccompRule, BackendError> {
+    let condition =
+        SeccompCondition::new(1, Dword, MaskedEq(TYPE_BITS), u64::from(kind.unsigned_abs()))?;
+    SeccompRule::new(vec![condition])
+}
+
+/// Returns rules about calls whose argument is one of `values`.
+fn one_of(argument: u8, values: &[c_int]) -> Result<Vec<SeccompRule>, BackendError> {
+    let rule = |value: &c_int| {
+        let value = u64::from(value.unsigned_abs());
+        SeccompRule::new(vec![SeccompCondition::new(argument, Dword, Eq, value)?])
+    };
+    values.iter().map(rule).collect()
+}
+
+/// Returns a rule about calls whose argument is none of `values`.
+fn none_of(argument: u8, values: &[c_int]) -> Result<SeccompRule, BackendError> {
+    let differs =
+        |value: &c_int| SeccompCondition::new(argument, Dword, Ne, u64::from(value.unsigned_abs()));
+    SeccompRule::new(values.iter().map(differs).collect::<Result<_, _>>()?)
 }
