@@ -207,8 +207,7 @@ fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     getrandom::fill(secrets.as_flattened_mut())
         .context("cannot get random numbers from the system")?;
     let [hash_key, offers, limits] = secrets;
-    let workers =
-        listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
+    let workers = listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
     let store = StoreOptions {
         // One per thread that announces: two threads seldom need the same shard, and the announces of a
         // batch that share a shard wait for memory together.
@@ -466,7 +465,8 @@ impl Serving {
         drop(self.upgrader);
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
         let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
-        let left = self.workers.stop(Instant::now() + time);
+        let is_handed_over = matches!(end, End::HandedOver(_));
+        let left = self.workers.stop(is_handed_over, Instant::now() + time);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

@@ -16,10 +16,11 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
-use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, serve};
+use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
 use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
@@ -41,11 +42,11 @@ fn main() {
         "idle" => idle(address, connections),
         other => panic!("expected keep-alive, close or idle, found {other}"),
     }
-    stop.send_replace(true);
+    stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
     worker.join().expect("the worker panicked");
 }
 
-type Started = (SocketAddr, watch::Sender<bool>, std::thread::JoinHandle<()>);
+type Started = (SocketAddr, watch::Sender<Option<StopOrder>>, std::thread::JoinHandle<()>);
 
 fn start() -> Started {
     let policy = Policy::default();
@@ -75,7 +76,7 @@ fn start() -> Started {
         link: WorkerLink::for_workers(1).remove(0),
         memory_limits: MemoryLimits::default(),
     };
-    let (stop, stopped) = watch::channel(false);
+    let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));
     (address, stop, worker)
 }

@@ -416,10 +416,10 @@ impl Connections {
         }
     }
 
-    /// Ends the HTTP connections that wait for a request.
+    /// Ends the HTTP connections that wait for a request, and to which none has come.
     pub(crate) fn close_idle(&mut self) {
         for (_, slot) in &mut self.slots {
-            if slot.phase == Phase::Idle {
+            if slot.phase == Phase::Idle && !slot.socket.has_input() {
                 slot.end();
             }
         }

@@ -83,13 +83,25 @@ pub struct HttpListener {
     pub web: WorkerMetrics,
 }
 
+/// A worker's order to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    /// How long connections between two requests stay open: a client that sends its next request just
+    /// then would lose it if they were closed. They end shortly before
+    /// [`HttpOptions::shutdown_timeout_s`] in any case.
+    pub idle_grace: Duration,
+}
+
 /// How often deadlines are checked and counters published.
 const SCAN_PERIOD: Duration = Duration::from_millis(250);
 /// How often a stopping worker checks whether its connections have ended.
 const STOP_PERIOD: Duration = Duration::from_millis(10);
+/// The time before the shutdown timeout in which idle connections are closed.
+const IDLE_CLOSE_TIME: Duration = Duration::from_millis(200);
 
-/// Serves on this thread until `stop` becomes true, or its sender is dropped. Then it waits until
-/// connections have ended, for [`HttpOptions::shutdown_timeout_s`] at most.
+/// Serves on this thread until `stop` has an order, or its sender is dropped. Then it waits until
+/// connections have ended, for [`HttpOptions::shutdown_timeout_s`] at most. Each response is then the
+/// last of its connection, and says so.
 ///
 /// # Errors
 ///
@@ -98,7 +110,7 @@ const STOP_PERIOD: Duration = Duration::from_millis(10);
 /// # Panics
 ///
 /// Panics if a task of the worker has panicked: the others might wait for it for ever.
-pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> {
+pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // In a task, so that the runtime polls it only when it has something to do, and not every turn.
     let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
@@ -111,7 +123,7 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<bool>) -> io::Result<()> 
     }
 }
 
-async fn run(start: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
     let (worker, sockets) = set_up(start);
     let tasks = Rc::clone(&worker.tasks);
     webtorrent::spawn_tasks(&worker);
@@ -127,7 +139,7 @@ async fn run(start: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<(
     }
     let mut tick = interval(SCAN_PERIOD);
     // A dropped sender stops the worker, too: nothing could stop it later.
-    while !*stop.borrow_and_update() {
+    while stop.borrow_and_update().is_none() {
         tokio::select! {
             _ = tick.tick() => worker.scan(),
             changed = stop.changed() => if changed.is_err() { break },
@@ -136,7 +148,9 @@ async fn run(start: HttpWorker, mut stop: watch::Receiver<bool>) -> io::Result<(
     }
     acceptors.iter().for_each(tokio::task::AbortHandle::abort);
     if !tasks.has_panicked() {
-        drain(&worker).await;
+        let order = *stop.borrow();
+        let idle_grace = order.map_or(Duration::ZERO, |order| order.idle_grace);
+        drain(&worker, idle_grace).await;
     }
     assert!(!tasks.has_panicked(), "a task of this worker panicked (see the message above)");
     worker.scan();
@@ -172,8 +186,8 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
 }
 
 /// Lets the connections of a worker end: WebSockets get a close frame, requests under way their
-/// response.
-async fn drain(worker: &Worker) {
+/// response. Requests that come within `idle_grace` are answered, too.
+async fn drain(worker: &Worker, idle_grace: Duration) {
     worker.stopping.set(true);
     let now = worker.now();
     let text = "the tracker is stopping";
@@ -181,12 +195,15 @@ async fn drain(worker: &Worker) {
     worker.notify_flush();
     let timeouts = worker.listeners.iter().map(|listener| listener.options.shutdown_timeout_s);
     let timeout = Duration::from_secs(timeouts.max().unwrap_or(0).into());
-    let deadline = Instant::now() + timeout;
+    let idle_grace = idle_grace.min(timeout.saturating_sub(IDLE_CLOSE_TIME));
+    let (deadline, idle_end) = (Instant::now() + timeout, Instant::now() + idle_grace);
     while worker.connections.borrow().len() > 0
         && Instant::now() < deadline
         && !worker.tasks.has_panicked()
     {
-        worker.connections.borrow_mut().close_idle();
+        if Instant::now() >= idle_end {
+            worker.connections.borrow_mut().close_idle();
+        }
         worker.scan();
         sleep(STOP_PERIOD).await;
     }

@@ -82,6 +82,11 @@ impl Socket {
         })))
     }
 
+    /// Whether input has come that has not been served, or its end.
+    pub(crate) fn has_input(&self) -> bool {
+        self.held_bytes() > 0 || net::has_input(self.tcp())
+    }
+
     /// The bytes of memory for input that TLS cannot decrypt yet.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {

@@ -27,8 +27,8 @@ mod udp;
 pub use bind::{BindError, InheritedSocket};
 pub use socket_owner::SocketOwner;
 pub use tcp::{
-    TcpOptions, accept, adopt_tcp, bind_tcp, is_out_of_descriptors, receive, shutdown_both,
-    shutdown_write,
+    TcpOptions, accept, adopt_tcp, bind_tcp, has_input, is_out_of_descriptors, receive,
+    shutdown_both, shutdown_write,
 };
 pub use udp::{
     BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,

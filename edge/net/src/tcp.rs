@@ -4,6 +4,7 @@
 use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};
 use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
@@ -115,6 +116,15 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 /// Reads available bytes. Returns 0 at the end of the stream, and `WouldBlock` if there are none yet.
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     (&*SockRef::from(socket)).read(buffer)
+}
+
+/// Returns whether input has come, or its end, that has not been received.
+pub fn has_input(socket: &impl AsFd) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    match SockRef::from(socket).peek(&mut byte) {
+        Ok(_) => true,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
 }
 
 /// Shuts down the sending direction. The peer may still send.

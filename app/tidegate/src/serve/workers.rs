@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::{HttpListener, HttpWorker};
+use front::http::{HttpListener, HttpWorker, StopOrder};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::WorkerLink;
 use net::UdpSocket;
@@ -41,6 +41,7 @@ pub(super) struct Workers {
     clock: Clock,
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
+    stop_http: watch::Sender<Option<StopOrder>>,
     /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
     threads: Vec<(String, JoinHandle<()>)>,
@@ -51,6 +52,10 @@ pub(super) struct Workers {
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
 /// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;
+
+/// How long kept-alive connections stay open at a stop, for requests that are on their way. Not longer,
+/// because the port is closed, and the next process may wait for this one to end.
+const STOP_IDLE_GRACE: Duration = Duration::from_millis(500);
 
 impl Workers {
     pub(super) fn new(
@@ -80,6 +85,7 @@ impl Workers {
             clock,
             stop: Arc::default(),
             stop_async: watch::Sender::new(false),
+            stop_http: watch::Sender::new(None),
             sweeps: Arc::default(),
             threads: Vec::new(),
             on_exit: Arc::new(on_exit),
@@ -184,7 +190,7 @@ impl Workers {
                 link,
                 memory_limits: config.http_memory,
             };
-            let stop = self.stop_async.subscribe();
+            let stop = self.stop_http.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {
                 Ok(front::http::serve(worker, stop)?)
             })?;
@@ -252,10 +258,14 @@ impl Workers {
         })
     }
 
-    /// Stops all threads. Returns the names of those that have not ended by `deadline`.
-    pub(super) fn stop(self, deadline: Instant) -> Vec<String> {
+    /// Stops all threads. Returns the names of those that have not ended by `deadline`. If another
+    /// process has taken over, kept-alive connections may stay to the end, because
+    /// no client waits for this one.
+    pub(super) fn stop(self, is_handed_over: bool, deadline: Instant) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.stop_async.send_replace(true);
+        let idle_grace = if is_handed_over { Duration::MAX } else { STOP_IDLE_GRACE };
+        self.stop_http.send_replace(Some(StopOrder { idle_grace }));
         let mut left = self.threads;
         while !left.is_empty() && Instant::now() < deadline {
             left.retain(|(_, thread)| !thread.is_finished());

@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use harness::http::Connection;
+
 use crate::clients::{Udp, announce_target, http_announce, try_http, u32_at};
 use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
 
@@ -13,8 +15,8 @@ use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,
-    answered: [AtomicUsize; 2],
-    failed: [AtomicUsize; 2],
+    answered: [AtomicUsize; 3],
+    failed: [AtomicUsize; 3],
 }
 
 impl Seen {
@@ -23,7 +25,7 @@ impl Seen {
         count[protocol].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn answered(&self) -> [usize; 2] {
+    fn answered(&self) -> [usize; 3] {
         self.answered.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
@@ -42,6 +44,23 @@ impl Seen {
         while !self.stop.load(Ordering::Relaxed) {
             let answer = try_http(tracker, &target);
             self.count(1, answer.is_ok_and(|(status, _)| status == 200));
+        }
+    }
+
+    /// Announces repeatedly, over one connection until a response says that it is the last.
+    fn ask_kept_alive(&self, tracker: SocketAddr) {
+        let target = announce_target(0xaa, 1003);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n\r\n");
+        let mut kept: Option<Connection> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let connection = kept.take().map_or_else(|| Connection::open(tracker), Ok);
+            let answer = connection.and_then(|mut connection| {
+                connection.send(&request)?;
+                let response = connection.receive()?;
+                kept = (!response.closes()).then_some(connection);
+                Ok(response.status)
+            });
+            self.count(2, answer.is_ok_and(|status| status == 200));
         }
     }
 }
@@ -68,6 +87,7 @@ fn upgrades_without_losing_requests_or_peers() {
             let seen = &seen;
             scope.spawn(move || seen.ask_udp(udp));
             scope.spawn(move || seen.ask_http(http));
+            scope.spawn(move || seen.ask_kept_alive(http));
         }
         let more_was_answered = |by: usize| {
             let before = seen.answered();
@@ -76,17 +96,18 @@ fn upgrades_without_losing_requests_or_peers() {
             });
         };
         more_was_answered(50);
-        for _ in 0..2 {
+        for _ in 0..3 {
             tracker.upgrade();
             more_was_answered(50);
         }
     });
     let failed = seen.failed.each_ref().map(|count| count.load(Ordering::Relaxed));
-    let [udp, http] = seen.answered();
+    let [udp, http, kept_alive] = seen.answered();
     eprintln!(
-        "two upgrades under load: {udp} UDP and {http} HTTP announces answered, failed: {failed:?}"
+        "three upgrades under load: {udp} UDP, {http} HTTP and {kept_alive} kept-alive announces \
+         answered, failed: {failed:?}"
     );
-    assert_eq!(failed, [0, 0], "{}", tracker.log());
+    assert_eq!(failed, [0; 3], "{}", tracker.log());
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     assert_ne!(tracker.pid(), first);
     // The last process stops on SIGTERM.

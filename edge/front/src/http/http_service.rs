@@ -270,7 +270,12 @@ impl State {
         }
         let keep_alive = request.keep_alive && may_stay;
         let response = ResponseFraming { method: request.method, keep_alive };
-        let next = if keep_alive { NextStep::Read } else { NextStep::Close };
+        let next = match (keep_alive, may_stay) {
+            (true, _) => NextStep::Read,
+            (false, true) => NextStep::Close,
+            // The client does not know yet, and may have sent its next request.
+            (false, false) => NextStep::Drain,
+        };
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
             Target::Scrape(_) => RequestKind::Scrape,

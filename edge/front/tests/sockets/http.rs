@@ -8,7 +8,7 @@ mod proxies;
 mod requests;
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use front::http::{ForwardedHeader, HttpOptions, MemoryLimits};
 use tracker::counters::{DropReason, Protocol};

@@ -7,6 +7,7 @@ mod wss;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use front::http::HttpOptions;
 use rustls::ClientConnection;

@@ -8,6 +8,8 @@ mod private;
 mod signalling;
 mod upgrades;
 
+use std::time::Duration;
+
 use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};

@@ -180,6 +180,59 @@ fn closes_idle_connections_at_once_when_stopping() {
 }
 
 #[test]
+fn answers_requests_of_idle_connections_when_stopping() {
+    let mut server = HttpServer::with(slow_to_stop());
+    let mut idle: Vec<Client> = (0..10).map(|_| server.client()).collect();
+    let request = get(&announce(1, ""), "");
+    for client in &mut idle {
+        assert!(!client.request(&request).closes());
+    }
+    let start = Instant::now();
+    server.begin_stop(PATIENCE);
+    wait_until("nothing listens", || !harness::is_listening(server.address));
+    for mut client in idle {
+        let response = client.request(&request);
+        assert_eq!((response.status, response.closes()), (200, true));
+        client.expect_end();
+    }
+    server.end();
+    assert!(start.elapsed() < PATIENCE, "all clients have their last response");
+}
+
+#[test]
+fn loses_no_request_of_busy_connections_when_stopping() {
+    for _ in 0..5 {
+        let mut server = HttpServer::with(slow_to_stop());
+        let address = server.address;
+        let announce_until_closed = move || {
+            let mut client = Client::connect(address);
+            while !client.request(get(&announce(1, ""), "")).closes() {}
+            client.expect_end();
+        };
+        let clients: Vec<_> = (0..8).map(|_| std::thread::spawn(announce_until_closed)).collect();
+        server.wait_for_counts(Protocol::Http, "all are served", |it| {
+            it.connections_opened == 8 && it.bytes_out > 100_000
+        });
+        server.begin_stop(PATIENCE);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        server.end();
+    }
+}
+
+#[test]
+fn delivers_the_last_response_although_more_requests_come() {
+    let mut server = HttpServer::with(slow_to_stop());
+    let mut client = server.client();
+    let request = get(&announce(1, ""), "");
+    client.request(&request);
+    server.begin_stop(PATIENCE);
+    wait_until("nothing listens", || !harness::is_listening(server.address));
+    assert!(client.request(request.repeat(2000)).closes());
+    client.expect_end();
+    server.end();
+}
+
+#[test]
 fn waits_for_started_requests_when_stopping() {
     let mut server = HttpServer::with(slow_to_stop());
     let mut client = server.client();
@@ -190,7 +243,7 @@ fn waits_for_started_requests_when_stopping() {
     client.send(first);
     let expected = (before.len() + first.len()) as u64;
     server.wait_for_counts(Protocol::Http, "half a request", |it| it.bytes_in == expected);
-    server.stop.send_replace(true);
+    server.begin_stop(Duration::ZERO);
     wait_until("nothing listens", || !harness::is_listening(server.address));
     let response = client.request(rest);
     assert_eq!((response.status, response.closes()), (200, true));

@@ -4,9 +4,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use front::Clock;
-use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, serve};
+use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
@@ -38,7 +39,7 @@ pub(crate) struct HttpServer {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
-    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) stop: watch::Sender<Option<StopOrder>>,
     pub(crate) workers: Vec<JoinHandle<()>>,
     /// What their clock shows.
     tick: &'static AtomicU32,
@@ -93,7 +94,7 @@ impl HttpServer {
         }
         let tracker = tracker(options.non_compact);
         let registry = Arc::new(MetricsRegistry::default());
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
         let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in WorkerLink::for_workers(count) {
@@ -190,9 +191,16 @@ impl HttpServer {
         wait_until(&format!("{count} peers"), || self.web_peers() == count);
     }
 
+    /// Has all workers stop. Idle connections are closed after `idle_grace`.
+    pub(crate) fn begin_stop(&self, idle_grace: Duration) {
+        self.stop.send_replace(Some(StopOrder { idle_grace }));
+    }
+
     /// Stops all workers and waits until they have ended.
     pub(crate) fn end(&mut self) {
-        self.stop.send_replace(true);
+        if self.stop.borrow().is_none() {
+            self.begin_stop(Duration::ZERO);
+        }
         self.workers.drain(..).for_each(|worker| worker.join().unwrap());
     }
 
@@ -205,7 +213,7 @@ impl HttpServer {
 
 impl Drop for HttpServer {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.begin_stop(Duration::ZERO);
         // A panic of a worker has been printed.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
     }

@@ -142,7 +142,7 @@ fn sends_responses_and_closes_idle_connections_in_order_when_stopping() {
     busy.send(first);
     let sent = (10 * announce(1, "").len() + first.len()) as u64;
     server.wait_for_counts(Protocol::Https, "half a request", |it| it.bytes_in == sent);
-    server.stop.send_replace(true);
+    server.begin_stop(Duration::ZERO);
     idle.into_iter().for_each(TlsClient::expect_end);
     assert_eq!(busy.request(rest).status, 200);
     busy.expect_end();

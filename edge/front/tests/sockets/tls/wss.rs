@@ -99,7 +99,7 @@ fn sends_close_frames_before_tls_ends_when_stopping() {
     for (peer, web) in (1..).zip(&mut clients) {
         web.join(peer);
     }
-    server.stop.send_replace(true);
+    server.begin_stop(Duration::ZERO);
     for mut web in clients {
         assert_eq!(web.receive(), Received::Close(Some(1001)));
         web.client.expect_end();

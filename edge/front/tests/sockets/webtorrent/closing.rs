@@ -55,8 +55,7 @@ fn sends_close_frames_to_all_clients_when_stopping() {
     for (peer, client) in (1..).zip(&mut clients) {
         client.join(peer);
     }
-    let stopping = server.stop.clone();
-    stopping.send_replace(true);
+    server.begin_stop(Duration::ZERO);
     for client in &mut clients {
         client.expect_close(1001);
     }
