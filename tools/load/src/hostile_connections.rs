@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::rc::Rc;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use mio::Poll;
+use wire::ws;
 
 use crate::counters::Counters;
 use crate::random::Random;
@@ -25,18 +27,23 @@ pub enum HostileConnection {
     Half,
     /// Sends nothing.
     Silent,
+    /// Opens a WebSocket and sends a long message, except for its last byte.
+    StuckMessage,
 }
 
-const NAMES: [(&str, HostileConnection); 5] = [
+const NAMES: [(&str, HostileConnection); 6] = [
     ("slowloris", HostileConnection::Slowloris),
     ("garbage", HostileConnection::Garbage),
     ("oversize", HostileConnection::Oversize),
     ("half", HostileConnection::Half),
     ("silent", HostileConnection::Silent),
+    ("stuck-message", HostileConnection::StuckMessage),
 ];
 
 /// Interval between the bytes of a slow connection.
 const SLOW_INTERVAL: Duration = Duration::from_millis(200);
+/// Bytes of a message that does not end. Trackers accept messages of about this length.
+const STUCK_MESSAGE_LEN: usize = 126 * 1024;
 /// Delay before a closed connection is replaced.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
@@ -49,11 +56,13 @@ pub(crate) struct HostileConnections {
     connections: Vec<Connection>,
     host: String,
     random: Random,
+    /// The request that connections share.
+    request: Option<Rc<[u8]>>,
 }
 
 struct Connection {
     stream: Option<Stream>,
-    request: Vec<u8>,
+    request: Rc<[u8]>,
     written: usize,
     /// Time of the next action.
     next: Instant,
@@ -71,13 +80,14 @@ impl HostileConnections {
     ) -> Self {
         let connection = || Connection {
             stream: None,
-            request: Vec::new(),
+            request: Rc::default(),
             written: 0,
             next: Instant::now(),
             was_answered: false,
         };
         let connections = (0..count).map(|_| connection()).collect();
-        Self { kind, dialer, first, connections, host: host.to_owned(), random: Random::new(seed) }
+        let (host, random) = (host.to_owned(), Random::new(seed));
+        Self { kind, dialer, first, connections, host, random, request: None }
     }
 
     /// Opens and writes to connections that are ready to act.
@@ -93,7 +103,7 @@ impl HostileConnections {
                 // A tracker that accepts no more connections defends itself; that is not an error
                 // of the load.
                 let Ok(stream) = self.dialer.dial(poll, self.first + at) else { continue };
-                let request = self.request();
+                let request = self.shared_request();
                 let Some(connection) = self.connections.get_mut(at) else { continue };
                 *connection = Connection {
                     stream: Some(stream),
@@ -169,6 +179,18 @@ impl HostileConnections {
         }
     }
 
+    /// Returns the next connection's request. All send the same, unless it is random.
+    fn shared_request(&mut self) -> Rc<[u8]> {
+        if let Some(request) = &self.request {
+            return Rc::clone(request);
+        }
+        let request: Rc<[u8]> = self.request().into();
+        if self.kind != HostileConnection::Garbage {
+            self.request = Some(Rc::clone(&request));
+        }
+        request
+    }
+
     fn request(&mut self) -> Vec<u8> {
         let head = format!(
             "GET /announce?info_hash=aaaaaaaaaaaaaaaaaaaa HTTP/1.1\r\nHost: {}\r\n",
@@ -183,6 +205,14 @@ impl HostileConnections {
             }
             HostileConnection::Half => request.truncate(request.len() / 2),
             HostileConnection::Silent => request.clear(),
+            HostileConnection::StuckMessage => {
+                request.clear();
+                ws::client::request(&mut request, &self.host, "/", b"c3R1Y2stbWVzc2FnZS1rZQ==");
+                // The head of a masked text message. Nothing needs to wait for the response.
+                request.extend([0x81, 0xff]);
+                request.extend((STUCK_MESSAGE_LEN as u64).to_be_bytes());
+                request.resize(request.len() + 4 + STUCK_MESSAGE_LEN - 1, 0);
+            }
             HostileConnection::Garbage => {
                 request.clear();
                 request.extend((0..512).map(|_| self.random.next() as u8));

@@ -83,7 +83,8 @@ pub(super) struct OutputArgs {
 /// Options about hostile connections.
 #[derive(Args)]
 pub(super) struct HostileArgs {
-    /// Also open hostile connections: slowloris, garbage, oversize, half or silent.
+    /// Also open hostile connections: slowloris, garbage, oversize, half, silent or
+    /// stuck-message.
     #[arg(long, value_name = "KIND")]
     hostile: Option<HostileConnection>,
     /// Number of hostile connections.

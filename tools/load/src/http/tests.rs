@@ -323,6 +323,7 @@ fn hostile_connections_run_beside_the_load() {
         (HostileConnection::Slowloris, false),
         (HostileConnection::Half, false),
         (HostileConnection::Silent, false),
+        (HostileConnection::StuckMessage, true),
     ] {
         let url = tracker_that(|_, mut stream| {
             let (mut input, mut room) = (Vec::new(), [0; 4096]);
