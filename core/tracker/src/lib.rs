@@ -41,7 +41,9 @@ pub use bans::{BanReason, BanRules, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use downloads::Downloads;
 pub use inspect::TorrentDetails;
-pub use limiter::{ConnectionPermit, HeavyHitters, Limiter, Limits, Rate, TableUsage};
+pub use limiter::{
+    ConnectionPermit, HeavyHitters, Limiter, Limits, PermitDenied, Rate, TableUsage,
+};
 pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
 pub use networks::Networks;
 pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};

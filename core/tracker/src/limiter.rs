@@ -26,11 +26,11 @@ use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
 
 use crate::{Networks, RequestKind};
-use connections::ConnectionLimiter;
+use connections::{Bound, Bounds, ConnectionLimiter};
 
 pub(crate) use buckets::Buckets;
 pub use buckets::Rate;
-pub use connections::ConnectionPermit;
+pub use connections::{ConnectionPermit, PermitDenied};
 pub use heavy_hitters::HeavyHitters;
 
 /// What the clients of one prefix may do.
@@ -44,6 +44,8 @@ pub struct Limits {
     pub scrapes: Rate,
     /// TCP connections at a time; 0 = unlimited.
     pub connections: u32,
+    /// TCP connections at a time of a wider network, an IPv4 /24 or an IPv6 /48; 0 = unlimited.
+    pub network_connections: u32,
     /// UDP requests refused by one worker in a second, above which the kernel drops the prefix; 0 =
     /// never.
     pub kernel_block_per_s: u32,
@@ -67,6 +69,7 @@ impl Default for Limits {
             announces: Rate::default(),
             scrapes: Rate::default(),
             connections: 0,
+            network_connections: 0,
             kernel_block_per_s: 10_000,
             kernel_block_s: 10,
             prefix_v4: 32,
@@ -97,6 +100,7 @@ pub struct Limiter {
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
     connections: AtomicU32,
+    network_connections: AtomicU32,
     kernel_block_per_s: AtomicU32,
     kernel_block_s: AtomicU32,
     exempt: ArcSwap<Networks>,
@@ -129,6 +133,7 @@ impl Limiter {
             prefix_v4: AtomicU8::default(),
             prefix_v6: AtomicU8::default(),
             connections: AtomicU32::default(),
+            network_connections: AtomicU32::default(),
             kernel_block_per_s: AtomicU32::default(),
             kernel_block_s: AtomicU32::default(),
             exempt: ArcSwap::default(),
@@ -149,6 +154,7 @@ impl Limiter {
         self.prefix_v4.store(limits.prefix_v4, Relaxed);
         self.prefix_v6.store(limits.prefix_v6, Relaxed);
         self.connections.store(limits.connections, Relaxed);
+        self.network_connections.store(limits.network_connections, Relaxed);
         self.kernel_block_per_s.store(limits.kernel_block_per_s, Relaxed);
         self.kernel_block_s.store(limits.kernel_block_s, Relaxed);
         self.exempt.store(Arc::new(limits.exempt));
@@ -184,19 +190,21 @@ impl Limiter {
         self.exempt.load()
     }
 
-    /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker, or
-    /// `None` if its prefix holds as many as it may.
-    pub fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
-        match self.connections_max(from) {
-            Some(max) => self.permits.take(self.prefix_hash(from), max),
-            None => Some(ConnectionPermit::uncounted()),
+    /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker.
+    ///
+    /// # Errors
+    ///
+    /// If its prefix, or its network, holds as many as it may.
+    pub fn permit(&self, from: IpAddr) -> Result<ConnectionPermit, PermitDenied> {
+        match self.connection_bounds(from) {
+            Some(bounds) => self.permits.take(bounds),
+            None => Ok(ConnectionPermit::uncounted()),
         }
     }
 
     /// Returns whether [`Limiter::permit`] would return a permit now.
     pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        let has_room = |max| self.permits.has_room(self.prefix_hash(from), max);
-        self.connections_max(from).is_none_or(has_room)
+        self.connection_bounds(from).is_none_or(|bounds| self.permits.has_room(bounds))
     }
 
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
@@ -213,16 +221,41 @@ impl Limiter {
         self.limits.iter().zip(LIMITED).filter_map(usage).collect()
     }
 
-    /// Returns how many connections the prefix of `from` may hold, if that is limited.
-    fn connections_max(&self, from: IpAddr) -> Option<u32> {
+    /// Returns how many connections the prefix and the network of `from` may hold, if that is limited.
+    fn connection_bounds(&self, from: IpAddr) -> Option<Bounds> {
         let max = self.connections.load(Relaxed);
-        (max > 0 && !self.exempt.load().contains(from)).then_some(max)
+        let network_max = self.network_connections.load(Relaxed);
+        if max == 0 && network_max == 0 || self.exempt.load().contains(from) {
+            return None;
+        }
+        let bound = |max, prefix: IpPrefix| {
+            (max > 0).then(|| Bound { hash: self.hash(prefix.address()), max })
+        };
+        Some(Bounds {
+            prefix: bound(max, self.prefix(from)),
+            network: bound(network_max, self.network(from)),
+        })
+    }
+
+    /// Returns the network of `ip`: many prefixes that one customer of a provider may have.
+    fn network(&self, ip: IpAddr) -> IpPrefix {
+        let prefix = self.prefix(ip);
+        let longest = match prefix.address() {
+            IpAddr::V4(_) => limits::NETWORK_BITS_V4,
+            IpAddr::V6(_) => limits::NETWORK_BITS_V6,
+        };
+        IpPrefix::new(prefix.address(), prefix.bits().min(longest))
     }
 
     /// Returns a keyed hash of the prefix of `ip`.
     #[inline]
     fn prefix_hash(&self, ip: IpAddr) -> u64 {
-        siphash_ip::<1, 3>(&self.key, self.prefix(ip).address())
+        self.hash(self.prefix(ip).address())
+    }
+
+    #[inline]
+    fn hash(&self, address: IpAddr) -> u64 {
+        siphash_ip::<1, 3>(&self.key, address)
     }
 }
 

@@ -41,7 +41,47 @@ pub const LISTENERS_MAX: usize = 1000;
 pub const WORKERS_MAX: usize = 1024;
 /// Connections of one worker.
 pub const CONNECTIONS_MAX: usize = 10_000_000;
+/// Bits of a network whose prefixes may belong to one customer, for the share of connections: RFC 6177
+/// has sites get up to a /48, which holds 65,536 of the /64s that count as prefixes.
+pub const NETWORK_BITS_V6: u8 = 48;
+/// The same for IPv4: a /24 is the smallest network that is routed, and what hosts rent out.
+pub const NETWORK_BITS_V4: u8 = 24;
+/// Percentage of all connections that one such network may hold by default. A number would not do: a
+/// carrier's pool of shared IPv4 addresses is a /24 with some hundred thousand subscribers, who are few
+/// of a tracker's connections all the same. With a fifth, no single network takes the seats of others.
+pub const CONNECTIONS_PER_NETWORK_PERCENT: u32 = 20;
 
+/// Announces per second of one prefix by default, over all protocols.
+///
+/// An honest prefix stays far below. At an interval of 30 minutes:
+///
+/// | prefix | torrents and peers | announces per second |
+/// |---|---|---|
+/// | a seedbox with 10,000 torrents | 10,000 | 5.6 |
+/// | a server that hosts 50 seedboxes of 5,000 torrents each | 250,000 | 139 |
+/// | a VPN's exit with 3,000 users of 50 torrents each | 150,000 | 83 |
+/// | a carrier's shared address with 10,000 subscribers, of whom one in ten has 20 torrents | 20,000 | 11 |
+///
+/// So 500 is 3.6 times the largest. One prefix can keep 500 * 2700 = 1.35 million peers alive with it,
+/// and takes 0.1 % of a core.
+pub const ANNOUNCES_PER_S: u32 = 500;
+/// Scrapes per second of one prefix by default. Clients scrape at most as often as they announce. An
+/// index of torrents can scrape 37,000 a second, in requests of [`SCRAPE_HASHES_UDP_MAX`] and more.
+pub const SCRAPES_PER_S: u32 = 500;
+/// UDP connects per second of one prefix by default. A client that keeps no connection id connects once
+/// for each announce, so [`ANNOUNCES_PER_S`] would do. It is four times that because sources of connects
+/// can be forged: who wants to keep an address from new connection ids has to send more than this, all
+/// the time. Clients that have an id are not affected.
+pub const CONNECTS_PER_S: u32 = 2000;
+/// How many seconds' worth of requests may come at once, unless a burst is configured. A seedbox with
+/// 10,000 torrents announces all when it starts: libtorrent and rTorrent as fast as they can, others
+/// tens per second. Hybrid torrents have two info hashes, and announces without an answer are repeated
+/// after 15 seconds (BEP 15): 40,000 in all. A hundred seconds at [`ANNOUNCES_PER_S`] are 50,000.
+pub const BURST_S: u32 = 100;
+/// Prefixes whose requests are remembered by default, for each kind: 512 KiB. Most have one request and
+/// are forgotten after a second, and among eight prefixes of a set the one with the fewest makes room:
+/// so this also does at a million requests a second from as many addresses.
+pub const BUCKETS: u32 = 1 << 16;
 /// Prefixes whose requests are counted, for each kind of request: 128 MiB. The tables use 21 bits
 /// of a hash to find a line and 20 others as a tag.
 pub const BUCKETS_MAX: u32 = 1 << 24;
@@ -63,9 +103,8 @@ pub const WS_MESSAGE_TIMEOUT_S: u32 = 20;
 
 /// MiB of one worker for unfinished requests and messages, by default. After a restart 5,000 browsers
 /// may come back in a second; with messages of 10 KB of which a third is on the way for 0.2 s, they
-/// take 4 MiB. A client that holds the longest message takes 256 KiB, and may hold it for
-/// [`WS_MESSAGE_TIMEOUT_S`].
-pub const READ_MEMORY_MIB: u32 = 16;
+/// take 4 MiB. 64 clients that hold the longest message fill it, for [`WS_MESSAGE_TIMEOUT_S`] at most.
+pub const READ_MEMORY_MIB: u32 = 8;
 /// MiB of one worker for output that clients do not read, by default. The kernel holds what readers on
 /// slow lines have not got yet; here is only what does not fit there. 128 clients that read nothing
 /// fill it, if each may leave the default of 256 KiB.

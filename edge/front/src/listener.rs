@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, Tracker};
+use tracker::{ConnectionPermit, PermitDenied, Tracker};
 use types::Tick;
 
 use crate::connection_error::ConnectionError;
@@ -77,6 +77,11 @@ impl Listener {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
         let permit = tracker.limiter().permit(ip);
-        permit.ok_or(ConnectionError::NotAdmitted(DropReason::PrefixConnectionLimit))
+        permit.map_err(|denied| {
+            ConnectionError::NotAdmitted(match denied {
+                PermitDenied::Prefix => DropReason::PrefixConnectionLimit,
+                PermitDenied::Network => DropReason::NetworkConnectionLimit,
+            })
+        })
     }
 }

@@ -33,6 +33,8 @@ labelled! {
         ConnectionLimit = "connection_limit",
         /// TCP: a connection over the limit of its client's prefix.
         PrefixConnectionLimit = "prefix_connection_limit",
+        /// TCP: a connection over the limit of its client's network, an IPv4 /24 or an IPv6 /48.
+        NetworkConnectionLimit = "network_connection_limit",
         /// UDP: a connect over the rate of its prefix.
         ConnectRate = "connect_rate",
         /// UDP: an announce or scrape over the rate of its prefix.

@@ -1,78 +1,149 @@
-//! How many connections each prefix holds: a map with an entry for each prefix that holds any, so the
-//! connections themselves bound it. It is sharded, with a lock for each shard; a connection takes one
-//! lock when it opens and one when it closes.
+//! How many connections each prefix and each network holds: two maps with an entry for each that holds
+//! any, so the connections themselves bound them. They are sharded, with a lock for each shard; a
+//! connection takes one lock of each map when it opens and when it closes.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shards of the map: mostly more than workers.
+/// Shards of a map: mostly more than workers.
 const SHARDS: usize = 64;
 
-/// Connections by the keyed hash of their prefix.
+/// Connections of prefixes and of networks.
 pub(super) struct ConnectionLimiter {
-    shards: [Mutex<BTreeMap<u64, u32>>; SHARDS],
+    prefixes: ConnectionCounts,
+    networks: ConnectionCounts,
+}
+
+/// Connections by a keyed hash.
+struct ConnectionCounts {
+    shards: [Mutex<BTreeMap<NonZeroU64, u32>>; SHARDS],
+}
+
+/// A keyed hash of a prefix or network, and the most connections that it may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    pub(super) hash: u64,
+    pub(super) max: u32,
+}
+
+/// The limits of one client's connections; `None` = unlimited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bounds {
+    pub(super) prefix: Option<Bound>,
+    pub(super) network: Option<Bound>,
+}
+
+/// Why there is no permit for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PermitDenied {
+    /// The client's prefix holds as many connections as it may.
+    Prefix,
+    /// The wider network of the client does.
+    Network,
 }
 
 /// Permission to hold a connection. Ends when it is dropped.
 pub struct ConnectionPermit {
     /// `None` if the connection is not counted.
-    counted: Option<(Arc<ConnectionLimiter>, u64)>,
+    limiter: Option<Arc<ConnectionLimiter>>,
+    /// Under what it is counted.
+    prefix: Option<NonZeroU64>,
+    network: Option<NonZeroU64>,
 }
 
 impl ConnectionLimiter {
     pub(super) fn new() -> Self {
+        Self { prefixes: ConnectionCounts::new(), networks: ConnectionCounts::new() }
+    }
+
+    /// Returns a permit if the client's prefix and network hold fewer than they may.
+    pub(super) fn take(self: &Arc<Self>, bounds: Bounds) -> Result<ConnectionPermit, PermitDenied> {
+        // From here on the permit releases what was counted.
+        let mut permit = ConnectionPermit { limiter: Some(Arc::clone(self)), ..Self::uncounted() };
+        if let Some(bound) = bounds.prefix {
+            permit.prefix = Some(self.prefixes.add(bound).ok_or(PermitDenied::Prefix)?);
+        }
+        if let Some(bound) = bounds.network {
+            permit.network = Some(self.networks.add(bound).ok_or(PermitDenied::Network)?);
+        }
+        Ok(permit)
+    }
+
+    /// Returns whether [`ConnectionLimiter::take`] would return a permit now.
+    pub(super) fn has_room(&self, bounds: Bounds) -> bool {
+        bounds.prefix.is_none_or(|bound| self.prefixes.has_room(bound))
+            && bounds.network.is_none_or(|bound| self.networks.has_room(bound))
+    }
+
+    fn uncounted() -> ConnectionPermit {
+        ConnectionPermit { limiter: None, prefix: None, network: None }
+    }
+
+    /// Returns the number of prefixes and networks that hold connections.
+    #[cfg(test)]
+    pub(super) fn holders(&self) -> [usize; 2] {
+        [&self.prefixes, &self.networks]
+            .map(|counts| counts.shards.iter().map(|shard| shard.lock().unwrap().len()).sum())
+    }
+}
+
+impl ConnectionCounts {
+    fn new() -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Returns a permit if the prefix with this hash holds fewer than `max`.
-    pub(super) fn take(self: &Arc<Self>, hash: u64, max: u32) -> Option<ConnectionPermit> {
-        let mut shard = self.shard(hash);
-        let held = shard.get(&hash).copied().unwrap_or(0);
+    /// Counts one more connection, if there may be one, and returns under what.
+    fn add(&self, Bound { hash, max }: Bound) -> Option<NonZeroU64> {
+        let key = key(hash);
+        let mut shard = self.shard(key);
+        let held = shard.get(&key).copied().unwrap_or(0);
         if held >= max {
             return None;
         }
-        shard.insert(hash, held + 1);
-        Some(ConnectionPermit { counted: Some((Arc::clone(self), hash)) })
+        shard.insert(key, held + 1);
+        Some(key)
     }
 
-    /// Returns whether the prefix with this hash holds fewer than `max`.
-    pub(super) fn has_room(&self, hash: u64, max: u32) -> bool {
-        self.shard(hash).get(&hash).is_none_or(|held| *held < max)
+    fn has_room(&self, Bound { hash, max }: Bound) -> bool {
+        let key = key(hash);
+        self.shard(key).get(&key).is_none_or(|held| *held < max)
     }
 
-    fn release(&self, hash: u64) {
-        let mut shard = self.shard(hash);
-        let Some(held) = shard.get_mut(&hash) else {
+    fn release(&self, key: NonZeroU64) {
+        let mut shard = self.shard(key);
+        let Some(held) = shard.get_mut(&key) else {
             debug_assert!(false, "a permit is released that was never counted");
             return;
         };
         *held -= 1;
         if *held == 0 {
-            shard.remove(&hash);
+            shard.remove(&key);
         }
     }
 
-    fn shard(&self, hash: u64) -> MutexGuard<'_, BTreeMap<u64, u32>> {
-        self.shards[hash as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    fn shard(&self, key: NonZeroU64) -> MutexGuard<'_, BTreeMap<NonZeroU64, u32>> {
+        let shard = &self.shards[key.get() as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn prefixes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap().len()).sum()
-    }
+/// Zero means that a permit is not counted, and keeps it small.
+fn key(hash: u64) -> NonZeroU64 {
+    NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)
 }
 
 impl ConnectionPermit {
     /// Returns a permit that counts for no prefix.
     pub fn uncounted() -> Self {
-        Self { counted: None }
+        ConnectionLimiter::uncounted()
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        if let Some((limiter, hash)) = self.counted.take() {
-            limiter.release(hash);
-        }
+        let Some(limiter) = self.limiter.take() else { return };
+        self.prefix.into_iter().for_each(|key| limiter.prefixes.release(key));
+        self.network.into_iter().for_each(|key| limiter.networks.release(key));
     }
 }

@@ -141,9 +141,7 @@ fn exempt_networks_have_no_limit() {
     assert_eq!(admitted(&limiter, 0, [10, 0, 0, 1].into(), 100), 100);
     assert_eq!(admitted(&limiter, 0, [11, 0, 0, 1].into(), 100), 1);
     let connections = [(); 3].map(|()| limiter.permit([10, 0, 0, 1].into()));
-    assert!(
-        connections.iter().all(Option::is_some) && limiter.has_free_permit([10, 0, 0, 1].into())
-    );
+    assert!(connections.iter().all(Result::is_ok) && limiter.has_free_permit([10, 0, 0, 1].into()));
 }
 
 #[test]
@@ -223,23 +221,63 @@ fn connections_are_counted_while_they_last() {
     let limiter = limiter(Limits { connections: 2, ..Limits::default() });
     let v6 = |host: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
     let connections = (limiter.permit(v4(1)), limiter.permit(v6(1)), limiter.permit(v6(2)));
-    assert!(connections.0.is_some() && connections.1.is_some() && connections.2.is_some());
-    assert!(limiter.permit(v6(3)).is_none() && !limiter.has_free_permit(v6(3)));
-    assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1)).is_some());
-    assert_eq!(limiter.permits.prefixes(), 2);
+    assert!(connections.0.is_ok() && connections.1.is_ok() && connections.2.is_ok());
+    assert!(limiter.permit(v6(3)).is_err() && !limiter.has_free_permit(v6(3)));
+    assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1)).is_ok());
+    assert_eq!(limiter.permits.holders(), [2, 0]);
     // Permits are released under the prefix that they were counted under.
     limiter.replace(Limits { connections: 1, prefix_v6: 32, ..Limits::default() });
     drop(connections);
-    assert_eq!(limiter.permits.prefixes(), 0);
+    assert_eq!(limiter.permits.holders(), [0, 0]);
     // Connections opened while there was no limit do not count.
     limiter.replace(Limits::default());
     let early = [v4(1), v4(1)].map(|ip| limiter.permit(ip));
     limiter.replace(Limits { connections: 1, ..Limits::default() });
     let late = limiter.permit(v4(1));
-    assert!(late.is_some() && limiter.permit(v4(1)).is_none());
+    assert!(late.is_ok() && limiter.permit(v4(1)).is_err());
     drop(early);
-    assert!(limiter.permit(v4(1)).is_none());
+    assert!(limiter.permit(v4(1)).is_err());
     drop(late);
-    assert!(limiter.permit(v4(1)).is_some());
-    assert_eq!(limiter.permits.prefixes(), 0);
+    assert!(limiter.permit(v4(1)).is_ok());
+    assert_eq!(limiter.permits.holders(), [0, 0]);
+}
+
+#[test]
+fn one_network_holds_no_more_than_its_share() {
+    let limits = Limits { connections: 5, network_connections: 20_000, ..Limits::default() };
+    let limiter = limiter(limits);
+    // Every /64 of a /48.
+    let v6 =
+        |subnet: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | subnet << 64 | 1));
+    let mut held: Vec<ConnectionPermit> =
+        (0..65_536).filter_map(|subnet| limiter.permit(v6(subnet)).ok()).collect();
+    assert_eq!(held.len(), 20_000);
+    assert_eq!(limiter.permit(v6(65_535)).err(), Some(PermitDenied::Network));
+    assert!(!limiter.has_free_permit(v6(65_535)));
+    assert_eq!(limiter.permits.holders(), [20_000, 1]);
+    // The next /48, and IPv4, are not affected.
+    assert!(limiter.permit(v6(65_536)).is_ok() && limiter.permit(v4(1)).is_ok());
+    held.pop();
+    assert!(limiter.permit(v6(65_535)).is_ok());
+    drop(held);
+    assert_eq!(limiter.permits.holders(), [0, 0]);
+    // The prefix is checked first, and the /24 of IPv4 as the /48 of IPv6.
+    limiter.replace(Limits { connections: 5, network_connections: 7, ..Limits::default() });
+    let all: Vec<_> = (0..2)
+        .flat_map(|host| (0..10).map(move |_| v4(host)))
+        .map(|ip| limiter.permit(ip))
+        .collect();
+    let denied = |reason| all.iter().filter(|one| one.as_ref().err() == Some(&reason)).count();
+    assert_eq!([PermitDenied::Prefix, PermitDenied::Network].map(denied), [5, 8]);
+    assert!(limiter.permit(v4(256)).is_ok() && limiter.permit(v4(255)).is_err());
+}
+
+#[test]
+fn network_is_no_smaller_than_the_prefix() {
+    let limits =
+        Limits { network_connections: 1, prefix_v4: 16, prefix_v6: 32, ..Limits::default() };
+    let limiter = limiter(limits);
+    let held = limiter.permit(v4(1));
+    assert!(held.is_ok() && limiter.permit(v4(0xff00)).is_err());
+    assert!(limiter.permit(v4(0x1_0000)).is_ok());
 }

@@ -79,6 +79,43 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     assert_eq!(server.finish(Protocol::Http).drops[DropReason::PrefixConnectionLimit.index()], 2);
 }
 
+/// The permit is the client's that the PROXY header names: so one host stands for many.
+#[test]
+fn limits_the_connections_of_a_network() {
+    const SHARE: usize = 10;
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
+    let server = HttpServer::with(options);
+    let network_connections = SHARE as u32;
+    server.tracker.limiter().replace(Limits { network_connections, ..held(5) });
+    let request = get("/none", "");
+    let connect = |from: &str, to: &str| {
+        let mut client = server.client();
+        let family = if from.contains(':') { "TCP6" } else { "TCP4" };
+        client.send(format!("PROXY {family} {from} {to} 4711 6969\r\n{request}"));
+        let is_served = client.0.receive().is_ok_and(|response| response.status == 404);
+        (client, is_served)
+    };
+    let of_subnet = |subnet: u32| connect(&format!("2001:db8:1:{subnet:x}::1"), "2001:db8::1");
+    // Prefixes of one /48, from its first to its last.
+    let flood: Vec<_> = (0..40).map(|number| of_subnet(number * 0x0690)).collect();
+    assert_eq!(flood.iter().filter(|(_, is_served)| *is_served).count(), SHARE);
+    // The next /48 has seats, and so have IPv4 clients, as many as a /24 may have.
+    let others = [connect("2001:db8:2::1", "2001:db8::1"), connect("192.0.2.1", "192.0.2.200")];
+    assert!(others.iter().all(|(_, is_served)| *is_served));
+    let hosts = (0..40).map(|host| connect(&format!("198.51.100.{host}"), "192.0.2.200"));
+    assert_eq!(hosts.collect::<Vec<_>>().iter().filter(|(_, is_served)| *is_served).count(), SHARE);
+    drop(flood);
+    wait_until("seats are free", || {
+        let ip = "2001:db8:1::1".parse().unwrap();
+        server.tracker.limiter().has_free_permit(ip)
+    });
+    assert!(of_subnet(7).1);
+    let drops = server.finish(Protocol::Http).drops;
+    assert_eq!(drops[DropReason::NetworkConnectionLimit.index()], 2 * (40 - SHARE as u64));
+    assert_eq!(drops[DropReason::PrefixConnectionLimit.index()], 0);
+}
+
 #[test]
 fn limits_connections_per_prefix() {
     let server = HttpServer::at("[::1]:0", HttpOptions::default());
