@@ -29,8 +29,10 @@ use std::sync::Arc;
 
 use front::http::{Challenges, MemoryLimits};
 use net::Engine;
+use net::process::cores;
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, Policy, Rate};
+use types::limits::BURST_S;
 
 use choices::Sandboxing;
 use keys::{LimitsSection, Sections, TrackerSection};
@@ -115,7 +117,6 @@ impl Config {
         let memory_mib = u64::from(sections.limits.memory_mib.value);
         let state_dir = &state.dir.value;
         let config = Self {
-            groups,
             listener_policies,
             udp_workers: udp.workers.size(),
             engine: udp.engine.value,
@@ -131,7 +132,10 @@ impl Config {
             certificates: tls.certificates.value.clone(),
             acme: AcmeConfig::from_section(&sections.acme, &mut problems),
             policy: policy(&sections.tracker),
-            limits: limits(sections, exempt),
+            limits: Limits {
+                network_connections: network_connections(sections, &groups),
+                ..limits(sections, exempt)
+            },
             bans: BanRules {
                 malformed_per_min: bans.malformed_per_min.value,
                 wrong_keys_per_min: bans.wrong_keys_per_min.value,
@@ -154,6 +158,7 @@ impl Config {
             shutdown_timeout_s: process.shutdown_timeout_s.value,
             trace: TraceConfig::from_section(&sections.trace, &mut problems),
             log: LogConfig::from_section(&sections.log, &mut problems),
+            groups,
         };
         config.cross_check(sections, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(Problem::sorted(problems)) }
@@ -252,7 +257,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
     let limits: &LimitsSection = &sections.limits;
     let rate = |per_s: &Setting<u32>, burst: &Setting<u32>| {
         let (per_s, burst) = (per_s.value, burst.value);
-        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(10) } else { burst } }
+        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(BURST_S) } else { burst } }
     };
     let bits = |bits: &Setting<u32>| narrow(bits, u8::MAX);
     Limits {
@@ -260,6 +265,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         announces: rate(&limits.announces_per_s, &limits.announces_burst),
         scrapes: rate(&limits.scrapes_per_s, &limits.scrapes_burst),
         connections: sections.http.connections_per_prefix_max.value,
+        network_connections: 0,
         kernel_block_per_s: limits.kernel_block_per_s.value,
         kernel_block_s: limits.kernel_block_s.value,
         prefix_v4: bits(&limits.prefix_v4_bits),
@@ -267,6 +273,25 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         buckets: limits.buckets.value,
         exempt,
     }
+}
+
+/// Returns how many connections one network may hold at all workers together; 0 = unlimited.
+fn network_connections(sections: &Sections, groups: &[ListenerGroup]) -> u32 {
+    let percent = u64::from(sections.http.connections_per_network_percent.value);
+    if percent == 100 {
+        return 0;
+    }
+    // The largest value of a worker's listeners limits the worker.
+    let tcp = groups.iter().filter(|group| group.transport != Transport::Udp);
+    let of_worker = tcp.map(|group| group.http.connections_max).max().unwrap_or(0);
+    let seats =
+        (of_worker as u64).saturating_mul(worker_count(sections.http.workers.size()) as u64);
+    u32::try_from(seats * percent / 100).unwrap_or(u32::MAX).max(1)
+}
+
+/// Returns the number of workers for a setting; 0 = one per core.
+pub(crate) fn worker_count(setting: usize) -> usize {
+    if setting == 0 { cores().len().max(1) } else { setting }
 }
 
 /// Returns what differs between two configurations: what a reload applies, and what only a restart

@@ -38,7 +38,7 @@ use tracker::{Options, Secrets, StoreOptions, Tracker};
 use crate::access::{self, FileKeys};
 use crate::acme::{self, CertStore};
 use crate::certificates;
-use crate::config::{AcmeConfig, Config, Settings, Transport};
+use crate::config::{AcmeConfig, Config, Settings, Transport, worker_count};
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
@@ -207,7 +207,7 @@ fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
     getrandom::fill(secrets.as_flattened_mut())
         .context("cannot get random numbers from the system")?;
     let [hash_key, offers, limits] = secrets;
-    let workers = listeners::worker_count(config.udp_workers) + listeners::worker_count(config.http_workers);
+    let workers = worker_count(config.udp_workers) + worker_count(config.http_workers);
     let store = StoreOptions {
         // One per thread that announces: two threads seldom need the same shard, and the announces of a
         // batch that share a shard wait for memory together.

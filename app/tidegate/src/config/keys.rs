@@ -108,6 +108,11 @@ settings! {
         /// closed at once. 0 = unlimited. [limits] defines the prefix and which networks are
         /// exempt.
         connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable = 5000;
+        /// Maximum share of all connections (connections_max of all workers) that one wider network
+        /// may hold, an IPv4 /24 or an IPv6 /48, in percent. Further ones are closed at once. 100 =
+        /// all. Networks in limits.exempt are exempt.
+        connections_per_network_percent: Int(1, 100), reloadable =
+            limits::CONNECTIONS_PER_NETWORK_PERCENT;
         /// Seconds a client has to send a request.
         head_timeout_s: Int(1, 3600), per_listener = 10;
         /// Seconds a connection may be idle between requests.
@@ -233,20 +238,20 @@ settings! {
         /// removed early; at the limit, new peers are answered but not stored.
         memory_mib: Int(0, u32::MAX) = 0;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
-        /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6; a
-        /// mobile carrier's shared address needs hundreds.
-        announces_per_s: Int(0, RATE_MAX), reloadable = 0;
-        /// Announces accepted in a burst, e.g. when a client starts. 0 = ten times the rate.
+        /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a
+        /// server that hosts 50 clients with 5,000 torrents each needs 139.
+        announces_per_s: Int(0, RATE_MAX), reloadable = limits::ANNOUNCES_PER_S;
+        /// Announces accepted in a burst, e.g. when a client starts. 0 = a hundred times the rate.
         announces_burst: Int(0, RATE_MAX), reloadable = 0;
         /// Scrapes per second from one prefix. 0 = unlimited.
-        scrapes_per_s: Int(0, RATE_MAX), reloadable = 0;
-        /// Scrapes accepted in a burst. 0 = ten times the rate.
+        scrapes_per_s: Int(0, RATE_MAX), reloadable = limits::SCRAPES_PER_S;
+        /// Scrapes accepted in a burst. 0 = a hundred times the rate.
         scrapes_burst: Int(0, RATE_MAX), reloadable = 0;
         /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
         /// source address is verified: with forged packets anyone can use up the rate of another
         /// address. Few clients connect more than once a minute.
-        connects_per_s: Int(0, RATE_MAX), reloadable = 0;
-        /// UDP connects accepted in a burst. 0 = ten times the rate.
+        connects_per_s: Int(0, RATE_MAX), reloadable = limits::CONNECTS_PER_S;
+        /// UDP connects accepted in a burst. 0 = a hundred times the rate.
         connects_burst: Int(0, RATE_MAX), reloadable = 0;
         /// Prefixes from which one worker drops more announces and scrapes per second than this are
         /// blocked in the kernel, which drops all of their UDP before it takes time from other
@@ -265,7 +270,7 @@ settings! {
         /// Prefixes tracked for each of the three rates, 8 bytes each. The busiest are tracked
         /// longest. With too few, some prefixes are limited less than they should be, and none is
         /// limited more.
-        buckets: Int(1, limits::BUCKETS_MAX) = 65_536;
+        buckets: Int(1, limits::BUCKETS_MAX) = limits::BUCKETS;
     }
 
     /// Offences per minute after which a client's prefix ([limits]) is banned automatically. 0 =

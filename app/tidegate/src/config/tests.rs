@@ -366,8 +366,17 @@ fn separates_reloadable_changes() {
 #[test]
 fn reads_limits() {
     let limits = Config::from_settings(&Settings::default()).unwrap().limits;
-    let expected = Limits { connections: 5000, exempt: limits.exempt.clone(), ..Limits::default() };
-    assert_eq!(limits, expected, "no rates unless they are asked for");
+    let cores = worker_count(0) as u32;
+    let expected = Limits {
+        announces: Rate { per_s: 500, burst: 50_000 },
+        scrapes: Rate { per_s: 500, burst: 50_000 },
+        connects: Rate { per_s: 2000, burst: 200_000 },
+        connections: 5000,
+        network_connections: cores * 10_000,
+        exempt: limits.exempt.clone(),
+        ..Limits::default()
+    };
+    assert_eq!(limits, expected);
     let exempt = |ip: &str| limits.exempt.contains(ip.parse().unwrap());
     assert!(
         ["127.0.0.1", "10.9.9.9", "172.31.0.1", "192.168.0.1", "::1", "fd00::1"].map(exempt)
@@ -376,8 +385,15 @@ fn reads_limits() {
     assert!(["1.1.1.1", "172.32.0.1", "100.64.0.1", "2001:db8::1"].map(exempt) == [false; 4]);
     let text = "[limits]\nannounces_per_s = 20\nscrapes_per_s = 5\nscrapes_burst = 3\nprefix_v6_bits = 56\n";
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
-    assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 200 });
+    assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 2000 });
     assert_eq!((config.limits.prefix_v4, config.limits.prefix_v6), (32, 56));
+    let network_connections = |percent: u32| {
+        let text = format!(
+            "[http]\nworkers = 3\nconnections_max = 7\nconnections_per_network_percent = {percent}\n"
+        );
+        Config::from_settings(&read(&text).unwrap()).unwrap().limits.network_connections
+    };
+    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 0]);
     let warnings = config.warnings();
     assert!(
         warnings.len() == 1 && warnings[0].starts_with("limits.scrapes_burst is less than"),

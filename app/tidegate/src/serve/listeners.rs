@@ -5,14 +5,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{InheritedSockets, cores};
+use net::process::InheritedSockets;
 use net::{
     BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
     bind_udp,
 };
 use tracing::{info, warn};
 
-use crate::config::{Config, ListenerGroup, Transport};
+use crate::config::{Config, ListenerGroup, Transport, worker_count};
 
 /// Bound sockets.
 pub(super) struct BoundListeners {
@@ -28,11 +28,6 @@ pub(super) struct BoundListener<S> {
     pub(super) sockets: Vec<S>,
     /// What holds for it.
     pub(super) group: ListenerGroup,
-}
-
-/// Returns how many workers a setting means: 0 = one per core.
-pub(super) fn worker_count(setting: usize) -> usize {
-    if setting == 0 { cores().len().max(1) } else { setting }
 }
 
 /// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.

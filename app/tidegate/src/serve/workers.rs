@@ -22,9 +22,9 @@ use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::listeners::{BoundListener, worker_count};
+use super::listeners::BoundListener;
 use crate::acme::{self, CertStore};
-use crate::config::{AcmeConfig, Config, ListenerGroup, Transport};
+use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
 
 /// A thread that ended unasked.
 pub(super) struct ThreadExit {
