@@ -23,14 +23,16 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
     for (files, certificate) in config.certificates.iter().zip(certificates) {
         let mut warn = |text: &str| warnings.push(format!("{}: {text}", files.chain.display()));
         if certificate.expires() < now {
-            warn("the certificate has expired");
+            warn("the certificate has expired, so clients refuse it: renew it");
         } else if !certificate.is_valid_at(now) {
             warn("the certificate is not valid yet: check the clock of this machine");
         } else if !certificate.is_valid_at(now + EXPIRY_WARNING) {
             warn("the certificate expires in less than 14 days");
         }
         if certificate.names().is_empty() {
-            warn("the certificate names no host");
+            warn(
+                "the certificate names no host, so clients refuse it: issue it with a subjectAltName",
+            );
         }
         match certificate.chain() {
             ChainStatus::Complete => {}

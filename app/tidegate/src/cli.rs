@@ -168,6 +168,12 @@ pub(crate) fn error_text(error: &TrackerError) -> String {
     let text = printable(&error.text);
     match error.kind {
         FailureKind::Refused => format!("refused: {text}"),
+        FailureKind::Tls if text.ends_with("unknown authority") => {
+            format!("{text}: if you trust it, pass its certificate with --ca FILE")
+        }
+        FailureKind::Tls if text.ends_with("does not use TLS on this port") => {
+            format!("{text}: try http:// or ws://")
+        }
         _ => text,
     }
 }

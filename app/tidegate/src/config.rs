@@ -189,6 +189,12 @@ impl Config {
         if self.user.is_empty() && !self.group.is_empty() {
             problems.push(process.group.problem("requires process.user"));
         }
+        let lacks_path = |files: &CertificateFiles| {
+            [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty())
+        };
+        if self.certificates.iter().any(lacks_path) {
+            problems.push(tls.certificates.problem("chain and key must both name a file"));
+        }
         let has_tls = self.listens(Transport::Tls);
         if has_tls && self.certificates.is_empty() && acme.domains.value.is_empty() {
             problems.push(tls.listen.problem("requires tls.certificates or tls.acme.domains"));

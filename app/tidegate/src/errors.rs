@@ -3,8 +3,6 @@
 use std::error::Error;
 use std::io;
 
-use rustls::CertificateError;
-
 /// Describes an error with its causes, each once. Errors of TLS are put in plain words.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
@@ -45,44 +43,13 @@ fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(outer) = error.downcast_ref::<io::Error>() {
         return tls_error(outer.get_ref()?);
     }
-    Some(match error.downcast_ref::<rustls::Error>()? {
-        rustls::Error::InvalidCertificate(error) => certificate_error(error),
-        rustls::Error::InvalidMessage(_) => "the server does not use TLS on this port".into(),
-        rustls::Error::AlertReceived(alert) => format!("the server refused TLS (alert {alert:?})"),
-        error => error.to_string(),
-    })
-}
-
-fn certificate_error(error: &CertificateError) -> String {
-    match error {
-        CertificateError::UnknownIssuer => {
-            "the server's certificate is from an unknown authority".into()
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the server's certificate has expired".into()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the server's certificate is not valid yet".into()
-        }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server's certificate is for another host name".into()
-        }
-        CertificateError::BadSignature => {
-            "the server's certificate has an invalid signature".into()
-        }
-        CertificateError::BadEncoding => "the server's certificate is malformed".into(),
-        CertificateError::Revoked => "the server's certificate has been revoked".into(),
-        // The only way to see which error of the verifier is inside.
-        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "the server's certificate is that of an authority (CA), which servers may not use"
-                .into()
-        }
-        _ => "the server's certificate cannot be verified".into(),
-    }
+    error.downcast_ref::<rustls::Error>().map(client::tls::describe)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustls::CertificateError;
+
     use super::*;
 
     #[test]

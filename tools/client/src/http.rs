@@ -138,7 +138,11 @@ impl Http {
                 let text = format!("{} has sent \"{begin}\": {why}", self.address);
                 Err(TrackerError::new(FailureKind::InvalidResponse, text))
             }
-            _ => Err(TrackerError::new(FailureKind::Refused, format!("HTTP status {status}"))),
+            _ => {
+                let why = sentence(body).map(|why| format!(": {why}")).unwrap_or_default();
+                let text = format!("HTTP status {status}{why}");
+                Err(TrackerError::new(FailureKind::Refused, text))
+            }
         }
     }
 
@@ -187,4 +191,13 @@ impl Http {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the text of a response that is a single line, as servers explain an error. Pages in HTML are
+/// none.
+fn sentence(body: &[u8]) -> Option<&str> {
+    const LEN_MAX: usize = 200;
+    let line = std::str::from_utf8(body).ok()?.trim();
+    let is_sentence = !line.is_empty() && line.len() <= LEN_MAX && !line.starts_with('<');
+    (is_sentence && !line.contains(char::is_control)).then_some(line)
 }

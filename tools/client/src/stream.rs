@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::{FailureKind, TrackerError, Url};
+use crate::{FailureKind, TrackerError, Url, tls};
 
 /// When an operation times out.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +136,9 @@ impl Stream {
                 deadline.timed_out(&format!("{what} from {address}"))
             }
             ErrorKind::InvalidData | ErrorKind::InvalidInput => {
-                TrackerError::new(FailureKind::Tls, format!("TLS with {address} failed: {error}"))
+                let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+                let why = tls.map_or_else(|| error.to_string(), tls::describe);
+                TrackerError::new(FailureKind::Tls, format!("TLS with {address} failed: {why}"))
             }
             _ => TrackerError::new(
                 FailureKind::ConnectionLost,

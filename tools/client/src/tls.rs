@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 
 /// Which server certificates a client accepts.
 #[derive(Clone, Debug)]
@@ -37,7 +39,10 @@ pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, CaError> {
     let Some(path) = more else { return Ok(roots) };
     let bad = |why: &dyn fmt::Display| CaError(format!("{}: {why}", path.display()));
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let read = read.map_err(|error| bad(&format_args!("cannot read the file: {error}")))?;
+    let read = read.map_err(|error| match error {
+        PemError::Io(error) => bad(&format_args!("cannot read the file: {error}")),
+        error => bad(&format_args!("expected PEM certificates: {error}")),
+    })?;
     if read.is_empty() {
         return Err(bad(&"expected PEM certificates, found none"));
     }
@@ -68,6 +73,44 @@ pub fn config(trust: &Trust) -> Result<ClientConfig, Error> {
     .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Describes an error of TLS in plain words, from the view of a client.
+pub fn describe(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(error) => certificate_error(error),
+        Error::InvalidMessage(_) => "the server does not use TLS on this port".into(),
+        Error::AlertReceived(alert) => format!("the server refused TLS (alert {alert:?})"),
+        error => error.to_string(),
+    }
+}
+
+fn certificate_error(error: &CertificateError) -> String {
+    match error {
+        CertificateError::UnknownIssuer => {
+            "the server's certificate is from an unknown authority".into()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the server's certificate is for another host name".into()
+        }
+        CertificateError::BadSignature => {
+            "the server's certificate has an invalid signature".into()
+        }
+        CertificateError::BadEncoding => "the server's certificate is malformed".into(),
+        CertificateError::Revoked => "the server's certificate has been revoked".into(),
+        // The only way to see which error of the verifier is inside.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "the server's certificate is that of an authority (CA), which servers may not use"
+                .into()
+        }
+        _ => "the server's certificate cannot be verified".into(),
+    }
 }
 
 /// Accepts every certificate.

@@ -283,8 +283,14 @@ impl Api {
 
     fn not_tidegate(&self, status: StatusCode) -> ApiError {
         let (url, status) = (self.url(), status.as_u16());
+        let hint = if status == 400 && url.starts_with("http:") {
+            ", and whether it uses TLS (https://)"
+        } else {
+            ""
+        };
         ApiError::Failed(format!(
-            "{url}: unexpected response (status {status}): check that this is tidegate's admin listener"
+            "{url}: unexpected response (status {status}): check that this is tidegate's admin listener\
+             {hint}"
         ))
     }
 }

@@ -168,7 +168,21 @@ pub(super) fn refusal(kind: Kind, found: &Json) -> String {
         Kind::List => "a list of strings".into(),
         Kind::Certificates => r#"a list of tables { chain = "FILE", key = "FILE" }"#.into(),
     };
-    format!("expected {expected}, found {}", described(found))
+    let wrong_table = match (kind, found) {
+        (Kind::Certificates, Json::Array(items)) => items.iter().find_map(other_keys),
+        _ => None,
+    };
+    format!("expected {expected}, found {}", wrong_table.unwrap_or_else(|| described(found)))
+}
+
+/// Describes a table whose keys are not those of a certificate.
+fn other_keys(item: &Json) -> Option<String> {
+    let names: Vec<&str> = item.as_object()?.keys().map(String::as_str).collect();
+    match names[..] {
+        ["chain", "key"] => None,
+        [] => Some("an empty table".into()),
+        _ => Some(format!("a table with {}", names.join(", "))),
+    }
 }
 
 /// Describes a value in a few words.

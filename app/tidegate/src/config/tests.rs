@@ -131,6 +131,10 @@ fn requires_certificates_as_tables() {
         let text = format!("[tls]\ncertificates = {wrong}\n");
         assert!(says(&text)[0].contains("expected a list of tables { chain = "), "{text}");
     }
+    let half = says("[tls]\ncertificates = [{ chain = \"a\", keys = \"b\" }]\n").remove(0);
+    assert!(half.ends_with(", found a table with chain, keys"), "{half}");
+    let empty = says("[tls]\ncertificates = [{ chain = \"a\", key = \"\" }]\n");
+    assert_eq!(empty, ["2: tls.certificates: chain and key must both name a file"]);
 }
 
 const ACME: &str = "[tls]\nlisten = [\"0.0.0.0:443\"]\n[tls.acme]\ndomains = [\"T.example\"]\n\

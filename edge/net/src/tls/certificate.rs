@@ -58,6 +58,8 @@ pub struct CertificateError {
 pub(super) enum CertificateErrorKind {
     Unreadable(io::Error),
     Pem(PemError),
+    /// DER, not PEM.
+    Binary,
     NoCertificate,
     NoKey,
     /// The file has the content of the other one.
@@ -195,6 +197,7 @@ fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError
     match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
         (false, _) => Ok(chain),
         (true, Ok(_)) => Err(CertificateErrorKind::Swapped),
+        (true, Err(_)) if is_der(pem) => Err(CertificateErrorKind::Binary),
         (true, Err(_)) => Err(CertificateErrorKind::NoCertificate),
     }
 }
@@ -207,10 +210,16 @@ fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
         match error {
             _ if is_locked => CertificateErrorKind::Password,
             PemError::NoItemsFound if chain_of(pem).is_ok() => CertificateErrorKind::Swapped,
+            PemError::NoItemsFound if is_der(pem) => CertificateErrorKind::Binary,
             PemError::NoItemsFound => CertificateErrorKind::NoKey,
             error => CertificateErrorKind::Pem(error),
         }
     })
+}
+
+/// Returns whether a file begins as a long sequence in DER does.
+fn is_der(file: &[u8]) -> bool {
+    matches!(file, [0x30, 0x80..=0xff, ..])
 }
 
 /// Compares only the names of issuers and subjects. Clients verify the signatures.
@@ -270,13 +279,29 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.kind {
-            CertificateErrorKind::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            CertificateErrorKind::Unreadable(error) => {
+                write!(f, "cannot be read: {error}")?;
+                f.write_str(match error.kind() {
+                    io::ErrorKind::NotFound if self.path.is_relative() => {
+                        ": the path starts in the working directory of the process"
+                    }
+                    io::ErrorKind::NotFound => ": check the path",
+                    io::ErrorKind::PermissionDenied => {
+                        ": the user of the process needs the permission to read it"
+                    }
+                    _ => "",
+                })
+            }
             CertificateErrorKind::Pem(PemError::MissingSectionEnd { .. }) => {
-                f.write_str("is truncated: BEGIN without END")
+                f.write_str("is truncated: BEGIN without END: copy the whole file")
             }
             CertificateErrorKind::Pem(_) => {
                 f.write_str("is not PEM: expected base64 between BEGIN and END")
             }
+            CertificateErrorKind::Binary => f.write_str(
+                "is binary (DER): convert it to PEM by `openssl x509 -inform der -in OLD -out NEW`, or \
+                 a key by `openssl pkey` with the same options",
+            ),
             CertificateErrorKind::NoCertificate => {
                 f.write_str("contains no certificate: expected PEM with BEGIN CERTIFICATE")
             }
@@ -290,20 +315,25 @@ impl fmt::Display for CertificateError {
                 f.write_str("is encrypted: remove its password by `openssl pkey -in OLD -out NEW`")
             }
             CertificateErrorKind::X509(number) => {
-                write!(f, "certificate {number} is not a valid X.509 certificate")
+                write!(
+                    f,
+                    "certificate {number} is not a valid X.509 certificate: get it again from its issuer"
+                )
             }
             CertificateErrorKind::Version => f.write_str(
                 "the certificate has X.509 version 1, which clients reject: \
                  issue it with a subjectAltName, which makes it version 3",
             ),
             CertificateErrorKind::Rejected(error) => {
-                write!(f, "the certificate cannot be used: {error}")
+                write!(f, "the certificate cannot be used ({error}): issue another one")
             }
             CertificateErrorKind::Key => f.write_str(
                 "unsupported key: expected RSA of at least 2048 bits, \
                  ECDSA on P-256, P-384 or P-521, or Ed25519",
             ),
-            CertificateErrorKind::Mismatch => f.write_str("does not match the certificate"),
+            CertificateErrorKind::Mismatch => f.write_str(
+                "does not match the certificate: name the key with which the certificate was requested",
+            ),
         }
     }
 }

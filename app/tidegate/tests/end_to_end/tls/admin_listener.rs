@@ -75,10 +75,14 @@ fn speaks_tls_only_and_reloads_its_certificates() {
     assert!(curl("https", "/api/v1/stats", &[]).ends_with("401"));
     let made = curl("https", "/api/v1/keys", &[&authorized[..], &["--json", "{}"]].concat());
     assert!(made.ends_with("201"), "{made}");
-    // Plain HTTP gets no response, and clients with another authority reject the certificate.
+    // Plain HTTP gets an explanation, and clients with another authority reject the certificate.
     let address = ([127, 0, 0, 1], admin).into();
-    let plain = try_http(address, "/health/ready");
-    assert!(plain.is_err(), "{plain:?}");
+    let (status, text) = try_http(address, "/health/ready").unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert_eq!((status, &*text), (400, "this port speaks TLS: the URL must begin with https://\n"));
+    let url = format!("http://127.0.0.1:{admin}");
+    let told = tidegate(&["admin", "health", "--url", &url]).output().unwrap();
+    assert!(stderr(&told).contains("whether it uses TLS (https://)"), "{}", stderr(&told));
     make(directory, "stranger", ECDSA, "30");
     assert_eq!(curl("https", "/health/ready", &["--cacert", "stranger.pem"]), "000");
     // Unfinished handshakes do not delay other clients.

@@ -91,6 +91,40 @@ fn fails_a_certificate_of_an_unknown_issuer() {
 }
 
 #[test]
+fn explains_tls_errors() {
+    let secure = start("127.0.0.1", "30");
+    let (tls, plain) = (secure.address, secure.tracker.http4());
+    let announce = |url: &str, options: &[&str]| {
+        let output = run(&[&["announce", url, &"a".repeat(40)], options].concat());
+        assert_eq!(output.status.code().is_some_and(|code| code > 0), true);
+        stderr(&output)
+    };
+    let failed = |url: String, address: SocketAddr, why: &str| {
+        assert_eq!(
+            announce(&url, &[]),
+            format!("tidegate: {url}: TLS with {address} failed: {why}\n")
+        );
+    };
+    let authority = "the server's certificate is from an unknown authority: if you trust it, pass its \
+                     certificate with --ca FILE";
+    failed(format!("https://{tls}/announce"), tls, authority);
+    let no_tls = "the server does not use TLS on this port: try http:// or ws://";
+    failed(format!("https://{plain}/announce"), plain, no_tls);
+    failed(format!("wss://{plain}/"), plain, no_tls);
+    let url = format!("http://{tls}/announce");
+    let why = "refused: HTTP status 400: this port speaks TLS: the URL must begin with https:// or wss://";
+    assert_eq!(announce(&url, &[]), format!("tidegate: {url}: {why}\n"));
+    let key = secure.file("ca.key");
+    for (file, why) in [
+        (key.to_str().unwrap(), "ca.key: expected PEM certificates, found none"),
+        ("/nonexistent.pem", "/nonexistent.pem: cannot read the file: No such file or directory"),
+    ] {
+        let text = announce(&format!("https://{tls}/announce"), &["--ca", file]);
+        assert!(text.starts_with("tidegate: --ca: ") && text.contains(why), "{text}");
+    }
+}
+
+#[test]
 fn fails_a_certificate_for_another_host() {
     let directory = Directory::new();
     make_authority(&directory);

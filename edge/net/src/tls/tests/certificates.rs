@@ -115,7 +115,13 @@ fn errors_name_the_right_file() {
     let der = String::from_utf8_lossy(authority.der.as_ref()).into_owned();
     let no_certificate = "chain.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE";
     let no_key = "key.pem: contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY";
-    let cut = "is truncated: BEGIN without END";
+    let cut = "is truncated: BEGIN without END: copy the whole file";
+    let binary = "is binary (DER): convert it to PEM by \
+                  `openssl x509 -inform der -in OLD -out NEW`, or a key by `openssl pkey` with the same \
+                  options";
+    let invalid = "is not a valid X.509 certificate: get it again from its issuer";
+    let mismatch = "key.pem: does not match the certificate: name the key with which the certificate \
+                    was requested";
     let no_pem = "is not PEM: expected base64 between BEGIN and END";
     let password = "key.pem: is encrypted: \
                     remove its password by `openssl pkey -in OLD -out NEW`";
@@ -125,23 +131,19 @@ fn errors_name_the_right_file() {
     for (chain, key, expected) in [
         (&empty, &key, no_certificate),
         (&chain, &empty, no_key),
-        (&der, &key, no_certificate),
-        (&chain, &der, no_key),
+        (&der, &key, &format!("chain.pem: {binary}")),
+        (&chain, &der, &format!("key.pem: {binary}")),
         (&short(&chain), &key, &format!("chain.pem: {cut}")),
         (&chain, &short(&key), &format!("key.pem: {cut}")),
         (&not_base64(&chain), &key, &format!("chain.pem: {no_pem}")),
         (&chain, &not_base64(&key), &format!("key.pem: {no_pem}")),
-        (&no_der, &key, "chain.pem: certificate 1 is not a valid X.509 certificate"),
-        (
-            &format!("{chain}{no_der}"),
-            &key,
-            "chain.pem: certificate 2 is not a valid X.509 certificate",
-        ),
+        (&no_der, &key, &format!("chain.pem: certificate 1 {invalid}")),
+        (&format!("{chain}{no_der}"), &key, &format!("chain.pem: certificate 2 {invalid}")),
         (&chain, &locked, password),
         (&chain, &locked_of_old, password),
         (&chain, &pem("PRIVATE KEY", &[0x30, 0]), kinds),
-        (&chain, &ecdsa().serialize_pem(), "key.pem: does not match the certificate"),
-        (&authority.pem, &key, "key.pem: does not match the certificate"),
+        (&chain, &ecdsa().serialize_pem(), mismatch),
+        (&authority.pem, &key, mismatch),
         (&key, &chain, &format!("chain.pem: {swapped}")),
         (&chain, &chain, &format!("key.pem: {swapped}")),
     ] {
