@@ -184,7 +184,7 @@ fn refuses_a_reload_that_mixes_private_and_open_listeners() {
     tracker.reload();
     failures(1.0);
     tracker.wait_for_log("access.private_and_open = true");
-    // Valid by itself, but the listener serves until the next restart.
+    // Open together, and private together.
     tracker.configure(&format!(
         "[access]\nkeys = {keys:?}\n[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n"
     ));
@@ -194,6 +194,16 @@ fn refuses_a_reload_that_mixes_private_and_open_listeners() {
     tracker.configure(&private);
     tracker.reload();
     tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 2.0);
+    assert!(both_private());
+    // Valid by itself, but the private listener serves until the next restart.
+    let own = format!("{private}{table}access.private = true\n");
+    tracker.configure(&own);
+    tracker.reload();
+    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 3.0);
+    tracker.configure("");
+    tracker.reload();
+    failures(2.0);
+    tracker.wait_for_log("(with the listeners that serve until the next restart)");
     assert!(both_private());
     // The API cannot do what the file may not.
     let (directory, more) = self::private(&format!("{table}access.private = true\n"));
