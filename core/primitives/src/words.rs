@@ -5,8 +5,9 @@
 //! [`AtomicWords`] owns its [`Region`] alone and hands out nothing of it but atomic words.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::slice;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::{LINE, Region};
 
@@ -34,6 +35,24 @@ impl AtomicWords {
     pub fn make_huge(&self) {
         self.0.collapse();
     }
+
+    /// Undoes [`Self::make_huge`] for pages that are touched from now on.
+    pub fn make_small(&self) {
+        self.0.forgo_huge();
+    }
+
+    /// Sets the words of `lines` cache lines to 0, and returns whole pages of them to the system where
+    /// it supports that. Panics if there are fewer lines.
+    ///
+    /// The words change one by one, as if by relaxed stores.
+    pub fn clear_lines(&self, lines: Range<usize>) {
+        let discarded = self.0.discard(lines.clone());
+        for rest in [lines.start..discarded.start, discarded.end..lines.end] {
+            let words =
+                self.words().iter().take(rest.end * (LINE / 8)).skip(rest.start * (LINE / 8));
+            words.for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -42,6 +61,25 @@ mod tests {
 
     use super::*;
     use crate::memory::HUGE_LINES;
+
+    #[test]
+    fn cleared_lines_are_zero_and_others_stay() {
+        for (len, lines) in [(1000, 3..97), (2 * HUGE_LINES, 1..2 * HUGE_LINES - 1), (64, 5..5)] {
+            let words = AtomicWords::new(len * 8);
+            for is_huge in [false, true] {
+                (1..).zip(words.words()).for_each(|(at, word)| word.store(at, Relaxed));
+                if is_huge {
+                    words.make_huge();
+                }
+                words.clear_lines(lines.clone());
+                words.make_small();
+                for (at, word) in words.words().iter().enumerate() {
+                    let expected = if lines.contains(&(at / 8)) { 0 } else { at as u64 + 1 };
+                    assert_eq!(word.load(Relaxed), expected, "{at} of {len} lines");
+                }
+            }
+        }
+    }
 
     #[test]
     fn words_are_zeroed_and_stay_where_they_are_changed() {

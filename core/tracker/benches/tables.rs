@@ -168,8 +168,8 @@ fn keys() {
             hand.1.lock(*tag).insert(session);
             plain.1.insert(session);
         }
-        hand.0.collapse_huge_pages();
-        hand.1.collapse_huge_pages();
+        hand.0.adjust_huge_pages();
+        hand.1.adjust_huge_pages();
         let what = format!("{keys} keys, {sessions} sessions, batches of {batch}");
         race(
             &what,

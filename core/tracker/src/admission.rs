@@ -19,7 +19,7 @@
 //! | 7 | its client software is served | `ClientRefused` | announce |
 //! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
-//! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses` | announce with a key |
+//! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySessions`, `KeyTableFull` | announce with a key |
 //! | 11 | it does not announce too soon | `TooSoon` | announce; decided by the store |
 //!
 //! Steps 1 to 3 need the client only; [`View::authorize_unverified`] does them and prefetches the
@@ -33,10 +33,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::Guard;
-use types::{Event, InfoHash, PeerId, Refusal, Role, SwarmCounts, Tick};
+use types::{
+    ConnectionKey, Event, InfoHash, PeerId, PeerKey, Refusal, Role, SwarmCounts, Tick, WebPeer,
+};
 
 use crate::bans::BansView;
-use crate::passkeys::{KeyHash, LockedKey, Report, SessionTag};
+use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
     BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy, RequestKind,
     Tracker,
@@ -86,8 +88,8 @@ pub(crate) struct PeerClaim<'a> {
 pub(crate) enum Endpoint {
     /// At its address and this port.
     Socket { port: u16, via_local_address: bool },
-    /// By WebRTC, through offers that the tracker relays.
-    WebRtc,
+    /// By WebRTC, through offers that the tracker relays over this connection.
+    WebRtc(ConnectionKey),
 }
 
 impl Tracker {
@@ -249,15 +251,19 @@ impl View<'_> {
     pub(crate) fn prefetch_torrent(
         &self,
         grant: &UnverifiedGrant,
-        info_hash: &InfoHash,
-        peer_id: &PeerId,
+        claim: &PeerClaim<'_>,
     ) -> SessionTag {
         let Tracker { live, passkeys, .. } = self.tracker;
+        let PeerClaim { info_hash, peer_id, .. } = *claim;
         self.listener(grant.listener_policy).lists.prefetch(live, info_hash);
-        match grant.key {
-            Some(key) => passkeys.prefetch_session(key, info_hash, peer_id),
-            None => SessionTag::default(),
-        }
+        let Some(key) = grant.key else { return SessionTag::default() };
+        let identity = match claim.endpoint {
+            Endpoint::Socket { port, .. } => PeerIdentity::Socket(PeerKey::new(grant.from, port)),
+            Endpoint::WebRtc(connection) => {
+                PeerIdentity::Web(WebPeer { connection, peer_id: *peer_id })
+            }
+        };
+        passkeys.prefetch_session(key, info_hash, peer_id, &identity)
     }
 
     /// Does the steps of the [order of checks](self) from 4 on, except for 5 and 11, and counts the
@@ -293,7 +299,7 @@ impl View<'_> {
             role: claim.role,
             uploaded: claim.uploaded,
             downloaded: claim.downloaded,
-            is_web: matches!(claim.endpoint, Endpoint::WebRtc),
+            is_web: matches!(claim.endpoint, Endpoint::WebRtc(_)),
         };
         key.account(self.now, session, &report)
     }

@@ -21,7 +21,7 @@ pub use latency::Latency;
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open` and
 /// `clients`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
     pub requests: [[u64; RequestKind::ALL.len()]; 2],
@@ -52,6 +52,28 @@ pub struct Counters {
     pub latency: Latency,
     /// Which client software announces.
     pub clients: Clients,
+}
+
+/// All zero. Not derived: the standard library has defaults for arrays of up to 32 values only.
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            requests: Default::default(),
+            responses: Default::default(),
+            refusals: [0; Refusal::ALL.len()],
+            drops: [0; DropReason::ALL.len()],
+            bytes_in: 0,
+            bytes_out: 0,
+            peers_sent: 0,
+            kernel_blocks: 0,
+            tls_handshakes: 0,
+            connections_opened: 0,
+            connections_closed: 0,
+            connections_open: 0,
+            latency: Latency::default(),
+            clients: Clients::default(),
+        }
+    }
 }
 
 impl Counters {

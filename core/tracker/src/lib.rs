@@ -241,8 +241,7 @@ impl View<'_> {
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (request, session) in requests.iter().zip(&mut sessions) {
-            let Announce { info_hash, peer_id, .. } = &request.announce;
-            *session = self.prefetch_torrent(&request.grant, info_hash, peer_id);
+            *session = self.prefetch_torrent(&request.grant, &request.claim());
         }
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
             match self.admit_torrent(&request.grant, session, &request.claim()) {

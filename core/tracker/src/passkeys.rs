@@ -1,6 +1,6 @@
 //! Users' passkeys: who may use private listeners, within which quota, and how much each has transferred.
 //!
-//! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer id) to that
+//! Plain form: a map from key to rules and totals, and a map from (key, torrent, peer, peer id) to that
 //! peer's last report; each announce adds the difference between two reports to the totals. Departures:
 //! 1. Both maps are sharded by a keyed hash ([`table`]): thousands of keys come and go while announces
 //!    pass, no shard is large enough for its growth to be noticed, and clients cannot aim at a shard, or
@@ -9,10 +9,13 @@
 //!    for it are one cache line, and comparing it takes the same time whatever it is compared with.
 //! 3. Only keys with a quota have a [`QuotaState`], where their torrents and addresses are counted.
 //!
-//! Peers are distinguished by peer id here, not by address as in the store: a client that announces over
-//! both families, or two protocols, has transferred its bytes once.
+//! A session belongs to its peer, which is its address and port or its connection, as in the store: only
+//! that peer can renew, end or replace it. A peer id proves nothing; but a client that announces over both
+//! families, or two protocols, has transferred its bytes once. So of the sessions of one key with the same
+//! peer id in one torrent, a report counts only as far as it exceeds those of all others.
 
 mod quota;
+mod record;
 mod sessions;
 mod table;
 #[cfg(test)]
@@ -20,6 +23,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -28,10 +32,11 @@ use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
 use quota::QuotaState;
-use sessions::{QuotaEntries, QuotaEntry, Session, Sessions};
+use record::KeyRecord;
+use sessions::{Lifetimes, LockedSessions, NoRoom, QuotaEntry, Session, Sessions};
 use table::{LockedShard, Row, RowIndex, RowKey, ShardedTable};
 
-pub(crate) use sessions::SessionTag;
+pub(crate) use sessions::{PeerIdentity, SessionTag};
 
 /// The number of a key's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +82,8 @@ pub struct PasskeyStore {
     /// The hash of each key.
     hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
+    /// The longest lifetime of a session, seconds.
+    lifetime_max_s: AtomicU32,
 }
 
 /// Identifies a key: a keyed hash, long enough that another text with the same one cannot be found. Its
@@ -121,28 +128,6 @@ struct TableAux {
     quotas: HashTable<(KeyHash, QuotaState)>,
 }
 
-/// A key.
-#[derive(Clone, Copy)]
-struct KeyRecord {
-    hash: KeyHash,
-    id: KeyId,
-    /// When the key expires, or [`NEVER`].
-    expires: Tick,
-    uploaded: u64,
-    downloaded: u64,
-    seeding_s: u64,
-    /// Saturates, in case the totals are never taken.
-    announces: u32,
-    /// Whether the key is in the shard's `changed`.
-    is_changed: bool,
-    is_used: bool,
-    /// Whether the key is in the shard's `quotas`.
-    has_quota: bool,
-}
-
-/// 136 years after the start.
-const NEVER: Tick = Tick(u32::MAX);
-
 impl PasskeyStore {
     /// Returns an empty store. `secret` keeps clients from aiming at shards.
     pub(crate) fn new(secret: [u8; 16]) -> Self {
@@ -151,6 +136,7 @@ impl PasskeyStore {
             keys: ShardedTable::new(),
             hashes: Mutex::default(),
             sessions: Sessions::new(),
+            lifetime_max_s: AtomicU32::new(limits::PEER_LIFETIME_S_MAX),
         }
     }
 
@@ -167,7 +153,7 @@ impl PasskeyStore {
         if let Some(old) = hashes.insert(id, hash)
             && old != hash
         {
-            retire(&mut self.keys.lock(old), old);
+            self.retire(old);
         }
         let mut keys = self.keys.lock(hash);
         if let Some((row, mut record)) = keys.find(hash) {
@@ -190,7 +176,7 @@ impl PasskeyStore {
     pub fn remove(&self, id: KeyId) -> bool {
         let mut hashes = self.hashes.lock();
         let Some(hash) = hashes.remove(&id) else { return false };
-        retire(&mut self.keys.lock(hash), hash);
+        self.retire(hash);
         true
     }
 
@@ -204,9 +190,15 @@ impl PasskeyStore {
         self.len() == 0
     }
 
-    /// Returns the number of peers with a key that are remembered.
+    /// Returns the number of peers with a key that are remembered. Locks each of many shards in turn.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// Lowers the bounds of sessions, of all keys together ([`limits::KEY_SESSIONS_MAX`]; rounded down to
+    /// a multiple of 1024) and of each ([`limits::KEY_SESSIONS_OF_ONE_MAX`]).
+    pub fn set_session_limits(&self, all: usize, of_key: u32) {
+        self.sessions.set_limits(all, of_key);
     }
 
     /// Appends what the peers of each key have transferred since the last call to `into`, and resets it.
@@ -276,32 +268,75 @@ impl PasskeyStore {
         key: KeyHash,
         info_hash: &InfoHash,
         peer_id: &PeerId,
+        identity: &PeerIdentity,
     ) -> SessionTag {
-        let tag = SessionTag::new(&self.secret, key, info_hash, peer_id);
+        let tag = SessionTag::new(&self.secret, key, info_hash, peer_id, identity);
         self.sessions.prefetch(tag);
         tag
     }
 
-    /// Does one of `parts` parts of a pass that forgets peers whose lifetime has passed.
-    pub(crate) fn sweep(&self, now: Tick, parts: u32, plain_s: u32, web_s: u32) {
-        let mut ended = Vec::new();
-        self.sessions.sweep(now, parts, [plain_s, web_s], &mut ended);
-        for (hash, entry) in ended {
-            let mut keys = self.keys.lock(hash);
-            if let Some((_, record)) = keys.find(hash) {
-                record.remove_peer(keys.aux_mut(), entry);
-            }
-        }
-        self.keys.collapse_huge_pages();
+    /// Ends the session of a peer whose connection has ended. Does nothing if it has none.
+    pub(crate) fn leave(&self, now: Tick, key: KeyHash, tag: SessionTag) {
+        let mut keys = self.keys.lock(key);
+        let Some((row, mut record)) = keys.find(key) else { return };
+        record.sessions.advance(now, self.lifetime_max_s());
+        let mut sessions = self.sessions.lock(tag);
+        let Some((at, session)) = sessions.find(tag) else { return };
+        let seeding_s = session.seeding_s(now, &session.siblings(&sessions));
+        record.add(&KeyTotals { seeding_s, ..KeyTotals::default() });
+        self.end(now, (&mut record, keys.aux_mut()), (&mut sessions, at, session));
+        keys.set_changed(row, record);
     }
 
-    /// Returns what a peer counts as in a quota, if the quota counts peers.
-    fn quota_entry(&self, quota: &QuotaState, report: &Report<'_>) -> Option<QuotaEntry> {
-        if !quota.counts_peers() {
-            return None;
+    /// Does one of `parts` parts of a pass that forgets peers whose lifetime has passed, and returns
+    /// memory to the system.
+    pub(crate) fn sweep(&self, now: Tick, parts: u32, plain_s: u32, web_s: u32) {
+        self.lifetime_max_s.store(plain_s.max(web_s), Ordering::Relaxed);
+        let lifetimes = Lifetimes { plain_s, web_s };
+        self.sessions.sweep(now, parts, lifetimes, |hash, tag| {
+            // The key is locked, so that session and quota change together.
+            let mut keys = self.keys.lock(hash);
+            if let Some(entry) = self.sessions.expire(tag, now, lifetimes)
+                && let Some((_, record)) = keys.find(hash)
+            {
+                record.remove_peer(keys.aux_mut(), tag, entry);
+            }
+        });
+        self.keys.adjust_huge_pages();
+    }
+
+    /// Removes a key, and keeps its totals until they are taken. Ends the sessions that count against its
+    /// quota; others expire.
+    fn retire(&self, hash: KeyHash) {
+        let quota = remove(&mut self.keys.lock(hash), hash);
+        // Nothing renews them, now that the key is unknown.
+        for tag in quota.into_iter().flat_map(QuotaState::into_sessions) {
+            self.sessions.end(tag);
         }
+    }
+
+    /// Ends a session, and its part in the key's quota and count.
+    fn end(
+        &self,
+        now: Tick,
+        (record, aux): (&mut KeyRecord, &mut TableAux),
+        (sessions, at, mut session): (&mut LockedSessions<'_>, RowIndex, Session),
+    ) {
+        if let Some(entry) = session.take_quota_entry(sessions.aux_mut()) {
+            record.remove_peer(aux, session.tag(), entry);
+        }
+        sessions.remove_at(at);
+        record.sessions.remove(now, self.lifetime_max_s(), session.at());
+    }
+
+    /// Returns what a peer counts as in a quota.
+    fn quota_entry(&self, report: &Report<'_>) -> QuotaEntry {
         let torrent = siphash::<1, 3>(&self.secret, &report.info_hash.0) as u32;
-        Some((torrent, siphash_ip::<1, 3>(&self.secret, report.prefix) as u32))
+        (torrent, siphash_ip::<1, 3>(&self.secret, report.prefix) as u32)
+    }
+
+    fn lifetime_max_s(&self) -> u32 {
+        self.lifetime_max_s.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -318,62 +353,32 @@ impl RowKey for KeyHash {
     }
 }
 
-impl Row<8> for KeyRecord {
-    type Key = KeyHash;
-    /// With 100,000 keys, 400 in each.
-    const SHARDS: usize = 256;
-
-    #[inline]
-    fn key(&self) -> KeyHash {
-        self.hash
-    }
-
-    #[inline]
-    fn to_words(self) -> [u64; 8] {
-        let Self { hash: KeyHash([first, second]), uploaded, downloaded, seeding_s, .. } = self;
-        let flags = [self.is_changed, self.is_used, self.has_quota].map(u64::from);
-        let flags = flags[0] | flags[1] << 1 | flags[2] << 2;
-        let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
-        let rest = u64::from(self.expires.0) | flags << 32;
-        [first, second, uploaded, downloaded, seeding_s, numbers, rest, 0]
-    }
-
-    #[inline]
-    fn from_words(
-        [first, second, uploaded, downloaded, seeding_s, numbers, rest, _]: [u64; 8],
-    ) -> Self {
-        let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
-        Self {
-            hash: KeyHash([first, second]),
-            id: KeyId((numbers >> 32) as u32),
-            expires: Tick(rest as u32),
-            uploaded,
-            downloaded,
-            seeding_s,
-            announces: numbers as u32,
-            is_changed: has(0),
-            is_used: has(1),
-            has_quota: has(2),
-        }
-    }
-}
-
-/// Removes a key, and keeps its totals until they are taken.
-fn retire(keys: &mut LockedKeys<'_>, hash: KeyHash) {
+/// Removes a key, and keeps its totals until they are taken. Returns its quota.
+fn remove(keys: &mut LockedKeys<'_>, hash: KeyHash) -> Option<QuotaState> {
     let Some(mut record) = keys.remove(hash) else {
         debug_assert!(false, "a numbered key has no record");
-        return;
+        return None;
     };
     let aux = keys.aux_mut();
-    if let Ok(quota) = aux.quotas.find_entry(hash.hash(), |(of, _)| *of == hash) {
-        quota.remove();
-    }
     if record.is_changed {
         aux.changed.retain(|changed| *changed != hash);
         // Bounded, in case the totals are never taken.
         if aux.retired.len() < limits::USER_KEYS_MAX / KeyRecord::SHARDS {
             aux.retired.push((record.id, record.take_totals()));
         }
+    }
+    let quota = aux.quotas.find_entry(hash.hash(), |(of, _)| *of == hash);
+    quota.ok().map(|quota| quota.remove().0.1)
+}
+
+impl LockedKeys<'_> {
+    /// Replaces a record by one with other totals.
+    #[inline]
+    fn set_changed(&mut self, row: RowIndex, mut record: KeyRecord) {
+        if !std::mem::replace(&mut record.is_changed, true) {
+            self.aux_mut().changed.push(record.hash);
+        }
+        self.set(row, record);
     }
 }
 
@@ -387,124 +392,99 @@ impl LockedKey<'_> {
         report: &Report<'_>,
     ) -> Result<(), Refusal> {
         let Self { store, mut keys, row, mut record } = self;
+        record.sessions.advance(now, store.lifetime_max_s());
         // 1. Lock the session, too. Everywhere: keys before sessions.
         let mut sessions = store.sessions.lock(tag);
-        let mut progress = KeyTotals::default();
-        // 2. Move the session and the quota on.
-        if report.event == Event::Stopped {
-            if let Some((at, mut session)) = sessions.find(tag) {
-                progress = session.progress(now, report);
-                if let Some((_, entry)) = session.take_quota_entry(sessions.aux_mut()) {
-                    record.remove_peer(keys.aux_mut(), entry);
-                }
-                sessions.remove_at(at);
+        let mut found = sessions.find(tag);
+        // 2. A peer that comes back with another peer id ends its old session. Only a quota matters.
+        if found.is_none_or(|(_, session)| !session.has_quota_entry())
+            && let Some(old) = predecessor(store, (&record, keys.aux_mut()), tag, report)
+        {
+            // Locked one by one: the old session may be in any shard.
+            drop(sessions);
+            sessions = store.sessions.lock(old);
+            if let Some((at, session)) = sessions.find(old) {
+                let of_key = (&mut record, keys.aux_mut());
+                store.end(now, of_key, (&mut sessions, at, session));
             }
-        } else if let Some((at, mut session)) = sessions.find(tag) {
-            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
-            progress = session.progress(now, report);
-            session.update(now, report);
-            sessions.set(at, session);
-        } else if Sessions::has_room(&sessions) {
-            let mut session = Session::new(tag, now, report);
-            record.charge(store, keys.aux_mut(), (&mut session, sessions.aux_mut()), report)?;
-            sessions.insert(session);
+            drop(sessions);
+            sessions = store.sessions.lock(tag);
+            found = sessions.find(tag);
         }
-        // 3. Add the peer's progress to the key's totals.
-        record.add(&progress);
-        if !std::mem::replace(&mut record.is_changed, true) {
-            keys.aux_mut().changed.push(record.hash);
-        }
-        keys.set(row, record);
+        // 3. Move the session and the quota on.
+        let of_key = (&mut record, keys.aux_mut());
+        let moved = match (found, report.event) {
+            (None, Event::Stopped) => Ok(KeyTotals::default()),
+            (Some((at, session)), Event::Stopped) => {
+                let progress = session.progress(now, &session.siblings(&sessions), report);
+                store.end(now, of_key, (&mut sessions, at, session));
+                Ok(progress)
+            }
+            (Some(found), _) => renew(store, now, of_key, (&mut sessions, found), report),
+            (None, _) => {
+                let session = Session::new(tag, now, report);
+                begin(store, of_key, (&mut sessions, session), report)
+            }
+        };
+        let progress = moved.inspect_err(|_| keys.set(row, record))?;
+        // 4. Add the peer's progress to the key's totals.
+        record.add_announce(&progress);
+        keys.set_changed(row, record);
         Ok(())
     }
 }
 
-impl KeyRecord {
-    fn new(hash: KeyHash, id: KeyId) -> Self {
-        Self {
-            hash,
-            id,
-            expires: NEVER,
-            uploaded: 0,
-            downloaded: 0,
-            seeding_s: 0,
-            announces: 0,
-            is_changed: false,
-            is_used: false,
-            has_quota: false,
-        }
-    }
+/// Returns the session that a peer has under another peer id, if that counts against the key's quota.
+#[inline]
+fn predecessor(
+    store: &PasskeyStore,
+    (record, aux): (&KeyRecord, &mut TableAux),
+    tag: SessionTag,
+    report: &Report<'_>,
+) -> Option<SessionTag> {
+    let quota = record.peer_quota(aux)?;
+    let (torrent, _) = store.quota_entry(report);
+    quota.predecessor(torrent, tag)
+}
 
-    fn set_rules(&mut self, aux: &mut TableAux, rules: KeyRules) {
-        self.expires = rules.expires.unwrap_or(NEVER);
-        if !self.has_quota && rules.has_quota() {
-            let quota = (self.hash, QuotaState::default());
-            aux.quotas.insert_unique(self.hash.hash(), quota, |(hash, _)| hash.hash());
-            self.has_quota = true;
-        }
-        // Keep the counts: the key's peers are still there under the new rules.
-        if let Some(quota) = self.quota(aux) {
-            quota.rules = rules;
-        }
-    }
+/// Moves a session on. Returns the progress of its peer.
+#[inline]
+fn renew(
+    store: &PasskeyStore,
+    now: Tick,
+    (record, aux): (&mut KeyRecord, &mut TableAux),
+    (sessions, (at, mut session)): (&mut LockedSessions<'_>, (RowIndex, Session)),
+    report: &Report<'_>,
+) -> Result<KeyTotals, Refusal> {
+    record.charge(store, aux, (&mut session, sessions.aux_mut()), report)?;
+    let progress = session.progress(now, &session.siblings(sessions), report);
+    record.sessions.renew(now, store.lifetime_max_s(), session.at());
+    session.update(now, report);
+    sessions.set(at, session);
+    Ok(progress)
+}
 
-    /// Returns the key's quota, if it has or had one.
-    #[inline]
-    fn quota<'a>(&self, aux: &'a mut TableAux) -> Option<&'a mut QuotaState> {
-        if !self.has_quota {
-            return None;
-        }
-        let found = aux.quotas.find_mut(self.hash.hash(), |(hash, _)| *hash == self.hash);
-        debug_assert!(found.is_some(), "a key lost its quota");
-        found.map(|(_, quota)| quota)
+/// Begins a session, if there is room for it. Without room, the peer of a key with bounds is refused,
+/// since it could not be counted; others are served without a session.
+fn begin(
+    store: &PasskeyStore,
+    (record, aux): (&mut KeyRecord, &mut TableAux),
+    (sessions, mut session): (&mut LockedSessions<'_>, Session),
+    report: &Report<'_>,
+) -> Result<KeyTotals, Refusal> {
+    // The first report counts nothing: the bytes were transferred elsewhere, or before.
+    let none = KeyTotals::default();
+    if let Err(reason) = store.sessions.check_room(sessions, session.tag(), record.sessions.len()) {
+        return match (record.peer_quota(aux), reason) {
+            (None, _) => Ok(none),
+            (Some(_), NoRoom::OfKey) => Err(Refusal::KeySessions),
+            (Some(_), NoRoom::OfAll) => Err(Refusal::KeyTableFull),
+        };
     }
-
-    /// Adds an announce and a peer's progress to the totals.
-    #[inline]
-    fn add(&mut self, progress: &KeyTotals) {
-        self.uploaded = self.uploaded.saturating_add(progress.uploaded);
-        self.downloaded = self.downloaded.saturating_add(progress.downloaded);
-        self.seeding_s = self.seeding_s.saturating_add(progress.seeding_s);
-        self.announces = self.announces.saturating_add(1);
-    }
-
-    /// Returns the totals, and resets them.
-    fn take_totals(&mut self) -> KeyTotals {
-        self.is_changed = false;
-        KeyTotals {
-            uploaded: std::mem::take(&mut self.uploaded),
-            downloaded: std::mem::take(&mut self.downloaded),
-            seeding_s: std::mem::take(&mut self.seeding_s),
-            announces: std::mem::take(&mut self.announces).into(),
-        }
-    }
-
-    /// Charges the quota for a peer that is new or has changed its address.
-    #[inline]
-    fn charge(
-        &self,
-        store: &PasskeyStore,
-        aux: &mut TableAux,
-        (session, entries): (&mut Session, &mut QuotaEntries),
-        report: &Report<'_>,
-    ) -> Result<(), Refusal> {
-        let Some(quota) = self.quota(aux) else { return Ok(()) };
-        let Some((torrent, address)) = store.quota_entry(quota, report) else { return Ok(()) };
-        match session.quota_entry(entries) {
-            Some((_, old)) if old == address => return Ok(()),
-            Some((_, old)) => quota.change_address(old, address)?,
-            None => quota.add_peer(torrent, address)?,
-        }
-        session.set_quota_entry(entries, self.hash, (torrent, address));
-        Ok(())
-    }
-
-    /// Removes a peer from the quota.
-    fn remove_peer(&self, aux: &mut TableAux, (torrent, address): QuotaEntry) {
-        if let Some(quota) = self.quota(aux) {
-            quota.remove_peer(torrent, address);
-        }
-    }
+    record.charge(store, aux, (&mut session, sessions.aux_mut()), report)?;
+    Sessions::insert(sessions, session);
+    record.sessions.add();
+    Ok(none)
 }
 
 impl KeyRules {

@@ -12,6 +12,7 @@ use types::{
 };
 
 use crate::admission::{Endpoint, PeerClaim};
+use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::{Policy, Tracker, UnverifiedGrant, View};
 
@@ -64,9 +65,9 @@ impl View<'_> {
         chosen: &mut RelayTargets,
     ) -> Result<WebAnnounceOk, Refusal> {
         let (tracker, policy) = (self.tracker, &**self.policy);
-        let session =
-            self.prefetch_torrent(&request.grant, &request.info_hash, &request.peer.peer_id);
-        self.admit_torrent(&request.grant, session, &request.claim())?;
+        let claim = request.claim();
+        let session = self.prefetch_torrent(&request.grant, &claim);
+        self.admit_torrent(&request.grant, session, &claim)?;
         let announce = store_announce(request, policy);
         let done = tracker.store.announce_web(self.now, random, &announce, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
@@ -90,15 +91,21 @@ impl WebAnnounceRequest {
             role: self.role,
             uploaded: self.uploaded,
             downloaded: self.downloaded,
-            endpoint: Endpoint::WebRtc,
+            endpoint: Endpoint::WebRtc(self.peer.connection),
         }
     }
 }
 
 impl Tracker {
-    /// Removes a WebTorrent peer whose connection has ended.
-    pub fn leave_web(&self, info_hash: &InfoHash, peer: WebPeer) {
+    /// Removes a WebTorrent peer whose connection has ended. `key` is the passkey of its URL.
+    pub fn leave_web(&self, now: Tick, key: Option<&[u8]>, info_hash: &InfoHash, peer: WebPeer) {
         self.store.leave_web(info_hash, peer);
+        if let Some(key) = key {
+            let key = self.passkeys.hash_and_prefetch(key);
+            let identity = PeerIdentity::Web(peer);
+            let tag = self.passkeys.prefetch_session(key, info_hash, &peer.peer_id, &identity);
+            self.passkeys.leave(now, key, tag);
+        }
     }
 
     /// Returns the tag of the offer `id` of `from` to `to`.

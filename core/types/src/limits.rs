@@ -144,9 +144,18 @@ pub const USER_KEY_LEN_MIN: usize = 16;
 pub const USER_KEY_LEN_MAX: usize = 64;
 /// Users' keys: some 200 bytes each.
 pub const USER_KEYS_MAX: usize = 10_000_000;
-/// Sessions of key holders' peers, each kept until its peer's lifetime ends; 43 to 86 bytes each.
-/// Announces above the limit are served, but not counted for the user.
+/// Sessions of key holders' peers, each kept until its peer's lifetime ends; 43 to 86 bytes each, and
+/// some 100 more for a key with bounds. Above the limit, new peers of keys with bounds are refused; those of
+/// other keys are served, but not counted for the user.
 pub const KEY_SESSIONS_MAX: usize = 1 << 24;
+/// Sessions of one key, so that no key fills the table: 1/128 of it. A client with 10,000 torrents that
+/// announces each from four addresses has 40,000, and twice as many when it comes back elsewhere
+/// after a crash. A session counts until two lifetimes after its last announce at most.
+pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
+/// Sessions of one key with the same peer id in one torrent: a client's addresses. They share a place
+/// in the table, and each of its announces visits all. A host has an address of each family and
+/// provider, and some more as IPv6 privacy addresses change.
+pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
 /// Bytes per second above which a peer's report is implausible: 100 Gbit/s. Higher reports, faulty
 /// or forged, are counted as this.
 pub const KEY_BYTES_PER_S_MAX: u64 = 100_000_000_000 / 8;

@@ -140,6 +140,12 @@ refusals! {
     /// The key is used from as many addresses as its quota allows.
     KeyAddresses => "key_addresses", AFTER_A_SESSION,
         "your key has reached its limit of addresses";
+    /// The key, or one of its clients in this torrent, has as many sessions as it may have.
+    KeySessions => "key_sessions", AFTER_A_SESSION,
+        "your key has more clients at once than this tracker keeps track of";
+    /// The key has bounds, and the table of sessions is full: the announce could not be counted.
+    KeyTableFull => "key_table_full", AFTER_A_SESSION,
+        "the tracker cannot keep track of more clients with limited keys: try again later";
     /// The client's network is banned. UDP answers with silence instead.
     Banned => "banned", AFTER_AN_HOUR,
         "your address or network is banned from this tracker";

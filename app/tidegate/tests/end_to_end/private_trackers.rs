@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use serde_json::json;
 use types::Refusal;
 
 use crate::api::{Caller, TOKEN};
@@ -120,6 +121,30 @@ fn applies_and_follows_the_file_of_keys() {
     assert!(log.contains("keys.txt:2: character 38 is not one of"), "{log}");
     assert!(log.contains("lists=\"0 allowed, 0 denied, 1 keys\""), "{log}");
     assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
+}
+
+#[test]
+fn only_a_peer_itself_frees_its_place_in_a_bounded_key() {
+    let (directory, more) = private("");
+    let (tracker, api) = start_banning(directory, &more);
+    api.expect(201, "POST /keys", Some(&json!({ "key": BERT, "torrents": 1 })));
+    let by = |address, torrent, port, rest: &str| {
+        let query = announce_query(torrent, port);
+        http(address, &format!("/announce/{BERT}?{query}{rest}")).1
+    };
+    let (v4, v6) = (tracker.http4(), tracker.http6());
+    assert!(has(&by(v4, 0xaa, 1001, ""), SERVED));
+    // From another port, and from another address.
+    for (address, port) in [(v4, 1002), (v6, 1001)] {
+        assert!(has(&by(address, 0xaa, port, "&event=stopped"), SERVED));
+    }
+    let limit = Refusal::KeyTorrents.text();
+    assert!(has(&by(v4, 0xbb, 1001, ""), limit));
+    let udp = Udp::connect(tracker.udp4());
+    assert!(has(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), limit));
+    assert!(has(&by(v4, 0xaa, 1001, "&event=stopped"), SERVED));
+    assert_eq!(u32_at(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), 0), 1);
+    assert!(has(&by(v4, 0xaa, 1001, ""), limit));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use types::{Refusal, Tick};
 
 use super::KeyRules;
+use super::sessions::{QuotaEntry, SessionTag};
 
 /// How often a key has announced lately: a bucket that a minute empties.
 #[derive(Clone, Copy, Default)]
@@ -45,6 +46,9 @@ pub(super) struct QuotaState {
     torrents: BTreeMap<u32, u32>,
     /// Peers at each address.
     addresses: BTreeMap<u32, u32>,
+    /// The client of each peer, by torrent and endpoint: a peer that comes back with another peer id
+    /// replaces its session.
+    clients: BTreeMap<(u32, u64), u64>,
 }
 
 impl QuotaState {
@@ -63,8 +67,18 @@ impl QuotaState {
         Ok(())
     }
 
+    /// Returns the session that a peer has under another peer id.
+    pub(super) fn predecessor(&self, torrent: u32, tag: SessionTag) -> Option<SessionTag> {
+        let client = *self.clients.get(&(torrent, tag.endpoint))?;
+        (client != tag.client).then_some(SessionTag { client, ..tag })
+    }
+
     /// Counts a new peer, unless it is one too many.
-    pub(super) fn add_peer(&mut self, torrent: u32, address: u32) -> Result<(), Refusal> {
+    pub(super) fn add_peer(
+        &mut self,
+        tag: SessionTag,
+        (torrent, address): QuotaEntry,
+    ) -> Result<(), Refusal> {
         match self.torrents.get(&torrent) {
             Some(peers) if is_reached(self.rules.peers_per_torrent.into(), *peers as usize) => {
                 return Err(Refusal::KeyPeers);
@@ -75,12 +89,14 @@ impl QuotaState {
             _ => {}
         }
         self.check_address(address)?;
+        let old = self.clients.insert((torrent, tag.endpoint), tag.client);
+        debug_assert!(old.is_none(), "a peer has two sessions");
         add(&mut self.torrents, torrent);
         add(&mut self.addresses, address);
         Ok(())
     }
 
-    /// Moves a counted peer to another address, unless that is one too many.
+    /// Changes a counted peer's prefix, unless that is one too many: limits were configured anew.
     pub(super) fn change_address(&mut self, old: u32, new: u32) -> Result<(), Refusal> {
         subtract(&mut self.addresses, old);
         let checked = self.check_address(new);
@@ -88,10 +104,22 @@ impl QuotaState {
         checked
     }
 
-    /// Removes a counted peer.
-    pub(super) fn remove_peer(&mut self, torrent: u32, address: u32) {
-        subtract(&mut self.torrents, torrent);
-        subtract(&mut self.addresses, address);
+    /// Removes a peer, if it was counted.
+    pub(super) fn remove_peer(&mut self, tag: SessionTag, (torrent, address): QuotaEntry) {
+        // A key that was removed and added again has empty counts, while peers from before still leave.
+        if let Entry::Occupied(client) = self.clients.entry((torrent, tag.endpoint))
+            && *client.get() == tag.client
+        {
+            client.remove();
+            subtract(&mut self.torrents, torrent);
+            subtract(&mut self.addresses, address);
+        }
+    }
+
+    /// Returns the sessions of all counted peers.
+    pub(super) fn into_sessions(self) -> impl Iterator<Item = SessionTag> {
+        let tag = |((_, endpoint), client)| SessionTag { client, endpoint };
+        self.clients.into_iter().map(tag)
     }
 
     fn check_address(&self, address: u32) -> Result<(), Refusal> {
@@ -114,8 +142,6 @@ fn add(counts: &mut BTreeMap<u32, u32>, of: u32) {
 }
 
 fn subtract(counts: &mut BTreeMap<u32, u32>, of: u32) {
-    // It may be absent: a key that was removed and added again starts with empty counts, while peers
-    // that counted before still leave.
     if let Entry::Occupied(mut count) = counts.entry(of) {
         *count.get_mut() -= 1;
         if *count.get() == 0 {

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use primitives::memory::LINE;
 use primitives::{AtomicWords, prefetch};
 
 /// A value of `WORDS` words. All zeros stand for an empty row.
@@ -95,6 +96,8 @@ where
     /// Returns an empty table. Allocates rows with the first insertion.
     pub(super) fn new() -> Self {
         const { assert!(R::SHARDS.is_power_of_two() && R::FIRST.is_power_of_two()) };
+        // A shard's part of a segment is whole cache lines.
+        const { assert!((R::FIRST * WORDS * 8).is_multiple_of(LINE)) };
         Self {
             shards: (0..R::SHARDS).map(|_| Shard::default()).collect(),
             capacities: (0..R::SHARDS).map(|_| AtomicU32::default()).collect(),
@@ -136,21 +139,24 @@ where
         self.lock_each().map(|shard| shard.len()).sum()
     }
 
-    /// Collapses segments that are full enough into huge pages. Slow: call it off the request path.
-    pub(super) fn collapse_huge_pages(&self) {
-        let is_small = |segment: &Segment| !segment.is_huge.load(Ordering::Relaxed);
-        let mut small = self.segments.iter().enumerate().filter(|(_, it)| is_small(it)).peekable();
-        // Most calls find nothing to do, and take no lock for it.
-        if small.peek().is_none_or(|(_, first)| first.words.get().is_none()) {
-            return;
-        }
-        let len = self.len();
-        for (number, segment) in small {
-            // The table has this many rows when half of the shards have grown into the segment.
-            let worth = (R::FIRST << number) / 8 * 3 * R::SHARDS;
-            if let Some(words) = segment.words.get().filter(|_| len >= worth) {
-                segment.is_huge.store(true, Ordering::Relaxed);
-                words.make_huge();
+    /// Collapses segments that most shards use into huge pages, and gives them up in segments that few
+    /// use. Slow: call it off the request path.
+    pub(super) fn adjust_huge_pages(&self) {
+        for (number, segment) in self.segments.iter().enumerate() {
+            let Some(words) = segment.words.get() else { break };
+            let start = segment_start::<R, WORDS>(number);
+            let is_used = |rows: &&AtomicU32| rows.load(Ordering::Relaxed) as usize > start;
+            let used = self.capacities.iter().filter(is_used).count();
+            if !segment.is_huge.load(Ordering::Relaxed) {
+                // Every shard has its first rows early: only their number says whether they are many.
+                let worth = if number == 0 { R::FIRST / 8 * 3 * R::SHARDS } else { 0 };
+                if used * 2 >= R::SHARDS && self.len() >= worth {
+                    segment.is_huge.store(true, Ordering::Relaxed);
+                    words.make_huge();
+                }
+            } else if used * 8 < R::SHARDS {
+                segment.is_huge.store(false, Ordering::Relaxed);
+                words.make_small();
             }
         }
     }
@@ -165,7 +171,7 @@ where
     fn row(&self, shard: usize, at: usize) -> Option<&[AtomicU64; WORDS]> {
         // Segment 0 holds rows 0 to FIRST of each shard, segment n those from FIRST << (n - 1) on.
         let number = (at / R::FIRST).checked_ilog2().map_or(0, |number| number as usize + 1);
-        let start = if number == 0 { 0 } else { R::FIRST << (number - 1) };
+        let start = segment_start::<R, WORDS>(number);
         let words = self.segments.get(number)?.words.get()?.words();
         words.as_chunks().0.get(shard * segment_len::<R, WORDS>(number) + at - start)
     }
@@ -239,34 +245,52 @@ where
         self.write(gap, [0; WORDS]);
     }
 
-    /// Removes the rows for which `is_over` holds, and passes each to `removed`. Halves the shard if it
-    /// is nearly empty.
-    pub(super) fn extract_if(
-        &mut self,
-        is_over: impl Fn(&R) -> bool,
-        mut removed: impl FnMut(&mut T, R),
-    ) {
+    /// Returns the rows with this hash, whatever else their keys hold.
+    pub(super) fn rows_of(&self, hash: u64) -> impl Iterator<Item = (RowIndex, R)> {
+        let mut at = self.mask().map(|mask| hash as usize & mask);
+        let rows = std::iter::from_fn(move || {
+            let (index, row) = (at?, self.read(at?)?);
+            at = Some(self.next(index));
+            Some((RowIndex(index), row))
+        });
+        rows.filter(move |(_, row)| row.key().hash() == hash)
+    }
+
+    /// Removes the rows for which `is_over` holds.
+    pub(super) fn remove_if(&mut self, mut is_over: impl FnMut(&R) -> bool) {
         let mut at = 0;
         while at < self.capacity() {
-            match self.read(at).filter(&is_over) {
-                Some(row) => {
-                    // Another row may move into the gap: look at the same position again.
-                    self.remove_at(RowIndex(at));
-                    removed(&mut self.state.aux, row);
-                }
+            match self.read(at).filter(&mut is_over) {
+                // Another row may move into the gap: look at the same position again.
+                Some(_) => self.remove_at(RowIndex(at)),
                 None => at += 1,
             }
         }
+    }
+
+    /// Halves the shard as often as it makes sense, and returns the memory to the system, if the shard
+    /// is nearly empty. Takes as long as growing.
+    pub(super) fn shrink_if_sparse(&mut self) {
         if self.capacity() > R::FIRST && self.state.len * 8 < self.capacity() {
             self.resize((self.state.len * 2).next_power_of_two().max(R::FIRST));
         }
     }
 
     fn resize(&mut self, capacity: usize) {
-        // 1. Take all rows out, and leave the shard's part of the segments empty.
+        // 1. Take all rows out, and leave the shard's part of the segments empty. What the shard does
+        //    not need any more goes back to the system.
         let old = self.capacity();
         let rows: Vec<R> = (0..old).filter_map(|at| self.read(at)).collect();
-        (0..old).for_each(|at| self.write(at, [0; WORDS]));
+        (0..old.min(capacity)).for_each(|at| self.write(at, [0; WORDS]));
+        for (number, segment) in self.table.segments.iter().enumerate() {
+            let start = segment_start::<R, WORDS>(number);
+            if let Some(words) = segment.words.get()
+                && (capacity..old).contains(&start)
+            {
+                let lines = segment_len::<R, WORDS>(number) * WORDS * 8 / LINE;
+                words.clear_lines(self.number * lines..(self.number + 1) * lines);
+            }
+        }
         // 2. Allocate the segments that the new capacity reaches into.
         let mut end = 0;
         for (number, segment) in self.table.segments.iter().enumerate() {
@@ -343,6 +367,12 @@ where
 #[inline]
 fn shard_of<R: Row<WORDS>, const WORDS: usize>(key: R::Key) -> usize {
     (key.hash() >> 40) as usize % R::SHARDS
+}
+
+/// Returns the first of each shard's rows in a segment.
+#[inline]
+fn segment_start<R: Row<WORDS>, const WORDS: usize>(number: usize) -> usize {
+    if number == 0 { 0 } else { R::FIRST << (number - 1) }
 }
 
 /// Returns the rows of each shard in a segment.
@@ -422,13 +452,21 @@ mod tests {
                 if step % 1000 == 999 {
                     let (old, before) = (step - random.below(500), twin.len());
                     for mut table in tables.lock_each() {
-                        table.extract_if(|Inserted(_, at)| *at < old, |ended, _| *ended += 1);
+                        let mut ended = 0;
+                        table.remove_if(|Inserted(_, at)| {
+                            *at < old && {
+                                ended += 1;
+                                true
+                            }
+                        });
+                        *table.aux_mut() += ended;
+                        table.shrink_if_sparse();
                     }
                     twin.retain(|_, at| *at >= old);
                     let ended: u32 =
                         tables.lock_each().map(|mut table| std::mem::take(table.aux_mut())).sum();
                     assert_eq!((tables.len(), ended as usize), (twin.len(), before - twin.len()));
-                    tables.collapse_huge_pages();
+                    tables.adjust_huge_pages();
                 }
             }
             assert!(twin.keys().all(|key| tables.lock(*key).find(*key).is_some()));

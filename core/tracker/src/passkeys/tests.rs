@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use primitives::Random;
+use types::{ConnectionKey, PeerKey, WebPeer};
 
 use super::*;
 
@@ -24,11 +25,12 @@ fn key(number: u32) -> UserKey {
     UserKey::parse(format!("key-number-{number:08}")).unwrap()
 }
 
-/// A report of `peer` in `torrent`, from the address `host`.
+/// A report of `peer` in `torrent`, from the address `host` and a port.
 struct TestReport {
     torrent: InfoHash,
     peer: PeerId,
     host: u8,
+    port: u16,
     event: Event,
     role: Role,
     bytes: (u64, u64),
@@ -40,10 +42,15 @@ impl TestReport {
             torrent: InfoHash([torrent; 20]),
             peer: PeerId([peer; 20]),
             host,
+            port: 6881,
             event: Event::None,
             role: Role::Leecher,
             bytes: (0, 0),
         }
+    }
+
+    fn identity(&self) -> PeerIdentity {
+        PeerIdentity::Socket(PeerKey::new([10, 0, 0, self.host].into(), self.port))
     }
 
     fn as_report(&self) -> Report<'_> {
@@ -66,7 +73,7 @@ fn announce(
     report: &TestReport,
 ) -> Result<(), Refusal> {
     let name = store.hash_and_prefetch(key.as_bytes());
-    let tag = store.prefetch_session(name, &report.torrent, &report.peer);
+    let tag = store.prefetch_session(name, &report.torrent, &report.peer, &report.identity());
     store.admit(now, name, RequestKind::Announce)?.account(now, tag, &report.as_report())
 }
 
@@ -193,67 +200,216 @@ fn totals_of_a_removed_key_can_still_be_taken() {
     assert_eq!(totals(&store), BTreeMap::new());
 }
 
-/// A peer's last report: when, from which host, bytes sent, and whether as a seeder.
-type Last = (Tick, u8, u64, bool);
+fn bounded(torrents: u32, peers_per_torrent: u16) -> KeyRules {
+    KeyRules { torrents, peers_per_torrent, ..KeyRules::default() }
+}
+
+#[test]
+fn only_a_peer_itself_ends_its_session() {
+    let store = store();
+    store.put(KeyId(1), key(1), bounded(1, 0));
+    let by = |torrent, peer, host, port, event| {
+        let report = TestReport { port, event, ..TestReport::new(torrent, peer, host) };
+        announce(&store, Tick(0), &key(1), &report).err()
+    };
+    assert_eq!(by(1, 1, 1, 1, Event::Started), None);
+    // The same peer id from another port or address.
+    assert_eq!([by(1, 1, 1, 2, Event::Stopped), by(1, 1, 2, 1, Event::Stopped)], [None; 2]);
+    assert_eq!(by(2, 1, 1, 1, Event::Started), Some(Refusal::KeyTorrents));
+    assert_eq!(store.sessions(), 1);
+    // Its own address and port, whatever its peer id is by now.
+    assert_eq!([by(1, 9, 1, 1, Event::Stopped), by(2, 1, 1, 1, Event::Started)], [None; 2]);
+    assert_eq!(store.sessions(), 1);
+}
+
+#[test]
+fn a_peer_that_comes_back_with_another_id_replaces_its_session() {
+    let store = store();
+    store.put(KeyId(1), key(1), bounded(0, 1));
+    let by = |peer, port| {
+        let report = TestReport { port, ..TestReport::new(1, peer, 1) };
+        announce(&store, Tick(0), &key(1), &report).err()
+    };
+    assert_eq!([by(1, 1), by(2, 1), by(1, 1)], [None; 3]);
+    assert_eq!([by(1, 2), by(2, 2)], [Some(Refusal::KeyPeers); 2], "another port is another peer");
+    assert_eq!(store.sessions(), 1);
+    // Sessions from before the bounds, too.
+    store.put(KeyId(1), key(1), KeyRules::default());
+    assert_eq!([by(2, 1), by(3, 1)], [None; 2]);
+    store.put(KeyId(1), key(1), bounded(0, 1));
+    assert_eq!([by(2, 1), by(3, 1), by(2, 1)], [None; 3]);
+    assert_eq!(by(4, 2), Some(Refusal::KeyPeers));
+}
+
+#[test]
+fn a_client_at_several_addresses_is_counted_once() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules::default());
+    let at = |now, host, bytes| {
+        let report = TestReport { bytes, role: Role::Seeder, ..TestReport::new(1, 1, host) };
+        announce(&store, Tick(now), &key(1), &report).unwrap();
+        let KeyTotals { uploaded, downloaded, seeding_s, .. } = totals(&store)[&KeyId(1)];
+        (uploaded, downloaded, seeding_s)
+    };
+    assert_eq!([at(0, 1, (0, 50)), at(1, 2, (0, 50))], [(0, 0, 0); 2]);
+    assert_eq!(at(100, 1, (500, 60)), (500, 10, 99));
+    assert_eq!(at(101, 2, (510, 60)), (10, 0, 1));
+    assert_eq!(at(200, 2, (600, 60)), (90, 0, 99));
+    // Another peer with its id gets no credit for what this one reports, and gives none.
+    assert_eq!(at(201, 3, (9000, 0)), (0, 0, 0));
+    assert_eq!(at(202, 3, (9100, 0)), (100, 0, 1));
+    assert_eq!(at(203, 1, (600, 60)), (0, 0, 1));
+    assert_eq!(store.sessions(), 3);
+}
+
+#[test]
+fn a_client_has_a_bounded_number_of_sessions() {
+    let store = store();
+    let count = limits::KEY_SESSIONS_OF_CLIENT_MAX as u16;
+    let by = |number, peer, port| {
+        let report = TestReport { port, ..TestReport::new(1, peer, 1) };
+        announce(&store, Tick(0), &key(number), &report).err()
+    };
+    store.put(KeyId(1), key(1), KeyRules { peers_per_torrent: 1000, ..KeyRules::default() });
+    store.put(KeyId(2), key(2), KeyRules::default());
+    for number in [1, 2] {
+        assert!((1..=count).all(|port| by(number, 1, port).is_none()));
+    }
+    assert_eq!(by(1, 1, count + 1), Some(Refusal::KeySessions));
+    assert_eq!([by(2, 1, count + 1), by(1, 2, count + 1)], [None; 2]);
+    assert_eq!(store.sessions(), 2 * usize::from(count) + 1);
+}
+
+#[test]
+fn keys_with_bounds_are_refused_without_room_and_others_served() {
+    let store = store();
+    store.put(KeyId(1), key(1), bounded(1000, 0));
+    store.put(KeyId(2), key(2), KeyRules { announces_per_minute: 1000, ..KeyRules::default() });
+    let by = |now, number, torrent, event| {
+        let report = TestReport { event, ..TestReport::new(torrent, 1, 1) };
+        announce(&store, Tick(now), &key(number), &report).err()
+    };
+    let start = |now, number, torrent| by(now, number, torrent, Event::Started);
+    // 1. Of one key.
+    store.set_session_limits(usize::MAX, 3);
+    for number in [1, 2] {
+        assert_eq!([1, 2, 3].map(|torrent| start(0, number, torrent)), [None; 3]);
+    }
+    assert_eq!([start(0, 1, 4), start(0, 2, 4)], [Some(Refusal::KeySessions), None]);
+    assert_eq!((start(0, 1, 3), store.sessions()), (None, 6), "a known peer is served");
+    assert_eq!([by(0, 1, 3, Event::Stopped), start(0, 1, 4)], [None; 2], "another has left");
+    // 2. Expired sessions are forgotten, in two lifetimes at most.
+    const LIFETIME_S: u32 = 100;
+    store.sweep(Tick(101), 1, LIFETIME_S, LIFETIME_S);
+    assert_eq!(store.sessions(), 0);
+    assert_eq!(start(101, 1, 9), Some(Refusal::KeySessions));
+    assert_eq!([7, 8, 9].map(|torrent| start(201, 1, torrent)), [None; 3]);
+    // 3. Of all keys.
+    store.set_session_limits(0, 100);
+    assert_eq!([start(202, 1, 1), start(202, 2, 1)], [Some(Refusal::KeyTableFull), None]);
+    assert_eq!(start(202, 1, 9), None, "a known peer is served");
+    assert_eq!(by(202, 1, 1, Event::Stopped), None);
+    assert_eq!(totals(&store)[&KeyId(2)].announces, 5, "served, and counted as announces");
+}
+
+#[test]
+fn a_session_ends_with_its_connection() {
+    let store = store();
+    store.put(KeyId(1), key(1), bounded(0, 1));
+    let name = store.hash_and_prefetch(key(1).as_bytes());
+    let report = TestReport { role: Role::Seeder, ..TestReport::new(1, 1, 1) };
+    let tag = |connection| {
+        let peer = WebPeer { connection: ConnectionKey(connection), peer_id: report.peer };
+        store.prefetch_session(name, &report.torrent, &report.peer, &PeerIdentity::Web(peer))
+    };
+    let by = |now, connection| {
+        let key = store.admit(Tick(now), name, RequestKind::Announce).unwrap();
+        let report = Report { is_web: true, ..report.as_report() };
+        key.account(Tick(now), tag(connection), &report).err()
+    };
+    assert_eq!([by(0, 1), by(0, 2)], [None, Some(Refusal::KeyPeers)], "the same peer id");
+    store.leave(Tick(7), name, tag(2));
+    assert_eq!(by(7, 2), Some(Refusal::KeyPeers));
+    store.leave(Tick(30), name, tag(1));
+    assert_eq!((by(30, 2), store.sessions()), (None, 1));
+    let KeyTotals { seeding_s, announces, .. } = totals(&store)[&KeyId(1)];
+    assert_eq!((seeding_s, announces), (30, 2));
+    store.leave(Tick(30), store.hash_and_prefetch(b"unknown"), tag(2));
+    assert_eq!(store.sessions(), 1);
+}
+
+#[test]
+fn a_removed_key_with_bounds_leaves_no_sessions() {
+    let store = store();
+    let by = |torrent| announce(&store, Tick(0), &key(1), &TestReport::new(torrent, 1, 1)).err();
+    for id in 0..3 {
+        store.put(KeyId(id), key(1), bounded(2, 0));
+        let expected = [None, None, Some(Refusal::KeyTorrents)];
+        assert_eq!([1, 2, 3].map(by), expected, "the key's bounds begin anew");
+        assert!(store.remove(KeyId(id)));
+        assert_eq!(store.sessions(), 0);
+    }
+}
+
+/// A peer's last report: when, bytes sent, and whether as a seeder.
+type Last = (Tick, u64, bool);
+/// A key, a torrent, a peer id, and an address and port.
+type Identity = (u32, u8, u8, (u8, u16));
 
 /// The plain form.
 #[derive(Default)]
 struct Twin {
     keys: BTreeMap<u32, (KeyId, KeyRules)>,
-    sessions: BTreeMap<(u32, u8, u8), Last>,
+    sessions: BTreeMap<Identity, Last>,
     totals: BTreeMap<KeyId, KeyTotals>,
 }
 
 impl Twin {
-    fn announce(
-        &mut self,
-        now: Tick,
-        number: u32,
-        who: (u8, u8, u8),
-        report: &TestReport,
-    ) -> Option<Refusal> {
-        let (torrent, peer, host) = who;
+    fn announce(&mut self, now: Tick, who: Identity, report: &TestReport) -> Option<Refusal> {
+        let (number, torrent, peer, at) = who;
         let Some((id, rules)) = self.keys.get(&number) else { return Some(Refusal::KeyUnknown) };
-        let own = || self.sessions.iter().filter(|((key, ..), _)| *key == number);
-        let old = self.sessions.get(&(number, torrent, peer)).copied();
-        if report.event != Event::Stopped {
-            let others = |(of, of_peer): (u8, u8)| (of, of_peer) != (torrent, peer);
-            let peers =
-                own().filter(|((_, of, who), _)| *of == torrent && others((*of, *who))).count();
-            let torrents: BTreeSet<u8> = own().map(|((_, of, _), _)| *of).collect();
-            let hosts: BTreeSet<u8> = own()
-                .filter(|((_, of, who), _)| others((*of, *who)))
-                .map(|(_, (_, host, ..))| *host)
-                .collect();
+        let KeyRules { peers_per_torrent, torrents, addresses, .. } = *rules;
+        let old = self.sessions.get(&who).copied();
+        if old.is_none() && (peers_per_torrent > 0 || torrents > 0 || addresses > 0) {
+            let is_same = |it: &Identity| (it.0, it.1, it.3) == (number, torrent, at);
+            self.sessions.retain(|it, _| !is_same(it));
+        }
+        let own = || self.sessions.iter().filter(|(it, _)| it.0 == number);
+        if old.is_none() && report.event != Event::Stopped {
             let is_reached = |bound: usize, found| bound > 0 && found >= bound;
-            if old.is_none() && torrents.contains(&torrent) {
-                if is_reached(rules.peers_per_torrent.into(), peers) {
+            let peers = own().filter(|(it, _)| it.1 == torrent).count();
+            let present: BTreeSet<u8> = own().map(|(it, _)| it.1).collect();
+            let hosts: BTreeSet<u8> = own().map(|(it, _)| it.3.0).collect();
+            if present.contains(&torrent) {
+                if is_reached(peers_per_torrent.into(), peers) {
                     return Some(Refusal::KeyPeers);
                 }
-            } else if old.is_none() && is_reached(rules.torrents as usize, torrents.len()) {
+            } else if is_reached(torrents as usize, present.len()) {
                 return Some(Refusal::KeyTorrents);
             }
-            let is_elsewhere = old.is_none_or(|(_, was, ..)| was != host);
-            if is_elsewhere
-                && !hosts.contains(&host)
-                && is_reached(rules.addresses.into(), hosts.len())
-            {
+            if !hosts.contains(&at.0) && is_reached(addresses.into(), hosts.len()) {
                 return Some(Refusal::KeyAddresses);
             }
         }
         let totals = self.totals.entry(*id).or_default();
         totals.announces += 1;
-        if let Some((at, _, bytes, is_seeder)) = old
+        if let Some((at, bytes, is_seeder)) = old
             && report.event != Event::Started
         {
-            totals.uploaded += report.bytes.0.saturating_sub(bytes);
-            totals.seeding_s += if is_seeder { now.since(at).into() } else { 0 };
+            // The client has reported the same from its other addresses.
+            let is_sibling = |it: &Identity| (it.1, it.2) == (torrent, peer) && *it != who;
+            let others: Vec<Last> =
+                own().filter(|(it, _)| is_sibling(it)).map(|(_, last)| *last).collect();
+            let most = others.iter().map(|last| last.1).chain([bytes]).max();
+            totals.uploaded += report.bytes.0.saturating_sub(most.unwrap());
+            let seeders = others.iter().filter(|last| last.2).map(|last| last.0);
+            let since = seeders.chain([at]).max().unwrap();
+            totals.seeding_s += if is_seeder { now.since(since).into() } else { 0 };
         }
         if report.event == Event::Stopped {
-            self.sessions.remove(&(number, torrent, peer));
+            self.sessions.remove(&who);
         } else {
-            let session = (now, host, report.bytes.0, report.role == Role::Seeder);
-            self.sessions.insert((number, torrent, peer), session);
+            self.sessions.insert(who, (now, report.bytes.0, report.role == Role::Seeder));
         }
         None
     }
@@ -294,7 +450,7 @@ fn agrees_with_a_plain_list() {
                 }
                 2 => {
                     store.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
-                    twin.sessions.retain(|_, (at, ..)| now - at.0 <= LIFETIME_S);
+                    twin.sessions.retain(|_, (last, ..)| now - last.0 <= LIFETIME_S);
                 }
                 3 => {
                     let mut expected = std::mem::take(&mut twin.totals);
@@ -302,15 +458,18 @@ fn agrees_with_a_plain_list() {
                     assert_eq!(totals(&store), expected);
                 }
                 _ => {
-                    let who = (random.below(4) as u8, random.below(4) as u8, random.below(4) as u8);
+                    let (torrent, peer) = (random.below(4) as u8, random.below(4) as u8);
+                    let at = (random.below(4) as u8, 1 + random.below(2) as u16);
                     let events = [Event::None, Event::Started, Event::Stopped, Event::None];
                     let report = TestReport {
                         event: events[random.below(4) as usize],
                         role: [Role::Seeder, Role::Leecher][random.below(2) as usize],
                         bytes: (random.below(1000).into(), 0),
-                        ..TestReport::new(who.0, who.1, who.2)
+                        port: at.1,
+                        ..TestReport::new(torrent, peer, at.0)
                     };
-                    let expected = twin.announce(Tick(now), number, who, &report);
+                    let who = (number, torrent, peer, at);
+                    let expected = twin.announce(Tick(now), who, &report);
                     assert_eq!(announce(&store, Tick(now), &key(number), &report).err(), expected);
                 }
             }

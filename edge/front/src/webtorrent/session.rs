@@ -365,7 +365,7 @@ impl Session {
     pub(super) fn leave(&mut self, context: &WsContext<'_>) {
         for (info_hash, peer_id) in take(&mut self.peers) {
             let peer = WebPeer { connection: self.key, peer_id };
-            context.tracker.leave_web(&info_hash, peer);
+            context.tracker.leave_web(context.now, self.user(), &info_hash, peer);
         }
     }
 }

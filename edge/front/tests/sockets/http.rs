@@ -1,6 +1,7 @@
 //! HTTP without TLS.
 
 mod challenges;
+mod keys;
 mod lifetime;
 mod limits;
 mod memory;

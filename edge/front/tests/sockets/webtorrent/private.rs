@@ -85,6 +85,24 @@ fn counts_bytes_per_key_and_refuses_revoked_keys() {
 }
 
 #[test]
+fn a_session_belongs_to_its_connection() {
+    let server = start();
+    put(&server, KeyRules { peers_per_torrent: 1, ..KeyRules::default() });
+    let [mut one, mut two] = [(), ()].map(|()| user(&server, &format!("/{TEXT}")));
+    assert_eq!(one.join(1), announced(0, 1));
+    // The same peer id on another connection is another peer, which ends nothing.
+    two.announce(&Announce { event: Event::Stopped, ..leecher(1) });
+    assert!(matches!(two.receive(), Received::Announced { .. }));
+    assert_eq!(two.join(1), failure(Refusal::KeyPeers));
+    assert_eq!(server.tracker.passkeys().sessions(), 1);
+    // The session ends with its connection.
+    drop(one);
+    server.wait_for_web_peers(0);
+    wait_until("no session", || server.tracker.passkeys().sessions() == 0);
+    assert_eq!(two.join(1), announced(0, 1));
+}
+
+#[test]
 fn closes_connections_of_banned_clients() {
     let mut server = HttpServer::start();
     let mut client = server.web_client();
