@@ -184,15 +184,16 @@ struct Scale {
     rounds: u32,
 }
 
-/// Drives both with the same operations and compares every answer.
-fn compare(seed: u64, scale: &Scale) {
+/// Drives both with the same operations and compares every answer. Returns the number of announces.
+fn compare(seed: u64, scale: &Scale) -> u64 {
     let store = store(4);
     let mut twin: BTreeMap<InfoHash, TwinTorrent> = BTreeMap::new();
     let mut random = Random::new(seed);
-    let (mut now, mut refused) = (5, 0);
+    let (mut now, mut refused, mut announces) = (5, 0, 0);
     for round in 0..scale.rounds {
         now += random.below(3);
         let batch = 1 + random.below(64);
+        announces += u64::from(batch);
         // Slots are the caller's: use an order that is not the batch's.
         let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
         let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
@@ -237,6 +238,7 @@ fn compare(seed: u64, scale: &Scale) {
     );
     assert_eq!(totals.partial_seeds, 0);
     assert!(totals.memory_used < 200_000, "{totals:?}");
+    announces
 }
 
 fn random_request(random: &mut Random, scale: &Scale) -> StoreAnnounce {
@@ -344,6 +346,24 @@ fn agrees_with_the_twin_on_large_swarms() {
     for seed in 1..=2 {
         compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 150 });
     }
+}
+
+/// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
+#[test]
+#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
+#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test for a person who waits")]
+fn agrees_with_the_twin_for_long() {
+    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
+    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
+    let (mut done, mut seed) = (0, 1000);
+    while done < operations {
+        // More rounds than above, so that sets grow into pages and shrink again.
+        done += compare(seed, &Scale { torrents: 200, peers: 12, rounds: 1500 });
+        done += compare(seed, &Scale { torrents: 4, peers: 500, rounds: 1500 });
+        done += compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 600 });
+        seed += 1;
+    }
+    println!("{done} operations, seeds 1000 to {}", seed - 1);
 }
 
 //= bep3#announce-completed-once

@@ -24,6 +24,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 pub(crate) use api::{Api, TOKEN_VARIABLE};
+pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now, settings};
@@ -35,7 +36,6 @@ pub(crate) use tracker::{RunningTracker, free_address};
 #[cfg(test)]
 pub(crate) use tester::tests::FIGURES;
 
-use certificate::Certificate;
 use cores::Processor;
 
 /// Where definitions and programs are.

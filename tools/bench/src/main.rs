@@ -26,6 +26,7 @@ mod record;
 mod report;
 mod rivals;
 mod session;
+mod soak;
 mod store;
 mod table;
 
@@ -62,6 +63,7 @@ enum Command {
     Api(api::ApiCommand),
     Flood(flood::FloodCommand),
     Attacks(attacks::Attacks),
+    Soak(soak::SoakCommand),
     Store(store::Store),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Api(command) => command.run(),
         Command::Flood(command) => command.run(),
         Command::Attacks(command) => command.run(),
+        Command::Soak(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),

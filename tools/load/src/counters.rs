@@ -133,7 +133,7 @@ impl Counters {
     }
 
     /// Adds another's counts.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.overdue += other.overdue;
         for (count, more) in self.responses.iter_mut().zip(other.responses) {

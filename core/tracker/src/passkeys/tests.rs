@@ -417,13 +417,34 @@ impl Twin {
 
 #[test]
 fn agrees_with_a_plain_list() {
+    compare(5, 60);
+}
+
+/// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-tracker for_long -- --ignored`
+#[test]
+#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
+#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test for a person who waits")]
+fn agrees_with_a_plain_list_for_long() {
+    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
+    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
+    let (mut done, mut seed) = (0, 1000);
+    while done < operations {
+        done += compare(seed, 100);
+        seed += 1;
+    }
+    println!("{done} operations, seeds 1000 to {}", seed - 1);
+}
+
+/// Drives both with the same operations and compares every answer. Returns the number of operations.
+fn compare(seed: u64, rounds: u32) -> u64 {
     const LIFETIME_S: u32 = 200;
-    let mut random = Random::new(5);
-    for round in 0..60 {
+    const OPERATIONS: u64 = 600;
+    let mut random = Random::new(seed);
+    for round in 0..rounds {
         let (store, mut twin) = (store(), Twin::default());
         let bound = |random: &mut Random| if round % 3 == 0 { 0 } else { random.below(4) };
         let mut now = 0;
-        for _ in 0..600 {
+        for _ in 0..OPERATIONS {
             now += random.below(9);
             let number = random.below(5);
             match random.below(30) {
@@ -477,6 +498,7 @@ fn agrees_with_a_plain_list() {
         }
         assert_eq!(store.sessions(), twin.sessions.len());
     }
+    u64::from(rounds) * OPERATIONS
 }
 
 #[test]
