@@ -15,7 +15,7 @@ pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
 /// is `tracker.log` in `folder`.
 pub(crate) fn start(folder: &Path, configuration: &str) -> Result<Tracker> {
     let mut command = Command::new(binary());
-    command.arg("serve").env("TIDEGATE_ADMIN_TOKEN", TOKEN);
+    command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     Tracker::start(command, folder, configuration)
 }
 

@@ -13,6 +13,7 @@ mod reload;
 mod startup;
 mod state;
 mod supervisor;
+mod tokens;
 mod upgrade;
 mod workers;
 
@@ -44,6 +45,7 @@ use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use startup::LocalHosts;
 use supervisor::Supervisor;
+use tokens::FirstToken;
 use upgrade::{HandoffState, OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};
 
@@ -114,7 +116,8 @@ pub(crate) fn serve(
     state::fill(&config, &tracker, &writer, clock)?;
     let state = (Arc::clone(&records), writer, urls);
     let shared = (&tracker, &certificates, clock);
-    let (mut workers, api, token) = start_workers(bound, &config, shared, state, events.clone())?;
+    let (mut workers, api, first_token) =
+        start_workers(bound, &config, shared, state, events.clone())?;
     let acme = start_acme(&mut workers, &config, &certificates)?;
     let reloader = Reloader {
         file,
@@ -132,7 +135,7 @@ pub(crate) fn serve(
         pending: PendingReplies::default(),
         hub: Arc::clone(api.hub()),
     };
-    print(&(startup_text + &token_text(token, dashboard)))?;
+    print(&(startup_text + &first_token.text(dashboard)))?;
     workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
     old_process.map_or(Ok(()), OldProcess::take_over)?;
     supervisor.ready();
@@ -259,7 +262,7 @@ fn start_workers(
     (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
     state: (Arc<Records>, admin::records::Writer, Vec<AnnounceUrl>),
     events: Sender<Event>,
-) -> Result<(Workers, Arc<Api>, Option<String>)> {
+) -> Result<(Workers, Arc<Api>, FirstToken)> {
     let registry = Arc::new(MetricsRegistry::default());
     let end = events.clone();
     let ended = move |ended| {
@@ -267,7 +270,7 @@ fn start_workers(
         let _ = end.send(Event::ThreadExit(ended));
     };
     let mut workers = Workers::new(tracker, &registry, certificates, clock, ended);
-    let (api, token) = state::start(&mut workers, config, state, clock, events)?;
+    let (api, first_token) = state::start(&mut workers, config, state, clock, events)?;
     let tls = TlsConfig::new(certificates);
     workers.start_admin(
         bound.admin,
@@ -284,14 +287,7 @@ fn start_workers(
     workers.start_udp(bound.udp, config)?;
     workers.start_http(bound.tcp, &tls, config)?;
     workers.start_sweep()?;
-    Ok((workers, api, token))
-}
-
-/// Returns the startup text for a token that was just created, if one was.
-fn token_text(token: Option<String>, dashboard: Option<String>) -> String {
-    let Some(token) = token else { return String::new() };
-    let sign_in = dashboard.map(|url| format!("  Sign in at {url}\n")).unwrap_or_default();
-    format!("  Admin token (full access, shown once): {token}\n{sign_in}")
+    Ok((workers, api, first_token))
 }
 
 /// Starts the thread that renews certificates. Returns the way to send it another configuration.

@@ -351,7 +351,11 @@ fn agrees_with_the_twin_on_large_swarms() {
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
 #[test]
 #[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
-#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test for a person who waits")]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a test for a person who waits"
+)]
 fn agrees_with_the_twin_for_long() {
     let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
     let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());

@@ -67,7 +67,7 @@ function signIn (why) {
   h('label', { class: 'field' }, 'Token', token),
   fault,
   h('button', { class: 'primary' }, 'Sign in'),
-  h('p', { class: 'soft' }, 'tidegate prints the first token once, at its first start. To set one yourself, start it with TIDEGATE_ADMIN_TOKEN.'))
+  h('p', { class: 'soft' }, 'The first start writes a token to the file first-token in state.dir, or prints it on a terminal. To set one yourself, start tidegate with TIDEGATE_BOOTSTRAP_TOKEN.'))
   document.title = 'tidegate: sign in'
   put(document.body, h('div', { class: 'login' }, form))
   token.focus()

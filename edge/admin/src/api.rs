@@ -13,6 +13,7 @@ mod bans;
 mod config;
 mod cors;
 mod events;
+mod first_token;
 mod guard;
 mod input;
 mod keys;
@@ -48,6 +49,7 @@ use route::Route;
 
 pub(crate) use auth::AuthError;
 pub use auth::is_token;
+pub use first_token::{FirstTokenDisplay, ShowToken, StartError};
 pub use state::{Api, ApiDeps, ApiOptions};
 
 /// The path of the API.

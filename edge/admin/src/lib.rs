@@ -41,7 +41,7 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 pub use announce_url::AnnounceUrl;
-pub use api::{Api, ApiDeps, ApiOptions, is_token};
+pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
 pub use collector::CountCollector;
 pub use control::{Command, ReloadOutcome, Setting};

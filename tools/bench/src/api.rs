@@ -31,7 +31,7 @@ use crate::datagrams::{ANNOUNCED, announce, connect};
 use crate::figures::{count, micros, percent};
 use crate::lab::{
     Api, Lab, LabArgs, LoadResult, LoadRun, NoiseMonitor, Protocol, RunningTracker, SEED, Split,
-    Subject, TOKEN_VARIABLE, children_cpu_s, free_address, on,
+    Subject, TOKEN_VARIABLES, children_cpu_s, free_address, on,
 };
 use crate::private::hash_lines;
 use crate::record::Figures;
@@ -124,7 +124,8 @@ impl Bench<'_> {
         let usual = [
             ("TIDEGATE_ADMIN__LISTEN", &*admin),
             ("TIDEGATE_ADMIN__REQUESTS_PER_S", "0"),
-            TOKEN_VARIABLE,
+            TOKEN_VARIABLES[0],
+            TOKEN_VARIABLES[1],
         ];
         let more = [&usual, more].concat();
         let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &more)?;

@@ -18,7 +18,7 @@ use clap::{Args, ValueEnum, value_parser};
 
 use crate::figures::{count, percent};
 use crate::lab::{
-    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLE, free_address,
+    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLES, free_address,
     named_path,
 };
 use crate::record::Figures;
@@ -138,13 +138,8 @@ impl Target<'_> {
     /// Starts the tracker with its defaults and these settings, on a core of its own.
     fn start(&self, settings: &[(&str, &str)]) -> Result<(RunningTracker, Api)> {
         let admin = self.admin.to_string();
-        let (_, token) = TOKEN_VARIABLE;
-        let mut all = vec![
-            ("TIDEGATE_ADMIN__LISTEN", &*admin),
-            // Earlier builds know one of the two.
-            ("TIDEGATE_ADMIN_TOKEN", token),
-            TOKEN_VARIABLE,
-        ];
+        let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*admin)];
+        all.extend(TOKEN_VARIABLES);
         all.extend(settings);
         let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &all)?;
         Ok((tracker, Api::open(self.admin)?))

@@ -16,7 +16,7 @@ use clap::Args;
 
 use crate::figures::{count, micros, percent};
 use crate::lab::{
-    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLE, free_address, on,
+    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLES, free_address, on,
 };
 use crate::record::Figures;
 use crate::report::{Block, Column, Content, PAIRS, PER_CPU_S, RELATIVE, Runs, SUBJECT, table};
@@ -116,7 +116,8 @@ impl Target<'_> {
             ("TIDEGATE_LIMITS__ANNOUNCES_PER_S", per_s),
             ("TIDEGATE_LIMITS__SCRAPES_PER_S", per_s),
             ("TIDEGATE_LIMITS__CONNECTS_PER_S", per_s),
-            TOKEN_VARIABLE,
+            TOKEN_VARIABLES[0],
+            TOKEN_VARIABLES[1],
         ];
         let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &more)?;
         Ok((tracker, Api::open(self.admin)?))

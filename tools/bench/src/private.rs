@@ -21,7 +21,7 @@ use primitives::Random;
 use crate::figures::count;
 use crate::lab::{
     Api, Lab, LabArgs, LoadResult, LoadRun, Protocol, RunningTracker, SEED, Split, Subject,
-    TOKEN_VARIABLE, free_address,
+    TOKEN_VARIABLES, free_address,
 };
 use crate::report::{
     Block, CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Runs, SUBJECT, table,
@@ -101,7 +101,8 @@ impl Trackers<'_> {
                 ("TIDEGATE_ACCESS__MODE", "deny"),
                 ("TIDEGATE_ACCESS__PRIVATE", "true"),
                 ("TIDEGATE_STATE__DIR", &*state),
-                TOKEN_VARIABLE,
+                TOKEN_VARIABLES[0],
+                TOKEN_VARIABLES[1],
             ],
             LOGGING => vec![("TIDEGATE_LOG__LEVEL", "info")],
             _ => Vec::new(),

@@ -28,7 +28,7 @@ use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
 
 use crate::interruption;
-use crate::lab::{Certificate, TOKEN_VARIABLE, commit, machine, now};
+use crate::lab::{Certificate, TOKEN_VARIABLES, commit, machine, now};
 use crate::session::print_line;
 use actors::Actor;
 use operator::Operator;
@@ -166,7 +166,7 @@ impl Stage {
         let folder = Directory::new()?;
         let (certificate, configuration) = operator::prepare(folder.root())?;
         let mut command = Command::new(program);
-        let (name, token) = TOKEN_VARIABLE;
+        let [(name, token), _] = TOKEN_VARIABLES;
         command.arg("serve").env(name, token).stdin(Stdio::null());
         let tracker = Tracker::start(command, folder.root(), &configuration)?;
         Ok(Self { tracker, certificate, folder, stop: AtomicBool::new(false), duration, load })

@@ -11,7 +11,7 @@ use hyper::Uri;
 use super::api::Endpoint;
 use super::error::ApiError;
 
-/// The variable that holds the token. `tidegate serve` reads its own token from it, too.
+/// The variable that holds the token. `tidegate serve` does not read it: it may have few scopes.
 const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 const INVALID_TOKEN: &str = "invalid token: expected `tg_` followed by 32 alphanumeric characters";
@@ -53,7 +53,7 @@ impl ApiArgs {
         if needs_token && token.is_none() {
             return Err(ApiError::Usage(format!(
                 "missing token: set the variable {TOKEN_VARIABLE} or pass --token-file FILE. The first start \
-                 of the tracker prints a token"
+                 of the tracker writes a token to first-token in state.dir, or prints it on a terminal"
             )));
         }
         let authorities = client::tls::authorities(self.ca.as_deref());

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::records::Writer;
 use admin::{
     AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records,
+    StartError,
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use front::Clock;
 use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
+use super::tokens::{self, FirstToken};
 use super::workers::Workers;
 use super::{Event, outbound};
 use crate::acme::{cache, future_owner};
@@ -22,8 +24,6 @@ use crate::config::Config;
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
-/// A token for the API, chosen by the program that sets up the machine.
-const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 /// Creates the directory while the process is still root.
 pub(super) fn prepare(config: &Config) -> Result<()> {
@@ -69,22 +69,23 @@ pub(super) fn fill(
     })
 }
 
-/// Builds the API and starts the writer of records. Returns the first token if there was none before.
+/// Builds the API and starts the writer of records. Returns the first token, if there was none before.
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
     (records, writer, announce_urls): (Arc<Records>, Writer, Vec<AnnounceUrl>),
     clock: Clock,
     events: Sender<Event>,
-) -> Result<(Arc<Api>, Option<String>)> {
+) -> Result<(Arc<Api>, FirstToken)> {
     let options = ApiOptions {
         cors_origins: config.cors_origins.clone(),
         requests_per_s: config.requests_per_s,
         wrong_tokens_per_min: config.wrong_tokens_per_min,
         webhook_ports: config.webhook_ports.clone(),
-        token: given_token()?,
+        bootstrap_token: tokens::bootstrap()?,
     };
     let (send_post, traces) = outbound::client(config)?;
+    let first_token = FirstToken::default();
     let deps = ApiDeps {
         sources: workers.shared_metric_sources(),
         records,
@@ -96,9 +97,9 @@ pub(super) fn start(
         announce_urls,
         send_post,
         traces,
+        first_token: first_token.display(config),
     };
-    let (api, token) = Api::new(deps, options, &writer)?;
-    let api = Arc::new(api);
+    let api = Arc::new(Api::new(deps, options, &writer).map_err(start_error)?);
     let tracker = Arc::clone(&workers.shared_metric_sources().tracker);
     let collector = CountCollector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
     let period = Duration::from_secs(config.flush_s.into());
@@ -106,7 +107,16 @@ pub(super) fn start(
         let mut collector = collector;
         writer.run(&mut collector, period);
     })?;
-    Ok((api, token))
+    Ok((api, first_token))
+}
+
+/// Names the setting that an error is about.
+fn start_error(error: StartError) -> anyhow::Error {
+    match error {
+        StartError::Records(_) => error.into(),
+        StartError::RecordedToken(..) => anyhow!("{}: {error}", tokens::BOOTSTRAP_VARIABLE),
+        StartError::FirstToken(_) => anyhow!("{KEY_NAME}: {error}"),
+    }
 }
 
 /// Writes the last records, once all workers have stopped. Gives up at `deadline`.
@@ -127,18 +137,4 @@ pub(super) fn close(records: &Records, deadline: Instant) {
 fn moment(clock: Clock) -> ClockReading {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     ClockReading { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
-}
-
-fn given_token() -> Result<Option<String>> {
-    let Some(token) = std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()) else {
-        return Ok(None);
-    };
-    // Never printed: even an invalid token may be a secret.
-    let token = token.into_string().ok().filter(|token| admin::is_token(token));
-    match token {
-        Some(token) => Ok(Some(token)),
-        None => bail!(
-            "{TOKEN_VARIABLE}: invalid token: expected `tg_` followed by 32 alphanumeric characters"
-        ),
-    }
 }

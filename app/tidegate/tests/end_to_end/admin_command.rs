@@ -11,7 +11,7 @@ use crate::api::TOKEN;
 use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 
-/// The variable that both the tracker and its clients read the token from.
+/// The variable that clients read their token from.
 pub(crate) const VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 /// A tracker, and a client of its API with full access.
@@ -25,7 +25,8 @@ impl Served {
     pub(crate) fn start(more: &str) -> Self {
         // Tests send more requests than the default allows.
         let more = format!("requests_per_s = 0\n{more}");
-        let tracker = Tracker::start_with(Directory::new(), &more, &[(VARIABLE, TOKEN)]);
+        let tracker =
+            Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
         Self { tracker, _state: None }
     }
 

@@ -3,6 +3,7 @@
 mod concurrency;
 mod durability;
 mod hostile;
+mod start_tokens;
 mod webhooks;
 
 use std::io::{BufRead, BufReader, Write};
@@ -79,7 +80,7 @@ fn start(more: &str) -> (Tracker, Caller) {
 }
 
 fn start_in(directory: Directory, more: &str) -> (Tracker, Caller) {
-    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
     let caller = Caller::of(&tracker);
     (tracker, caller)
 }

@@ -8,7 +8,8 @@ use crate::process::{Directory, Tracker, run, stderr};
 
 fn start(more: &str) -> (Tracker, Caller) {
     let more = format!("requests_per_s = 0\n{more}");
-    let tracker = Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let tracker =
+        Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
     let api = Caller::of(&tracker);
     (tracker, api)
 }

@@ -291,7 +291,7 @@ fn is_banned(tracker: &Tracker) -> bool {
 
 /// Starts a tracker that bans, and returns a client of its API, too.
 fn start_banning(directory: Directory, more: &str) -> (Tracker, Caller) {
-    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
     let api = Caller::of(&tracker);
     (tracker, api)
 }

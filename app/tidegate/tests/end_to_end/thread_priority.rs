@@ -24,7 +24,7 @@ fn threads(tracker: &Tracker) -> BTreeMap<String, i32> {
 fn lowers_the_priority_of_background_threads() {
     let state = Directory::new();
     let more = format!("[state]\ndir = {:?}\n", state.path("state"));
-    let variables = [("TIDEGATE_ADMIN_TOKEN", TOKEN)];
+    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
     let tracker = Tracker::start_with(Directory::new(), &more, &variables);
     // Listing torrents starts a background thread.
     Caller::of(&tracker).expect(200, "GET /torrents", None);

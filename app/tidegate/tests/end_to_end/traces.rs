@@ -17,7 +17,8 @@ fn start(collector: SocketAddr, per_million: u32) -> (Tracker, Caller) {
         "requests_per_s = 0\n[trace]\nendpoint = \"http://{collector}{PATH}\"\n\
          sample_per_million = {per_million}\n"
     );
-    let tracker = Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_ADMIN_TOKEN", TOKEN)]);
+    let tracker =
+        Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
     let api = Caller::of(&tracker);
     (tracker, api)
 }

@@ -423,7 +423,11 @@ fn agrees_with_a_plain_list() {
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-tracker for_long -- --ignored`
 #[test]
 #[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
-#[expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a test for a person who waits")]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a test for a person who waits"
+)]
 fn agrees_with_a_plain_list_for_long() {
     let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
     let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());

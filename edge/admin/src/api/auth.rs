@@ -6,18 +6,17 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use rusqlite::Connection;
 use tracker::IpPrefix;
 
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
 use crate::listener::host;
-use crate::records::tables::tokens::{self, TokenRow};
+use crate::records::tables::tokens::TokenRow;
 
 /// The prefix of every token, so that scanners for leaked secrets can recognise it.
 const PREFIX: &str = "tg_";
@@ -96,6 +95,8 @@ pub(super) struct Caller {
     /// The name of the token.
     pub(super) name: String,
     pub(super) scopes: Scopes,
+    /// When the token expires, Unix time in seconds.
+    pub(super) expires: Option<i64>,
     pub(super) client: IpAddr,
 }
 
@@ -103,6 +104,8 @@ pub(super) struct Caller {
 pub(crate) struct Authenticator {
     /// By digest.
     tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
+    /// The id of the first token; 0 = there is none.
+    first: AtomicI64,
     /// Invalid tokens by address, and in all.
     failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,
     failure_limit: RateLimit,
@@ -125,8 +128,10 @@ impl Authenticator {
     ) -> Self {
         let per_s = f64::from(requests_per_s);
         let failures_per_s = f64::from(wrong_tokens_per_min) / 60.0;
+        let first = tokens.iter().find(|token| token.is_first).map_or(0, |token| token.id);
         Self {
             tokens: RwLock::new(tokens.into_iter().map(|token| (token.digest, token)).collect()),
+            first: AtomicI64::new(first),
             failures: Mutex::default(),
             failure_limit: RateLimit { burst: FAILURES_BURST, per_s: failures_per_s },
             requests: Mutex::default(),
@@ -142,10 +147,22 @@ impl Authenticator {
         tokens.insert(token.digest, token);
     }
 
-    /// Removes a token.
-    pub(super) fn remove(&self, id: i64) {
+    /// Removes a token and returns it.
+    pub(super) fn remove(&self, id: i64) -> Option<TokenRow> {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-        tokens.retain(|_, token| token.id != id);
+        let digest = tokens.values().find(|token| token.id == id)?.digest;
+        tokens.remove(&digest)
+    }
+
+    /// Returns the id of the first token, once, if `caller` has taken over from it: with another recorded
+    /// token that has full access and does not expire.
+    pub(super) fn take_first(&self, caller: &Caller) -> Option<i64> {
+        let first = self.first.load(Ordering::Relaxed);
+        let is_other = caller.token > 0 && caller.token != first;
+        if first == 0 || !is_other || caller.expires.is_some() || !caller.scopes.allow(Scope::All) {
+            return None;
+        }
+        (self.first.swap(0, Ordering::Relaxed) == first).then_some(first)
     }
 
     /// Returns the valid tokens, ordered by id.
@@ -185,7 +202,8 @@ impl Authenticator {
             }
         }
         let scopes = Scopes::parse(&token.scopes);
-        Ok(Caller { token: token.id, name: token.name, scopes, client })
+        let TokenRow { id, name, expires, .. } = token;
+        Ok(Caller { token: id, name, scopes, expires, client })
     }
 
     /// Returns the token that the header names, unless it has expired.
@@ -216,32 +234,6 @@ impl Authenticator {
         let is_within = by_address.try_take(host(client), limit) && all.try_take((), in_all);
         if is_within { error } else { AuthError::TooManyFailures }
     }
-}
-
-/// Adds the operator's own token to `known`. If there is no token at all then, creates one with full access,
-/// records it and returns it.
-pub(super) fn seed(
-    known: &mut Vec<TokenRow>,
-    given: Option<&str>,
-    connection: &Connection,
-) -> Result<Option<String>, rusqlite::Error> {
-    let row = |token: &str, name: &str| TokenRow {
-        id: 0,
-        digest: fingerprint(token),
-        name: name.into(),
-        scopes: Scopes::ALL.to_string(),
-        created: 0,
-        expires: None,
-    };
-    if let Some(token) = given {
-        known.push(row(token, "environment"));
-    }
-    if !known.is_empty() {
-        return Ok(None);
-    }
-    let Ok(token) = generate_token() else { return Ok(None) };
-    known.push(tokens::insert(connection, row(&token, "first"))?);
-    Ok(Some(token))
 }
 
 /// Returns the token of an `Authorization: Bearer …` header, if it is well-formed.
@@ -354,6 +346,7 @@ mod tests {
             scopes: scopes.into(),
             created: 0,
             expires,
+            is_first: false,
         };
         Authenticator::new(vec![row], requests_per_s, 1)
     }
@@ -392,7 +385,7 @@ mod tests {
                 "{bad}"
             );
         }
-        authenticator.remove(7);
+        assert!(authenticator.remove(7).is_some());
         assert_eq!(authorize(&good, Scope::KeysRead, 99), Err(AuthError::UnknownToken));
         assert_eq!(
             authenticator.authorize(None, HOME, Scope::KeysRead, 0).map(drop),

@@ -52,6 +52,7 @@ pub(super) async fn guard(
     match authenticator.authorize(header, client, scope, shared.now()) {
         Ok(caller) => {
             authenticator.accepted.fetch_add(1, Ordering::Relaxed);
+            shared.end_first_token(&caller);
             let _in_progress = connection.as_ref().map(ConnectionHandle::begin_authenticated);
             let token = caller.token;
             request.extensions_mut().insert(caller);

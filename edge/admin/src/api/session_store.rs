@@ -18,6 +18,8 @@ struct Session {
     /// The fingerprint of the session id in the cookie.
     digest: [u8; 32],
     token: String,
+    /// The fingerprint of the token.
+    token_digest: [u8; 32],
     expires: Instant,
 }
 
@@ -27,6 +29,7 @@ impl Sessions {
         let session = Session {
             digest: fingerprint(id),
             token: token.into(),
+            token_digest: fingerprint(token),
             expires: Instant::now() + LIFETIME,
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,6 +47,12 @@ impl Sessions {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let session = all.iter().find(|session| session.digest == digest);
         session.filter(|session| session.expires > Instant::now()).map(|found| found.token.clone())
+    }
+
+    /// Closes all sessions of the token with this fingerprint.
+    pub(super) fn close_all(&self, token_digest: &[u8; 32]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|session| session.token_digest != *token_digest);
     }
 
     /// Closes a session.
@@ -64,6 +73,9 @@ mod tests {
         sessions.open("one", "tg_1");
         assert_eq!(sessions.token("one").as_deref(), Some("tg_1"));
         assert_eq!(sessions.token("two"), None);
+        sessions.open("other", "tg_3");
+        sessions.close_all(&fingerprint("tg_3"));
+        assert_eq!(sessions.token("other"), None);
         sessions.close("one");
         assert_eq!(sessions.token("one"), None);
         (0..=SESSIONS_MAX).for_each(|number| sessions.open(&number.to_string(), "tg_2"));

@@ -8,7 +8,8 @@ use tracing::info;
 use tracker::Tracker;
 use types::Tick;
 
-use super::auth::{self, Authenticator, Caller};
+use super::auth::{Authenticator, Caller};
+use super::first_token::{self, FirstTokenDisplay, StartError};
 use super::problem::Problem;
 use super::session_store::Sessions;
 use crate::announce_url::AnnounceUrl;
@@ -18,7 +19,7 @@ use crate::events::EventHub;
 use crate::log_levels::AUDIT;
 use crate::outbound::SendPost;
 use crate::recorder::Recorder;
-use crate::records::{OpenError, Records, Writer, tables};
+use crate::records::{Records, Writer, tables};
 use crate::sources::MetricSources;
 use crate::torrent_list::TorrentList;
 use crate::traces::{TraceOptions, Traces};
@@ -35,8 +36,8 @@ pub struct ApiOptions {
     pub wrong_tokens_per_min: u32,
     /// Ports that webhook URLs may name.
     pub webhook_ports: Vec<u16>,
-    /// A token with full access that is not in the records.
-    pub token: Option<String>,
+    /// A token with full access that must not be in the records.
+    pub bootstrap_token: Option<String>,
 }
 
 /// What the application provides.
@@ -55,6 +56,8 @@ pub struct ApiDeps {
     pub send_post: SendPost,
     /// Where spans are sent, if requests are traced.
     pub traces: Option<TraceOptions>,
+    /// Shows the first token.
+    pub first_token: FirstTokenDisplay,
 }
 
 /// The management API, ready to be served.
@@ -80,26 +83,28 @@ pub(super) type Shared = Arc<Api>;
 impl Api {
     /// Builds the API with the tokens and webhooks in the records. Call before the writer runs.
     ///
-    /// Returns a new token with full access if there was no token at all. It cannot be read again.
-    pub fn new(
-        deps: ApiDeps,
-        options: ApiOptions,
-        writer: &Writer,
-    ) -> Result<(Self, Option<String>), OpenError> {
+    /// # Errors
+    ///
+    /// If the records cannot be read or written, if the bootstrap token is in them, or if there is no token
+    /// and the first one cannot be shown.
+    pub fn new(deps: ApiDeps, options: ApiOptions, writer: &Writer) -> Result<Self, StartError> {
         let connection = writer.connection();
-        let read = || {
-            let mut tokens = tables::tokens::all(connection)?;
-            let first = auth::seed(&mut tokens, options.token.as_deref(), connection)?;
-            Ok((tokens, first, tables::webhooks::all(connection)?))
-        };
-        let (tokens, first, webhooks) = read().map_err(|error| deps.records.open_error(&error))?;
+        let records_error = |error| StartError::Records(deps.records.open_error(&error));
+        let mut tokens = tables::tokens::all(connection).map_err(records_error)?;
+        let bootstrap = options.bootstrap_token.as_deref();
+        let created =
+            first_token::create(&mut tokens, bootstrap, (deps.time)(), &deps.first_token)?;
+        if let Some(token) = created {
+            tokens.push(tables::tokens::insert(connection, token).map_err(records_error)?);
+        }
+        let webhooks = tables::webhooks::all(connection).map_err(records_error)?;
         let authenticator =
             Authenticator::new(tokens, options.requests_per_s, options.wrong_tokens_per_min);
         let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
         let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time));
         let traces = deps.traces.clone().map(Traces::new);
         let torrent_list = Arc::new(TorrentList::new(Arc::clone(&deps.sources.tracker)));
-        let api = Self {
+        Ok(Self {
             deps,
             options,
             authenticator,
@@ -111,8 +116,7 @@ impl Api {
             traces,
             latest: AtomicI64::new(0),
             settings_lock: tokio::sync::Mutex::default(),
-        };
-        Ok((api, first))
+        })
     }
 
     /// Returns the hub that events are published to.
@@ -122,6 +126,10 @@ impl Api {
 
     pub(crate) fn authenticator(&self) -> &Authenticator {
         &self.authenticator
+    }
+
+    pub(super) fn first_token(&self) -> &FirstTokenDisplay {
+        &self.deps.first_token
     }
 
     pub(crate) fn webhooks(&self) -> &Arc<Webhooks> {

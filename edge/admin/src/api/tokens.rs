@@ -105,6 +105,7 @@ async fn create(
         scopes: scopes.to_string(),
         created: api.now(),
         expires: new.expires,
+        is_first: false,
     };
     let shared = Shared::clone(&api);
     let apply = move |row: &TokenRow| shared.authenticator().add(row.clone());
@@ -125,7 +126,7 @@ async fn revoke(
     let id = i64::from(id);
     let apply = move |was_there: &bool| {
         if *was_there {
-            shared.authenticator().remove(id);
+            shared.forget_token(id);
         }
     };
     if !api.records().change(move |db| tokens::remove(db, id), apply).await? {

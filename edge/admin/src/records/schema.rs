@@ -61,6 +61,7 @@ const MIGRATIONS: &[&str] = &[
      ) STRICT;
      CREATE TABLE frozen (hash BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
+    "ALTER TABLE tokens ADD COLUMN is_first INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// Opens the records for writing and migrates them.

@@ -83,6 +83,7 @@ fn token(byte: u8) -> TokenRow {
         scopes: "*".into(),
         created: 5,
         expires: None,
+        is_first: false,
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use harness::http;
 
 use super::{HELD, HONEST, Outcome, Target};
-use crate::lab::TOKEN_VARIABLE;
+use crate::lab::TOKEN_VARIABLES;
 use crate::record::Figures;
 
 const REQUESTS: u32 = 200;
@@ -31,7 +31,7 @@ pub(super) fn attack_api(target: &Target<'_>) -> Result<Vec<Outcome>> {
         for number in 0..REQUESTS {
             get(&header(number))?;
         }
-        let (_, token) = TOKEN_VARIABLE;
+        let [(_, token), _] = TOKEN_VARIABLES;
         let mut served = 0;
         let mut last = 0;
         for _ in 0..20 {

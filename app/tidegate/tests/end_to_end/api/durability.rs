@@ -135,32 +135,6 @@ fn leaves_foreign_database_files_alone() {
     assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
 }
 
-#[test]
-fn shows_the_first_token_once() {
-    let state = Directory::new();
-    let more = in_folder(&state.path("state"));
-    // The line with the token, in what one start prints.
-    let token = || {
-        let tracker = Tracker::start(Directory::new(), &more);
-        assert!(!tracker.log().contains("tg_"), "{}", tracker.log());
-        tracker.output().lines().find(|line| line.contains("tg_")).map(String::from)
-    };
-    let first = token().unwrap();
-    assert!(first.contains("shown once"), "{first}");
-    assert_eq!(token(), None);
-}
-
-#[test]
-fn rejects_an_invalid_token_in_the_environment() {
-    let mut command = tidegate(&[]);
-    let output = command.env("TIDEGATE_ADMIN_TOKEN", "hunter2").output().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        message.contains("TIDEGATE_ADMIN_TOKEN: invalid token") && !message.contains("hunter2"),
-        "{message}"
-    );
-}
-
 /// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.
 #[test]
 fn reports_records_as_not_durable_without_a_state_directory() {

@@ -15,7 +15,7 @@ fn tracker(directory: Directory, name: &str) -> Tracker {
     let more = format!(
         "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
     );
-    Tracker::start_with(directory, &more, &[(VARIABLE, TOKEN)])
+    Tracker::start_with(directory, &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)])
 }
 
 #[test]

@@ -65,10 +65,17 @@ impl TestApi {
             time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
             traces: None,
+            first_token: FirstTokenDisplay {
+                show: Box::new(|_| Ok(false)),
+                remove: Box::new(|| ()),
+            },
         };
-        let token = Some(TOKEN.into());
-        let options = ApiOptions { token, wrong_tokens_per_min: 60_000, ..ApiOptions::default() };
-        let (api, _) = Api::new(deps, options, &writer).unwrap();
+        let options = ApiOptions {
+            bootstrap_token: Some(TOKEN.into()),
+            wrong_tokens_per_min: 60_000,
+            ..ApiOptions::default()
+        };
+        let api = Api::new(deps, options, &writer).unwrap();
         let api = Arc::new(api);
         let hub = Arc::clone(api.hub());
         let tracker = Arc::clone(&sources.tracker);

@@ -13,13 +13,16 @@ pub(crate) struct TokenRow {
     pub(crate) scopes: String,
     pub(crate) created: i64,
     pub(crate) expires: Option<i64>,
+    /// Whether it is the first token, which ends when another takes over.
+    pub(crate) is_first: bool,
 }
 
 /// Adds a token, ignoring the id in `row`. Returns the row with its id.
 pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow, rusqlite::Error> {
     connection.execute(
-        "INSERT INTO tokens (digest, name, scopes, created, expires) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![row.digest, row.name, row.scopes, row.created, row.expires],
+        "INSERT INTO tokens (digest, name, scopes, created, expires, is_first)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
     )?;
     Ok(TokenRow { id: connection.last_insert_rowid(), ..row })
 }
@@ -31,8 +34,9 @@ pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite:
 
 /// Returns all tokens: there are few.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRow>, rusqlite::Error> {
-    let mut rows = connection
-        .prepare("SELECT id, digest, name, scopes, created, expires FROM tokens ORDER BY id")?;
+    let mut rows = connection.prepare(
+        "SELECT id, digest, name, scopes, created, expires, is_first FROM tokens ORDER BY id",
+    )?;
     let rows = rows.query_map([], |row: &Row<'_>| {
         Ok(TokenRow {
             id: row.get(0)?,
@@ -41,6 +45,7 @@ pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRow>, rusqlite::Er
             scopes: row.get(3)?,
             created: row.get(4)?,
             expires: row.get(5)?,
+            is_first: row.get(6)?,
         })
     })?;
     rows.collect()

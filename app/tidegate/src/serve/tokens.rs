@@ -1,0 +1,124 @@
+//! The tokens that the API starts with: the bootstrap token from the environment, and the first token, which
+//! is shown on a terminal or written to a file, but never to a log.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use admin::FirstTokenDisplay;
+use anyhow::{Result, bail};
+use tracing::warn;
+
+use crate::config::Config;
+
+/// A token with full access, chosen by the program that sets up the machine.
+pub(super) const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_BOOTSTRAP_TOKEN";
+/// The token of the commands that use the API. It may have few scopes.
+const CLIENT_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
+/// The file in `state.dir` with the first token.
+const FILE: &str = "first-token";
+
+/// Reads the bootstrap token.
+pub(super) fn bootstrap() -> Result<Option<String>> {
+    let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let Some(token) = variable(BOOTSTRAP_VARIABLE) else {
+        if variable(CLIENT_VARIABLE).is_some() {
+            warn!(
+                "{CLIENT_VARIABLE} is for `tidegate admin` and `tidegate top`: the tracker ignores it. To start \
+                 it with a token of full access, set {BOOTSTRAP_VARIABLE}"
+            );
+        }
+        return Ok(None);
+    };
+    // Never printed: even an invalid token may be a secret.
+    let token = token.into_string().ok().filter(|token| admin::is_token(token));
+    match token {
+        Some(token) => Ok(Some(token)),
+        None => bail!(
+            "{BOOTSTRAP_VARIABLE}: invalid token: expected `tg_` followed by 32 alphanumeric characters"
+        ),
+    }
+}
+
+/// Where the first token is shown, if one is created.
+#[derive(Clone, Default)]
+pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
+
+/// How the first token was shown.
+enum Shown {
+    /// It is to be printed on the terminal.
+    OnTerminal(String),
+    InFile(PathBuf),
+    /// There is neither a terminal nor a directory, so there is no token.
+    Nowhere,
+}
+
+impl FirstToken {
+    /// Returns what the API calls.
+    pub(super) fn display(&self, config: &Config) -> FirstTokenDisplay {
+        let file = config.state_dir.as_deref().map(|dir| dir.join(FILE));
+        let (shown, written) = (Arc::clone(&self.0), file.clone());
+        let has_api = !config.admin_listen.is_empty();
+        let show = move |token: &str| {
+            // Without an API there is no use for a token.
+            if !has_api {
+                return Ok(false);
+            }
+            let how = match &written {
+                _ if io::stdout().is_terminal() => Shown::OnTerminal(token.into()),
+                Some(file) => {
+                    write(file, token)?;
+                    Shown::InFile(file.clone())
+                }
+                None => Shown::Nowhere,
+            };
+            let is_shown = !matches!(how, Shown::Nowhere);
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
+            Ok(is_shown)
+        };
+        let remove = move || {
+            // It was not written if it was printed, and is worthless anyway.
+            file.iter().for_each(|file| drop(fs::remove_file(file)));
+        };
+        FirstTokenDisplay { show: Box::new(show), remove: Box::new(remove) }
+    }
+
+    /// Returns the startup text about a token that was just created, or could not be.
+    pub(super) fn text(&self, dashboard: Option<String>) -> String {
+        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = match shown.take() {
+            None => return String::new(),
+            Some(Shown::OnTerminal(token)) => {
+                format!("  First API token (full access, shown once): {token}\n")
+            }
+            Some(Shown::InFile(file)) => {
+                format!("  First API token (full access): in {}\n", file.display())
+            }
+            Some(Shown::Nowhere) => {
+                return format!(
+                    "  No API token: set state.dir, or {BOOTSTRAP_VARIABLE} to `tg_` and 32 letters and digits\n"
+                );
+            }
+        };
+        text += "  It ends when another token with full access is used.\n";
+        if let Some(url) = dashboard {
+            let _ = writeln!(text, "  Sign in at {url}");
+        }
+        text
+    }
+}
+
+/// Writes a token to a new file that only its owner may read.
+fn write(file: &Path, token: &str) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    writeln!(file, "{token}")?;
+    file.sync_all()
+}
