@@ -31,7 +31,7 @@ use front::http::{Challenges, MemoryLimits};
 use net::Engine;
 use net::process::cores;
 use net::tls::CertificateFiles;
-use tracker::{BanRules, Limits, Networks, Policy, Rate};
+use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::BURST_S;
 
 use choices::Sandboxing;
@@ -131,7 +131,7 @@ impl Config {
             challenges,
             certificates: tls.certificates.value.clone(),
             acme: AcmeConfig::from_section(&sections.acme, &mut problems),
-            policy: policy(&sections.tracker),
+            policy: policy(&sections.tracker, &sections.limits),
             limits: Limits {
                 network_connections: network_connections(sections, &groups),
                 ..limits(sections, exempt)
@@ -243,7 +243,7 @@ fn narrow<T: TryFrom<u32>>(setting: &Setting<u32>, max: T) -> T {
     converted.unwrap_or(max)
 }
 
-fn policy(tracker: &TrackerSection) -> Policy {
+fn policy(tracker: &TrackerSection, limits: &LimitsSection) -> Policy {
     let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
     Policy {
         interval_s: tracker.interval_s.value,
@@ -255,6 +255,10 @@ fn policy(tracker: &TrackerSection) -> Policy {
         websocket_interval_s: tracker.websocket_interval_s.value,
         numwant_default: peers(&tracker.numwant_default),
         numwant_max: peers(&tracker.numwant_max),
+        peer_caps: PeerCaps {
+            per_address: peers(&limits.peers_per_address),
+            per_network: peers(&limits.peers_per_network),
+        },
         connection_id_lifetime_s: tracker.connection_id_lifetime_s.value,
     }
 }

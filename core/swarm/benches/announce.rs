@@ -1,21 +1,22 @@
 //! Announces in batches of 64 on a store alone, by one thread: ns per announce, or instructions
 //! under callgrind. Instruction counts repeat from run to run, so they show a change of 1 %.
 //!
-//! `cargo bench -p tidegate-swarm --bench announce [-- ROUNDS]`, or:
+//! `cargo bench -p tidegate-swarm --bench announce [-- ROUNDS [MIX]]`, or:
 //!
 //! ```text
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY ROUNDS
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY ROUNDS MIX
 //! ```
 //!
 //! with 1 and with 2 rounds. The difference is what one round (262,144 announces of known and new
-//! peers) takes.
+//! peers) takes. MIX is `public`, peers with public addresses in almost as many networks, or
+//! `local`, peers with addresses that are not public.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use primitives::Random;
-use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
+use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, Tick, TooSoon,
@@ -52,14 +53,18 @@ impl PeerSink for Count {
 
 /// Returns the announce of one of 2^18 peers: a quarter each in torrents of 1, 3, 60 and 1000
 /// peers, one in five over v6.
-fn announce(random: &mut Random, slot: usize) -> StoreAnnounce {
+fn announce(random: &mut Random, slot: usize, is_public: bool) -> StoreAnnounce {
     let number = random.below(ROUND);
     let (class, number) = (number % 4, number / 4);
     let torrent = number / [1, 3, 60, 1000][class as usize];
     let mut info_hash = [class as u8; 20];
     info_hash[..4].copy_from_slice(&torrent.to_be_bytes());
-    let [a, b, c, d] = number.to_be_bytes();
+    // Scatters public addresses over 32.0.0.0/3 and 2400::/16.
+    let scattered = number.wrapping_mul(0x9e37_79b1);
+    let [a, b, c, d] = if is_public { scattered } else { number }.to_be_bytes();
     let peer = match number % 5 {
+        0 if is_public => PeerKey::V6([0x24, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2]),
+        _ if is_public => PeerKey::V4([0x20 | a & 0x1f, b, c, d, 1, 2]),
         0 => PeerKey::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 1, 2]),
         _ => PeerKey::V4([a, b, c, d, 1, 2]),
     };
@@ -71,6 +76,7 @@ fn announce(random: &mut Random, slot: usize) -> StoreAnnounce {
         role: if number % 3 == 0 { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
         min_interval_s: 0,
+        caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
         families: Families::Own,
         with_ids: false,
@@ -79,6 +85,7 @@ fn announce(random: &mut Random, slot: usize) -> StoreAnnounce {
 
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|text| text.parse().ok()).unwrap_or(8);
+    let is_public = std::env::args().all(|text| text != "local");
     let store = Store::new(&Options {
         shards: 16,
         hash_key: [3; 16],
@@ -92,7 +99,7 @@ fn main() {
         let started = Instant::now();
         for _ in 0..ROUND / 64 {
             let batch: [StoreAnnounce; 64] =
-                std::array::from_fn(|slot| announce(&mut random, slot));
+                std::array::from_fn(|slot| announce(&mut random, slot, is_public));
             store.announce(Tick(now), &mut random, &batch, &mut sink);
         }
         let ns = started.elapsed().as_nanos() / u128::from(ROUND);

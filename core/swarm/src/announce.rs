@@ -14,6 +14,19 @@ pub enum Action {
     Stop,
 }
 
+/// Most peers of a torrent with public addresses of one host or network; 0 = unlimited.
+///
+/// A new peer above a cap replaces the one of its host or network that announced longest ago. Other
+/// addresses share no pages of the store, so they can be many, and no cap applies to them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCaps {
+    /// At one v4 address, or in one v6 /64.
+    pub per_address: u16,
+    /// In one v4 /24 or v6 /48; at most, and if unlimited,
+    /// [`types::limits::PEERS_PER_NETWORK_MAX`].
+    pub per_network: u16,
+}
+
 /// One announce that the tracker has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAnnounce {
@@ -33,6 +46,8 @@ pub struct StoreAnnounce {
     /// one is not done. 0 = no minimum. Ages are kept in units of 16 s: an announce counts as too
     /// soon only if it surely is.
     pub min_interval_s: u32,
+    /// Applied when the peer is new.
+    pub caps: PeerCaps,
     /// Most peers in the answer, within the protocol's limit; 0 means none.
     pub want: u16,
     /// Address families of the peers in the answer.

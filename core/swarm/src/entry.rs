@@ -1,7 +1,9 @@
 //! Packed peers: what sets need to know of the two forms.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use bytemuck::Pod;
-use types::{PackedV4, PackedV6, PeerKey, PeerSink};
+use types::{PackedV4, PackedV6, PeerKey, PeerSink, Scope};
 
 use crate::meta::PeerMeta;
 
@@ -9,6 +11,8 @@ use crate::meta::PeerMeta;
 pub(crate) trait Entry: Pod + Default {
     /// Address and port in wire form.
     type Key: Copy + Eq + AsRef<[u8]>;
+    /// The leading bytes of an address that name its network: a /24 or /48.
+    type Network: Copy + AsRef<[u8]>;
     /// A set of up to this many peers is one dense array.
     const DENSE_MAX: u32;
     /// Average peers in a page of a larger set. Small pages are searched faster; large ones waste
@@ -23,12 +27,20 @@ pub(crate) trait Entry: Pod + Default {
     /// Returns the index of the first entry with that key among the first `len` of `entries`.
     /// Further entries, up to the end of the last line, are leftovers and are ignored.
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
+    /// Returns the network of a public address; `None` for others, to which no cap applies.
+    fn network(key: Self::Key) -> Option<Self::Network>;
+    /// Whether the entry's address is the same host's as `key`'s: it is the same, or in the same
+    /// /64.
+    fn shares_address(&self, key: Self::Key) -> bool;
+    /// Whether the entry's address is in the same /24 or /48 as `key`'s.
+    fn shares_network(&self, key: Self::Key) -> bool;
     /// Passes `peers` to the family's method of the sink.
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
 
 impl Entry for PackedV4 {
     type Key = [u8; 6];
+    type Network = [u8; 3];
     const DENSE_MAX: u32 = 96;
     const PAGE_PEERS: u32 = 80;
 
@@ -61,7 +73,7 @@ impl Entry for PackedV4 {
     /// Compares a cache line at a time without branches, which the compiler vectorises.
     #[inline]
     fn find(entries: &[Self], len: usize, key: [u8; 6]) -> Option<usize> {
-        let wanted = u64::from_le_bytes(Self::new(key, PeerMeta(0)).0);
+        let wanted = word(key);
         for (line, entries) in entries.chunks_exact(8).enumerate() {
             let mut hits = 0u32;
             for (at, entry) in entries.iter().enumerate() {
@@ -77,6 +89,22 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
+    fn network([a, b, c, d, ..]: [u8; 6]) -> Option<[u8; 3]> {
+        (Scope::of_v4(Ipv4Addr::new(a, b, c, d)) == Scope::Public).then_some([a, b, c])
+    }
+
+    #[inline]
+    fn shares_address(&self, key: [u8; 6]) -> bool {
+        (u64::from_le_bytes(self.0) ^ word(key)) as u32 == 0
+    }
+
+    #[inline]
+    fn shares_network(&self, key: [u8; 6]) -> bool {
+        // 32 bits, which SSE2 can compare.
+        (u64::from_le_bytes(self.0) as u32 ^ word(key) as u32) << 8 == 0
+    }
+
+    #[inline]
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
         sink.peers_v4(slot, peers);
     }
@@ -84,6 +112,7 @@ impl Entry for PackedV4 {
 
 impl Entry for PackedV6 {
     type Key = [u8; 18];
+    type Network = [u8; 6];
     const DENSE_MAX: u32 = 32;
     const PAGE_PEERS: u32 = 24;
 
@@ -123,9 +152,40 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
+    fn network(key: [u8; 18]) -> Option<[u8; 6]> {
+        let (address, _) = key.split_first_chunk::<16>()?;
+        let (network, _) = key.split_first_chunk::<6>()?;
+        let is_public = Scope::of_v6(Ipv6Addr::from(*address)) == Scope::Public;
+        // All v4 clients behind a translator (RFC 6052) share a /96.
+        (is_public && *network != [0, 0x64, 0xff, 0x9b, 0, 0]).then_some(*network)
+    }
+
+    #[inline]
+    fn shares_address(&self, key: [u8; 18]) -> bool {
+        half(&self.0) == half(&key)
+    }
+
+    #[inline]
+    fn shares_network(&self, key: [u8; 18]) -> bool {
+        (half(&self.0) ^ half(&key)) << 16 == 0
+    }
+
+    #[inline]
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
         sink.peers_v6(slot, peers);
     }
+}
+
+/// Returns the upper half of a v6 address as a number, the first byte lowest.
+#[inline]
+fn half(entry: &[u8]) -> u64 {
+    entry.first_chunk().map_or(0, |half| u64::from_le_bytes(*half))
+}
+
+/// Returns a v4 peer's address and port as a number, the first byte lowest.
+#[inline]
+fn word(key: [u8; 6]) -> u64 {
+    u64::from_le_bytes(PackedV4::new(key, PeerMeta(0)).0)
 }
 
 #[cfg(test)]

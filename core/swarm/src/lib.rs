@@ -34,7 +34,7 @@ mod tests;
 mod totals;
 mod web;
 
-pub use announce::{Action, StoreAnnounce, StoreWebAnnounce};
+pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;

@@ -60,12 +60,14 @@ pub(crate) struct PageRef {
 /// The position of an entry: its page (0 in a dense set), and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
-    page: u32,
-    at: u32,
+    pub(crate) page: u32,
+    pub(crate) at: u32,
 }
 
 /// Page references in a cache line.
 const REFS: u32 = (LINE / size_of::<PageRef>()) as u32;
+/// Pages of up to this many times the average are drawn in proportion to their length.
+const LONG: u32 = 3;
 /// Attempts to draw a uniformly random start.
 const TRIES: u32 = 24;
 
@@ -141,6 +143,30 @@ impl<E: Entry> PeerSet<E> {
         Some(Position { page, at: at as u32 })
     }
 
+    /// Returns how many peers share the network of `key`, which must be public.
+    #[inline]
+    pub(crate) fn count_network(
+        &self,
+        arena: &Arena,
+        key: E::Key,
+        hash: impl Fn(E::Key) -> u32,
+    ) -> u32 {
+        let (_, entries) = self.page_with(arena, key, hash);
+        entries.iter().map(|entry| u32::from(entry.shares_network(key))).sum()
+    }
+
+    /// Returns the page in which a search looks for a peer, and its peers.
+    #[inline]
+    pub(crate) fn page_with<'a>(
+        &self,
+        arena: &'a Arena,
+        key: E::Key,
+        hash: impl Fn(E::Key) -> u32,
+    ) -> (u32, &'a [E]) {
+        let page = if self.is_paged() { self.page_of(arena, hash(key)) } else { 0 };
+        (page, self.entries(arena, page))
+    }
+
     /// Updates the metadata of the entry at `position` and moves the entry to a random place of its
     /// page. Returns the old metadata and the new position. Changes nothing if `meta` returns an
     /// error.
@@ -180,6 +206,7 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Returns the peers of a page.
+    #[inline]
     pub(crate) fn entries<'a>(&self, arena: &'a Arena, page: u32) -> &'a [E] {
         let page = self.page(arena, page);
         &page.slice(arena)[..page.len as usize]
@@ -337,8 +364,14 @@ impl<E: Entry> PeerSet<E> {
         let pages = self.pages(arena);
         for _ in 0..TRIES {
             let page = random.below(pages);
-            let position = Position { page, at: random.below(3 * E::PAGE_PEERS) };
-            if position.at < self.page_ref(arena, page).len && Some(position) != skip {
+            let position = Position { page, at: random.below(LONG * E::PAGE_PEERS) };
+            let len = self.page_ref(arena, page).len;
+            // A longer page, of a network with many peers, is as probable as one of this length.
+            let position = match position.at < len && len > LONG * E::PAGE_PEERS {
+                true => Position { page, at: random.below(len) },
+                false => position,
+            };
+            if position.at < len && Some(position) != skip {
                 return position;
             }
         }

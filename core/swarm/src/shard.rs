@@ -2,6 +2,7 @@
 //! belongs to them.
 
 mod announce;
+mod caps;
 mod inspect;
 mod sweep;
 mod web;
@@ -214,9 +215,14 @@ impl Shard {
     }
 }
 
-/// Returns the hash that assigns peers to the pages of large sets.
+/// Returns the hash that assigns peers to the pages of large sets: all of a public network to the
+/// same page, so that one scan counts them. Others by address and port, because thousands may share
+/// a network.
 #[inline]
-fn peer_hash<K: AsRef<[u8]>>(key: &[u8; 16]) -> impl Fn(K) -> u32 + Copy + use<K> {
+fn peer_hash<E: Entry>(key: &[u8; 16]) -> impl Fn(E::Key) -> u32 + Copy + use<E> {
     let key = *key;
-    move |peer| siphash::<1, 3>(&key, peer.as_ref()) as u32
+    move |peer| match E::network(peer) {
+        Some(network) => siphash::<1, 3>(&key, network.as_ref()) as u32,
+        None => siphash::<1, 3>(&key, peer.as_ref()) as u32,
+    }
 }

@@ -1,5 +1,6 @@
 //! The store beside a naive twin, driven by random operations.
 
+mod caps;
 mod inspect;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,7 +12,7 @@ use types::{
     Role, StoreSink, SwarmCounts, Tick, TooSoon,
 };
 
-use crate::{Action, Options, Store, StoreAnnounce, Totals};
+use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, Totals};
 
 const LIFETIME_S: u32 = 1000;
 
@@ -154,6 +155,7 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
         role,
         action: Action::Update { completed: false },
         min_interval_s: 0,
+        caps: PeerCaps::default(),
         want: 50,
         families: Families::Own,
         with_ids: false,

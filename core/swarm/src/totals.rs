@@ -26,6 +26,8 @@ pub struct Totals {
     pub downloads: u64,
     /// Peers expired since the start; never decreases.
     pub expired: u64,
+    /// Peers replaced by new ones of the same host or network, since the start; never decreases.
+    pub replaced: u64,
     /// Bytes in use by torrents and peers.
     pub memory_used: u64,
     /// Bytes taken from the system and not returned.
@@ -50,6 +52,7 @@ impl Totals {
             partial_seeds: self.partial_seeds + other.partial_seeds,
             downloads: self.downloads + other.downloads,
             expired: self.expired + other.expired,
+            replaced: self.replaced + other.replaced,
             memory_used: self.memory_used + other.memory_used,
             memory_reserved: self.memory_reserved + other.memory_reserved,
             refused_for_memory: self.refused_for_memory + other.refused_for_memory,

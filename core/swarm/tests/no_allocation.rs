@@ -2,7 +2,7 @@
 //! a scrape. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
-use tidegate_swarm::{Action, Options, Store, StoreAnnounce};
+use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, SwarmCounts, Tick, TooSoon,
@@ -52,6 +52,7 @@ fn request(number: u32, now: u32) -> StoreAnnounce {
         role: if (number + now).is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
         min_interval_s: 0,
+        caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
         families: Families::Both,
         with_ids: false,

@@ -55,7 +55,7 @@ pub struct View<'a> {
     pub(crate) policy: Guard<Arc<Policy>>,
     listeners: Guard<Arc<Vec<ListenerPolicy>>>,
     bans: BansView,
-    /// Networks without limits. Loaded on first use: only clients over a limit need it.
+    /// Networks without limits. Loaded on first use: only clients over a limit or cap need it.
     exempt: OnceCell<Guard<Arc<Networks>>>,
 }
 
@@ -331,7 +331,7 @@ impl View<'_> {
     }
 
     #[inline]
-    fn is_exempt(&self, from: IpAddr) -> bool {
+    pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
         self.exempt.get_or_init(|| self.tracker.limiter.exempt()).contains(from)
     }
 

@@ -50,7 +50,7 @@ pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
-pub use swarm::{Options as StoreOptions, PeerInfo, RelayTargets, TorrentStats, Totals};
+pub use swarm::{Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentStats, Totals};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
@@ -251,7 +251,7 @@ impl View<'_> {
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
         let durable = Some(&tracker.downloads).filter(|downloads| downloads.is_on());
-        let mut sink = Forward { answers, requests, policy, interval_s, durable };
+        let mut sink = Forward { answers, requests, view: self, interval_s, durable };
         tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
 }
@@ -296,6 +296,7 @@ fn store_announce(slot: u8, request: &AnnounceRequest, policy: &Policy) -> Store
         role: announce.role(),
         action,
         min_interval_s: policy.min_interval_s(announce.event),
+        caps: policy.peer_caps,
         want,
         families: request.policy.families,
         with_ids: request.policy.with_ids,
@@ -307,7 +308,7 @@ fn store_announce(slot: u8, request: &AnnounceRequest, policy: &Policy) -> Store
 struct Forward<'a, A> {
     answers: &'a mut A,
     requests: &'a [AnnounceRequest],
-    policy: &'a Policy,
+    view: &'a View<'a>,
     interval_s: u32,
     /// The durable download counts, if downloads are counted there.
     durable: Option<&'a Downloads>,
@@ -329,7 +330,7 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
         let mut accepted = AnnounceOk {
             chosen: *summary,
             interval_s: self.interval_s,
-            interval_min_s: self.policy.interval_min_s,
+            interval_min_s: self.view.policy.interval_min_s,
         };
         if let Some((durable, request)) = self.durable(slot)
             && request.policy.with_downloads
@@ -340,7 +341,7 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
     }
 
     fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
-        let refusal = policy::too_soon(self.policy.interval_min_s, too_soon);
+        let refusal = policy::too_soon(self.view.policy.interval_min_s, too_soon);
         self.answers.refuse(slot, refusal);
     }
 
@@ -348,6 +349,11 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
         if let Some((durable, request)) = self.durable(slot) {
             durable.count(&request.announce.info_hash);
         }
+    }
+
+    fn is_exempt(&self, slot: u8) -> bool {
+        let request = self.requests.get(usize::from(slot));
+        request.is_some_and(|request| self.view.is_exempt(request.grant.client_ip()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operator's settings for announces.
 
-use types::{Event, NumWant, Refusal, TooSoon};
+use swarm::PeerCaps;
+use types::{Event, NumWant, Refusal, TooSoon, limits};
 
 /// The settings of a tracker.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Policy {
     pub numwant_default: u16,
     /// Upper bound of the peers for any client.
     pub numwant_max: u16,
+    /// Most peers of a torrent at one public address and in one public network.
+    pub peer_caps: PeerCaps,
     /// Lifetime of UDP connection ids, seconds. An id is good for one to two lifetimes.
     pub connection_id_lifetime_s: u32,
 }
@@ -57,6 +60,10 @@ impl Default for Policy {
             websocket_interval_s: 120,
             numwant_default: 50,
             numwant_max: 200,
+            peer_caps: PeerCaps {
+                per_address: limits::PEERS_PER_ADDRESS,
+                per_network: limits::PEERS_PER_NETWORK,
+            },
             connection_id_lifetime_s: 120,
         }
     }

@@ -136,6 +136,20 @@ pub const EVENTS_MAX: usize = 4096;
 /// Frozen torrents. The set is copied at every change.
 pub const FROZEN_MAX: usize = 4096;
 
+/// Peers of one torrent at one public address by default: a v4 address, or the /64 of a v6 address,
+/// which is one host's or one household's. A household rarely has more than two or three clients in
+/// one torrent. Of a carrier's shared address with more, each client is still answered; only the
+/// latest eight are given to others, and few of them could be reached from outside anyway.
+pub const PEERS_PER_ADDRESS: u16 = 8;
+/// Peers of one torrent in one public network by default: a v4 /24, or a v6 /48, of which a customer
+/// can have 65,536 /64s. The most popular torrents have some ten peers in the same /24 of a large
+/// access network; eight full addresses make 64.
+pub const PEERS_PER_NETWORK: u16 = 64;
+/// The highest cap for a network, which holds without a cap and for exempt networks, too. All peers
+/// of a public network in a torrent are in one page of the store, which every announce of theirs
+/// scans: 4096 take 32 KiB, some microseconds.
+pub const PEERS_PER_NETWORK_MAX: u16 = 4096;
+
 /// Entries of one access list: 20 bytes each, so 2 GB at most.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// Fewest characters of a user's key: 16 of 64 kinds make 96 bits, which cannot be guessed.

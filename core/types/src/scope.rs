@@ -25,8 +25,9 @@ impl Scope {
         }
     }
 
+    /// Classifies a v4 address.
     #[inline]
-    fn of_v4(ip: Ipv4Addr) -> Self {
+    pub fn of_v4(ip: Ipv4Addr) -> Self {
         match ip.octets() {
             [0, 0, 0, 0] | [255, 255, 255, 255] | [224..=239, ..] => Self::Nowhere,
             [0 | 10 | 127 | 240..=255, ..]
@@ -42,8 +43,9 @@ impl Scope {
         }
     }
 
+    /// Classifies a v6 address that is not v4-mapped.
     #[inline]
-    fn of_v6(ip: Ipv6Addr) -> Self {
+    pub fn of_v6(ip: Ipv6Addr) -> Self {
         match ip.segments() {
             [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Local,
             // All blocks assigned so far, and v4 clients behind a translator (RFC 6052).

@@ -31,6 +31,7 @@ const RATE_MAX: u32 = 1_000_000;
 const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
 const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
 const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
+const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
 /// `limits.exempt` by default: loopback and private networks.
 const PRIVATE_NETWORKS: [&str; 6] =
     ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
@@ -237,6 +238,13 @@ settings! {
         /// Memory for torrents and peers in MiB. 0 = unlimited. Near the limit, idle peers are
         /// removed early; at the limit, new peers are answered but not stored.
         memory_mib: Int(0, u32::MAX) = 0;
+        /// Maximum number of peers of one torrent at one public address: an IPv4 address or an IPv6
+        /// /64. A new peer above it replaces the one that announced longest ago. 0 = unlimited.
+        /// Networks in limits.exempt and addresses that are not public have no maximum.
+        peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
+        /// The same for one public network: an IPv4 /24 or an IPv6 /48. 0 = 4096, the maximum for
+        /// networks in limits.exempt, too.
+        peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_NETWORK as u32;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
         /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a
         /// server that hosts 50 clients with 5,000 torrents each needs 139.

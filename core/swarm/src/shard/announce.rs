@@ -12,7 +12,7 @@ use crate::index::tag;
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
 use crate::record::{INLINE_MAX, Record};
 use crate::set::{PeerSet, Position};
-use crate::{Action, StoreAnnounce, TorrentEvent};
+use crate::{Action, PeerCaps, StoreAnnounce, TorrentEvent};
 
 /// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
@@ -70,6 +70,18 @@ impl MetaUpdate {
         }
         Ok(())
     }
+}
+
+/// How an announce changes its torrent.
+#[derive(Clone, Copy)]
+pub(super) struct PeerUpdate<'a> {
+    /// The set that the peer belongs to.
+    pub(super) own: usize,
+    pub(super) meta: MetaUpdate,
+    /// As in [`StoreAnnounce`].
+    pub(super) caps: PeerCaps,
+    /// Whether the peer's network is exempt from caps.
+    pub(super) is_exempt: &'a dyn Fn() -> bool,
 }
 
 /// Where the announcing peer is after its announce.
@@ -152,7 +164,7 @@ impl Shard {
         key: E::Key,
     ) {
         let (own, wanted) = interest(staged.announce);
-        sets[own].prefetch_page_of(&self.arena, || peer_hash(&self.key)(key));
+        sets[own].prefetch_page_of(&self.arena, || peer_hash::<E>(&self.key)(key));
         let lens = [SEEDERS, LEECHERS].map(|role| if wanted[role] { sets[role].len() } else { 0 });
         let total = (lens[SEEDERS] + lens[LEECHERS]).max(1);
         for role in [SEEDERS, LEECHERS] {
@@ -210,7 +222,7 @@ impl Shard {
     }
 
     fn stop_spilled<E: FamilyPeers>(&mut self, number: u32, key: E::Key) {
-        let hash = peer_hash(&self.key);
+        let hash = peer_hash::<E>(&self.key);
         for role in [SEEDERS, LEECHERS] {
             let mut set = E::sets(self.records.at(number).sets())[role];
             if let Some(position) = set.find(&self.arena, key, hash) {
@@ -263,19 +275,22 @@ impl Shard {
             return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
         let partial = announce.role == Role::PartialSeed;
-        let update =
-            MetaUpdate { now, completed, partial, min_interval_s: announce.min_interval_s };
-        let (own, _) = interest(announce);
+        let update = PeerUpdate {
+            own: interest(announce).0,
+            meta: MetaUpdate { now, completed, partial, min_interval_s: announce.min_interval_s },
+            caps: announce.caps,
+            is_exempt: &|| sink.is_exempt(announce.slot),
+        };
         let updated = match announce.peer {
             PeerKey::V4(key) if !self.records.at(number).is_spilled() => {
-                self.update_inline(number, own, key, update, random)
+                self.update_inline(number, key, &update, random)
             }
-            PeerKey::V4(key) => self.update_spilled::<PackedV4>(number, own, key, update, random),
+            PeerKey::V4(key) => self.update_spilled::<PackedV4>(number, key, &update, random),
             PeerKey::V6(key) => {
                 if !self.records.at(number).is_spilled() {
                     self.spill(number, random);
                 }
-                self.update_spilled::<PackedV6>(number, own, key, update, random)
+                self.update_spilled::<PackedV6>(number, key, &update, random)
             }
         };
         let (location, was_counted) = match updated {
@@ -306,36 +321,41 @@ impl Shard {
     fn update_inline(
         &mut self,
         number: u32,
-        own: usize,
         key: [u8; 6],
-        update: MetaUpdate,
+        update: &PeerUpdate<'_>,
         random: &mut Random,
     ) -> Result<(PeerLocation, bool), TooSoon> {
+        let PeerUpdate { own, meta, .. } = *update;
         let record = self.records.at_mut(number);
         let known = record.inline_peers().iter().position(|peer| peer.wire() == key);
         if let Some(at) = known {
             let role = if at < record.inline_seeders.into() { SEEDERS } else { LEECHERS };
             let old = record.inline_peers()[at].meta();
-            if role == own && old.is_partial() == update.partial {
-                record.inline_slots()[at].set_meta(update.renew(old)?);
+            if role == own && old.is_partial() == meta.partial {
+                record.inline_slots()[at].set_meta(meta.renew(old)?);
                 return Ok((PeerLocation::Inline(at), old.is_counted()));
             }
-            let new = update.meta(old.is_counted());
+            let new = meta.meta(old.is_counted());
             take_inline(record, at);
             let at = put_inline(record, own, PackedV4::new(key, new));
             self.count_removed::<PackedV4>(number, role, old);
             self.count_added::<PackedV4>(number, own, new);
             return Ok((PeerLocation::Inline(at), old.is_counted()));
         }
+        // Most caps are above what a record holds.
+        if u16::from(record.inline_len) >= update.caps.least() {
+            self.make_room_inline(number, key, update);
+        }
+        let record = self.records.at_mut(number);
         if usize::from(record.inline_len) == INLINE_MAX {
             if self.is_full() {
                 self.totals.refused_for_memory += 1;
                 return Ok((PeerLocation::Nowhere, true));
             }
             self.spill(number, random);
-            return self.update_spilled::<PackedV4>(number, own, key, update, random);
+            return self.update_spilled::<PackedV4>(number, key, update, random);
         }
-        let new = update.meta(false);
+        let new = meta.meta(false);
         let at = put_inline(record, own, PackedV4::new(key, new));
         self.count_added::<PackedV4>(number, own, new);
         Ok((PeerLocation::Inline(at), false))
@@ -348,7 +368,7 @@ impl Shard {
         let len = usize::from(record.inline_len);
         record.become_spilled();
         let mut sets = *record.sets();
-        let hash = peer_hash(&self.key);
+        let hash = peer_hash::<PackedV4>(&self.key);
         for (at, peer) in peers.into_iter().take(len).enumerate() {
             let role = if at < seeders { SEEDERS } else { LEECHERS };
             sets.v4[role].insert(&mut self.arena, peer, hash, random);
@@ -360,19 +380,19 @@ impl Shard {
     fn update_spilled<E: FamilyPeers>(
         &mut self,
         number: u32,
-        own: usize,
         key: E::Key,
-        update: MetaUpdate,
+        update: &PeerUpdate<'_>,
         random: &mut Random,
     ) -> Result<(PeerLocation, bool), TooSoon> {
-        let hash = peer_hash(&self.key);
+        let PeerUpdate { own, meta, .. } = *update;
+        let hash = peer_hash::<E>(&self.key);
         let mut sets = *E::sets(self.records.at(number).sets());
         if let Some(position) = sets[own].find(&self.arena, key, hash) {
-            let renew = |old| update.renew(old);
+            let renew = |old| meta.renew(old);
             let (old, position) = sets[own].refresh(&mut self.arena, position, renew, random)?;
-            if old.is_partial() != update.partial {
+            if old.is_partial() != meta.partial {
                 self.count_removed::<E>(number, own, old);
-                self.count_added::<E>(number, own, update.meta(old.is_counted()));
+                self.count_added::<E>(number, own, meta.meta(old.is_counted()));
             }
             return Ok((PeerLocation::Set(own, position), old.is_counted()));
         }
@@ -385,8 +405,10 @@ impl Shard {
         } else if self.is_full() {
             self.totals.refused_for_memory += 1;
             return Ok((PeerLocation::Nowhere, true));
+        } else if self.make_room::<E>(number, key, update) {
+            sets = *E::sets(self.records.at(number).sets());
         }
-        let new = update.meta(was_counted);
+        let new = meta.meta(was_counted);
         let position = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
         *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
         self.count_added::<E>(number, own, new);

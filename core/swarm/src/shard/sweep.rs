@@ -238,7 +238,7 @@ impl Shard {
             }
             !dead
         };
-        let lines = set.retain(&mut self.arena, page, keep, peer_hash(&self.key));
+        let lines = set.retain(&mut self.arena, page, keep, peer_hash::<E>(&self.key));
         let pages = set.pages(&self.arena);
         let record = self.records.at_mut(number);
         E::sets_mut(record.sets_mut())[role] = set;
@@ -264,7 +264,7 @@ impl Shard {
             let mut set = sets.v4[role];
             while set.len() > 0 {
                 let first = set.first_position();
-                peers[len] = set.remove(&mut self.arena, first, peer_hash(&self.key));
+                peers[len] = set.remove(&mut self.arena, first, peer_hash::<PackedV4>(&self.key));
                 len += 1;
             }
         }

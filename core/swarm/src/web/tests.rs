@@ -54,6 +54,7 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         role: Role::Leecher,
         action,
         min_interval_s: 0,
+        caps: crate::PeerCaps::default(),
         want: 50,
         families: Families::Own,
         with_ids: false,

@@ -1,5 +1,6 @@
 //! Datagrams over real sockets, and through the sim engine where many are needed.
 
+mod drowning;
 mod logging;
 mod proxies;
 mod rates;

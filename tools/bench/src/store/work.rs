@@ -1,7 +1,7 @@
 //! Generates announces.
 
 use primitives::Random;
-use swarm::{Action, StoreAnnounce};
+use swarm::{Action, PeerCaps, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
 /// Returns a torrent's info hash, without a pattern.
@@ -26,6 +26,7 @@ pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
         role: if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
         action: Action::Update { completed: false },
         min_interval_s: 0,
+        caps: PeerCaps::default(),
         want,
         families: Families::Own,
         with_ids: false,

@@ -31,6 +31,30 @@ fn header_to(client: &str, reached: &str) -> Vec<u8> {
     bytes
 }
 
+/// A trusted proxy and its server: for tests that need clients with public addresses.
+pub(super) struct Proxy {
+    client: UdpClient,
+    // Stops when dropped.
+    _server: UdpServer,
+}
+
+impl Proxy {
+    pub(super) fn start() -> Self {
+        let server = behind_proxy("127.0.0.1:0");
+        Self { client: UdpClient::new("127.0.0.1", &server), _server: server }
+    }
+
+    /// Returns a connection id for `client`.
+    pub(super) fn connect(&self, client: &str) -> u64 {
+        self.client.connect_for(client)
+    }
+
+    /// Sends `packet` for `client` and returns the reply.
+    pub(super) fn request(&self, client: &str, packet: &[u8]) -> Vec<u8> {
+        self.client.request_for(client, packet)
+    }
+}
+
 impl UdpClient {
     /// Sends `packet` for `client`. Returns the reply without its header, which must be the same.
     fn request_for(&self, client: &str, packet: &[u8]) -> Vec<u8> {

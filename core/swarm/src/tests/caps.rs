@@ -1,0 +1,261 @@
+//! Caps on the peers of one host or network in a torrent.
+
+use types::limits;
+
+use super::*;
+
+const CAPS: PeerCaps = PeerCaps { per_address: 8, per_network: 64 };
+const TORRENT: u8 = 1;
+
+/// Returns a peer with a public v4 address: `host` of a /24 of its own for each `network`.
+fn public_v4(network: u16, host: u8, port: u16) -> PeerKey {
+    let [a, b] = network.to_be_bytes();
+    PeerKey::new(Ipv4Addr::new(20, a, b, host).into(), port)
+}
+
+/// Returns a peer with a public v6 address: in one /64 of a /48 of its own for each `network`.
+fn public_v6(network: u16, subnet: u16, port: u16) -> PeerKey {
+    let host = port.wrapping_mul(7);
+    PeerKey::new(Ipv6Addr::new(0x2400, network, 0, subnet, 0, 0, 0, host).into(), port)
+}
+
+fn capped(peer: PeerKey, role: Role) -> StoreAnnounce {
+    StoreAnnounce { caps: CAPS, ..update(TORRENT, peer, role) }
+}
+
+/// Answers of which some are for clients exempt from caps.
+struct Exempt(Answers);
+
+impl StoreSink for Exempt {
+    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
+        self.0.too_soon(slot, too_soon);
+    }
+    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
+        self.0.accept(slot, summary);
+    }
+    fn is_exempt(&self, _: u8) -> bool {
+        true
+    }
+}
+
+impl PeerSink for Exempt {
+    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
+        self.0.peers_v4(slot, peers);
+    }
+    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
+        self.0.peers_v6(slot, peers);
+    }
+    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
+        self.0.peer_with_id(slot, peer, id);
+    }
+}
+
+fn peers_of(store: &Store, now: u32) -> BTreeSet<PeerKey> {
+    let details = store.inspect(Tick(now), &InfoHash([TORRENT; 20]), limits::INSPECT_PEERS_MAX);
+    let peers = details.map(|details| details.peers).unwrap_or_default();
+    let key = |address: std::net::SocketAddr| PeerKey::new(address.ip(), address.port());
+    peers.iter().filter_map(|peer| peer.address).map(key).collect()
+}
+
+/// What counts as one host, and as one network.
+fn groups(peer: &PeerKey) -> (u64, u64) {
+    let number = |bytes: &[u8]| bytes.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
+    match peer {
+        PeerKey::V4(key) => (number(&key[..4]), number(&key[..3])),
+        PeerKey::V6(key) => (number(&key[1..8]), number(&key[..6])),
+    }
+}
+
+/// What a new peer may replace: the oldest of its host or network, to 16 seconds.
+fn check_replaced(
+    twin: &BTreeMap<PeerKey, u32>,
+    peer: &PeerKey,
+    caps: PeerCaps,
+    gone: Option<PeerKey>,
+) {
+    let (host, network) = groups(peer);
+    let members = |is_in: &dyn Fn(&PeerKey) -> bool| -> BTreeMap<PeerKey, u32> {
+        let held = twin.iter().filter(|(key, _)| is_in(key));
+        held.map(|(key, seen)| (*key, *seen)).collect()
+    };
+    let of_host = members(&|key| groups(key).0 == host);
+    let of_network = members(&|key| groups(key).1 == network);
+    let full = if of_host.len() >= caps.per_address.into() {
+        &of_host
+    } else if of_network.len() >= caps.per_network.into() {
+        &of_network
+    } else {
+        assert_eq!(gone, None, "replaced below the caps");
+        return;
+    };
+    let gone = gone.expect("a peer above a cap replaces another");
+    let oldest = full.values().min().expect("a full group has peers");
+    let seen = full.get(&gone).expect("only the same host or network is replaced");
+    assert!(seen / 16 == oldest / 16, "{seen} is younger than {oldest}");
+}
+
+/// Drives a torrent with random announces of few hosts, and compares its peers after each with what
+/// the caps allow. `ports` decides how large it grows.
+fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
+    let rounds = 100 * networks + 400;
+    let store = store(1);
+    let mut twin = BTreeMap::<PeerKey, u32>::new();
+    let mut random = Random::new(seed);
+    let (mut now, mut replaced) = (1, 0);
+    for _ in 0..rounds {
+        now += random.below(9);
+        let (network, host) = (random.below(networks) as u16, random.below(12) as u8);
+        let port = 1 + random.below(ports) as u16;
+        let peer = match random.below(3) {
+            0 => public_v6(network, host.into(), port),
+            _ => public_v4(network, host, port),
+        };
+        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][random.below(3) as usize];
+        let action =
+            [Action::Stop, Action::Update { completed: false }][random.below(8).min(1) as usize];
+        let request = StoreAnnounce { action, caps, ..update(TORRENT, peer, role) };
+        announce(&store, now, &[request]);
+        let peers = peers_of(&store, now);
+        if action == Action::Stop {
+            twin.remove(&peer);
+        } else {
+            let gone: Vec<_> = twin.keys().filter(|key| !peers.contains(key)).copied().collect();
+            assert!(gone.len() <= 1, "{gone:?}");
+            if !twin.contains_key(&peer) {
+                check_replaced(&twin, &peer, caps, gone.first().copied());
+            }
+            gone.iter().for_each(|key| drop(twin.remove(key)));
+            replaced += gone.len() as u64;
+            twin.insert(peer, now);
+        }
+        assert_eq!(peers, twin.keys().copied().collect());
+    }
+    let totals = store.totals();
+    let count = |family: crate::FamilyTotals| family.seeders + family.leechers;
+    assert_eq!(count(totals.v4) + count(totals.v6), twin.len() as u64);
+    assert_eq!(totals.replaced, replaced);
+    assert!(replaced > 50, "{replaced}");
+}
+
+#[test]
+fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_network() {
+    let caps = |per_address, per_network| PeerCaps { per_address, per_network };
+    // Inline, dense and paged sets.
+    check_caps(1, caps(1, 2), 1, 4);
+    check_caps(2, caps(2, 3), 3, 4);
+    check_caps(3, CAPS, 2, 60);
+    check_caps(4, caps(3, 20), 10, 60);
+}
+
+fn honest(number: u16) -> StoreAnnounce {
+    let role = if number.is_multiple_of(3) { Role::Seeder } else { Role::Leecher };
+    let peer = if number < 100 { public_v4(number, 1, 6881) } else { public_v6(number, 1, 6881) };
+    capped(peer, role)
+}
+
+/// Lets an attacker announce 20,000 peers beside 100 honest ones of each family. Returns how many of
+/// the 100 are in ten answers of 50 peers.
+fn honest_peers_seen(attacker: impl Fn(u16) -> PeerKey, is_v4: bool) -> usize {
+    let store = store(1);
+    let first = if is_v4 { 0 } else { 100 };
+    let swarm: Vec<StoreAnnounce> = (first..first + 100).map(honest).collect();
+    announce(&store, 1, &swarm);
+    let requests: Vec<StoreAnnounce> = (0..20_000)
+        .map(|number| StoreAnnounce { want: 0, ..capped(attacker(number), Role::Leecher) })
+        .collect();
+    for (now, requests) in (2..).zip(requests.chunks(1000)) {
+        announce(&store, now, requests);
+    }
+    let mut seen = BTreeSet::new();
+    for round in 0..10 {
+        let asking = if is_v4 { public_v4(9999, 1, 1) } else { public_v6(9999, 1, 1) };
+        let answer = &announce(&store, 30 + round, &[capped(asking, Role::Leecher)])[0];
+        assert_eq!(answer.peers.len(), 50);
+        seen.extend(answer.peers.iter().copied());
+    }
+    swarm.iter().filter(|request| seen.contains(&request.peer)).count()
+}
+
+#[test]
+fn a_host_with_20_000_peers_hides_few_of_100_honest_ones() {
+    let of_one_address = |number: u16| public_v4(5000, 1, number + 1);
+    let of_one_subnet = |number: u16| public_v6(5000, 1, number + 1);
+    let of_one_network = |number: u16| public_v6(5000, number, 6881);
+    for (attacker, is_v4) in [
+        (&of_one_address as &dyn Fn(u16) -> PeerKey, true),
+        (&of_one_subnet, false),
+        (&of_one_network, false),
+    ] {
+        let seen = honest_peers_seen(attacker, is_v4);
+        assert!(seen >= 90, "{seen} of 100");
+    }
+}
+
+#[test]
+fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
+    let store = store(1);
+    let mut random = Random::new(1);
+    let mut count = 0;
+    for number in 0..5000 {
+        let peer = public_v4(1, number as u8, number + 1);
+        let mut answers = Exempt(Answers::default());
+        store.announce(Tick(1), &mut random, &[capped(peer, Role::Leecher)], &mut answers);
+        count = answers.0.0[&0].summary.unwrap().counts.v4.leechers;
+    }
+    assert_eq!(count, limits::PEERS_PER_NETWORK_MAX.into());
+    let unlimited = PeerCaps::default();
+    let peers = (0..5000).map(|number| public_v6(2, number, 6881));
+    let requests: Vec<StoreAnnounce> = peers
+        .map(|peer| StoreAnnounce { caps: unlimited, ..capped(peer, Role::Leecher) })
+        .collect();
+    announce(&store, 2, &requests);
+    assert_eq!(store.totals().v6.leechers, limits::PEERS_PER_NETWORK_MAX.into());
+    // Others are still capped.
+    let replaced = store.totals().replaced;
+    announce(&store, 3, &[capped(public_v4(1, 0, 9999), Role::Leecher)]);
+    assert_eq!(store.totals().replaced, replaced + 1);
+}
+
+#[test]
+fn addresses_that_are_not_public_have_no_cap() {
+    let store = store(1);
+    let local = |number: u16| PeerKey::new(Ipv4Addr::LOCALHOST.into(), number + 1);
+    let documentation = |number| PeerKey::new("2001:db8::1".parse().unwrap(), number + 1);
+    let translated = |number| PeerKey::new("64:ff9b::808:808".parse().unwrap(), number + 1);
+    for peer in [&local as &dyn Fn(u16) -> PeerKey, &documentation, &translated] {
+        let requests: Vec<StoreAnnounce> =
+            (0..20_000).map(|number| capped(peer(number), Role::Seeder)).collect();
+        announce(&store, 1, &requests);
+    }
+    assert_eq!(store.totals().v4.seeders, 20_000);
+    assert_eq!(store.totals().v6.seeders, 40_000);
+    assert_eq!(store.totals().replaced, 0);
+}
+
+/// Peers of a network share a page, so pages differ in length. Every peer must still be given to
+/// others, wherever in a page it is.
+#[test]
+fn peers_of_full_networks_are_given_as_often_as_others() {
+    let store = store(1);
+    let networks = 300;
+    for network in 0..networks {
+        let members = if network % 2 == 0 { 64 } else { 1 };
+        let requests: Vec<StoreAnnounce> = (0..members)
+            .map(|host| capped(public_v4(network, host, 6881), Role::Leecher))
+            .map(|request| StoreAnnounce { want: 0, ..request })
+            .collect();
+        announce(&store, 1, &requests);
+    }
+    let held = u32::from(networks) / 2 * 65;
+    assert_eq!(store.totals().v4.leechers, u64::from(held));
+    let mut seen: HashMap<PeerKey, u32> = HashMap::new();
+    let mut random = Random::new(4);
+    let rounds = 40_000;
+    for _ in 0..rounds {
+        let asking = public_v4(random.below(networks.into()) as u16 / 2 * 2, 1, 6881);
+        let mut answers = Answers::default();
+        store.announce(Tick(1), &mut random, &[capped(asking, Role::Leecher)], &mut answers);
+        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+    }
+    assert_eq!(seen.len() as u32, held, "some are never given");
+}
