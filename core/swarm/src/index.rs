@@ -164,6 +164,19 @@ impl Index {
         self.len * 16 < self.table.homes * 15
     }
 
+    /// Returns the bytes of the next larger table, or 0 if a resize is in progress.
+    pub(crate) fn growth_bytes(&self) -> u64 {
+        let homes = self.table.homes + self.table.homes / 2;
+        if self.migrating.is_some() { 0 } else { (lines_of(homes) * size_of::<Line>()) as u64 }
+    }
+
+    /// Returns by how much the load exceeds 4/5, from where on the index grows, as a part of what
+    /// lies between that and 15/16.
+    pub(crate) fn overload(&self) -> (u64, u64) {
+        let (len, homes) = (self.len as u64, self.table.homes as u64);
+        ((80 * len).saturating_sub(64 * homes), 11 * homes)
+    }
+
     /// Returns the bytes of its tables.
     pub(crate) fn bytes(&self) -> u64 {
         let old = self.migrating.as_ref().map_or(0, |(old, _)| size_of_val(old.region.lines()));

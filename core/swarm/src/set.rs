@@ -14,6 +14,7 @@
 //! longer than 1 ms (`2026-11-21-store.txt`). Linear hashing and sampling have not been measured
 //! apart from the whole store.
 
+mod page;
 mod sample;
 
 use std::marker::PhantomData;
@@ -26,7 +27,7 @@ use types::TooSoon;
 use crate::arena::{Arena, BLOCK_MAX, Block};
 use crate::entry::Entry;
 use crate::meta::PeerMeta;
-use sample::{runs, sample_dense};
+use page::Page;
 
 /// A set: a dense array or a directory of pages.
 #[derive(Debug, Pod, Zeroable)]
@@ -66,10 +67,6 @@ pub(crate) struct Position {
 
 /// Page references in a cache line.
 const REFS: u32 = (LINE / size_of::<PageRef>()) as u32;
-/// Pages of up to this many times the average are drawn in proportion to their length.
-const LONG: u32 = 3;
-/// Attempts to draw a uniformly random start.
-const TRIES: u32 = 24;
 
 impl<E> Clone for PeerSet<E> {
     fn clone(&self) -> Self {
@@ -270,49 +267,6 @@ impl<E: Entry> PeerSet<E> {
         cost
     }
 
-    /// Pushes `count` distinct random peers, each peer with the same probability, and never the one
-    /// at `skip`. `count` must not exceed the number of other peers. Equal seeds choose equal
-    /// starts.
-    pub(crate) fn sample(
-        &self,
-        arena: &Arena,
-        count: u32,
-        skip: Option<Position>,
-        sample_seed: u64,
-        mut push: impl FnMut(&[E]),
-    ) {
-        if count == 0 {
-            return;
-        }
-        debug_assert!(count <= self.len() - u32::from(skip.is_some()));
-        let start = self.sample_start(arena, skip, sample_seed);
-        if !self.is_paged() {
-            let entries = &self.dense_page().slice(arena)[..self.len() as usize];
-            let skip = skip.map(|skip| skip.at as usize);
-            return sample_dense(entries, count as usize, start.at as usize, skip, push);
-        }
-        let pages = self.pages(arena);
-        let (mut page, mut from, mut left) = (start.page, start.at, count);
-        // All pages once, then the part of the first page before the start.
-        for _ in 0..=pages {
-            let entries = self.page(arena, page);
-            let slice = &entries.slice(arena)[..entries.len as usize];
-            let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
-            for part in runs(slice, from as usize, skip) {
-                let part = &part[..part.len().min(left as usize)];
-                if !part.is_empty() {
-                    push(part);
-                    left -= part.len() as u32;
-                }
-            }
-            if left == 0 {
-                return;
-            }
-            (page, from) = ((page + 1) % pages, 0);
-        }
-        debug_assert!(left == 0);
-    }
-
     /// Prefetches what a search in the set reads first: a dense set's lines, or a directory's
     /// header.
     #[inline]
@@ -333,51 +287,6 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Prefetches exactly the lines from which `sample` takes `count` peers for `sample_seed`: of a
-    /// paged set, a part of one page or two.
-    #[inline]
-    pub(crate) fn prefetch_sample(&self, arena: &Arena, sample_seed: u64, count: u32) {
-        if self.len() == 0 || count == 0 {
-            return;
-        }
-        let start = self.sample_start(arena, None, sample_seed);
-        let page = self.page(arena, start.page);
-        let end = (start.at + count).min(page.len);
-        page.prefetch(arena, start.at, end);
-        let left = count - (end - start.at);
-        if left > 0 {
-            let next = self.page(arena, (start.page + 1) % self.pages(arena));
-            next.prefetch(arena, 0, left.min(next.len));
-        }
-    }
-
-    /// Returns a uniformly random position other than `skip`. In a paged set: draws a page and a
-    /// place in it until there is a peer at that place.
-    fn sample_start(&self, arena: &Arena, skip: Option<Position>, sample_seed: u64) -> Position {
-        let mut random = Random::new(sample_seed);
-        if !self.is_paged() {
-            let others = self.len() - u32::from(skip.is_some());
-            let at = random.below(others);
-            let after = skip.is_some_and(|skip| at >= skip.at);
-            return Position { page: 0, at: at + u32::from(after) };
-        }
-        let pages = self.pages(arena);
-        for _ in 0..TRIES {
-            let page = random.below(pages);
-            let position = Position { page, at: random.below(LONG * E::PAGE_PEERS) };
-            let len = self.page_ref(arena, page).len;
-            // A longer page, of a network with many peers, is as probable as one of this length.
-            let position = match position.at < len && len > LONG * E::PAGE_PEERS {
-                true => Position { page, at: random.below(len) },
-                false => position,
-            };
-            if position.at < len && Some(position) != skip {
-                return position;
-            }
-        }
-        Position { page: random.below(pages), at: 0 }
-    }
-
     /// Whether it is a directory of pages.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
@@ -386,7 +295,7 @@ impl<E: Entry> PeerSet<E> {
 
     #[inline]
     fn dense_page(&self) -> Page<E> {
-        Page { block: self.raw.block, len: self.len(), entry: PhantomData }
+        Page::new(self.raw.block, self.len())
     }
 
     fn dense<T>(&mut self, change: impl FnOnce(&mut Page<E>) -> T) -> T {
@@ -413,7 +322,7 @@ impl<E: Entry> PeerSet<E> {
             return self.dense_page();
         }
         let PageRef { block, len } = self.page_ref(arena, page);
-        Page { block, len, entry: PhantomData }
+        Page::new(block, len)
     }
 
     fn set_page(&self, arena: &mut Arena, page: u32, entries: Page<E>) {
@@ -544,86 +453,4 @@ fn page_among(pages: u32, hash: u32) -> u32 {
     let mask = pages.next_power_of_two() - 1;
     let page = hash & mask;
     if page < pages { page } else { hash & (mask >> 1) }
-}
-
-/// An array of entries in lines of its own.
-#[derive(Clone, Copy)]
-struct Page<E> {
-    block: Block,
-    len: u32,
-    entry: PhantomData<E>,
-}
-
-impl<E> Default for Page<E> {
-    fn default() -> Self {
-        Self { block: 0, len: 0, entry: PhantomData }
-    }
-}
-
-/// Returns the lines that `len` entries take.
-fn lines_of<E>(len: u32) -> u32 {
-    (len as usize * size_of::<E>()).div_ceil(LINE) as u32
-}
-
-impl<E: Entry> Page<E> {
-    fn lines(&self) -> u32 {
-        lines_of::<E>(self.len)
-    }
-
-    /// Returns the entries, and leftovers up to the end of the last line.
-    #[inline]
-    fn slice<'a>(&self, arena: &'a Arena) -> &'a [E] {
-        if self.len == 0 { &[] } else { view(arena.lines(self.block, self.lines())) }
-    }
-
-    #[inline]
-    fn slice_mut<'a>(&self, arena: &'a mut Arena) -> &'a mut [E] {
-        if self.len == 0 { &mut [] } else { view_mut(arena.lines_mut(self.block, self.lines())) }
-    }
-
-    /// Prefetches the lines of the entries in `from..to`.
-    #[inline]
-    fn prefetch(&self, arena: &Arena, from: u32, to: u32) {
-        if from < to {
-            let first = from as usize * size_of::<E>() / LINE;
-            let lines = lines_of::<E>(to) - first as u32;
-            arena.prefetch(self.block + first as u32, lines);
-        }
-    }
-
-    /// Appends an entry.
-    fn append(&mut self, arena: &mut Arena, entry: E) {
-        let longer = lines_of::<E>(self.len + 1);
-        self.block = arena.resize(self.block, self.lines(), longer);
-        self.len += 1;
-        let at = self.len as usize - 1;
-        self.slice_mut(arena)[at] = entry;
-    }
-
-    /// Inserts an entry at a random place, whose entry moves to the end. Returns the place.
-    fn push(&mut self, arena: &mut Arena, entry: E, random: &mut Random) -> u32 {
-        self.append(arena, entry);
-        let at = random.below(self.len);
-        let end = self.len as usize - 1;
-        self.slice_mut(arena).swap(at as usize, end);
-        at
-    }
-
-    /// Removes and returns an entry; the last one takes its place.
-    fn swap_remove(&mut self, arena: &mut Arena, at: u32) -> E {
-        let end = self.len as usize - 1;
-        let slice = self.slice_mut(arena);
-        let gone = slice[at as usize];
-        slice[at as usize] = slice[end];
-        let shorter = lines_of::<E>(self.len - 1);
-        self.block = arena.resize(self.block, self.lines(), shorter);
-        self.len -= 1;
-        gone
-    }
-
-    fn free(self, arena: &mut Arena) {
-        if self.len > 0 {
-            arena.free(self.block, self.lines());
-        }
-    }
 }

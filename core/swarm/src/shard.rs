@@ -2,8 +2,10 @@
 //! belongs to them.
 
 mod announce;
+mod answer;
 mod caps;
 mod inspect;
+mod memory;
 mod sweep;
 mod web;
 
@@ -37,6 +39,7 @@ pub(crate) struct Shard {
     /// WebTorrent peers of the torrents that have any. A tree for the same reason.
     web: BTreeMap<InfoHash, WebSwarm>,
     budget: Option<u64>,
+    pub(crate) networks: memory::Networks,
     totals: Totals,
     cursor: sweep::Cursor,
     pass: sweep::Pass,
@@ -94,6 +97,7 @@ impl Shard {
             ids: options.keep_peer_ids.then(BTreeMap::new),
             web: BTreeMap::new(),
             budget,
+            networks: memory::Networks::new(options.hash_key, budget.is_some()),
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
             pass: sweep::Pass::default(),
@@ -168,11 +172,6 @@ impl Shard {
         peers * PEER_BYTES + self.web.len() as u64 * TORRENT_BYTES
     }
 
-    /// Whether the memory budget is used up.
-    fn is_full(&self) -> bool {
-        self.budget.is_some_and(|budget| self.memory_used() >= budget)
-    }
-
     #[inline]
     fn find(&self, info_hash: &InfoHash, hash: u64) -> Option<u32> {
         self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
@@ -180,9 +179,9 @@ impl Shard {
 
     /// Creates a torrent and returns its number; `None` if there is no room.
     fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
-        let is_full = self.is_full();
-        self.index.resize_if_needed(!is_full);
-        if is_full && !self.index.has_room() {
+        let may_grow = self.may_grow_index();
+        self.index.resize_if_needed(may_grow);
+        if !may_grow && !self.index.has_room() {
             return None;
         }
         let number = self.records.push(Record::new(info_hash, now));
@@ -221,8 +220,8 @@ impl Shard {
 #[inline]
 fn peer_hash<E: Entry>(key: &[u8; 16]) -> impl Fn(E::Key) -> u32 + Copy + use<E> {
     let key = *key;
-    move |peer| match E::network(peer) {
-        Some(network) => siphash::<1, 3>(&key, network.as_ref()) as u32,
-        None => siphash::<1, 3>(&key, peer.as_ref()) as u32,
+    move |peer| {
+        let hash = memory::network_hash::<E>(&key, peer);
+        hash.unwrap_or_else(|| siphash::<1, 3>(&key, peer.as_ref())) as u32
     }
 }

@@ -10,6 +10,7 @@
 
 mod inspect;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
@@ -136,8 +137,9 @@ impl Store {
         }
     }
 
-    /// Does one of `parts` parts of a pass that removes expired peers.
-    pub fn sweep(&self, now: Tick, parts: u32) {
+    /// Does one of `parts` parts of a pass that removes expired peers. When memory is short, removes
+    /// peers of the largest networks, too, except those for which `is_exempt` returns true.
+    pub fn sweep(&self, now: Tick, parts: u32, is_exempt: &dyn Fn(IpAddr) -> bool) {
         let lifetimes = Lifetimes {
             plain_s: self.lifetime_s.load(Ordering::Relaxed),
             web_s: self.web_lifetime_s.load(Ordering::Relaxed),
@@ -148,7 +150,7 @@ impl Store {
             let steps = lines / u64::from(parts.max(1)) / u64::from(SWEEP_LINES) + 1;
             for _ in 0..steps {
                 let mut shard = self.lock(shard);
-                shard.sweep(now, lifetimes, SWEEP_LINES);
+                shard.sweep(now, lifetimes, SWEEP_LINES, is_exempt);
                 let released = shard.take_released();
                 // Hand the lock to a waiting announce before the next step takes it again.
                 MutexGuard::unlock_fair(shard);
@@ -180,6 +182,12 @@ impl Store {
     pub fn totals(&self) -> Totals {
         let shards = (0..self.shards.len()).map(|shard| self.lock(shard).totals());
         shards.fold(Totals::default(), Totals::plus)
+    }
+
+    /// Returns how many peers are counted for their networks.
+    #[cfg(test)]
+    pub(crate) fn counted_peers(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| self.lock(shard).networks.total()).sum()
     }
 
     /// Returns the bytes that the store may take, if limited.

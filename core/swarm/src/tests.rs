@@ -2,6 +2,7 @@
 
 mod caps;
 mod inspect;
+mod memory;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -300,7 +301,7 @@ fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
 
 fn sweep_all(store: &Store, now: u32) {
     for _ in 0..64 {
-        store.sweep(Tick(now), 8);
+        store.sweep(Tick(now), 8, &|_| false);
     }
 }
 
@@ -545,7 +546,7 @@ fn threads_share_the_store() {
             });
         }
         for _ in 0..200 {
-            store.sweep(Tick(1), 10);
+            store.sweep(Tick(1), 10, &|_| false);
         }
     });
     let mut counts = [SwarmCounts::default(); 20];

@@ -28,6 +28,9 @@ pub struct Totals {
     pub expired: u64,
     /// Peers replaced by new ones of the same host or network, since the start; never decreases.
     pub replaced: u64,
+    /// Peers removed because memory was short and their network had too many, since the start; never
+    /// decreases.
+    pub evicted: u64,
     /// Bytes in use by torrents and peers.
     pub memory_used: u64,
     /// Bytes taken from the system and not returned.
@@ -35,6 +38,8 @@ pub struct Totals {
     /// Announces of new peers that were not stored because the memory budget was used up, since the
     /// start; never decreases.
     pub refused_for_memory: u64,
+    /// The same because their network had its share of the budget.
+    pub refused_for_share: u64,
 }
 
 impl Totals {
@@ -53,9 +58,11 @@ impl Totals {
             downloads: self.downloads + other.downloads,
             expired: self.expired + other.expired,
             replaced: self.replaced + other.replaced,
+            evicted: self.evicted + other.evicted,
             memory_used: self.memory_used + other.memory_used,
             memory_reserved: self.memory_reserved + other.memory_reserved,
             refused_for_memory: self.refused_for_memory + other.refused_for_memory,
+            refused_for_share: self.refused_for_share + other.refused_for_share,
         }
     }
 }

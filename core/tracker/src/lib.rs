@@ -170,7 +170,8 @@ impl Tracker {
     /// Puts automatic bans in force, and ends bans. Call it several times a second; it never holds a lock
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
-        self.store.sweep(now, parts);
+        let exempt = self.limiter.exempt();
+        self.store.sweep(now, parts, &|ip| exempt.contains(ip));
         let policy = self.policy.load();
         self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
         self.bans.settle(now);

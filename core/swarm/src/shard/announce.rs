@@ -1,10 +1,7 @@
 //! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, Tick, TooSoon,
-};
+use types::{AnnounceSummary, PackedV4, PackedV6, PeerKey, Role, StoreSink, Tick, TooSoon};
 
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
@@ -82,11 +79,13 @@ pub(super) struct PeerUpdate<'a> {
     pub(super) caps: PeerCaps,
     /// Whether the peer's network is exempt from caps.
     pub(super) is_exempt: &'a dyn Fn() -> bool,
+    /// If the peer is new: memory was checked.
+    pub(super) is_admitted: bool,
 }
 
 /// Where the announcing peer is after its announce.
 #[derive(Clone, Copy)]
-enum PeerLocation {
+pub(super) enum PeerLocation {
     /// In no set: it was not stored.
     Nowhere,
     /// Inline in the record, at that index.
@@ -211,6 +210,11 @@ impl Shard {
         self.remove_id(announce.info_hash, announce.peer);
         let counts = self.counts_at(number);
         sink.accept(staged.announce.slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
+        // The sweep removes it, too. But until then, announcing and stopping in one torrent after
+        // another would fill the memory with torrents whose peers no network has.
+        if self.is_short() && self.records.at(number).is_empty() {
+            self.delete(number);
+        }
     }
 
     fn stop_inline(&mut self, number: u32, key: [u8; 6]) {
@@ -218,6 +222,7 @@ impl Shard {
         if let Some(at) = record.inline_peers().iter().position(|peer| peer.wire() == key) {
             let (meta, role) = take_inline(record, at);
             self.count_removed::<PackedV4>(number, role, meta);
+            self.networks.remove::<PackedV4>(key);
         }
     }
 
@@ -228,6 +233,7 @@ impl Shard {
             if let Some(position) = set.find(&self.arena, key, hash) {
                 let gone = set.remove(&mut self.arena, position, hash);
                 E::sets_mut(self.records.at_mut(number).sets_mut())[role] = set;
+                self.networks.remove::<E>(key);
                 return self.count_removed::<E>(number, role, gone.meta());
             }
         }
@@ -266,32 +272,33 @@ impl Shard {
         sink: &mut impl StoreSink,
     ) {
         let announce = staged.announce;
-        let found = self.locate(staged);
-        let found = found.or_else(|| {
-            if self.is_full() { None } else { self.create(now, announce.info_hash, staged.hash) }
-        });
-        let Some(number) = found else {
-            self.totals.refused_for_memory += 1;
-            return sink.accept(staged.announce.slot, &AnnounceSummary::default());
-        };
         let partial = announce.role == Role::PartialSeed;
-        let update = PeerUpdate {
+        let mut update = PeerUpdate {
             own: interest(announce).0,
             meta: MetaUpdate { now, completed, partial, min_interval_s: announce.min_interval_s },
             caps: announce.caps,
             is_exempt: &|| sink.is_exempt(announce.slot),
+            is_admitted: false,
+        };
+        let found = match self.locate(staged) {
+            None => {
+                update.is_admitted = true;
+                self.create_for(staged, &update)
+            }
+            found => found,
+        };
+        let Some(number) = found else {
+            return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
         let updated = match announce.peer {
             PeerKey::V4(key) if !self.records.at(number).is_spilled() => {
                 self.update_inline(number, key, &update, random)
             }
             PeerKey::V4(key) => self.update_spilled::<PackedV4>(number, key, &update, random),
-            PeerKey::V6(key) => {
-                if !self.records.at(number).is_spilled() {
-                    self.spill(number, random);
-                }
-                self.update_spilled::<PackedV6>(number, key, &update, random)
+            PeerKey::V6(key) if !self.records.at(number).is_spilled() => {
+                self.add_first_v6(number, key, update, random)
             }
+            PeerKey::V6(key) => self.update_spilled::<PackedV6>(number, key, &update, random),
         };
         let (location, was_counted) = match updated {
             Ok(updated) => updated,
@@ -311,6 +318,38 @@ impl Shard {
             ids.insert((announce.info_hash, announce.peer), announce.peer_id);
         }
         self.answer(staged, number, location, random, sink);
+    }
+
+    /// Creates the torrent of a new peer and returns its number; `None` if the peer may not be
+    /// stored.
+    fn create_for(&mut self, staged: &StagedAnnounce<'_>, update: &PeerUpdate<'_>) -> Option<u32> {
+        let is_admitted = match staged.announce.peer {
+            PeerKey::V4(key) => self.admits::<PackedV4>(key, update),
+            PeerKey::V6(key) => self.admits::<PackedV6>(key, update),
+        };
+        if !is_admitted {
+            return None;
+        }
+        let created = self.create(update.meta.now, staged.announce.info_hash, staged.hash);
+        self.totals.refused_for_memory += u64::from(created.is_none());
+        created
+    }
+
+    /// Adds the first v6 peer of a torrent with inline peers.
+    fn add_first_v6(
+        &mut self,
+        number: u32,
+        key: [u8; 18],
+        mut update: PeerUpdate<'_>,
+        random: &mut Random,
+    ) -> Result<(PeerLocation, bool), TooSoon> {
+        // Before anything is allocated.
+        if !update.is_admitted && !self.admits::<PackedV6>(key, &update) {
+            return Ok((PeerLocation::Nowhere, true));
+        }
+        update.is_admitted = true;
+        self.spill(number, random);
+        self.update_spilled::<PackedV6>(number, key, &update, random)
     }
 
     /// Adds or refreshes a peer of a torrent with inline peers. Returns where the peer is and
@@ -342,20 +381,23 @@ impl Shard {
             self.count_added::<PackedV4>(number, own, new);
             return Ok((PeerLocation::Inline(at), old.is_counted()));
         }
+        if !update.is_admitted && !self.admits::<PackedV4>(key, update) {
+            return Ok((PeerLocation::Nowhere, true));
+        }
         // Most caps are above what a record holds.
+        let record = self.records.at(number);
         if u16::from(record.inline_len) >= update.caps.least() {
             self.make_room_inline(number, key, update);
         }
         let record = self.records.at_mut(number);
         if usize::from(record.inline_len) == INLINE_MAX {
-            if self.is_full() {
-                self.totals.refused_for_memory += 1;
-                return Ok((PeerLocation::Nowhere, true));
-            }
             self.spill(number, random);
-            return self.update_spilled::<PackedV4>(number, key, update, random);
+            let update = PeerUpdate { is_admitted: true, ..*update };
+            return self.update_spilled::<PackedV4>(number, key, &update, random);
         }
         let new = meta.meta(false);
+        self.networks.add::<PackedV4>(key);
+        let record = self.records.at_mut(number);
         let at = put_inline(record, own, PackedV4::new(key, new));
         self.count_added::<PackedV4>(number, own, new);
         Ok((PeerLocation::Inline(at), false))
@@ -402,11 +444,14 @@ impl Shard {
             let old = sets[other].remove(&mut self.arena, position, hash).meta();
             was_counted = old.is_counted();
             self.count_removed::<E>(number, other, old);
-        } else if self.is_full() {
-            self.totals.refused_for_memory += 1;
-            return Ok((PeerLocation::Nowhere, true));
-        } else if self.make_room::<E>(number, key, update) {
-            sets = *E::sets(self.records.at(number).sets());
+        } else {
+            if !update.is_admitted && !self.admits::<E>(key, update) {
+                return Ok((PeerLocation::Nowhere, true));
+            }
+            if self.make_room::<E>(number, key, update) {
+                sets = *E::sets(self.records.at(number).sets());
+            }
+            self.networks.add::<E>(key);
         }
         let new = meta.meta(was_counted);
         let position = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
@@ -414,160 +459,16 @@ impl Shard {
         self.count_added::<E>(number, own, new);
         Ok((PeerLocation::Set(own, position), was_counted))
     }
-
-    /// Chooses peers and writes the answer.
-    fn answer(
-        &self,
-        staged: &StagedAnnounce<'_>,
-        number: u32,
-        location: PeerLocation,
-        random: &mut Random,
-        sink: &mut impl StoreSink,
-    ) {
-        let record = self.records.at(number);
-        let announce = staged.announce;
-        let counts = self.counts_at(number);
-        let mut summary = AnnounceSummary { counts, v4: 0, v6: 0 };
-        if announce.want == 0 {
-            return sink.accept(staged.announce.slot, &summary);
-        }
-        let (_, wanted) = interest(announce);
-        let is_v4 = matches!(announce.peer, PeerKey::V4(_));
-        let both = announce.families == Families::Both;
-        // How many other peers there are: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
-        let mut others =
-            [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
-        let own = own_set(record, location, is_v4);
-        for (set, others) in others.iter_mut().enumerate() {
-            let family_fits = both || (set < 2) == is_v4;
-            *others = if family_fits && wanted[set % 2] { *others } else { 0 };
-            *others -= u32::from(own == Some(set) && *others > 0);
-        }
-        let shares = apportion(others, announce.want.into(), random);
-        summary.v4 = (shares[0] + shares[1]) as u16;
-        summary.v6 = (shares[2] + shares[3]) as u16;
-        sink.accept(staged.announce.slot, &summary);
-        if !record.is_spilled() {
-            return self.push_inline(staged, record, location, shares, sink);
-        }
-        let sets = record.sets();
-        for role in [SEEDERS, LEECHERS] {
-            let skip = position_in(location, is_v4, role);
-            self.push_set(staged, &sets.v4[role], shares[role], skip, sink);
-        }
-        for role in [SEEDERS, LEECHERS] {
-            let skip = position_in(location, !is_v4, role);
-            self.push_set(staged, &sets.v6[role], shares[2 + role], skip, sink);
-        }
-    }
-
-    fn push_set<E: Entry>(
-        &self,
-        staged: &StagedAnnounce<'_>,
-        set: &PeerSet<E>,
-        count: u32,
-        skip: Option<Position>,
-        sink: &mut impl StoreSink,
-    ) {
-        set.sample(&self.arena, count, skip, staged.sample_seed, |peers| {
-            self.push(staged, peers, sink);
-        });
-    }
-
-    /// Pushes inline peers one by one: those of each role in a circle from a random start.
-    fn push_inline(
-        &self,
-        staged: &StagedAnnounce<'_>,
-        record: &Record,
-        location: PeerLocation,
-        shares: [u32; 4],
-        sink: &mut impl StoreSink,
-    ) {
-        let own = if let PeerLocation::Inline(at) = location { at } else { INLINE_MAX };
-        let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
-        let mut random = Random::new(staged.sample_seed);
-        for (peers, first, take) in
-            [(seeders, 0, shares[SEEDERS]), (leechers, seeders.len(), shares[LEECHERS])]
-        {
-            let own = own.checked_sub(first).filter(|own| *own < peers.len());
-            let others = peers.len() - usize::from(own.is_some());
-            let start = random.below(others as u32) as usize;
-            for step in 0..(take as usize).min(others) {
-                let at = (start + step) % others;
-                let at = at + usize::from(own.is_some_and(|own| at >= own));
-                self.push(staged, &peers[at..=at], sink);
-            }
-        }
-    }
-
-    fn push<E: Entry>(&self, staged: &StagedAnnounce<'_>, peers: &[E], sink: &mut impl PeerSink) {
-        if !staged.announce.with_ids {
-            return E::push(sink, staged.announce.slot, peers);
-        }
-        for peer in peers {
-            let key = peer.peer_key();
-            sink.peer_with_id(staged.announce.slot, key, self.id(staged.announce.info_hash, key));
-        }
-    }
-
-    fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
-        let Some(ids) = &self.ids else { return PeerId::default() };
-        let id = ids.get(&(info_hash, peer));
-        debug_assert!(id.is_some(), "where ids are kept, every peer has one");
-        id.copied().unwrap_or_default()
-    }
 }
 
 /// Returns the set that the announcing peer belongs to, and which sets are useful to it. Seeders
 /// need no seeders, and neither do partial seeds (BEP 21), which download nothing.
-fn interest(announce: &StoreAnnounce) -> (usize, [bool; 2]) {
+pub(super) fn interest(announce: &StoreAnnounce) -> (usize, [bool; 2]) {
     match announce.role {
         Role::Seeder => (SEEDERS, [false, true]),
         Role::PartialSeed => (LEECHERS, [false, true]),
         Role::Leecher => (LEECHERS, [true, true]),
     }
-}
-
-/// Returns which of the four sets the announcing peer is in.
-fn own_set(record: &Record, location: PeerLocation, is_v4: bool) -> Option<usize> {
-    match location {
-        PeerLocation::Nowhere => None,
-        PeerLocation::Inline(at) => Some(usize::from(at >= usize::from(record.inline_seeders))),
-        PeerLocation::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
-    }
-}
-
-/// Returns the announcing peer's position in the set of `role`, if it is in that set.
-fn position_in(location: PeerLocation, is_own_family: bool, role: usize) -> Option<Position> {
-    match location {
-        PeerLocation::Set(own, position) if is_own_family && own == role => Some(position),
-        _ => None,
-    }
-}
-
-/// Returns how many of `want` peers to take from each set: all if that is enough, else in
-/// proportion, with the remainder distributed at random, so that every peer has the same
-/// probability.
-pub(super) fn apportion(others: [u32; 4], want: u32, random: &mut Random) -> [u32; 4] {
-    let total: u64 = others.iter().map(|others| u64::from(*others)).sum();
-    if total <= u64::from(want) {
-        return others;
-    }
-    let shift = u64::from(random.below(u32::try_from(total).unwrap_or(u32::MAX)));
-    let mut before = 0;
-    let mut sum = 0_u64;
-    others.map(|others| {
-        sum += u64::from(others);
-        // Most torrents have two sets with peers, and the last set's share needs no division.
-        let until = match others {
-            0 => before,
-            _ if sum == total => want,
-            _ => ((u64::from(want) * sum + shift) / total) as u32,
-        };
-        let take = until - before;
-        before = until;
-        take
-    })
 }
 
 /// Removes an inline peer. Returns its metadata and role.

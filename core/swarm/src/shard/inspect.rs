@@ -156,14 +156,14 @@ impl Shard {
         let Walk { set: role, page, .. } = walk;
         match ip {
             IpAddr::V4(ip) if is_spilled => {
-                self.visit_page(number, role, page, |entry: &PackedV4| {
+                self.visit_page(number, role, page, |entry: &PackedV4, _| {
                     entry.wire().starts_with(&ip.octets())
                         && visit(role, entry.meta(), entry.peer_key())
                 })
             }
             IpAddr::V4(ip) => {
                 let mut at = 0;
-                let gone = self.visit_inline(number, |entry| {
+                let gone = self.visit_inline(number, |entry, _| {
                     // Each is visited once, seeders first. When one is removed, another of its role
                     // takes its place.
                     let role = usize::from(at >= seeders);
@@ -174,7 +174,7 @@ impl Shard {
                 Visited { next: None, lines: 0, gone }
             }
             IpAddr::V6(ip) if is_spilled => {
-                self.visit_page(number, role, page, |entry: &PackedV6| {
+                self.visit_page(number, role, page, |entry: &PackedV6, _| {
                     entry.wire().starts_with(&ip.octets())
                         && visit(role, entry.meta(), entry.peer_key())
                 })
@@ -213,7 +213,7 @@ impl Shard {
             return lines.sum();
         }
         if !record.is_spilled() {
-            return u32::from(self.visit_inline(number, |_| true) > 0);
+            return u32::from(self.visit_inline(number, |_, _| true) > 0);
         }
         for role in [SEEDERS, LEECHERS] {
             let cost = self.pop_page_of::<PackedV4>(number, role)
@@ -232,6 +232,7 @@ impl Shard {
         let mut partial = 0;
         for entry in set.entries(&self.arena, last) {
             partial += u32::from(entry.meta().is_partial());
+            self.networks.remove::<E>(entry.key());
             if let Some(ids) = &mut self.ids {
                 ids.remove(&(info_hash, entry.peer_key()));
             }

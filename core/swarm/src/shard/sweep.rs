@@ -1,9 +1,13 @@
 //! The sweep: removes peers that have not announced for a lifetime, a few lines at a time.
 
+use std::cell::Cell;
+use std::net::IpAddr;
+
 use primitives::memory::{HUGE_LINES, Region};
-use types::{PackedV4, PackedV6, Tick};
+use types::{PackedV4, PackedV6, PeerKey, Tick};
 
 use super::announce::take_inline;
+use super::memory::Networks;
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::meta::{PeerMeta, age_max};
@@ -68,6 +72,20 @@ pub(crate) struct Lifetimes {
 const WEB_SETS: usize = 4;
 const SETS_END: usize = 6;
 
+/// Whether a peer has expired, or belongs to a network with too many peers for the memory left.
+#[inline]
+fn is_gone<E: Entry>(
+    peer: &E,
+    networks: &Networks,
+    is_expired: impl Fn(PeerMeta) -> bool,
+    is_over: &dyn Fn(u32, PeerKey) -> bool,
+) -> bool {
+    is_expired(peer.meta()) || {
+        let count = networks.count::<E>(peer.key());
+        count > 0 && is_over(count, peer.peer_key())
+    }
+}
+
 impl Shard {
     /// Returns about how many lines a whole pass visits.
     pub(crate) fn pass_lines(&self) -> u64 {
@@ -76,7 +94,13 @@ impl Shard {
     }
 
     /// Visits about `lines` lines and removes expired peers.
-    pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
+    pub(crate) fn sweep(
+        &mut self,
+        now: Tick,
+        lifetimes: Lifetimes,
+        lines: u32,
+        is_exempt: &dyn Fn(IpAddr) -> bool,
+    ) {
         self.index.migrate(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
         if self.cursor.is_at_start() {
@@ -88,6 +112,13 @@ impl Shard {
         };
         let (is_expired, is_web_expired) =
             (expired_after(lifetimes.plain_s), expired_after(lifetimes.web_s));
+        let evicts_above = self.evicts_above().unwrap_or(u32::MAX);
+        let evicted = Cell::new(0);
+        let is_over = |count: u32, peer: PeerKey| {
+            let is_over = count > evicts_above && !is_exempt(peer.socket_addr().ip());
+            evicted.set(evicted.get() + u64::from(is_over));
+            is_over
+        };
         let mut left = lines;
         while left > 0 {
             if self.cursor.record >= self.records.len() {
@@ -96,7 +127,10 @@ impl Shard {
                 self.arena.plan_drain();
                 return;
             }
-            left = left.saturating_sub(self.visit(is_expired, is_web_expired));
+            left = left.saturating_sub(self.visit(is_expired, is_web_expired, &is_over));
+            let evicted = evicted.take();
+            self.totals.expired -= evicted;
+            self.totals.evicted += evicted;
         }
     }
 
@@ -124,32 +158,21 @@ impl Shard {
         }
     }
 
-    /// Returns the lifetime that memory allows. Above 7/8 of the budget it falls in proportion to
-    /// the free rest, so that the peers idle for longest go first.
-    fn lifetime_under_pressure(&self, lifetime_s: u32) -> u32 {
-        let Some(budget) = self.budget else { return lifetime_s };
-        let left = budget.saturating_sub(self.memory_used());
-        let free = budget / 8;
-        if left >= free {
-            return lifetime_s;
-        }
-        let lifetime_under_pressure =
-            u128::from(lifetime_s) * u128::from(left) / u128::from(free.max(1));
-        (lifetime_under_pressure as u32).max(lifetime_s / 16)
-    }
-
     /// Visits the record, set and page at the cursor, and advances the cursor. Returns the lines
     /// visited.
     fn visit(
         &mut self,
         is_expired: impl Fn(PeerMeta) -> bool + Copy,
         is_web_expired: impl Fn(PeerMeta) -> bool,
+        is_over: &dyn Fn(u32, PeerKey) -> bool,
     ) -> u32 {
         let number = self.cursor.record;
         let record = self.records.at(number);
         let (is_spilled, has_web) = (record.is_spilled(), record.has_web());
         if !is_spilled && self.cursor.set < WEB_SETS {
-            self.totals.expired += self.visit_inline(number, |peer| is_expired(peer.meta()));
+            self.totals.expired += self.visit_inline(number, |peer, networks| {
+                is_gone(peer, networks, is_expired, is_over)
+            });
             self.cursor = Cursor { page: 0, set: WEB_SETS, ..self.cursor };
             if !has_web {
                 self.leave(number);
@@ -158,8 +181,12 @@ impl Shard {
         }
         let (role, page) = (self.cursor.set % 2, self.cursor.page);
         let visited = match self.cursor.set {
-            0 | 1 => self.visit_page(number, role, page, |peer: &PackedV4| is_expired(peer.meta())),
-            2 | 3 => self.visit_page(number, role, page, |peer: &PackedV6| is_expired(peer.meta())),
+            0 | 1 => self.visit_page(number, role, page, |peer: &PackedV4, networks| {
+                is_gone(peer, networks, is_expired, is_over)
+            }),
+            2 | 3 => self.visit_page(number, role, page, |peer: &PackedV6, networks| {
+                is_gone(peer, networks, is_expired, is_over)
+            }),
             _ => self.visit_web(number, role, page, is_web_expired),
         };
         self.totals.expired += visited.gone;
@@ -188,17 +215,17 @@ impl Shard {
         }
     }
 
-    /// Removes expired inline peers. Returns how many.
+    /// Removes the inline peers for which `is_gone` returns true. Returns how many.
     pub(super) fn visit_inline(
         &mut self,
         number: u32,
-        mut is_expired: impl FnMut(&PackedV4) -> bool,
+        mut is_gone: impl FnMut(&PackedV4, &Networks) -> bool,
     ) -> u64 {
         let mut gone = 0;
         let mut at = 0;
         while at < usize::from(self.records.at(number).inline_len) {
             let peer = self.records.at(number).inline_peers()[at];
-            if !is_expired(&peer) {
+            if !is_gone(&peer, &self.networks) {
                 at += 1;
                 continue;
             }
@@ -207,18 +234,19 @@ impl Shard {
             let (meta, role) = take_inline(record, at);
             self.count_removed::<PackedV4>(number, role, meta);
             self.remove_id(info_hash, peer.peer_key());
+            self.networks.remove::<PackedV4>(peer.wire());
             gone += 1;
         }
         gone
     }
 
-    /// Removes the expired peers of a page.
+    /// Removes the peers of a page for which `is_gone` returns true.
     pub(super) fn visit_page<E: FamilyPeers>(
         &mut self,
         number: u32,
         role: usize,
         page: u32,
-        mut is_expired: impl FnMut(&E) -> bool,
+        mut is_gone: impl FnMut(&E, &Networks) -> bool,
     ) -> Visited {
         let mut set = E::sets(self.records.at(number).sets())[role];
         if page >= set.pages(&self.arena) {
@@ -226,11 +254,12 @@ impl Shard {
         }
         let info_hash = self.records.at(number).info_hash;
         let (mut gone, mut partial) = (0, 0);
-        let ids = &mut self.ids;
+        let (ids, networks) = (&mut self.ids, &mut self.networks);
         let keep = |peer: &E| {
-            let dead = is_expired(peer);
+            let dead = is_gone(peer, networks);
             if dead {
                 gone += 1;
+                networks.remove::<E>(peer.key());
                 partial += u32::from(peer.meta().is_partial());
                 if let Some(ids) = ids {
                     ids.remove(&(info_hash, peer.peer_key()));

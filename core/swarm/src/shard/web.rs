@@ -3,7 +3,8 @@
 use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
-use super::announce::{MetaUpdate, apportion};
+use super::announce::MetaUpdate;
+use super::answer::apportion;
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::meta::PeerMeta;

@@ -124,7 +124,7 @@ fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
             if !twin.contains_key(&peer) {
                 check_replaced(&twin, &peer, caps, gone.first().copied());
             }
-            gone.iter().for_each(|key| drop(twin.remove(key)));
+            twin.retain(|key, _| !gone.contains(key));
             replaced += gone.len() as u64;
             twin.insert(peer, now);
         }

@@ -1,0 +1,219 @@
+//! The memory budget, and each network's share of it.
+//!
+//! A source that announces a new torrent with every packet could fill the store and keep its peers
+//! alive, while new honest peers find no room. So a public network, a v4 /24 or v6 /48, may hold a
+//! sixteenth of the budget. When memory is short that bound falls, so that the largest networks lose
+//! peers first. Only when this is not enough do all lifetimes shrink.
+//!
+//! ```text
+//! used        bound of a network            lifetimes
+//! below 7/8   1/16 of the budget            as configured
+//! to 15/16    falls to 1/4096               as configured
+//! to 1        1/4096                        shrink to 1/16
+//! at 1        nothing new is stored
+//! ```
+//!
+//! Plain form: a map from network to its number of peers. Departure: a count-min sketch, two rows of
+//! counters selected by a keyed hash, which takes a fixed 64 KiB. It never counts too few. It counts
+//! too many for a network that shares both counters with large ones: beside 64 networks at their
+//! bound, for one in 16,000.
+
+use primitives::siphash::siphash;
+
+use super::Shard;
+use super::announce::PeerUpdate;
+use crate::entry::Entry;
+
+/// Counters in a row.
+const CELLS: usize = 1 << 13;
+/// Bytes of the budget for one peer: a torrent with one peer takes 75, with its id 171.
+const PEER_BYTES: u64 = 128;
+/// A network's share of the budget while there is enough memory: the peers of a seedbox host with
+/// 256 addresses and 1,000 torrents at each fit 512 MiB.
+const SHARE: u64 = 16;
+/// The same when memory is shortest.
+const SHARE_LEAST: u64 = 4096;
+
+/// The number of peers of each public network, if there is a budget. Local networks are not counted:
+/// load tests and private trackers have all their peers there.
+pub(crate) struct Networks {
+    key: [u8; 16],
+    cells: Option<Box<[u32]>>,
+}
+
+impl Networks {
+    pub(super) fn new(key: [u8; 16], counts: bool) -> Self {
+        Self { key, cells: counts.then(|| vec![0; 2 * CELLS].into()) }
+    }
+
+    /// Counts a peer that was stored.
+    #[inline]
+    pub(super) fn add<E: Entry>(&mut self, peer: E::Key) {
+        self.change::<E>(peer, |cell| *cell = cell.saturating_add(1));
+    }
+
+    /// Counts a peer that was removed.
+    #[inline]
+    pub(super) fn remove<E: Entry>(&mut self, peer: E::Key) {
+        self.change::<E>(peer, |cell| {
+            debug_assert!(*cell > 0, "a peer left that never came");
+            *cell = cell.saturating_sub(1);
+        });
+    }
+
+    /// Returns how many peers the network of `peer` has; 0 if it is not counted.
+    #[inline]
+    pub(super) fn count<E: Entry>(&self, peer: E::Key) -> u32 {
+        let Some((cells, hash)) = self.cells.as_ref().zip(network_hash::<E>(&self.key, peer))
+        else {
+            return 0;
+        };
+        let [first, second] = places(hash);
+        cells[first].min(cells[second])
+    }
+
+    /// Returns how many peers are counted.
+    #[cfg(test)]
+    pub(crate) fn total(&self) -> u64 {
+        let cells = self.cells.iter().flat_map(|cells| &cells[..CELLS]);
+        cells.map(|count| u64::from(*count)).sum()
+    }
+
+    #[inline]
+    fn change<E: Entry>(&mut self, peer: E::Key, change: impl Fn(&mut u32)) {
+        if let Some(cells) = &mut self.cells
+            && let Some(hash) = network_hash::<E>(&self.key, peer)
+        {
+            places(hash).iter().for_each(|place| change(&mut cells[*place]));
+        }
+    }
+}
+
+/// Returns the two counters of a network. Pages of sets use the lower half of the hash.
+#[inline]
+fn places(hash: u64) -> [usize; 2] {
+    let [first, second] = [hash >> 32, hash >> 48].map(|bits| bits as usize % CELLS);
+    [first, CELLS + second]
+}
+
+/// Returns the hash of a public address's network.
+#[inline]
+pub(super) fn network_hash<E: Entry>(key: &[u8; 16], peer: E::Key) -> Option<u64> {
+    E::network(peer).map(|network| siphash::<1, 3>(key, network.as_ref()))
+}
+
+impl Shard {
+    /// Whether the memory budget is used up.
+    pub(super) fn is_full(&self) -> bool {
+        self.budget.is_some_and(|budget| self.memory_used() >= budget)
+    }
+
+    /// Whether a new peer may be stored. Counts it if not.
+    pub(super) fn admits<E: Entry>(&mut self, peer: E::Key, update: &PeerUpdate<'_>) -> bool {
+        let Some(budget) = self.budget else { return true };
+        if self.memory_used() >= budget {
+            self.totals.refused_for_memory += 1;
+            return false;
+        }
+        let is_over = self.networks.count::<E>(peer) >= self.network_max(budget);
+        if is_over && !(update.is_exempt)() {
+            self.totals.refused_for_share += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Returns the number of peers above which the sweep removes those of a network, if memory is
+    /// short.
+    pub(super) fn evicts_above(&self) -> Option<u32> {
+        let budget = self.budget.filter(|_| self.is_short())?;
+        Some(self.network_max(budget))
+    }
+
+    /// Whether more than seven eighths of the budget are used.
+    pub(super) fn is_short(&self) -> bool {
+        self.budget.is_some_and(|budget| self.pressure(budget) > budget / 8 * 7)
+    }
+
+    /// Returns the lifetime that memory allows. Above 15/16 of the budget it falls in proportion to
+    /// the free rest, so that the peers idle for longest go first.
+    pub(super) fn lifetime_under_pressure(&self, lifetime_s: u32) -> u32 {
+        let Some(budget) = self.budget else { return lifetime_s };
+        let left = budget.saturating_sub(self.pressure(budget));
+        let free = budget / 16;
+        if left >= free {
+            return lifetime_s;
+        }
+        let allowed = u128::from(lifetime_s) * u128::from(left) / u128::from(free.max(1));
+        (allowed as u32).max(lifetime_s / 16)
+    }
+
+    /// Whether the index may grow: both tables exist for a while.
+    pub(super) fn may_grow_index(&self) -> bool {
+        let growth = self.index.growth_bytes();
+        self.budget.is_none_or(|budget| self.memory_used() + growth <= budget)
+    }
+
+    /// Returns the most peers that a network may have now.
+    fn network_max(&self, budget: u64) -> u32 {
+        let peers = budget / PEER_BYTES;
+        let (share, least) = (peers / SHARE, (peers / SHARE_LEAST).max(16));
+        // From 7/8 to 15/16 of the budget.
+        let room = (budget / 16).max(1);
+        let left = (budget / 16 * 15).saturating_sub(self.pressure(budget)).min(room);
+        let above = u128::from(share.saturating_sub(least)) * u128::from(left) / u128::from(room);
+        u32::try_from(u128::from(least) + above).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the bytes in use; more if the index fills up because there is no room for a larger
+    /// one: then 7/8 of the budget stand for the load at which it would grow, and all of it for the
+    /// highest load.
+    fn pressure(&self, budget: u64) -> u64 {
+        let used = self.memory_used();
+        if self.may_grow_index() {
+            return used;
+        }
+        let (above, of) = self.index.overload();
+        let overload = u128::from(budget / 8) * u128::from(above) / u128::from(of.max(1));
+        used.max(if above > 0 { budget / 8 * 7 + overload as u64 } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use types::PackedV4;
+
+    use super::*;
+
+    #[test]
+    fn counts_of_networks_are_exact_without_collisions_and_never_too_low() {
+        let mut networks = Networks::new([5; 16], true);
+        let peer = |network: u16, host: u8| {
+            let [a, b] = network.to_be_bytes();
+            [20, a, b, host, 1, 1]
+        };
+        for host in 0..100 {
+            (0..2000).for_each(|network| networks.add::<PackedV4>(peer(network, host)));
+        }
+        let counts = |networks: &Networks| {
+            (0..4000)
+                .map(|network| networks.count::<PackedV4>(peer(network, 1)))
+                .collect::<Vec<_>>()
+        };
+        let full = counts(&networks);
+        assert!(full[..2000].iter().all(|count| *count >= 100));
+        let exact = full[..2000].iter().filter(|count| **count == 100).count();
+        let empty = full[2000..].iter().filter(|count| **count == 0).count();
+        assert!(exact > 1850 && empty > 1850, "{exact} {empty}");
+        for host in 0..100 {
+            (0..2000).for_each(|network| networks.remove::<PackedV4>(peer(network, host)));
+        }
+        assert!(counts(&networks).iter().all(|count| *count == 0));
+        // Local networks are not counted, and neither is anything without a budget.
+        networks.add::<PackedV4>([10, 0, 0, 1, 1, 1]);
+        assert_eq!(networks.count::<PackedV4>([10, 0, 0, 1, 1, 1]), 0);
+        let mut off = Networks::new([5; 16], false);
+        off.add::<PackedV4>(peer(1, 1));
+        assert_eq!(off.count::<PackedV4>(peer(1, 1)), 0);
+    }
+}
