@@ -25,7 +25,7 @@ pub(crate) struct ListenerTable {
 
 impl ListenerTable {
     /// Names it in messages.
-    pub(super) fn title(&self) -> String {
+    fn title(&self) -> String {
         format!("[[listener]] {} {}", self.transport.label(), self.listen.value.join(" "))
     }
 

@@ -127,14 +127,17 @@ fn mix(settings: &Settings) -> Option<Problem> {
         return None;
     }
     let of_sections = Transport::ALL.into_iter().map(|transport| {
-        let listen = sections.listen(transport);
-        let name = format!("[{}] at {}", transport.label(), listen.value.join(", "));
-        (name, &listen.value, sections.access.private.clone())
+        let addresses = addresses(sections.listen(transport), &mut Vec::new());
+        let name = format!("[{}] at {}", transport.label(), join(&addresses));
+        (name, addresses, sections.access.private.clone())
     });
     let of_tables = settings.listeners.iter().map(|table| {
-        let name = format!("{} ({})", table.title(), table.origin);
-        (name, &table.listen.value, table.apply(sections).access.private)
+        let addresses = addresses(&table.listen, &mut Vec::new());
+        let protocol = table.transport.label();
+        let name = format!("[[listener]] {protocol} at {} ({})", join(&addresses), table.origin);
+        (name, addresses, table.apply(sections).access.private)
     });
+    // Invalid addresses have been reported, and are not repeated here.
     let all = of_sections.chain(of_tables).filter(|(_, addresses, _)| !addresses.is_empty());
     let (private, open): (Vec<_>, Vec<_>) = all.partition(|(.., is_private)| is_private.value);
     let ((private, _, setting), (open, ..)) = (private.first()?, open.first()?);
@@ -143,6 +146,10 @@ fn mix(settings: &Settings) -> Option<Problem> {
          could get the peers of private torrents at the open one: make both private or both open, serve \
          the open one by a tidegate of its own, or accept this with access.private_and_open = true"
     )))
+}
+
+fn join(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the listeners of the sections, then those of each `[[listener]]`.

@@ -181,7 +181,10 @@ fn other_keys(item: &Json) -> Option<String> {
     match names[..] {
         ["chain", "key"] => None,
         [] => Some("an empty table".into()),
-        _ => Some(format!("a table with {}", names.join(", "))),
+        _ => {
+            let names: Vec<_> = names.iter().map(|name| name.escape_debug().to_string()).collect();
+            Some(format!("a table with {}", names.join(", ")))
+        }
     }
 }
 

@@ -294,7 +294,7 @@ fn mixes_private_and_open_listeners_only_if_told_to() {
     let mixed = format!("{table}access.private = true\n");
     let said = says(&mixed).remove(0);
     assert!(
-        said.starts_with("4: access.private: [[listener]] http 127.0.0.1:1 (")
+        said.starts_with("4: access.private: [[listener]] http at 127.0.0.1:1 (")
             && said.contains(" is private and [udp] at 0.0.0.0:6969, [::]:6969 is open, but"),
         "{said}"
     );

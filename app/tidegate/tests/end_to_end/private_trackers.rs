@@ -181,7 +181,7 @@ fn refuses_a_mix_of_private_and_open_listeners() {
         assert_eq!(output.status.code(), Some(1));
         let text = stderr(&output);
         for part in [
-            "[udp] at 127.0.0.1:0, [::1]:0 is private and [[listener]] http 127.0.0.2:0 (",
+            "[udp] at 127.0.0.1:0, [::1]:0 is private and [[listener]] http at 127.0.0.2:0 (",
             "is open, but all listeners share the same swarms",
             "access.private_and_open = true",
         ] {
