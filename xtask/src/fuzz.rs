@@ -30,7 +30,11 @@ pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
     let corpus = format!("fuzz/corpus/{target}");
     let time = format!("-max_total_time={}", seconds.unwrap_or(60));
     let mut command = command(&["cargo", "+nightly", "fuzz", "run", "--features", "search"]);
-    command.args([target, &found, &corpus, "--", &time]);
+    command.args([target, &found, &corpus, "--", &time, "-print_final_stats=1"]);
+    let words = format!("fuzz/dictionaries/{target}.dict");
+    if root().join(&words).is_file() {
+        command.arg(format!("-dict={words}"));
+    }
     run(command)?;
     Ok(())
 }

@@ -43,9 +43,12 @@ cargo xtask TASK
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
   crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
+  soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
 ";
+
+const SOAK: &[&str] = &["cargo", "run", "--release", "-qp", "tidegate-bench", "--", "soak"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -79,6 +82,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["crash", times] => built(|| crash::run(times.parse()?)),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
+        ["soak", words @ ..] => command::run(command::command(&[SOAK, words].concat())).map(drop),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {

@@ -86,7 +86,9 @@ impl SoakCommand {
         let duration = Duration::from_secs(60 * u64::from(self.minutes));
         let stage = Stage::start(&self.program, duration, f64::from(self.load) / 100.0)?;
         let operator = Operator::new(&stage)?;
-        // Once before the first look: files that are opened on demand are open then.
+        // Once before the first look: files that are opened on demand are open then, and a process that
+        // took over has other descriptors than the first.
+        stage.tracker.upgrade()?;
         operator.change_list()?;
         operator.reload(&stage)?;
         let mut watch = Watch::new(&stage.tracker)?;

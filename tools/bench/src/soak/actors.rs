@@ -52,8 +52,8 @@ const UDP_UNANSWERED_MAX: f64 = 1e-4;
 const HOSTILE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 9, 1));
 /// How long a flood of one kind lasts.
 const FLOOD_TURN: Duration = Duration::from_secs(20);
-/// Hostile connections at a time.
-const HOSTILE_CONNECTIONS: u32 = 50;
+/// Hostile connections at a time, under the usual load.
+const HOSTILE_CONNECTIONS: f64 = 50.0;
 /// The rest before an actor that failed begins again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -90,7 +90,7 @@ pub(super) fn scenario<'a>(stage: &Stage, operator: &'a Operator) -> Result<Vec<
         Actor::of_load("https", all_answered, https_load(tls4, 5, 30.0 * load)?),
         Actor::of_load("ws", Kind::Connected, ws_load(http4, 6, 200.0 * load)?),
         Actor::of_flood("udp flood", datagram_flood(udp4, 7, 2000.0 * load)?),
-        Actor::of_flood("tcp flood", connection_flood(http4, 8)?),
+        Actor::of_flood("tcp flood", connection_flood(http4, 8, load)?),
         Actor::new("operator", Kind::Operator, move |stage, _| operator.act(stage)),
     ];
     Ok(actors)
@@ -170,7 +170,7 @@ fn https_load(to: SocketAddr, seed: u64, rate: f64) -> Result<impl Load> {
 }
 
 fn ws_load(to: SocketAddr, seed: u64, rate: f64) -> Result<impl Load> {
-    let url = TrackerUrl::web(&format!("ws://{to}/announce"))?;
+    let url = TrackerUrl::web(&format!("ws://{to}/"))?;
     Ok(move |_: usize, stage: &Stage, progress: &mut dyn FnMut(&Progress)| {
         let usual = WsOptions::busy(url.clone());
         let options = WsOptions {
@@ -210,8 +210,9 @@ fn datagram_flood(to: SocketAddr, seed: u64, rate: f64) -> Result<impl Load> {
     })
 }
 
-fn connection_flood(to: SocketAddr, seed: u64) -> Result<impl Load> {
+fn connection_flood(to: SocketAddr, seed: u64, load: f64) -> Result<impl Load> {
     let url = TrackerUrl::http(&format!("http://{to}/announce"))?;
+    let connections = (HOSTILE_CONNECTIONS * load).ceil() as u32;
     Ok(move |turn: usize, stage: &Stage, progress: &mut dyn FnMut(&Progress)| {
         let options = HttpOptions {
             workload: workload(seed, 500),
@@ -219,7 +220,7 @@ fn connection_flood(to: SocketAddr, seed: u64) -> Result<impl Load> {
             rate: Some(20.0),
             plan: RunPlan { duration: FLOOD_TURN, ..plan(stage) },
             sources: vec![HOSTILE_ADDRESS],
-            hostile: Some((CONNECTIONS[turn % CONNECTIONS.len()], HOSTILE_CONNECTIONS)),
+            hostile: Some((CONNECTIONS[turn % CONNECTIONS.len()], connections)),
             ..HttpOptions::of(url.clone())
         };
         http::run(&options, &stage.stop, progress)

@@ -197,9 +197,13 @@ impl Http {
 
     /// Handles a connection that is free for the next request.
     fn is_free(&mut self, number: usize, now: Instant, counters: &mut Counters) {
-        match self.schedule {
-            None => self.begin(number, now, counters),
-            Some(_) => self.idle.push_back(number),
+        if self.schedule.is_none() {
+            return self.begin(number, now, counters);
+        }
+        // One that the tracker closes while it is idle keeps its turn.
+        let connection = self.connections.get_mut(number);
+        if connection.is_some_and(|it| !std::mem::replace(&mut it.is_idle, true)) {
+            self.idle.push_back(number);
         }
     }
 
@@ -212,6 +216,7 @@ impl Http {
                 return;
             }
             let Some(number) = self.idle.pop_front() else { return };
+            self.connections.iter_mut().skip(number).take(1).for_each(|it| it.is_idle = false);
             let due = self.start + Duration::from_nanos(schedule.next_ns());
             schedule.advance();
             counters.overdue += u64::from(now > due + OVERDUE);
@@ -466,6 +471,7 @@ fn sources(options: &HttpOptions) -> Result<Vec<IpAddr>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TrackerUrl;
 
     #[test]
     fn counts_compact_peers() {
@@ -481,5 +487,17 @@ mod tests {
         ] {
             assert_eq!(peers(body.as_bytes()), expected, "{body}");
         }
+    }
+
+    /// Otherwise two requests would use it at the same time.
+    #[test]
+    fn a_connection_that_ends_while_idle_is_idle_once() {
+        let url = TrackerUrl::http("http://127.0.0.1:1/announce").unwrap();
+        let options = HttpOptions { connections: 2, rate: Some(1.0), ..HttpOptions::of(url) };
+        let (mut load, mut counters) = (Http::new(&options, 0).unwrap(), Counters::default());
+        load.is_free(0, Instant::now(), &mut counters);
+        load.is_free(1, Instant::now(), &mut counters);
+        load.end(0, EndReason::new(), &mut counters);
+        assert_eq!(load.idle, [0, 1]);
     }
 }

@@ -31,6 +31,9 @@ const SEGMENT_MAX: usize = 1200;
 /// Datagram buffers, shared by all sockets of a thread.
 pub(in super::super) struct DatagramIo {
     headers: MultiHeaders<()>,
+    /// Those of sent datagrams, which have no control messages: the kernel would take received ones for
+    /// orders.
+    sent_headers: MultiHeaders<()>,
     buffers: Box<[[u8; DATAGRAM_BUFFER]; BATCH]>,
     offload: bool,
     timestamps: bool,
@@ -45,7 +48,9 @@ impl DatagramIo {
         let buffers =
             buffers.try_into().unwrap_or_else(|_| Box::new([[0; DATAGRAM_BUFFER]; BATCH]));
         let control = timestamps.then(|| nix::cmsg_space!(TimeSpec));
-        Self { headers: MultiHeaders::preallocate(BATCH, control), buffers, offload, timestamps }
+        let headers = MultiHeaders::preallocate(BATCH, control);
+        let sent_headers = MultiHeaders::preallocate(BATCH, None);
+        Self { headers, sent_headers, buffers, offload, timestamps }
     }
 
     /// Configures a socket for use.
@@ -127,7 +132,7 @@ impl DatagramIo {
                 left.chunks(len).take(BATCH).map(|datagram| [IoSlice::new(datagram)]).collect();
             let addresses = vec![None::<()>; slices.len()];
             let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
-            let sent = sendmmsg(fd, &mut self.headers, slices.iter(), addresses, [], flags)?;
+            let sent = sendmmsg(fd, &mut self.sent_headers, slices.iter(), addresses, [], flags)?;
             let sent = sent.count().max(1);
             left = left.get(sent * len..).unwrap_or_default();
         }
@@ -186,5 +191,29 @@ impl Poller {
             Err(error) => return Err(error.into()),
         };
         Ok(self.events.iter().take(count).map(|event| event.data() as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Timestamps of received datagrams must not go out with the next ones.
+    #[test]
+    fn sends_each_datagram_after_receiving_timestamps() {
+        let [one, two] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        one.connect(two.local_addr().unwrap()).unwrap();
+        two.connect(one.local_addr().unwrap()).unwrap();
+        let mut io = DatagramIo::new(false, true);
+        io.register(&two).unwrap();
+        for _ in 0..2 {
+            io.send(&one, b"aabb", 2).unwrap();
+            let mut received = Vec::new();
+            while received.len() < 2 {
+                // Loopback delivers at once; if not, there is nothing to receive yet.
+                let _ = io.receive(&two, |bytes, _, _| received.push(bytes.to_vec()));
+            }
+            assert_eq!(received, [b"aa", b"bb"]);
+        }
     }
 }
