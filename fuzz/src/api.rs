@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use admin::{
-    AcmeAttempts, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, MetricSources,
-    ProcessStats, Records, ReloadOutcome, Service, Status,
+    AcmeAttempts, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector,
+    FirstTokenDisplay, MetricSources, ProcessStats, Records, ReloadOutcome, Service, Status,
 };
 use harness::http::{Connection, Response};
 use serde_json::Value;
@@ -80,7 +80,7 @@ fn json(response: &Response) -> Value {
 fn send(method: &str, path: &str, media_type: &str, body: &[u8]) -> Response {
     thread_local!(static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) });
     let mut request = format!(
-        "{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\
+        "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
          Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     )
@@ -113,12 +113,13 @@ fn start() -> SocketAddr {
         time: Arc::new(|| NOW),
         send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
         traces: None,
+        announce_urls: Vec::new(),
+        first_token: FirstTokenDisplay { show: Box::new(|_| Ok(false)), remove: Box::new(|| ()) },
     };
-    let token = Some(TOKEN.into());
+    let bootstrap_token = Some(TOKEN.into());
     let webhook_ports = vec![80, 443];
-    let options = ApiOptions { token, webhook_ports, ..ApiOptions::default() };
-    let (api, _) = Api::new(deps, options, &writer).unwrap();
-    let api = Arc::new(api);
+    let options = ApiOptions { bootstrap_token, webhook_ports, ..ApiOptions::default() };
+    let api = Arc::new(Api::new(deps, options, &writer).unwrap());
     let hub = Arc::clone(api.hub());
     let tracker = Arc::clone(&sources.tracker);
     thread::spawn(move || {
