@@ -76,9 +76,13 @@ impl AccessLists {
         self.mode == Mode::Open
     }
 
+    /// Returns whether a torrent is on the allow list or the live one, whatever the mode.
+    pub(crate) fn is_listed(&self, live: &LiveLists, hash: &InfoHash) -> bool {
+        self.allow.contains(hash) || live.allow.contains(hash)
+    }
+
     fn allowed(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
-        let is_allowed = self.allow.contains(hash) || live.allow.contains(hash);
-        if is_allowed { Ok(()) } else { Err(Refusal::NotAllowed) }
+        if self.is_listed(live, hash) { Ok(()) } else { Err(Refusal::NotAllowed) }
     }
 
     fn not_denied(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {

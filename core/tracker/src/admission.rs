@@ -304,6 +304,13 @@ impl View<'_> {
         key.account(self.now, session, &report)
     }
 
+    /// Counts a download by the client of an admitted announce, as far as its count is durable.
+    pub(crate) fn count_download(&self, grant: &UnverifiedGrant, info_hash: &InfoHash) {
+        let Tracker { live, downloads, .. } = self.tracker;
+        let is_listed = self.listener(grant.listener_policy).lists.is_listed(live, info_hash);
+        downloads.count(info_hash, grant.from, is_listed);
+    }
+
     /// Steps 1 and 2 of the [order of checks](self).
     #[inline]
     fn check_source(&self, from: IpAddr, kind: RequestKind) -> Result<(), Refusal> {

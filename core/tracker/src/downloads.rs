@@ -1,15 +1,22 @@
 //! Download counts that outlive torrents and restarts.
 //!
 //! The store forgets a torrent's count with the torrent. Where there are durable records, the counts
-//! are here instead: one for each torrent that was ever downloaded, up to a limit. This is the plain
-//! form: a sharded [`HashTable`].
+//! are here, too: one for each torrent that is on an allow list, or was downloaded from several
+//! prefixes, up to a limit. A torrent that anyone invents has none ([`candidates`]). In a full table, a
+//! torrent with few downloads makes room. This is the plain form: a sharded [`HashTable`].
 
+mod candidates;
+
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
-use primitives::siphash::siphash;
-use types::{InfoHash, limits};
+use primitives::IpPrefix;
+use primitives::siphash::{siphash, siphash_ip};
+use types::{Family, InfoHash, Scope, limits};
+
+use candidates::Candidates;
 
 /// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
 pub struct Downloads {
@@ -17,13 +24,18 @@ pub struct Downloads {
     key: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
     len: AtomicUsize,
+    /// Counts of a shard at most.
+    shard_max: usize,
 }
 
 #[derive(Default)]
 struct Shard {
     counts: HashTable<Count>,
-    /// Torrents whose counts have changed since they were last taken.
+    /// Torrents whose counts have changed, or were removed, since they were last taken.
     changed: Vec<InfoHash>,
+    candidates: Candidates,
+    /// The bucket up to which counts were compared to make room.
+    hand: usize,
 }
 
 struct Count {
@@ -38,15 +50,22 @@ const _: () = assert!(size_of::<Count>() == 24);
 
 /// A power of two.
 const SHARDS: usize = 1024;
+/// Counts that are compared to find one that makes room.
+const COMPARED: usize = 64;
 
 impl Downloads {
     /// Returns an empty table. `key` keeps clients from aiming at shards.
     pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self::with_shards(key, limits::DOWNLOADS_MAX / SHARDS)
+    }
+
+    fn with_shards(key: [u8; 16], shard_max: usize) -> Self {
         Self {
             is_on: AtomicBool::default(),
             key,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             len: AtomicUsize::default(),
+            shard_max,
         }
     }
 
@@ -55,30 +74,41 @@ impl Downloads {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Loads durable counts. Of two counts for a torrent, the larger one stays.
+    /// Loads durable counts. Of two counts for a torrent, the larger one stays. Those that find no room
+    /// are removed, as [`Self::take_changed`] reports.
     pub fn load(&self, counts: impl Iterator<Item = (InfoHash, u32)>) {
         for (info_hash, loaded) in counts {
-            self.change(&info_hash, |word| {
-                (word & CHANGED) | (word & !CHANGED).max(loaded & !CHANGED)
-            });
+            let (hash, loaded) = (self.hash(&info_hash), loaded & !CHANGED);
+            let mut shard = self.shard(hash);
+            match shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
+                Some(Count { word, .. }) => {
+                    *word = (*word & CHANGED) | (*word & !CHANGED).max(loaded);
+                }
+                None => self.insert(&mut shard, hash, Count { info_hash, word: loaded }),
+            }
         }
     }
 
-    /// Appends the counts that have changed since the last call to `into`, each once.
+    /// Appends the counts that have changed since the last call to `into`; 0 means that a torrent's count
+    /// was removed. If a torrent comes twice, both are the same.
     pub fn take_changed(&self, into: &mut Vec<(InfoHash, u32)>) {
         for shard in &self.shards {
             let shard = &mut *shard.lock();
             for info_hash in shard.changed.drain(..) {
                 let hash = self.hash(&info_hash);
-                if let Some(count) = shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
-                    count.word &= !CHANGED;
-                    into.push((info_hash, count.word));
-                }
+                let count = shard.counts.find_mut(hash, |it| it.info_hash == info_hash);
+                into.push((
+                    info_hash,
+                    count.map_or(0, |count| {
+                        count.word &= !CHANGED;
+                        count.word
+                    }),
+                ));
             }
         }
     }
 
-    /// Returns the number of downloads of a torrent.
+    /// Returns the durable number of downloads of a torrent.
     pub fn of(&self, info_hash: &InfoHash) -> u32 {
         let hash = self.hash(info_hash);
         let shard = self.shard(hash);
@@ -101,40 +131,61 @@ impl Downloads {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Counts a download, if downloads are counted here.
-    pub(crate) fn count(&self, info_hash: &InfoHash) {
+    /// Raises the store's count of a torrent, which may be the only one, to the durable one.
+    #[inline]
+    pub(crate) fn raise(&self, info_hash: &InfoHash, downloads: &mut u32) {
+        if self.is_on() {
+            *downloads = self.of(info_hash).max(*downloads);
+        }
+    }
+
+    /// Counts a download by a peer at `from`, if downloads are counted here. `is_listed` is whether the
+    /// torrent is on an allow list.
+    pub(crate) fn count(&self, info_hash: &InfoHash, from: IpAddr, is_listed: bool) {
         if !self.is_on() {
             return;
         }
-        let mut is_new_change = false;
-        let shard = self.change(info_hash, |word| {
-            is_new_change = word & CHANGED == 0;
-            CHANGED | (word & !CHANGED).saturating_add(1).min(!CHANGED)
-        });
-        if let Some(mut shard) = shard.filter(|_| is_new_change) {
+        let hash = self.hash(info_hash);
+        let mut shard = self.shard(hash);
+        if let Some(Count { word, .. }) =
+            shard.counts.find_mut(hash, |it| it.info_hash == *info_hash)
+        {
+            let is_new_change = *word & CHANGED == 0;
+            *word = CHANGED | (*word & !CHANGED).saturating_add(1).min(!CHANGED);
+            if is_new_change {
+                shard.changed.push(*info_hash);
+            }
+            return;
+        }
+        let first = if is_listed { Some(1) } else { self.note(&mut shard, hash, from) };
+        if let Some(first) = first {
+            let word = CHANGED | first.min(!CHANGED);
+            self.insert(&mut shard, hash, Count { info_hash: *info_hash, word });
             shard.changed.push(*info_hash);
         }
     }
 
-    /// Replaces a torrent's word, which is 0 at first. Returns its shard, or `None` if that is full.
-    fn change(
-        &self,
-        info_hash: &InfoHash,
-        change: impl FnOnce(u32) -> u32,
-    ) -> Option<MutexGuard<'_, Shard>> {
-        let hash = self.hash(info_hash);
-        let mut shard = self.shard(hash);
-        if let Some(count) = shard.counts.find_mut(hash, |it| it.info_hash == *info_hash) {
-            count.word = change(count.word);
-            return Some(shard);
+    /// Notes a download of a torrent without a count. Returns its downloads if these are enough for one.
+    fn note(&self, shard: &mut Shard, hash: u64, from: IpAddr) -> Option<u32> {
+        let bits = match (Scope::of(from), Family::of(from)) {
+            (Scope::Public, Family::V4) => limits::DOWNLOAD_PREFIX_V4,
+            (Scope::Public, Family::V6) => limits::DOWNLOAD_PREFIX_V6,
+            // Hosts of a local network are the operator's own: each counts for itself.
+            _ => u8::MAX,
+        };
+        let prefix = IpPrefix::new(from.to_canonical(), bits).address();
+        let prefix = siphash_ip::<1, 3>(&self.key, prefix) as u32;
+        shard.candidates.note(limits::DOWNLOAD_CANDIDATES_MAX / SHARDS, hash, prefix)
+    }
+
+    /// Inserts a count that is new. In a full shard, another one makes room.
+    fn insert(&self, shard: &mut Shard, hash: u64, count: Count) {
+        if shard.counts.len() >= self.shard_max {
+            shard.make_room();
+        } else {
+            self.len.fetch_add(1, Ordering::Relaxed);
         }
-        if shard.counts.len() >= limits::DOWNLOADS_MAX / SHARDS {
-            return None;
-        }
-        let count = Count { info_hash: *info_hash, word: change(0) };
         shard.counts.insert_unique(hash, count, |it| self.hash(&it.info_hash));
-        self.len.fetch_add(1, Ordering::Relaxed);
-        Some(shard)
     }
 
     #[inline]
@@ -149,19 +200,61 @@ impl Downloads {
     }
 }
 
+impl Shard {
+    /// Removes the lowest of the next [`COMPARED`] counts.
+    fn make_room(&mut self) {
+        let buckets = self.counts.num_buckets();
+        let turn = (1..=buckets).map(|step| (self.hand + step) % buckets);
+        let counts = turn.filter_map(|at| Some((at, self.counts.get_bucket(at)?.word & !CHANGED)));
+        let mut lowest: Option<(usize, u32)> = None;
+        let mut last = self.hand;
+        for (at, count) in counts.take(COMPARED) {
+            last = at;
+            if lowest.is_none_or(|(_, least)| count < least) {
+                lowest = Some((at, count));
+            }
+        }
+        self.hand = last;
+        let Some((at, _)) = lowest else { return };
+        if let Ok(entry) = self.counts.get_bucket_entry(at) {
+            let (Count { info_hash, word }, _) = entry.remove();
+            // Otherwise it is there already.
+            if word & CHANGED == 0 {
+                self.changed.push(info_hash);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::net::Ipv4Addr;
 
     use super::*;
     use primitives::Random;
+
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
+
+    /// Counts as the records have them: changes are applied in their order.
+    fn record(downloads: &Downloads, records: &mut BTreeMap<InfoHash, u32>) {
+        let mut changed = Vec::new();
+        downloads.take_changed(&mut changed);
+        for (hash, count) in changed {
+            if count == 0 {
+                records.remove(&hash);
+            } else {
+                records.insert(hash, count);
+            }
+        }
+    }
 
     #[test]
     fn agrees_with_a_map() {
         let downloads = Downloads::new([1; 16]);
         let mut random = Random::new(1);
         let mut one = || InfoHash([random.below(200) as u8; 20]);
-        downloads.count(&one());
+        downloads.count(&one(), HOME, true);
         assert!(downloads.is_empty() && !downloads.is_on());
         downloads.enable();
         let mut twin = BTreeMap::new();
@@ -169,7 +262,7 @@ mod tests {
             let mut changed = BTreeMap::new();
             for _ in 0..round {
                 let hash = one();
-                downloads.count(&hash);
+                downloads.count(&hash, HOME, true);
                 *twin.entry(hash).or_insert(0) += 1;
                 changed.insert(hash, twin[&hash]);
             }
@@ -184,15 +277,93 @@ mod tests {
     }
 
     #[test]
+    fn invented_torrents_have_no_count() {
+        let downloads = Downloads::new([1; 16]);
+        downloads.enable();
+        // One host: an address of each family, and all that its networks have.
+        for number in 0..30_000_u32 {
+            let mut hash = [0; 20];
+            hash[..4].copy_from_slice(&number.to_be_bytes());
+            let [.., high, low] = number.to_be_bytes();
+            let v6 = [0x2001, 0x41d0, 7, number as u16, 0, 0, 0, number as u16];
+            for from in [IpAddr::from([8, 8, 8, low]), v6.into(), IpAddr::from([8, 8, 8, high])] {
+                downloads.count(&InfoHash(hash), from, false);
+            }
+        }
+        assert!(downloads.is_empty());
+        // Three networks, one of them twice.
+        let torrent = InfoHash([9; 20]);
+        let by = |last| downloads.count(&torrent, [last, 1, 1, 1].into(), false);
+        [1, 2, 1].into_iter().for_each(by);
+        assert_eq!(downloads.of(&torrent), 0);
+        by(8);
+        assert_eq!((downloads.of(&torrent), downloads.len()), (4, 1));
+        by(8);
+        let mut records = BTreeMap::new();
+        record(&downloads, &mut records);
+        assert_eq!(records, [(torrent, 5)].into());
+        // Hosts of the own network count one by one, and whatever is listed counts at once.
+        let [local, listed] = [7, 8].map(|byte| InfoHash([byte; 20]));
+        (1..4).for_each(|host| downloads.count(&local, [10, 0, 0, host].into(), false));
+        downloads.count(&listed, HOME, true);
+        assert_eq!([downloads.of(&local), downloads.of(&listed)], [3, 1]);
+    }
+
+    #[test]
+    fn low_counts_make_room_and_leave_the_records() {
+        let downloads = Downloads::with_shards([1; 16], 4);
+        downloads.enable();
+        let mut random = Random::new(1);
+        let mut records = BTreeMap::new();
+        let mut hash = || {
+            let mut hash = [0; 20];
+            hash[..8].copy_from_slice(&random.next().to_be_bytes());
+            InfoHash(hash)
+        };
+        let popular: Vec<InfoHash> = (0..500).map(|_| hash()).collect();
+        for hash in popular.iter().cycle().take(popular.len() * 3) {
+            downloads.count(hash, HOME, true);
+        }
+        let held: Vec<_> = popular.iter().filter(|hash| downloads.of(hash) == 3).collect();
+        assert!(held.len() > 450, "{} of 500", held.len());
+        for round in 0..20 {
+            let new: Vec<InfoHash> = (0..1000).map(|_| hash()).collect();
+            for hash in &new {
+                downloads.count(hash, HOME, true);
+                assert_eq!(downloads.of(hash), 1, "there is always room");
+            }
+            // Some are removed and counted again before they are recorded.
+            new.iter().rev().take(10).for_each(|hash| downloads.count(hash, HOME, true));
+            if round % 3 == 0 {
+                record(&downloads, &mut records);
+                assert!(records.iter().all(|(hash, count)| downloads.of(hash) == *count));
+                assert_eq!(records.len(), downloads.len());
+            }
+        }
+        assert!(downloads.len() <= 4 * SHARDS);
+        let kept = held.iter().filter(|hash| downloads.of(hash) == 3).count();
+        assert!(kept * 100 >= held.len() * 99, "{kept} of {}", held.len());
+        // Counts that find no room at the start leave the records, too.
+        record(&downloads, &mut records);
+        let again = Downloads::with_shards([2; 16], 4);
+        again.load(records.clone().into_iter());
+        record(&again, &mut records);
+        assert_eq!(records.len(), again.len());
+        assert!(records.iter().all(|(hash, count)| again.of(hash) == *count));
+    }
+
+    #[test]
     fn loaded_counts_go_on_and_are_not_changes() {
         let downloads = Downloads::new([1; 16]);
         let [a, b] = [1, 2].map(|byte| InfoHash([byte; 20]));
         downloads.load([(a, 7), (b, u32::MAX)].into_iter());
         downloads.enable();
-        downloads.count(&a);
-        downloads.count(&b);
-        downloads.load([(a, 3)].into_iter());
         let mut taken = Vec::new();
+        downloads.take_changed(&mut taken);
+        assert_eq!(taken, []);
+        downloads.count(&a, HOME, false);
+        downloads.count(&b, HOME, false);
+        downloads.load([(a, 3)].into_iter());
         downloads.take_changed(&mut taken);
         taken.sort_unstable();
         assert_eq!(taken, [(a, 8), (b, !CHANGED)], "saturates at 31 bits");

@@ -36,12 +36,10 @@ impl Tracker {
         self.store.each_torrent(|stats| see(&self.with_downloads(stats)));
     }
 
-    /// Replaces the store's count of downloads by the durable one, as clients get it.
+    /// Raises the store's count of downloads to the durable one, as clients get it.
     fn with_downloads(&self, stats: &TorrentStats) -> TorrentStats {
         let mut stats = *stats;
-        if self.downloads.is_on() {
-            stats.counts.downloads = self.downloads.of(&stats.info_hash);
-        }
+        self.downloads.raise(&stats.info_hash, &mut stats.counts.downloads);
         stats
     }
 

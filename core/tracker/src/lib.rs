@@ -161,7 +161,7 @@ impl Tracker {
         self.store.scrape(info_hashes, counts);
         if self.downloads.is_on() {
             for (hash, counts) in info_hashes.iter().zip(counts) {
-                counts.downloads = self.downloads.of(hash);
+                self.downloads.raise(hash, &mut counts.downloads);
             }
         }
     }
@@ -251,7 +251,7 @@ impl View<'_> {
             }
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
-        let durable = Some(&tracker.downloads).filter(|downloads| downloads.is_on());
+        let durable = Some(self).filter(|_| tracker.downloads.is_on());
         let mut sink = Forward { answers, requests, view: self, interval_s, durable };
         tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
@@ -311,14 +311,14 @@ struct Forward<'a, A> {
     requests: &'a [AnnounceRequest],
     view: &'a View<'a>,
     interval_s: u32,
-    /// The durable download counts, if downloads are counted there.
-    durable: Option<&'a Downloads>,
+    /// The view, if downloads are counted durably.
+    durable: Option<&'a View<'a>>,
 }
 
 impl<A> Forward<'_, A> {
-    /// Returns the durable download counts, if there are such, and the request in `slot`.
+    /// Returns the view, if downloads are counted durably, and the request in `slot`.
     #[inline]
-    fn durable(&self, slot: u8) -> Option<(&Downloads, &AnnounceRequest)> {
+    fn durable(&self, slot: u8) -> Option<(&View<'_>, &AnnounceRequest)> {
         let request = self.requests.get(usize::from(slot));
         debug_assert!(request.is_some(), "an answer without a request");
         self.durable.zip(request)
@@ -333,10 +333,11 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
             interval_s: self.interval_s,
             interval_min_s: self.view.policy.interval_min_s,
         };
-        if let Some((durable, request)) = self.durable(slot)
+        if let Some((view, request)) = self.durable(slot)
             && request.policy.with_downloads
         {
-            accepted.chosen.counts.downloads = durable.of(&request.announce.info_hash);
+            let downloads = &mut accepted.chosen.counts.downloads;
+            view.tracker.downloads.raise(&request.announce.info_hash, downloads);
         }
         self.answers.accept(slot, &accepted);
     }
@@ -347,8 +348,8 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
     }
 
     fn downloaded(&mut self, slot: u8) {
-        if let Some((durable, request)) = self.durable(slot) {
-            durable.count(&request.announce.info_hash);
+        if let Some((view, request)) = self.durable(slot) {
+            view.count_download(&request.grant, &request.announce.info_hash);
         }
     }
 

@@ -74,9 +74,9 @@ impl View<'_> {
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
         if tracker.downloads.is_on() {
             if downloaded {
-                tracker.downloads.count(&request.info_hash);
+                self.count_download(&request.grant, &request.info_hash);
             }
-            counts.downloads = tracker.downloads.of(&request.info_hash);
+            tracker.downloads.raise(&request.info_hash, &mut counts.downloads);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
     }

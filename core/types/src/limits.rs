@@ -159,8 +159,8 @@ pub const USER_KEY_LEN_MAX: usize = 64;
 /// Users' keys: some 200 bytes each.
 pub const USER_KEYS_MAX: usize = 10_000_000;
 /// Sessions of key holders' peers, each kept until its peer's lifetime ends; 43 to 86 bytes each, and
-/// some 100 more for a key with bounds. Above the limit, new peers of keys with bounds are refused; those of
-/// other keys are served, but not counted for the user.
+/// some 150 more if the key has bounds. Above the limit, new peers of keys with bounds are refused;
+/// those of other keys are served, but not counted for the user.
 pub const KEY_SESSIONS_MAX: usize = 1 << 24;
 /// Sessions of one key, so that no key fills the table: 1/128 of it. A client with 10,000 torrents that
 /// announces each from four addresses has 40,000, and twice as many when it comes back elsewhere
@@ -179,9 +179,19 @@ pub const BANS_MAX: usize = 1_000_000;
 pub const BANS_AUTOMATIC_MAX: usize = 65_536;
 /// Peer-id prefixes in one list.
 pub const CLIENT_PREFIXES_MAX: usize = 1000;
-/// Torrents with durable download counts: some 40 bytes each. Further torrents' downloads are
-/// counted only while the torrent exists.
+/// Torrents with durable download counts: some 40 bytes each. Above the limit, a torrent with few
+/// downloads makes room for the next.
 pub const DOWNLOADS_MAX: usize = 1 << 25;
+/// Prefixes from which a torrent that is on no allow list must be downloaded before its count is
+/// durable: anyone can invent info hashes. A host has two, of IPv4 and IPv6.
+pub const DOWNLOAD_PREFIXES_MIN: usize = 3;
+/// Bits of such a prefix of public IPv4 addresses: the longest that is routed between networks.
+pub const DOWNLOAD_PREFIX_V4: u8 = 24;
+/// Bits of such a prefix of public IPv6 addresses: the most that one customer is given.
+pub const DOWNLOAD_PREFIX_V6: u8 = 48;
+/// Torrents that have been downloaded from fewer prefixes and are remembered for that: 24 bytes each.
+/// A share of the torrents that a tracker with 10 million sees in the days that a rare one waits.
+pub const DOWNLOAD_CANDIDATES_MAX: usize = 1 << 20;
 /// Longest peer lifetime, in seconds. The store keeps ages in 14 bits of 16-second units and must
 /// tell old from new across the wrap, so the lifetime stays below half of that range.
 pub const PEER_LIFETIME_S_MAX: u32 = 24 * 3600;

@@ -42,8 +42,6 @@ pub fn restore(
             }
         })?;
         tracker.downloads().load(page.into_iter());
-        // The counts just read are on the disk already.
-        tracker.downloads().take_changed(&mut Vec::new());
     }
     Ok(())
 }

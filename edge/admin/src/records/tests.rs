@@ -103,8 +103,8 @@ fn records_survive_a_restart() {
         assert_eq!(added.id, i64::from(round));
         assert_eq!(running.read(tokens::all).len(), usize::from(round));
         running.count(hash(round), 3);
-        running.count(hash(round), 7);
         running.count(hash(round), 5);
+        running.count(hash(round), 7);
         running.end();
     }
     let running = Running::start(Some(&folder));
@@ -115,6 +115,26 @@ fn records_survive_a_restart() {
         &fs::metadata(folder.path(FILE)).unwrap().permissions(),
     );
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn removed_counts_leave_the_records() {
+    let running = Running::start(None);
+    let health = running.records.health();
+    let flushed = |changes: &[(u8, u32)]| {
+        let written = health.counts_written.load(Relaxed);
+        let mut counted = running.counted.0.lock().unwrap();
+        counted.extend(changes.iter().map(|(byte, count)| (hash(*byte), *count)));
+        drop(counted);
+        wait_until("written", || health.counts_written.load(Relaxed) > written);
+        running.read(downloads)
+    };
+    assert_eq!(flushed(&[(1, 1), (2, 5), (3, 1)]), [(hash(1), 1), (hash(2), 5), (hash(3), 1)]);
+    // The last change counts, whether it removes or adds.
+    let changes = [(1, 2), (1, 0), (4, 0), (4, 3)];
+    assert_eq!(flushed(&changes), [(hash(2), 5), (hash(3), 1), (hash(4), 3)]);
+    assert_eq!(flushed(&[(2, 0), (3, 0), (9, 0)]), [(hash(4), 3)]);
+    running.end();
 }
 
 #[test]

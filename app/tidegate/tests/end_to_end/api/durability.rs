@@ -98,7 +98,13 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     }
     let token = api.expect(201, "POST /tokens", Some(&json!({ "name": "n", "scopes": ["*"] })));
     let secret = token["secret"].as_str().unwrap();
-    // A completed download.
+    // A completed download of a listed torrent, and one of a torrent that one client may have invented.
+    api.expect(204, &format!("PUT /lists/allow/{}", hash(0xab)), None);
+    let invented = crate::clients::announce_target(0xac, 1);
+    crate::clients::http(tracker.http4(), &invented);
+    let completed = invented.replace("left=1", "left=0&event=completed");
+    crate::clients::http(tracker.http4(), &completed);
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xac)[1], 1, "counted while it exists");
     let target = crate::clients::announce_target(0xab, 1);
     crate::clients::http(tracker.http4(), &target);
     let completed = target.replace("left=1", "left=0&event=completed");
@@ -111,6 +117,7 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     assert!(has(&http_announce(tracker.http4(), 0xcc, 1), "frozen"));
     assert_eq!(other.expect(200, "GET /bans", None)["bans"][0]["network"], "192.0.2.0/24");
     assert_eq!(Udp::connect(tracker.udp4()).scrape(0xab)[1], 1, "downloads are counted on");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xac)[1], 0, "of listed torrents");
     // The new process of an upgrade has them as well.
     tracker.upgrade();
     assert!(has(&http_announce(tracker.http4(), 0xdd, 1), "deny list"));

@@ -12,7 +12,8 @@ use super::bans::{self, BanRow};
 /// Counts to be written.
 #[derive(Debug, Default)]
 pub struct PendingCounts {
-    /// Current download counts. If a torrent has several, the highest is written.
+    /// Current download counts, in the order of their changes; 0 removes a torrent's count. If a torrent
+    /// has several, the last is written.
     pub downloads: Vec<(InfoHash, u32)>,
     /// Amounts to add to the totals of keys, by key id.
     pub totals: BTreeMap<u32, Totals>,
@@ -46,9 +47,14 @@ impl PendingCounts {
     /// Sorts and deduplicates download counts, for fast insertion. Returns since when the oldest count is
     /// pending.
     pub(in super::super) fn sort_and_dedup(&mut self) -> Instant {
-        // The highest count of a torrent comes first and is kept.
-        self.downloads.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-        self.downloads.dedup_by_key(|(hash, _)| *hash);
+        // Stable: the counts of a torrent stay in their order.
+        self.downloads.sort_by_key(|(hash, _)| *hash);
+        self.downloads.dedup_by(|(hash, count), (kept, last)| {
+            if hash == kept {
+                *last = *count;
+            }
+            hash == kept
+        });
         *self.since.get_or_insert_with(Instant::now)
     }
 }
@@ -63,8 +69,13 @@ pub(in super::super) fn write(
         "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
          ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
     )?;
+    let mut removal = connection.prepare("DELETE FROM downloads WHERE hash = ?1")?;
     for (hash, count) in &pending.downloads {
-        download.execute(params![hash.0, count])?;
+        if *count == 0 {
+            removal.execute(params![hash.0])?;
+        } else {
+            download.execute(params![hash.0, count])?;
+        }
     }
     let mut total = connection.prepare(
         "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
