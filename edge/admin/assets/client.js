@@ -44,6 +44,10 @@ export function follow (path, names, handle, connected = () => {}) {
   const source = new EventSource(prefix + path)
   for (const name of names) source.addEventListener(name, event => handle(name, JSON.parse(event.data)))
   source.onopen = () => connected(true)
-  source.onerror = () => connected(false)
+  source.onerror = () => {
+    connected(false)
+    // The browser reconnects unless the stream was refused: then the session may have ended.
+    if (source.readyState === EventSource.CLOSED) session.current().then(known => known || dispatchEvent(new Event('signed-out')), () => {})
+  }
   return () => source.close()
 }

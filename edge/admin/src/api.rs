@@ -8,6 +8,7 @@
 //! from these lines. So is the OpenAPI document, with the handlers' types, but only in tests: they prove that
 //! it equals the file that is served.
 
+mod access_end;
 mod auth;
 mod bans;
 mod config;

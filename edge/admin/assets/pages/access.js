@@ -115,7 +115,7 @@ export async function tokens (main, { may }) {
   const form = may('tokens:write') && creator('Create token', [
     field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
     field('Permissions (Ctrl-click selects several)', h('select', { name: 'scopes', multiple: true, required: true, size: 8 },
-      SCOPES.map(scope => h('option', { value: scope }, scope === '*' ? '* (full access)' : scope)))),
+      SCOPES.filter(may).map(scope => h('option', { value: scope }, scope === '*' ? '* (full access)' : scope)))),
     expiry()
   ], async ({ name, lifetime }, form) => {
     const scopes = [...form.elements.scopes.selectedOptions].map(option => option.value)
@@ -134,7 +134,7 @@ export async function tokens (main, { may }) {
           ['Permissions', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope === '*' ? 'full access' : scope))],
           ['Created', token => token.created ? time(token.created) : '–', 'wide'],
           ['Expires', token => time(token.expires)],
-          ['', token => may('tokens:write') && token.id > 0 && remover(`Revoke the token ${token.name}? Programs that use it lose access at once.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']
+          ['', token => may('tokens:write') && token.id > 0 && token.scopes.every(may) && remover(`Revoke the token ${token.name}? Programs that use it lose access at once.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']
         ], tokens, 'Tokens')]
     }
   })

@@ -15,6 +15,7 @@ use tracker::IpPrefix;
 
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
+use super::session_store::SessionId;
 use crate::listener::host;
 use crate::records::tables::tokens::TokenRow;
 
@@ -98,6 +99,8 @@ pub(super) struct Caller {
     /// When the token expires, Unix time in seconds.
     pub(super) expires: Option<i64>,
     pub(super) client: IpAddr,
+    /// The session that the request belongs to.
+    pub(super) session: Option<SessionId>,
 }
 
 /// The valid tokens, and how often each token and each address has been seen.
@@ -165,6 +168,13 @@ impl Authenticator {
         (self.first.swap(0, Ordering::Relaxed) == first).then_some(first)
     }
 
+    /// Returns whether the token with this id is known and has not expired at the Unix time `now`.
+    pub(super) fn is_valid(&self, id: i64, now: i64) -> bool {
+        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.values().find(|token| token.id == id);
+        token.is_some_and(|token| !token.has_expired(now))
+    }
+
     /// Returns the valid tokens, ordered by id.
     pub(super) fn tokens(&self) -> Vec<TokenRow> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +213,7 @@ impl Authenticator {
         }
         let scopes = Scopes::parse(&token.scopes);
         let TokenRow { id, name, expires, .. } = token;
-        Ok(Caller { token: id, name, scopes, expires, client })
+        Ok(Caller { token: id, name, scopes, expires, client, session: None })
     }
 
     /// Returns the token that the header names, unless it has expired.
@@ -211,7 +221,7 @@ impl Authenticator {
         let token = parse_bearer(header).ok_or(AuthError::MalformedToken)?;
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.get(&fingerprint(token)).ok_or(AuthError::UnknownToken)?;
-        if token.expires.is_some_and(|expires| expires <= now) {
+        if token.has_expired(now) {
             return Err(AuthError::ExpiredToken);
         }
         Ok(token.clone())

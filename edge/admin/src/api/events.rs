@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::unfold;
+use futures_util::stream::{StreamExt, unfold};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -17,6 +17,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tracker::events::TorrentEvent;
 
+use super::access_end::access_end;
+use super::auth::Caller;
 use super::input::Query;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -66,6 +68,7 @@ fn parse_kinds(names: &str) -> Result<HashSet<EventKind>, Problem> {
 
 async fn listen(
     State(api): State<Shared>,
+    caller: Caller,
     Query(EventsQuery { kinds: names }): Query<EventsQuery>,
 ) -> Result<EventStream, Problem> {
     let wanted = match names {
@@ -80,6 +83,7 @@ async fn listen(
         let line = next_line(&mut events, &wanted).await?;
         Some((Ok::<_, Infallible>(line), (events, wanted, permit)))
     });
+    let lines = lines.take_until(Box::pin(access_end(api, caller)));
     Ok(EventStream(
         Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
     ))

@@ -118,6 +118,7 @@ impl Api {
     pub(super) fn forget_token(&self, id: i64) {
         if let Some(token) = self.authenticator().remove(id) {
             self.sessions.close_all(&token.digest);
+            self.access_changed.notify_waiters();
             if token.is_first {
                 (self.first_token().remove)();
             }

@@ -13,6 +13,7 @@ use tracing::debug;
 use super::auth::{AuthError, Caller};
 use super::problem::Problem;
 use super::scope::Scope;
+use super::session_store::SessionId;
 use super::state::Shared;
 use crate::listener::{ClientAddr, ConnectionHandle};
 
@@ -50,7 +51,8 @@ pub(super) async fn guard(
     let route = route.map_or("", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     match authenticator.authorize(header, client, scope, shared.now()) {
-        Ok(caller) => {
+        Ok(mut caller) => {
+            caller.session = request.extensions().get::<SessionId>().copied();
             authenticator.accepted.fetch_add(1, Ordering::Relaxed);
             shared.end_first_token(&caller);
             let _in_progress = connection.as_ref().map(ConnectionHandle::begin_authenticated);

@@ -20,7 +20,7 @@ use super::auth::random_text;
 use super::input::{Body, Json};
 use super::problem::Problem;
 use super::scope::Scope;
-use super::session_store::LIFETIME;
+use super::session_store::{LIFETIME, SessionId};
 use super::state::Shared;
 use crate::listener::ClientAddr;
 
@@ -59,7 +59,7 @@ async fn open(
     }
     let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), client.ip())?;
     let id = random_text(LEN).map_err(|_| Problem::no_random())?;
-    api.sessions.open(&id, &token);
+    api.sessions.open(SessionId::of(&id), &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
     let age_s = LIFETIME.as_secs();
     let cookie = format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
@@ -81,7 +81,10 @@ async fn show(
 }
 
 async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
-    cookie(&headers).into_iter().for_each(|id| api.sessions.close(id));
+    if let Some(id) = session_id(&headers) {
+        api.sessions.close(&id);
+        api.access_changed.notify_waiters();
+    }
     let expired = format!("{NAME}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
     with_cookie(StatusCode::NO_CONTENT.into_response(), &expired)
 }
@@ -109,16 +112,15 @@ pub(super) async fn apply_session(
     next: Next,
 ) -> Result<Response, Problem> {
     let headers = request.headers();
-    let token = match cookie(headers) {
-        Some(id) if !headers.contains_key(AUTHORIZATION) => api.sessions.token(id),
-        _ => None,
-    };
-    let Some(token) = token else { return Ok(next.run(request).await) };
+    let session = session_id(headers).filter(|_| !headers.contains_key(AUTHORIZATION));
+    let found = session.and_then(|id| Some((id, api.sessions.token(&id)?)));
+    let Some((id, token)) = found else { return Ok(next.run(request).await) };
     if !request.method().is_safe() && !is_same_origin(headers) {
         return Err(cross_origin());
     }
     if let Ok(header) = HeaderValue::try_from(format!("Bearer {token}")) {
         request.headers_mut().insert(AUTHORIZATION, header);
+        request.extensions_mut().insert(id);
     }
     Ok(next.run(request).await)
 }
@@ -129,7 +131,11 @@ fn cross_origin() -> Problem {
     )
 }
 
-/// Returns the session id in the cookies.
+fn session_id(headers: &HeaderMap) -> Option<SessionId> {
+    cookie(headers).map(SessionId::of)
+}
+
+/// Returns the secret of a session in the cookies.
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));

@@ -14,9 +14,19 @@ const SESSIONS_MAX: usize = 100;
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
+/// The fingerprint of the secret in the cookie. Comparing fingerprints leaks nothing through timing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionId([u8; 32]);
+
+impl SessionId {
+    /// Returns the id of the session with this cookie.
+    pub(super) fn of(cookie: &str) -> Self {
+        Self(fingerprint(cookie))
+    }
+}
+
 struct Session {
-    /// The fingerprint of the session id in the cookie.
-    digest: [u8; 32],
+    id: SessionId,
     token: String,
     /// The fingerprint of the token.
     token_digest: [u8; 32],
@@ -25,9 +35,9 @@ struct Session {
 
 impl Sessions {
     /// Opens a session for a token.
-    pub(super) fn open(&self, id: &str, token: &str) {
+    pub(super) fn open(&self, id: SessionId, token: &str) {
         let session = Session {
-            digest: fingerprint(id),
+            id,
             token: token.into(),
             token_digest: fingerprint(token),
             expires: Instant::now() + LIFETIME,
@@ -41,12 +51,15 @@ impl Sessions {
     }
 
     /// Returns the token of a session.
-    pub(super) fn token(&self, id: &str) -> Option<String> {
-        // Comparing digests leaks nothing through timing.
-        let digest = fingerprint(id);
+    pub(super) fn token(&self, id: &SessionId) -> Option<String> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = all.iter().find(|session| session.digest == digest);
+        let session = all.iter().find(|session| session.id == *id);
         session.filter(|session| session.expires > Instant::now()).map(|found| found.token.clone())
+    }
+
+    /// Returns whether a session is open.
+    pub(super) fn is_open(&self, id: &SessionId) -> bool {
+        self.token(id).is_some()
     }
 
     /// Closes all sessions of the token with this fingerprint.
@@ -56,10 +69,9 @@ impl Sessions {
     }
 
     /// Closes a session.
-    pub(super) fn close(&self, id: &str) {
-        let digest = fingerprint(id);
+    pub(super) fn close(&self, id: &SessionId) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|session| session.digest != digest);
+        all.retain(|session| session.id != *id);
     }
 }
 
@@ -70,17 +82,21 @@ mod tests {
     #[test]
     fn sessions_expire_and_are_limited() {
         let sessions = Sessions::default();
-        sessions.open("one", "tg_1");
-        assert_eq!(sessions.token("one").as_deref(), Some("tg_1"));
-        assert_eq!(sessions.token("two"), None);
-        sessions.open("other", "tg_3");
+        sessions.open(SessionId::of("one"), "tg_1");
+        assert_eq!(sessions.token(&SessionId::of("one")).as_deref(), Some("tg_1"));
+        assert_eq!(sessions.token(&SessionId::of("two")), None);
+        sessions.open(SessionId::of("other"), "tg_3");
         sessions.close_all(&fingerprint("tg_3"));
-        assert_eq!(sessions.token("other"), None);
-        sessions.close("one");
-        assert_eq!(sessions.token("one"), None);
-        (0..=SESSIONS_MAX).for_each(|number| sessions.open(&number.to_string(), "tg_2"));
-        assert!(sessions.token("0").is_none() && sessions.token("1").is_some());
+        assert_eq!(sessions.token(&SessionId::of("other")), None);
+        sessions.close(&SessionId::of("one"));
+        assert_eq!(sessions.token(&SessionId::of("one")), None);
+        (0..=SESSIONS_MAX)
+            .for_each(|number| sessions.open(SessionId::of(&number.to_string()), "tg_2"));
+        assert!(
+            sessions.token(&SessionId::of("0")).is_none()
+                && sessions.token(&SessionId::of("1")).is_some()
+        );
         sessions.0.lock().unwrap()[0].expires = Instant::now();
-        assert_eq!(sessions.token("1"), None);
+        assert_eq!(sessions.token(&SessionId::of("1")), None);
     }
 }

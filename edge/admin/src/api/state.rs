@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tracing::info;
 use tracker::Tracker;
 use types::Tick;
@@ -73,6 +73,8 @@ pub struct Api {
     traces: Option<Traces>,
     /// The latest time seen: what has expired stays expired when the clock goes back.
     latest: AtomicI64,
+    /// Notified when a token is revoked or a session is closed.
+    pub(super) access_changed: Notify,
     /// Held while settings are changed, so that reading, validating and writing them is one step.
     pub(super) settings_lock: tokio::sync::Mutex<()>,
 }
@@ -115,6 +117,7 @@ impl Api {
             webhooks,
             traces,
             latest: AtomicI64::new(0),
+            access_changed: Notify::new(),
             settings_lock: tokio::sync::Mutex::default(),
         })
     }

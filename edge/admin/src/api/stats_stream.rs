@@ -11,6 +11,8 @@ use futures_util::stream::{StreamExt, iter, unfold};
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 
+use super::access_end::access_end;
+use super::auth::Caller;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -46,7 +48,7 @@ fn line(message: &StatsMessage) -> Result<Line, Infallible> {
     Ok(Line::default().event(message.name).data(&message.data))
 }
 
-async fn listen(State(api): State<Shared>) -> Result<StatsStream, Problem> {
+async fn listen(State(api): State<Shared>, caller: Caller) -> Result<StatsStream, Problem> {
     // Held until the stream is dropped.
     let permit =
         STREAM_PERMITS.try_acquire().map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
@@ -63,7 +65,7 @@ async fn listen(State(api): State<Shared>) -> Result<StatsStream, Problem> {
             return Some((line(&message), (receiver, permit)));
         }
     });
-    let lines = first.chain(rest);
+    let lines = first.chain(rest).take_until(Box::pin(access_end(api, caller)));
     Ok(StatsStream(
         Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
     ))

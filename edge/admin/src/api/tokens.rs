@@ -92,6 +92,13 @@ async fn create(
     if !caller.scopes.cover(scopes) {
         return Err(Problem::forbidden("scopes: a token cannot grant scopes that it lacks itself"));
     }
+    if let Some(last) = caller.expires
+        && new.expires.is_none_or(|expires| expires > last)
+    {
+        return Err(Problem::forbidden(format!(
+            "expires: a token cannot create tokens that outlive it: expected at most {last}"
+        )));
+    }
     if api.authenticator().tokens().len() >= TOKENS_MAX {
         return Err(Problem::conflict(format!(
             "the limit of {TOKENS_MAX} tokens is reached: revoke some first"
@@ -124,6 +131,12 @@ async fn revoke(
 ) -> Result<NoContent, Problem> {
     let shared = Shared::clone(&api);
     let id = i64::from(id);
+    let tokens = api.authenticator().tokens();
+    let scopes = tokens.iter().find(|token| token.id == id).map(|token| &token.scopes);
+    if scopes.is_some_and(|scopes| !caller.scopes.cover(Scopes::parse(scopes))) {
+        let text = "a token cannot revoke tokens with scopes that it lacks itself";
+        return Err(Problem::forbidden(text));
+    }
     let apply = move |was_there: &bool| {
         if *was_there {
             shared.forget_token(id);

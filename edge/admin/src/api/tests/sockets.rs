@@ -258,3 +258,130 @@ fn streams_that_are_not_read_are_closed() {
         assert!((bytes.len() as u64) < published * 1000, "{} bytes", bytes.len());
     }
 }
+
+impl TestApi {
+    /// Creates a token with these scopes. Returns its id and secret.
+    fn token(&self, scopes: &[&str], expires: Option<i64>) -> (i64, String) {
+        let body = json!({ "name": "t", "scopes": scopes, "expires": expires });
+        let made = self.expect(201, "POST /tokens", Some(&body));
+        (made["id"].as_i64().unwrap(), made["secret"].as_str().unwrap().into())
+    }
+
+    /// Opens a stream with one more header.
+    fn stream(&self, path: &str, header: &str) -> TcpStream {
+        let request = format!(
+            "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    }
+
+    /// Opens a stream of each kind.
+    fn streams(&self, header: &str) -> [TcpStream; 2] {
+        ["/events", "/stats/stream"].map(|path| self.stream(path, header))
+    }
+
+    /// Sends a request of the dashboard. Returns the response.
+    fn dashboard(&self, request: &str, cookie: &str, body: &str) -> String {
+        let request = format!(
+            "{request} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nX-Tidegate: 1\r\n\
+             Connection: close\r\nContent-Type: application/json\r\nCookie: {cookie}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
+    /// Signs in to the dashboard. Returns the cookie.
+    fn sign_in(&self, token: &str) -> String {
+        let body = json!({ "token": token }).to_string();
+        let response = self.dashboard("POST /session", "", &body);
+        let cookie = response.split("set-cookie: ").nth(1).unwrap_or_else(|| panic!("{response}"));
+        cookie.split(';').next().unwrap().to_owned()
+    }
+}
+
+/// Reads until the server ends the stream. Panics if it does not.
+fn read_to_end(stream: &mut TcpStream) {
+    stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn streams_end_with_their_token_and_session() {
+    // Longer than streams are waited for: idle connections do not end them.
+    let api_server = TestApi::start(10 * PATIENCE);
+    let bearer = |token: &str| format!("Authorization: Bearer {token}");
+    let scopes = ["events:read", "stats:read"];
+    let (revoked, secret) = api_server.token(&scopes, None);
+    let (_, expiring) = api_server.token(&scopes, Some(1_000_500));
+    let (in_session, session_token) = api_server.token(&scopes, None);
+    let mut of_revoked = api_server.streams(&bearer(&secret));
+    let mut of_expiring = api_server.streams(&bearer(&expiring));
+    let cookies = [(); 2].map(|()| api_server.sign_in(&session_token));
+    let [mut of_signed_out, mut of_session] =
+        cookies.each_ref().map(|cookie| api_server.streams(&format!("Cookie: {cookie}")));
+    let mut of_other = api_server.streams(&bearer(TOKEN));
+
+    api_server.expect(204, &format!("DELETE /tokens/{revoked}"), None);
+    of_revoked.iter_mut().for_each(read_to_end);
+    api_server.clocks.advance(500);
+    of_expiring.iter_mut().for_each(read_to_end);
+    let response = api_server.dashboard("DELETE /session", &cookies[0], "");
+    assert!(response.starts_with("HTTP/1.1 204"), "{response}");
+    of_signed_out.iter_mut().for_each(read_to_end);
+    // The other session of the same token ends with the token.
+    let show = || api_server.dashboard("GET /session", &cookies[1], "");
+    assert!(show().starts_with("HTTP/1.1 200"));
+    api_server.expect(204, &format!("DELETE /tokens/{in_session}"), None);
+    of_session.iter_mut().for_each(read_to_end);
+    assert!(show().starts_with("HTTP/1.1 204"), "the session is gone: {}", show());
+    // Those of other tokens go on.
+    for stream in &mut of_other {
+        stream.set_nonblocking(true).unwrap();
+        let ended = loop {
+            match stream.read(&mut [0; 4096]) {
+                Ok(0) => break true,
+                Ok(_) => {}
+                Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
+            }
+        };
+        assert!(!ended);
+    }
+}
+
+#[test]
+fn tokens_make_and_revoke_only_what_they_may_do_themselves() {
+    let api_server = TestApi::start(PATIENCE);
+    let (all, _) = api_server.token(&["*"], None);
+    let (stats, _) = api_server.token(&["stats:read"], None);
+    let (keys, _) = api_server.token(&["keys:read", "stats:read"], None);
+    let (own, limited) = api_server.token(&["tokens:write", "stats:read"], Some(1_000_500));
+    let create = |scope: &str, expires: Option<i64>| {
+        let body = json!({ "name": "t", "scopes": [scope], "expires": expires });
+        api_server.ask_as(&limited, "POST /tokens", Some(&body))
+    };
+    let revoke = |id: i64| api_server.ask_as(&limited, &format!("DELETE /tokens/{id}"), None).0;
+    assert_eq!(create("keys:read", Some(1_000_500)).0, 403);
+    assert_eq!(create("*", Some(1_000_500)).0, 403);
+    assert_eq!(create("stats:read", Some(1_000_500)).0, 201);
+    // Nothing that lives longer than itself.
+    for expires in [None, Some(1_000_501)] {
+        let (status, problem) = create("stats:read", expires);
+        assert!(
+            status == 403 && problem["detail"].as_str().unwrap().contains("1000500"),
+            "{problem}"
+        );
+    }
+    assert_eq!([all, keys, stats, own, 99].map(revoke), [403, 403, 204, 204, 401]);
+    assert_eq!(api_server.expect(200, "GET /tokens", None)["tokens"].as_array().unwrap().len(), 4);
+}

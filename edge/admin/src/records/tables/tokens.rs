@@ -17,6 +17,13 @@ pub(crate) struct TokenRow {
     pub(crate) is_first: bool,
 }
 
+impl TokenRow {
+    /// Returns whether it has expired at the Unix time `now`.
+    pub(crate) fn has_expired(&self, now: i64) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
 /// Adds a token, ignoring the id in `row`. Returns the row with its id.
 pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow, rusqlite::Error> {
     connection.execute(
