@@ -81,6 +81,10 @@ pub(crate) struct Config {
     pub(crate) admin_listen: Vec<SocketAddr>,
     /// Whether the admin listener uses TLS.
     pub(crate) admin_tls: bool,
+    /// Host names that requests to the admin listener may name.
+    pub(crate) admin_hosts: Vec<String>,
+    /// Whether `/metrics` requires a token.
+    pub(crate) metrics_token: bool,
     pub(crate) requests_per_s: u32,
     pub(crate) wrong_tokens_per_min: u32,
     pub(crate) cors_origins: Vec<String>,
@@ -146,6 +150,8 @@ impl Config {
             memory_budget: (memory_mib > 0).then_some(memory_mib << 20),
             admin_listen,
             admin_tls: admin.tls.value,
+            admin_hosts: hosts(&admin.hosts, &mut problems),
+            metrics_token: admin.metrics_token.value,
             requests_per_s: admin.requests_per_s.value,
             wrong_tokens_per_min: admin.wrong_tokens_per_min.value,
             cors_origins: origins(&admin.cors_origins, &mut problems),
@@ -221,6 +227,20 @@ fn origins(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<Stri
             let text = "expected https:// and a host without a path, e.g. `https://example.org`";
             problems.push(list.item_problem(origin, text));
         }
+    }
+    list.value.clone()
+}
+
+fn hosts(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
+    let is_name = |host: &str| {
+        let labels = host.strip_prefix("*.").unwrap_or(host);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        !labels.is_empty() && labels.bytes().all(is_allowed)
+    };
+    for host in list.value.iter().filter(|host| *host != "*" && !is_name(host)) {
+        let text =
+            "expected a host name without scheme and port, e.g. `tracker.example.org`, or `*`";
+        problems.push(list.item_problem(host, text));
     }
     list.value.clone()
 }

@@ -277,6 +277,8 @@ fn start_workers(
         Service {
             sources: workers.shared_metric_sources(),
             api: Some(Arc::clone(&api)),
+            hosts: config.admin_hosts.clone(),
+            metrics_token: config.metrics_token,
             tls: config.admin_tls.then(|| tls.server_config()),
             lower_priority: || {
                 // A failure has been logged at startup.

@@ -16,6 +16,7 @@ mod cors;
 mod events;
 mod first_token;
 mod guard;
+mod hosts;
 mod input;
 mod keys;
 mod lists;
@@ -41,16 +42,18 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use serde_json::Value;
 
 use crate::webhooks as outgoing;
 use problem::Problem;
 use route::Route;
+use scope::Scope;
 
 pub(crate) use auth::AuthError;
 pub use auth::is_token;
 pub use first_token::{FirstTokenDisplay, ShowToken, StartError};
+pub(crate) use hosts::{HostNames, check_host};
 pub use state::{Api, ApiDeps, ApiOptions};
 
 /// The path of the API.
@@ -105,6 +108,14 @@ fn document(version: &str) -> Value {
     let mut document: Value = serde_json::from_str(DOCUMENT).expect("a test parses this text");
     document["info"]["version"] = version.into();
     document
+}
+
+/// Puts a page behind a token with the scope `stats:read`.
+pub(crate) fn guard_page<S: Clone + Send + Sync + 'static>(
+    api: &Arc<Api>,
+    page: MethodRouter<S>,
+) -> MethodRouter<S> {
+    page.route_layer(from_fn_with_state((Arc::clone(api), Scope::StatsRead), guard::guard))
 }
 
 /// Returns a router with the API below [`PREFIX`] and the dashboard's `/session`.

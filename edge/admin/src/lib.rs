@@ -36,6 +36,7 @@ use std::sync::atomic::Ordering;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
@@ -62,6 +63,10 @@ pub struct Service {
     pub sources: Arc<MetricSources>,
     /// For `/api/v1/…` and the dashboard.
     pub api: Option<Arc<Api>>,
+    /// Host names that requests may name, besides those of certificates and of loopback; `*` = any.
+    pub hosts: Vec<String>,
+    /// Whether `/metrics` requires a token with the scope `stats:read`.
+    pub metrics_token: bool,
     /// The TLS configuration of listeners that use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Called first by each thread that does slow work: listing torrents, reading the records.
@@ -120,15 +125,23 @@ fn serve_within(
 
 fn router(service: &Service) -> axum::Router {
     let state = PageState { sources: Arc::clone(&service.sources), api: service.api.clone() };
+    let metrics = match &service.api {
+        Some(api) if service.metrics_token => api::guard_page(api, get(metrics_page)),
+        _ => get(metrics_page),
+    };
     let pages = axum::Router::new()
-        .route("/metrics", get(metrics_page))
+        .route("/metrics", metrics)
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(ready_page))
         .with_state(state);
-    match &service.api {
+    let pages = match &service.api {
         Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
         None => pages,
-    }
+    };
+    let sources = Arc::clone(&service.sources);
+    let names = Arc::new(api::HostNames { allowed: service.hosts.clone(), sources });
+    // Runs before all others.
+    pages.layer(from_fn_with_state(names, api::check_host))
 }
 
 #[derive(Clone)]
@@ -174,7 +187,14 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let sources = Arc::new(metrics::tests::sources());
-        let service = Service { sources, api: None, tls: None, lower_priority: || {} };
+        let service = Service {
+            sources,
+            api: None,
+            hosts: Vec::new(),
+            metrics_token: false,
+            tls: None,
+            lower_priority: || {},
+        };
         let server = thread::spawn(move || serve_within(limits, vec![listener], &service, stopped));
         test(address);
         stop.send_replace(true);

@@ -309,6 +309,13 @@ settings! {
         /// from all addresses together; further ones get status 429. A valid token is always
         /// accepted.
         wrong_tokens_per_min: Int(1, RATE_MAX) = 60;
+        /// Host names under which clients may reach this listener, e.g. ["tracker.example.org"].
+        /// Requests to others get status 421, so that no web page can pass itself off as the
+        /// tracker (DNS rebinding). IP addresses, localhost and the names of the tracker's
+        /// certificates are always allowed, and so are health checks. ["*"] = any name.
+        hosts: List = [];
+        /// Require a token with the scope stats:read for /metrics.
+        metrics_token: Flag = false;
         /// Web sites whose pages may use the API with a token, e.g. ["https://example.org"].
         cors_origins: List = [];
         /// TCP ports to which webhooks may be posted, e.g. ["443"]. [] = no webhooks. The sandbox

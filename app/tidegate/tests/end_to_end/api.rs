@@ -299,7 +299,7 @@ impl Events {
         let mut stream = TcpStream::connect(api.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = format!(
-            "GET /api/v1{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+            "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
             api.token
         );
         stream.write_all(head.as_bytes()).unwrap();

@@ -41,7 +41,7 @@ fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
 /// Returns an announce with `headers`, each of which ends with `\r\n`.
 fn announce(torrent: u8, headers: &str) -> String {
     let target = announce_target(torrent, 1001);
-    format!("GET {target} HTTP/1.1\r\nHost: x\r\n{headers}Connection: close\r\n\r\n")
+    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n")
 }
 
 fn reload(tracker: &Tracker, more: &str) {
@@ -182,7 +182,7 @@ fn applies_limits_and_protocols_per_listener() {
     let variables = [("TIDEGATE_HTTP__WORKERS", "1")];
     let tracker = Tracker::start_with(Directory::new(), &tables, &variables);
     let (small, strict) = (http_at(&tracker, small), http_at(&tracker, strict));
-    let upgrade = "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    let upgrade = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     let hold = |to: SocketAddr, request: &str| {
         let mut stream = TcpStream::connect(to).unwrap();
@@ -196,7 +196,7 @@ fn applies_limits_and_protocols_per_listener() {
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
     let (web, answer) = hold(tracker.http4(), upgrade);
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 101"));
-    let ask = "GET /none HTTP/1.1\r\nHost: x\r\n\r\n";
+    let ask = "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let (_second, answer) = hold(small, ask);
     assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
     assert_eq!(hold(small, ask).1, None, "two are held already");

@@ -61,7 +61,8 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         // Clients wait while no process serves.
         let mut waiting = TcpStream::connect(tracker.http4()).unwrap();
         let target = announce_target(0xaa, 1004);
-        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         waiting.write_all(request.as_bytes()).unwrap();
         let _next = start();
         waiting.set_read_timeout(Some(PATIENCE)).unwrap();

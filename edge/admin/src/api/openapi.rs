@@ -107,6 +107,8 @@ fn failures(scope: Option<Scope>, problem: &Value) -> Map<String, Value> {
         failures.insert("401".into(), unauthorized);
         failures.insert("403".into(), of("The token lacks the scope."));
     }
+    let foreign = of("The Host header names no host of this tracker: see `[admin] hosts`.");
+    failures.insert("421".into(), foreign);
     let wait = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 } } });
     let mut too_many = of("Too many requests, or an invalid token after too many others.");
     too_many["headers"] = wait;

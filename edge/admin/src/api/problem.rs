@@ -85,6 +85,14 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
+    /// 421: the request is for `host`, which is not this tracker.
+    pub(crate) fn foreign_host(host: &str) -> Self {
+        let detail = format!(
+            "Host: `{host}` is not a name of this tracker: use its IP address, or add the name to [admin] hosts"
+        );
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "host", detail)
+    }
+
     /// 429: a limit was exceeded; the client may retry after `retry_s` seconds.
     pub(crate) fn too_many(detail: impl Into<String>, retry_s: u32) -> Self {
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail);

@@ -29,7 +29,7 @@ impl Line {
     /// Returns status and body of the response.
     fn ask(&mut self, request: &str, body: &str) -> (u16, Vec<u8>) {
         let request = format!(
-            "{request} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\
+            "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -41,7 +41,7 @@ impl Line {
     /// Returns the body of the response to an announce with that key.
     fn announce(&mut self, key: &str, torrent: u8) -> Vec<u8> {
         let query = announce_query(torrent, 1);
-        let request = format!("GET /announce/{key}?{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request = format!("GET /announce/{key}?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         self.0.send(request).unwrap();
         let response = self.0.receive().unwrap();
         assert_eq!(response.status, 200);

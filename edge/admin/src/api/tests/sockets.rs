@@ -88,7 +88,14 @@ impl TestApi {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let api_of = Some(Arc::clone(&api));
-        let service = Service { sources, api: api_of, tls: None, lower_priority: || {} };
+        let service = Service {
+            sources,
+            api: api_of,
+            hosts: vec!["panel.example.org".into()],
+            metrics_token: true,
+            tls: None,
+            lower_priority: || {},
+        };
         let limits = ConnectionLimits { connections: 16, per_host: 16, idle_timeout };
         let server = thread::spawn(move || {
             serve_within(limits, vec![listener], &service, stopped).unwrap();
@@ -384,4 +391,54 @@ fn tokens_make_and_revoke_only_what_they_may_do_themselves() {
     }
     assert_eq!([all, keys, stats, own, 99].map(revoke), [403, 403, 204, 204, 401]);
     assert_eq!(api_server.expect(200, "GET /tokens", None)["tokens"].as_array().unwrap().len(), 4);
+}
+
+impl TestApi {
+    /// Returns the status of the response to a GET with these headers.
+    fn status(&self, target: &str, headers: &str) -> u16 {
+        let request = format!("GET {target} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        if response.starts_with("HTTP/1.1 421") {
+            assert!(response.contains("add the name to [admin] hosts"), "{response}");
+        }
+        response[9..12].parse().unwrap()
+    }
+}
+
+#[test]
+fn refuses_requests_that_name_a_foreign_host() {
+    let api_server = TestApi::start(PATIENCE);
+    let token = format!("Authorization: Bearer {TOKEN}\r\n");
+    for target in ["/", "/main.js", "/metrics", "/session", "/api/v1/stats", "/none"] {
+        let status = |host: &str| api_server.status(target, &format!("{token}Host: {host}\r\n"));
+        assert_eq!(status("evil.example:6970"), 421, "{target}");
+        let expected = if target == "/none" { 404 } else { 200 };
+        for host in ["127.0.0.1:6970", "[::1]", "localhost", "panel.example.org"] {
+            assert_eq!(status(host), expected, "{target} at {host}");
+        }
+    }
+    // Probes by any name, and without one.
+    assert_eq!(api_server.status("/health/live", "Host: balancer.example\r\n"), 200);
+    assert_eq!(api_server.status("/api/v1/openapi.json", ""), 200);
+}
+
+#[test]
+fn metrics_may_require_a_token() {
+    let api_server = TestApi::start(PATIENCE);
+    let status = |token: &str| {
+        let headers = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+        api_server.status("/metrics", &headers)
+    };
+    let (_, stats) = api_server.token(&["stats:read"], None);
+    let (_, events) = api_server.token(&["events:read"], None);
+    assert_eq!(api_server.status("/metrics", "Host: localhost\r\n"), 401);
+    assert_eq!(
+        [&stats, &events, &stats.replace("tg_", "tg-")].map(|token| status(token)),
+        [200, 403, 401]
+    );
+    assert_eq!(api_server.status("/health/live", "Host: localhost\r\n"), 200);
 }
