@@ -251,8 +251,8 @@ impl View<'_> {
             }
         }
         let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
-        let durable = Some(self).filter(|_| tracker.downloads.is_on());
-        let mut sink = Forward { answers, requests, view: self, interval_s, durable };
+        let counts_durably = tracker.downloads.is_on();
+        let mut sink = Forward { answers, requests, view: self, interval_s, counts_durably };
         tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
 }
@@ -311,17 +311,17 @@ struct Forward<'a, A> {
     requests: &'a [AnnounceRequest],
     view: &'a View<'a>,
     interval_s: u32,
-    /// The view, if downloads are counted durably.
-    durable: Option<&'a View<'a>>,
+    /// Whether downloads are counted durably.
+    counts_durably: bool,
 }
 
 impl<A> Forward<'_, A> {
-    /// Returns the view, if downloads are counted durably, and the request in `slot`.
+    /// Returns the request in `slot`.
     #[inline]
-    fn durable(&self, slot: u8) -> Option<(&View<'_>, &AnnounceRequest)> {
+    fn request(&self, slot: u8) -> Option<&AnnounceRequest> {
         let request = self.requests.get(usize::from(slot));
         debug_assert!(request.is_some(), "an answer without a request");
-        self.durable.zip(request)
+        request
     }
 }
 
@@ -333,11 +333,12 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
             interval_s: self.interval_s,
             interval_min_s: self.view.policy.interval_min_s,
         };
-        if let Some((view, request)) = self.durable(slot)
+        if self.counts_durably
+            && let Some(request) = self.request(slot)
             && request.policy.with_downloads
         {
             let downloads = &mut accepted.chosen.counts.downloads;
-            view.tracker.downloads.raise(&request.announce.info_hash, downloads);
+            self.view.tracker.downloads.raise(&request.announce.info_hash, downloads);
         }
         self.answers.accept(slot, &accepted);
     }
@@ -348,14 +349,15 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
     }
 
     fn downloaded(&mut self, slot: u8) {
-        if let Some((view, request)) = self.durable(slot) {
-            view.count_download(&request.grant, &request.announce.info_hash);
+        if self.counts_durably
+            && let Some(request) = self.request(slot)
+        {
+            self.view.count_download(&request.grant, &request.announce.info_hash);
         }
     }
 
     fn is_exempt(&self, slot: u8) -> bool {
-        let request = self.requests.get(usize::from(slot));
-        request.is_some_and(|request| self.view.is_exempt(request.grant.client_ip()))
+        self.request(slot).is_some_and(|request| self.view.is_exempt(request.grant.client_ip()))
     }
 }
 
