@@ -135,12 +135,19 @@ impl Buckets {
 #[inline]
 fn choose(set: &Set, tag: u32, now: Tick, per_s: u32) -> Option<(&AtomicU64, Bucket)> {
     let at = second(now);
+    // Busy prefixes have a bucket already. Comparing tags alone finds it sooner than unpacking all that
+    // come before it.
+    let is_own = |place: &&AtomicU64| {
+        place.load(Ordering::Relaxed) >> (u64::BITS - TAG_BITS) == u64::from(tag)
+    };
+    if let Some(place) = set.0.iter().find(is_own) {
+        let bucket = Bucket::unpack(place.load(Ordering::Relaxed)).drained(at, per_s);
+        // Another worker may have given the bucket away since the comparison.
+        return Some((place, Bucket { tag, ..bucket }));
+    }
     let mut least: Option<(&AtomicU64, u32)> = None;
     for place in &set.0 {
         let bucket = Bucket::unpack(place.load(Ordering::Relaxed)).drained(at, per_s);
-        if bucket.tag == tag {
-            return Some((place, bucket));
-        }
         if least.is_none_or(|(_, debt)| bucket.debt < debt) {
             least = Some((place, bucket.debt));
         }
