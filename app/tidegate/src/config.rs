@@ -130,6 +130,7 @@ impl Config {
             http_memory: MemoryLimits {
                 read_max: sections.http.read_memory_mib.size() << 20,
                 unsent_max: sections.http.unsent_memory_mib.size() << 20,
+                ..MemoryLimits::default()
             },
             keep_peer_ids: sections.http.non_compact.value,
             challenges,

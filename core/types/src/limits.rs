@@ -110,6 +110,10 @@ pub const READ_MEMORY_MIB: u32 = 8;
 /// fill it, if each may leave the default of 256 KiB.
 pub const UNSENT_MEMORY_MIB: u32 = 32;
 
+/// Bytes of one worker for the torrents that WebSockets have announced: 40 each, so that their peers are
+/// removed when a client leaves. 160 connections with the default maximum of 10,000 torrents fill it, or two million with one.
+pub const WS_TORRENTS_MEMORY_MAX: usize = 64 << 20;
+
 /// Offers read from one WebTorrent announce; the rest is ignored. Clients send 5 to 10.
 pub const WEB_OFFERS_MAX: usize = 64;
 /// Seconds in which an offer must be answered. Clients give up after 50.

@@ -64,6 +64,8 @@ struct Slot {
     message_deadline: Tick,
     /// Bytes of input that the connection's task holds.
     input_bytes: usize,
+    /// Bytes of the torrents that the client has announced over a WebSocket.
+    torrent_bytes: usize,
     /// What is counted of its memory.
     memory: MemoryUse,
     phase: Phase,
@@ -154,6 +156,7 @@ impl Connections {
             deadline,
             message_deadline: NEVER,
             input_bytes: 0,
+            torrent_bytes: 0,
             memory: MemoryUse::default(),
             phase: Phase::Request,
             is_websocket: false,

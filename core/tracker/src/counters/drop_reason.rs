@@ -62,6 +62,9 @@ labelled! {
         /// TCP: the connection held the most of the worker's memory for unsent output, and that was
         /// used up.
         UnsentMemory = "unsent_memory",
+        /// WebSocket: the connection had announced the most torrents, and the worker's memory for
+        /// torrents of connections was used up.
+        TorrentMemory = "torrent_memory",
         /// WebSocket: the client did not read what was sent to it.
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.

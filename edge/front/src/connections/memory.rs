@@ -1,8 +1,8 @@
-//! The memory of a worker's connections: input that is not a whole request or message yet, and output
-//! that its socket does not take yet.
+//! The memory of a worker's connections: input that is not a whole request or message yet, output that
+//! its socket does not take yet, and the torrents of WebSockets.
 //!
 //! Each connection has limits of its own, but many connections that all reach them would take
-//! gigabytes. So both sums are bounded. When one is over its limit, the connections that hold the most
+//! gigabytes. So the sums are bounded, too. When one is over its limit, the connections that hold the most
 //! of it are closed, until a quarter is free: the search for them visits every connection, and must
 //! not follow each message.
 
@@ -19,6 +19,8 @@ pub struct MemoryLimits {
     pub read_max: usize,
     /// Bytes of output that waits for its socket.
     pub unsent_max: usize,
+    /// Bytes of the torrents that WebSockets have announced.
+    pub torrents_max: usize,
 }
 
 impl Default for MemoryLimits {
@@ -26,6 +28,7 @@ impl Default for MemoryLimits {
         Self {
             read_max: (limits::READ_MEMORY_MIB as usize) << 20,
             unsent_max: (limits::UNSENT_MEMORY_MIB as usize) << 20,
+            torrents_max: limits::WS_TORRENTS_MEMORY_MAX,
         }
     }
 }
@@ -37,13 +40,26 @@ pub(super) struct MemoryUse {
     read: usize,
     /// Bytes of output.
     unsent: usize,
+    /// Bytes of torrents.
+    torrents: usize,
 }
 
-/// One of the two kinds of memory.
+/// One of the kinds of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryKind {
     Read,
     Unsent,
+    Torrents,
+}
+
+impl MemoryLimits {
+    fn of(&self, kind: MemoryKind) -> usize {
+        match kind {
+            MemoryKind::Read => self.read_max,
+            MemoryKind::Unsent => self.unsent_max,
+            MemoryKind::Torrents => self.torrents_max,
+        }
+    }
 }
 
 impl MemoryUse {
@@ -51,6 +67,7 @@ impl MemoryUse {
         match kind {
             MemoryKind::Read => self.read,
             MemoryKind::Unsent => self.unsent,
+            MemoryKind::Torrents => self.torrents,
         }
     }
 }
@@ -68,6 +85,15 @@ impl Connections {
         }
     }
 
+    /// Sets how many bytes the torrents of a WebSocket take. Closes the largest holders if all
+    /// connections together hold too many.
+    pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
+        let Some(slot) = self.slot_mut(key) else { return };
+        slot.torrent_bytes = bytes;
+        self.recount(slot_number(key));
+        self.keep_limits(now);
+    }
+
     /// Counts the memory of a slot whose buffers have changed.
     #[inline]
     pub(super) fn recount(&mut self, number: usize) {
@@ -76,6 +102,7 @@ impl Connections {
         slot.memory = after;
         self.memory.read = self.memory.read - before.read + after.read;
         self.memory.unsent = self.memory.unsent - before.unsent + after.unsent;
+        self.memory.torrents = self.memory.torrents - before.torrents + after.torrents;
     }
 
     /// Closes the largest holders if the connections together hold too much. Call it after
@@ -84,6 +111,9 @@ impl Connections {
     pub(super) fn keep_limits(&mut self, now: Tick) {
         if self.memory.read > self.memory_limits.read_max {
             self.close_largest(now, MemoryKind::Read);
+        }
+        if self.memory.torrents > self.memory_limits.torrents_max {
+            self.close_largest(now, MemoryKind::Torrents);
         }
         if self.memory.unsent > self.memory_limits.unsent_max {
             self.write_all(now);
@@ -97,6 +127,7 @@ impl Connections {
     pub(super) fn uncount_memory(&mut self, memory: MemoryUse) {
         self.memory.read -= memory.read;
         self.memory.unsent -= memory.unsent;
+        self.memory.torrents -= memory.torrents;
     }
 
     /// Writes the output that this turn of the reactor has brought: what sockets take is not unsent.
@@ -115,10 +146,7 @@ impl Connections {
     /// Closes the connections that hold the most, until a quarter of the memory is free.
     #[cold]
     fn close_largest(&mut self, now: Tick, kind: MemoryKind) {
-        let max = match kind {
-            MemoryKind::Read => self.memory_limits.read_max,
-            MemoryKind::Unsent => self.memory_limits.unsent_max,
-        };
+        let max = self.memory_limits.of(kind);
         let holders = self.slots.iter().filter(|(_, slot)| slot.memory.of(kind) > 0);
         let mut holders: Vec<(usize, usize)> =
             holders.map(|(number, slot)| (slot.memory.of(kind), number)).collect();
@@ -137,11 +165,12 @@ impl Connections {
         let reason = match kind {
             MemoryKind::Read => DropReason::ReadMemory,
             MemoryKind::Unsent => DropReason::UnsentMemory,
+            MemoryKind::Torrents => DropReason::TorrentMemory,
         };
         slot.counters(|counters| counters.drop(reason));
         let key = slot.key;
         if slot.can_receive() && slot.output.is_empty() {
-            let text = "the tracker has no memory for this message";
+            let text = "the tracker has no memory for this connection";
             ws::close(slot.output.bytes_mut(), CloseCode::TRY_AGAIN, text);
             // A client whose socket takes no more misses this.
             let _ = self.write(now, key);
@@ -164,6 +193,7 @@ impl Slot {
         MemoryUse {
             read: self.input_bytes + self.socket.held_bytes(),
             unsent: self.output.capacity() + self.socket.unsent_bytes(),
+            torrents: self.torrent_bytes,
         }
     }
 }

@@ -268,15 +268,25 @@ impl Session {
         };
         let mut targets = RelayTargets::new();
         let accepted = view.announce_web(context.random(), &request, &mut targets)?;
+        let capacity = self.peers.capacity();
         match (position, event) {
-            (Ok(at), Event::Stopped) => _ = self.peers.remove(at),
+            (Ok(at), Event::Stopped) => {
+                self.peers.remove(at);
+                if self.peers.len() < capacity / 4 {
+                    self.peers.shrink_to_fit();
+                }
+            }
             (Err(at), event) if event != Event::Stopped => {
-                if self.peers.capacity() == 0 {
+                if capacity == 0 {
                     self.peers.reserve_exact(1);
                 }
                 self.peers.insert(at, (info_hash, peer_id));
             }
             _ => {}
+        }
+        if self.peers.capacity() != capacity {
+            let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
+            context.connections.hold_torrents(context.now, self.key, bytes);
         }
         context.send(self.key, |out| {
             ws::text_with(out, |out| {

@@ -214,3 +214,22 @@ fn accepts_private_clients_that_reached_a_private_address() {
         assert!(!client.request(forwarded(1, "9.9.9.9")).has("failure"));
     }
 }
+
+#[test]
+fn closes_a_connection_whose_proxy_header_takes_too_long() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
+    let server = HttpServer::with(options);
+    let timeout_s = HttpOptions::default().head_timeout_s;
+    let mut client = server.client();
+    client.send("PROXY ");
+    server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_opened == 1);
+    // More of it comes within the time, but not the end.
+    for part in ["TCP4 ", "192.0.2.1 "] {
+        server.advance(timeout_s / 2);
+        client.send(part);
+    }
+    server.advance(1);
+    client.expect_end_or_reset();
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 1);
+}

@@ -130,3 +130,27 @@ fn closes_the_largest_holders_of_unsent_output() {
     drop((slow, busy));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowReader.index()], 0);
 }
+
+#[test]
+fn closes_the_connections_with_the_most_torrents() {
+    const TORRENT_BYTES: usize = 40;
+    let limits = MemoryLimits { torrents_max: 1000 * TORRENT_BYTES, ..MemoryLimits::default() };
+    let server = HttpServer::with_memory(HttpOptions::default(), limits);
+    let mut small = server.web_client();
+    assert_eq!(small.join(1), announced(0, 1));
+    let mut large = server.web_client();
+    let mut announces = Vec::new();
+    for number in 0..2000_u16 {
+        let (mut text, mut hash) = (Vec::new(), [b'x'; 20]);
+        hash[..2].copy_from_slice(&number.to_be_bytes());
+        client::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
+        ws::client::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
+    }
+    // The server may close it while it still sends.
+    let _ = large.client.0.send(&announces);
+    server.wait_for_counts(Protocol::Ws, "the large one is closed", |it| {
+        it.drops[DropReason::TorrentMemory.index()] == 1 && it.connections_closed == 1
+    });
+    server.wait_for_web_peers(1);
+    small.expect_nothing();
+}
