@@ -55,6 +55,7 @@ fn closes_messages_that_do_not_end_in_time() {
         }
         server.advance(1);
         client.expect_close(1008);
+        drop(client);
         assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowMessage.index()], 1);
     }
 }
@@ -91,9 +92,13 @@ fn closes_the_largest_holders_of_unfinished_messages() {
     let mut small = server.web_client();
     send_and_wait(&server, &mut small, &stuck(1000));
     let mut stuck_clients: Vec<WebClient> = (0..40).map(|_| server.web_client()).collect();
-    for client in &mut stuck_clients {
-        send_and_wait(&server, client, &stuck(LEN));
-    }
+    let before = server.counters(Protocol::Ws).bytes_in;
+    stuck_clients[..10].iter_mut().for_each(|client| client.send(stuck(LEN)));
+    server.wait_for_counts(Protocol::Ws, "the memory is full", |it| {
+        it.bytes_in == before + 10 * LEN as u64
+    });
+    send_and_wait(&server, &mut stuck_clients[10], &stuck(LEN));
+    stuck_clients[11..].iter_mut().for_each(|client| client.send(stuck(LEN)));
     let closed = |it: &Counters| it.drops[DropReason::ReadMemory.index()];
     server.wait_for_counts(Protocol::Ws, "most are closed", |it| {
         closed(it) >= 30 && it.connections_closed == closed(it)
