@@ -103,6 +103,8 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
     }
     let tracker = &sources.tracker;
     page.single("tidegate_user_keys", "gauge", "Valid user keys.", tracker.passkeys().len());
+    let sessions = tracker.passkeys().sessions();
+    page.single("tidegate_key_sessions", "gauge", "Peers with a key that are known.", sessions);
     page.single("tidegate_bans", "gauge", "Banned networks.", tracker.bans().len());
 }
 
