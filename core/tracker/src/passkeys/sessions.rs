@@ -166,8 +166,10 @@ impl Row<4> for Session {
     #[inline]
     fn to_words(self) -> [u64; 4] {
         let Self { tag: SessionTag { client, endpoint }, uploaded, downloaded, at, .. } = self;
-        let flags = [self.is_seeder, self.is_web, self.has_quota_entry, self.has_siblings];
-        let flags = (0..).zip(flags).fold(0, |all, (at, flag)| all | u64::from(flag) << at);
+        let flags = u64::from(self.is_seeder)
+            | u64::from(self.is_web) << 1
+            | u64::from(self.has_quota_entry) << 2
+            | u64::from(self.has_siblings) << 3;
         // The endpoint's bits: 28 beside the flags, 8 above each count.
         [
             client,
@@ -377,11 +379,9 @@ impl Sessions {
 
     /// Inserts a session that is new and for which there is room.
     pub(super) fn insert(shard: &mut LockedSessions<'_>, mut session: Session) {
-        let siblings: ArrayVec<(RowIndex, Session), { limits::KEY_SESSIONS_OF_CLIENT_MAX }> =
-            shard.rows_of(session.tag.client).collect();
-        session.has_siblings = !siblings.is_empty();
-        for (at, sibling) in siblings {
-            shard.set(at, Session { has_siblings: true, ..sibling });
+        if shard.rows_of(session.tag.client).next().is_some() {
+            session.has_siblings = true;
+            mark_siblings(shard, session.tag.client);
         }
         shard.insert(session);
     }
@@ -449,6 +449,16 @@ impl Sessions {
             }
         }
         self.table.adjust_huge_pages();
+    }
+}
+
+/// Marks the sessions of a client: there is another one.
+#[cold]
+fn mark_siblings(shard: &mut LockedSessions<'_>, client: u64) {
+    let siblings: ArrayVec<(RowIndex, Session), { limits::KEY_SESSIONS_OF_CLIENT_MAX }> =
+        shard.rows_of(client).collect();
+    for (at, sibling) in siblings {
+        shard.set(at, Session { has_siblings: true, ..sibling });
     }
 }
 
