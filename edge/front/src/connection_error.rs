@@ -63,7 +63,7 @@ impl fmt::Display for ConnectionError {
             Self::UntrustedProxy => {
                 f.write_str("found a PROXY header from an address that is not in `trusted_proxies`")
             }
-            Self::Tls(error) => write!(f, "TLS failed: {error}"),
+            Self::Tls(error) => write!(f, "TLS failed: {}", net::tls::describe(error)),
             Self::HandshakeAborted => {
                 f.write_str("the client closed the connection during the TLS handshake")
             }

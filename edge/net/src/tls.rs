@@ -8,6 +8,7 @@ mod session;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,10 +17,34 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, SignatureScheme, SupportedCipherSuite};
+use rustls::{AlertDescription, ServerConfig, SignatureScheme, SupportedCipherSuite};
 
 pub use certificate::{Certificate, CertificateError, CertificateFiles, ChainStatus};
 pub use session::{SEALED_MAX, TlsSession};
+
+/// Describes an error of a TLS session in plain words, from the view of the server.
+pub fn describe(error: &io::Error) -> String {
+    use AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::AlertReceived(alert)) => match alert {
+            Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateUnknown => {
+                format!("the client does not trust the certificate (alert {alert:?})")
+            }
+            Alert::CertificateExpired => "the client found the certificate expired".into(),
+            Alert::UnrecognisedName => "the client expected a certificate for another host".into(),
+            alert => format!("the client ended it (alert {alert:?})"),
+        },
+        Some(rustls::Error::PeerIncompatible(_)) => {
+            "the client has no TLS version, cipher or signature in common with the server".into()
+        }
+        Some(rustls::Error::InvalidMessage(_)) => "the client sent something other than TLS".into(),
+        Some(rustls::Error::General(text)) if text.contains("certificate") => {
+            "there is no certificate for this client yet".into()
+        }
+        _ => error.to_string(),
+    }
+}
 
 /// The TLS configuration of a listener. Cheap to clone.
 #[derive(Clone)]

@@ -18,6 +18,7 @@ fn confines_file_access_while_serving_and_reloading() {
     let tracker = Tracker::start(directory, &denied(&inside));
     assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
     tracker.wait_for_log("sandbox: files: ");
+    tracker.wait_for_log("; new sockets: none; system calls: ");
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     // It can still read its own state in /proc.
     assert!(tracker.metric("process_open_fds") > 5.0);

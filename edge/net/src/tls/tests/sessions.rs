@@ -361,6 +361,8 @@ fn answers_garbage_with_an_alert() {
             }
             let error = pair.deliver_to_server(pseudo_random(1000)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidData, "{rounds}");
+            let text = "the client sent something other than TLS";
+            assert!(rounds > 0 || describe(&error) == text, "{error}");
             let told = &pair.socket.taken;
             // With keys, the alert is encrypted; in TLS 1.3 it looks like data then.
             assert!(told.len() >= 7, "{told:?}");
@@ -465,6 +467,23 @@ fn alerts_without_a_certificate() {
     let server = TlsConfig::new(&Arc::default());
     let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
     let up = pair.client_output();
-    assert_eq!(pair.deliver_to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
+    let error = pair.deliver_to_server(up).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidData);
+    assert_eq!(describe(&error), "there is no certificate for this client yet");
     assert_eq!(pair.socket.taken[0], 21);
+}
+
+#[test]
+fn describes_errors_in_plain_words() {
+    use rustls::{AlertDescription, Error, PeerIncompatible};
+    let text = |error: Error| describe(&std::io::Error::new(ErrorKind::InvalidData, error));
+    assert_eq!(
+        text(Error::AlertReceived(AlertDescription::UnknownCA)),
+        "the client does not trust the certificate (alert UnknownCA)"
+    );
+    assert_eq!(
+        text(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)),
+        "the client has no TLS version, cipher or signature in common with the server"
+    );
+    assert_eq!(describe(&ErrorKind::BrokenPipe.into()), "broken pipe");
 }
