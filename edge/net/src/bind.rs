@@ -205,11 +205,8 @@ impl fmt::Display for BindError {
     }
 }
 
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
+// Without a source: the message says what the cause means.
+impl std::error::Error for BindError {}
 
 #[cfg(test)]
 mod tests {

@@ -151,11 +151,15 @@ fn does_not_call_the_ports_of_a_running_tracker_taken() {
         assert!(output.status.success());
         let start = check(&["serve"]);
         let message = format!(
-            "cannot listen on 127.0.0.1:{port}: {transport} port {port} is in use by the running \
-             tidegate, pid {}: stop it, or use another port",
+            "tidegate: cannot listen on 127.0.0.1:{port}: {transport} port {port} is in use by the \
+             running tidegate, pid {}: stop it, or use another port\n",
             tracker.pid()
         );
-        assert!(stderr(&start).contains(&message) && !start.status.success(), "{}", stderr(&start));
+        assert!(
+            stderr(&start).ends_with(&message) && !start.status.success(),
+            "{}",
+            stderr(&start)
+        );
     }
 }
 
