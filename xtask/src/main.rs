@@ -9,7 +9,6 @@
 mod api;
 mod clients;
 mod command;
-mod crash;
 mod debian;
 mod deny;
 mod foreign;
@@ -48,8 +47,6 @@ cargo xtask TASK
   help                   print this text
 ";
 
-const SOAK: &[&str] = &["cargo", "run", "--release", "-qp", "tidegate-bench", "--", "soak"];
-
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -78,11 +75,9 @@ fn run(words: &[&str]) -> Result<()> {
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
             built(|| api::try_everything(&seeds))
         }
-        ["crash"] => built(|| crash::run(50)),
-        ["crash", times] => built(|| crash::run(times.parse()?)),
+        ["crash" | "soak", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
-        ["soak", words @ ..] => command::run(command::command(&[SOAK, words].concat())).map(drop),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {
@@ -97,6 +92,15 @@ fn run(words: &[&str]) -> Result<()> {
 fn built(task: impl FnOnce() -> Result<Tally>) -> Result<()> {
     workspace::build()?;
     report(task())
+}
+
+/// Builds tracker and benchmarks for release, and runs a benchmark that is also a test.
+fn bench(words: &[&str]) -> Result<()> {
+    let build = ["cargo", "build", "--release", "--quiet", "--locked", "--package", "tidegate"];
+    command::run(command::command(&[&build[..], &["--package", "tidegate-bench"]].concat()))?;
+    let program = workspace::target().join("release/tidegate-bench").display().to_string();
+    command::run(command::command(&[&[&*program], words].concat()))?;
+    Ok(())
 }
 
 /// Prints the numbers of a task's checks. Returns an error if one failed.

@@ -3,7 +3,6 @@
 use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
 use harness::{Tracker, http};
-use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -34,15 +33,6 @@ pub(crate) fn start_managed(folder: &Path, more: &str) -> Result<Tracker> {
 pub(crate) fn address(tracker: &Tracker, kind: &str) -> Result<SocketAddr> {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     tracker.address(kind, loopback).with_context(|| format!("no {kind} listener"))
-}
-
-/// Sends a request (method and target) with [`TOKEN`] and a body of JSON, which may be null. Returns status
-/// and body.
-pub(crate) fn request(address: SocketAddr, request: &str, body: &Value) -> Result<(u16, Value)> {
-    let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let response = http::request(address, request, &headers, body.as_bytes())?;
-    Ok((response.status, serde_json::from_slice(&response.body).unwrap_or_default()))
 }
 
 /// What a scrape says about a torrent.

@@ -14,6 +14,7 @@ mod api;
 mod attacks;
 mod chart;
 mod compare;
+mod crash;
 mod datagrams;
 mod docs;
 mod figures;
@@ -22,6 +23,7 @@ mod lab;
 mod latency;
 mod load;
 mod private;
+mod program;
 mod record;
 mod report;
 mod rivals;
@@ -64,6 +66,7 @@ enum Command {
     Flood(flood::FloodCommand),
     Attacks(attacks::Attacks),
     Soak(soak::SoakCommand),
+    Crash(crash::CrashCommand),
     Store(store::Store),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Flood(command) => command.run(),
         Command::Attacks(command) => command.run(),
         Command::Soak(command) => command.run(),
+        Command::Crash(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),

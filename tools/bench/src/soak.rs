@@ -17,18 +17,19 @@ mod watch;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
 
 use crate::interruption;
-use crate::lab::{Certificate, TOKEN_VARIABLES, commit, machine, now};
+use crate::lab::{Certificate, commit, machine, now};
+use crate::program::ProgramArgs;
 use crate::session::print_line;
 use actors::Actor;
 use operator::Operator;
@@ -42,9 +43,8 @@ pub(crate) struct SoakCommand {
     /// Minutes to run.
     #[arg(default_value_t = 60, value_parser = value_parser!(u32).range(1..=10_000))]
     minutes: u32,
-    /// The tracker.
-    #[arg(long, value_name = "FILE", default_value = "target/release/tidegate")]
-    program: PathBuf,
+    #[command(flatten)]
+    program: ProgramArgs,
     /// Requests per second, in percent of the usual load.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = value_parser!(u32).range(1..=10_000))]
     load: u32,
@@ -77,11 +77,6 @@ const POLL_PERIOD: Duration = Duration::from_millis(100);
 impl SoakCommand {
     /// Runs the scenario and judges it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        ensure!(
-            self.program.is_file(),
-            "no {}: build it with `cargo build --release -p tidegate`, or name one with --program",
-            self.program.display()
-        );
         let interrupted = interruption()?;
         let duration = Duration::from_secs(60 * u64::from(self.minutes));
         let stage = Stage::start(&self.program, duration, f64::from(self.load) / 100.0)?;
@@ -164,13 +159,10 @@ impl SoakCommand {
 }
 
 impl Stage {
-    fn start(program: &Path, duration: Duration, load: f64) -> Result<Self> {
+    fn start(program: &ProgramArgs, duration: Duration, load: f64) -> Result<Self> {
         let folder = Directory::new()?;
         let (certificate, configuration) = operator::prepare(folder.root())?;
-        let mut command = Command::new(program);
-        let [(name, token), _] = TOKEN_VARIABLES;
-        command.arg("serve").env(name, token).stdin(Stdio::null());
-        let tracker = Tracker::start(command, folder.root(), &configuration)?;
+        let tracker = program.start(folder.root(), &configuration)?;
         Ok(Self { tracker, certificate, folder, stop: AtomicBool::new(false), duration, load })
     }
 
