@@ -5,8 +5,14 @@ use std::path::Path;
 
 /// Mutations tried of all inputs of a target together.
 const MUTATIONS: u32 = 200_000;
+/// Those of a target that writes files or sends requests.
+const SLOW_MUTATIONS: u32 = 4000;
 
 fn replay(name: &str, target: fn(&[u8])) {
+    replay_with(name, target, MUTATIONS);
+}
+
+fn replay_with(name: &str, target: fn(&[u8]), mutations: u32) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let files = fs::read_dir(folder).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     let mut inputs: Vec<Vec<u8>> = files.collect();
@@ -18,7 +24,7 @@ fn replay(name: &str, target: fn(&[u8])) {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 33) as usize % below.max(1)
     };
-    for _ in 0..MUTATIONS {
+    for _ in 0..mutations {
         let mut input = inputs[random(inputs.len())].clone();
         for _ in 0..=random(4) {
             let at = random(input.len() + 1);
@@ -66,4 +72,29 @@ fn ws() {
 #[test]
 fn webtorrent() {
     replay("webtorrent", tidegate_fuzz::webtorrent);
+}
+
+#[test]
+fn forwarded() {
+    replay("forwarded", tidegate_fuzz::forwarded);
+}
+
+#[test]
+fn torrent() {
+    replay("torrent", tidegate_fuzz::torrent);
+}
+
+#[test]
+fn lists() {
+    replay("lists", tidegate_fuzz::lists);
+}
+
+#[test]
+fn config() {
+    replay_with("config", tidegate_fuzz::config, SLOW_MUTATIONS);
+}
+
+#[test]
+fn api() {
+    replay_with("api", tidegate_fuzz::api, SLOW_MUTATIONS);
 }
