@@ -89,6 +89,8 @@ pub(crate) struct Config {
     pub(crate) wrong_tokens_per_min: u32,
     pub(crate) cors_origins: Vec<String>,
     pub(crate) webhook_ports: Vec<u16>,
+    /// Addresses that are not public and that webhooks may be posted to.
+    pub(crate) webhook_private: Networks,
     /// The directory of durable records. Without one, records are kept in memory.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) flush_s: u32,
@@ -157,6 +159,7 @@ impl Config {
             wrong_tokens_per_min: admin.wrong_tokens_per_min.value,
             cors_origins: origins(&admin.cors_origins, &mut problems),
             webhook_ports: ports(&admin.webhook_ports, &mut problems),
+            webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
             state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
             flush_s: state.flush_s.value,
             user: process.user.value.clone(),

@@ -48,7 +48,7 @@ use serde_json::Value;
 use crate::webhooks as outgoing;
 use problem::Problem;
 use route::Route;
-use scope::Scope;
+use scope::{Scope, Scopes};
 
 pub(crate) use auth::AuthError;
 pub use auth::is_token;
@@ -115,16 +115,19 @@ pub(crate) fn guard_page<S: Clone + Send + Sync + 'static>(
     api: &Arc<Api>,
     page: MethodRouter<S>,
 ) -> MethodRouter<S> {
-    page.route_layer(from_fn_with_state((Arc::clone(api), Scope::StatsRead), guard::guard))
+    page.route_layer(from_fn_with_state(
+        (Arc::clone(api), Scopes::of(&[Scope::StatsRead])),
+        guard::guard,
+    ))
 }
 
 /// Returns a router with the API below [`PREFIX`] and the dashboard's `/session`.
 pub(crate) fn router(api: &Arc<Api>) -> Router {
     let mut router = Router::new();
     for route in routes() {
-        let handler = match route.scope {
-            Some(scope) => {
-                let state = (Arc::clone(api), scope);
+        let handler = match route.scopes {
+            Some(scopes) => {
+                let state = (Arc::clone(api), Scopes::of(&scopes));
                 route.handler.route_layer(from_fn_with_state(state, guard::guard))
             }
             None => route.handler,

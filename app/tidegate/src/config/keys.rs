@@ -321,6 +321,10 @@ settings! {
         /// TCP ports to which webhooks may be posted, e.g. ["443"]. [] = no webhooks. The sandbox
         /// blocks connections to other ports.
         webhook_ports: List = [];
+        /// Addresses and networks to which webhooks may be posted although they are not public, e.g.
+        /// ["10.1.2.3"]. Others that are not (private, loopback, link-local and the like) are
+        /// refused, whatever name the URL has.
+        webhook_private: List = [];
     }
 
     /// What survives a restart: changes made through the API, and counters.

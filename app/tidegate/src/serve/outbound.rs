@@ -1,11 +1,15 @@
-//! Posts webhooks and traces to other machines, over TLS for https URLs.
+//! Posts webhooks and traces to other machines, over TLS for https URLs. Redirects are not followed, and
+//! webhooks reach public addresses only, but for those that the operator allows.
 
+mod resolver;
+
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use admin::{PostRequest, SendPost, TraceOptions};
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
@@ -13,6 +17,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use resolver::{Resolver, Targets};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 
@@ -24,7 +29,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
 /// Returns what posts webhooks and, if configured, traces.
 pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
@@ -33,21 +38,23 @@ pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)
             Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
         })
     } else {
-        send_post(pool()?, RESPONSE_TIMEOUT)
+        let targets = Targets::PublicAnd(config.webhook_private.clone());
+        send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT)
     };
     let Some(trace) = &config.trace else { return Ok((send_post, None)) };
     let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
-    let send_traces = self::send_post(pool()?, RESPONSE_TIMEOUT);
+    let send_traces = self::send_post(pool(&Targets::Any)?, Targets::Any, RESPONSE_TIMEOUT);
     let traces = TraceOptions { endpoint, per_million, send_post: send_traces };
     Ok((send_post, Some(traces)))
 }
 
-fn pool() -> Result<Pool> {
+fn pool(targets: &Targets) -> Result<Pool> {
     let roots = client::tls::authorities(None)?;
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions()?;
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
-    let mut tcp = HttpConnector::new();
+    let resolver = Resolver::start(resolver::system, targets.clone());
+    let mut tcp = HttpConnector::new_with_resolver(resolver.context("cannot start a thread")?);
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -55,12 +62,18 @@ fn pool() -> Result<Pool> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-fn send_post(pool: Pool, timeout: Duration) -> SendPost {
+fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
     Arc::new(move |post| {
-        let pool = pool.clone();
+        let (pool, targets) = (pool.clone(), targets.clone());
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
+                // The resolver sees only names.
+                if let Some(host) = request.uri().host()
+                    && literal_address(host).is_some_and(|ip| !targets.allow(ip))
+                {
+                    return Err(Targets::refusal(host));
+                }
                 let answer = tokio::time::timeout(timeout, pool.request(request)).await;
                 let answer =
                     answer.map_err(|_| format!("no response within {} s", timeout.as_secs()))?;
@@ -71,6 +84,12 @@ fn send_post(pool: Pool, timeout: Duration) -> SendPost {
             });
         sent
     })
+}
+
+/// Returns the IP address that a URL has instead of a host name.
+fn literal_address(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    bare.unwrap_or(host).parse().ok()
 }
 
 fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
@@ -96,8 +115,29 @@ mod tests {
         let url = format!("http://{}/", silent.local_addr().unwrap());
         let post = PostRequest { url, body: String::new(), signature: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let send_post = send_post(pool().unwrap(), Duration::from_secs(1));
+        let (pool, targets) = (pool(&Targets::Any).unwrap(), Targets::Any);
+        let send_post = send_post(pool, targets, Duration::from_secs(1));
         let sent = runtime.block_on(async { send_post(post).await });
         assert_eq!(sent, Err("no response within 1 s".into()));
+    }
+
+    #[test]
+    fn posts_to_no_address_that_is_not_public() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let targets = Targets::PublicAnd(tracker::Networks::default());
+        let send_post = send_post(pool(&targets).unwrap(), targets, Duration::from_secs(10));
+        // Names, addresses, and what the system's resolver takes for addresses.
+        for host in ["localhost", "127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]"]
+        {
+            let url = format!("http://{host}:{port}/secret");
+            let post = PostRequest { url, body: String::new(), signature: None };
+            let refusal = runtime.block_on(async { send_post(post).await }).unwrap_err();
+            assert!(refusal.contains("admin.webhook_private"), "{host}: {refusal}");
+            assert!(!refusal.contains("secret"), "{refusal}");
+        }
+        assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 }

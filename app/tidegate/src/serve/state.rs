@@ -82,6 +82,7 @@ pub(super) fn start(
         requests_per_s: config.requests_per_s,
         wrong_tokens_per_min: config.wrong_tokens_per_min,
         webhook_ports: config.webhook_ports.clone(),
+        webhook_private: config.webhook_private.clone(),
         bootstrap_token: tokens::bootstrap()?,
     };
     let (send_post, traces) = outbound::client(config)?;

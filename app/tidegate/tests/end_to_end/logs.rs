@@ -123,7 +123,7 @@ fn limits_repeated_log_lines_and_counts_the_rest() {
 #[test]
 fn writes_no_secret_to_the_log() {
     let (tracker, api) = start(
-        "webhook_ports = [\"9\"]\n[log]\nlevel = \"trace\"\nrate_limit_lines = 0\n[access]\nprivate = true\n",
+        "webhook_ports = [\"9\"]\nwebhook_private = [\"127.0.0.1\"]\n[log]\nlevel = \"trace\"\nrate_limit_lines = 0\n[access]\nprivate = true\n",
     );
     let made = |request: &str, body: Value, name: &str| {
         let answer = api.expect(201, request, Some(&body));
@@ -132,7 +132,7 @@ fn writes_no_secret_to_the_log() {
     let key = made("POST /keys", json!({ "name": "bob" }), "key");
     let chosen = made("POST /keys", json!({ "key": "chosen-by-somebody-else" }), "key");
     let token = made("POST /tokens", json!({ "name": "t", "scopes": ["*"] }), "secret");
-    let hook = json!({ "url": "http://127.0.0.1:9/", "events": ["warning", "ban"] });
+    let hook = json!({ "url": "http://127.0.0.1:9/a-secret-path?a-secret-query", "events": ["warning", "ban"] });
     let secret = made("POST /webhooks", hook, "secret");
     let (unknown, wrong) = ("an-unknown-user-key", "tg_99999999999999999999999999999999");
     for key in [key.as_str(), &chosen, unknown] {
@@ -167,7 +167,8 @@ fn writes_no_secret_to_the_log() {
     tracker.wait_until(message, |it| lines(it, message) == 1);
     assert!(lines(&tracker, "DEBUG front: ") >= 10, "{}", tracker.log());
     let tail = api.expect(200, "GET /log", None).to_string();
-    for hidden in [&key, &chosen, &token, &secret, unknown, wrong, TOKEN] {
+    let [path, query] = ["a-secret-path", "a-secret-query"];
+    for hidden in [&key, &chosen, &token, &secret, unknown, wrong, TOKEN, path, query] {
         assert!(!tracker.log().contains(hidden), "{hidden} in\n{}", tracker.log());
         assert!(!tail.contains(hidden), "{hidden} in {tail}");
     }

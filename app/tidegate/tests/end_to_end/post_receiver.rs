@@ -103,7 +103,9 @@ fn receive(stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16
         received.posts.lock().unwrap().push(post);
         received.more.notify_all();
         let status = statuses.lock().unwrap().pop_front().unwrap_or(204);
-        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+        // Where a redirect leads.
+        let answer =
+            format!("HTTP/1.1 {status} X\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n");
         stream.get_mut().write_all(answer.as_bytes()).unwrap();
     }
 }

@@ -62,8 +62,8 @@ impl AuthError {
         Self::LABELS[self as usize]
     }
 
-    /// Converts it to the response for a request that needs `scope`.
-    pub(super) fn problem(self, scope: Scope) -> Problem {
+    /// Converts it to the response for a request that needs `scopes`.
+    pub(super) fn problem(self, scopes: Scopes) -> Problem {
         match self {
             Self::MissingToken => {
                 Problem::unauthorized("no token: expected the header `Authorization: Bearer tg_…`")
@@ -74,7 +74,9 @@ impl AuthError {
             Self::UnknownToken => Problem::unauthorized("unknown or revoked token"),
             Self::ExpiredToken => Problem::unauthorized("the token has expired"),
             Self::MissingScope => {
-                Problem::forbidden(format!("the token lacks the scope `{}`", scope.label()))
+                let labels: Vec<_> = scopes.list().into_iter().map(Scope::label).collect();
+                let scopes = labels.join("` and `");
+                Problem::forbidden(format!("expected a token with the scope `{scopes}`"))
             }
             Self::TooManyFailures => Problem::too_many(
                 "invalid token, and too many before it (limit: [admin] wrong_tokens_per_min)",
@@ -183,17 +185,17 @@ impl Authenticator {
         tokens
     }
 
-    /// Checks the `Authorization` header of a request from `client` that needs `scope`, at the Unix time
+    /// Checks the `Authorization` header of a request from `client` that needs `scopes`, at the Unix time
     /// `now`.
     pub(super) fn authorize(
         &self,
         header: Option<&[u8]>,
         client: IpAddr,
-        scope: Scope,
+        scopes: Scopes,
         now: i64,
     ) -> Result<Caller, AuthError> {
         let caller = self.authenticate(header, client, now)?;
-        if caller.scopes.allow(scope) { Ok(caller) } else { Err(AuthError::MissingScope) }
+        if caller.scopes.cover(scopes) { Ok(caller) } else { Err(AuthError::MissingScope) }
     }
 
     /// The same without a check of scopes.
@@ -368,7 +370,7 @@ mod tests {
         let authenticator = three_per_s(&token, "keys:read", Some(100));
         let authorize = |header: &str, scope, now| {
             authenticator
-                .authorize(Some(header.as_bytes()), HOME, scope, now)
+                .authorize(Some(header.as_bytes()), HOME, Scopes::of(&[scope]), now)
                 .map(|caller| caller.token)
         };
         let good = format!("Bearer {token}");
@@ -398,7 +400,7 @@ mod tests {
         assert!(authenticator.remove(7).is_some());
         assert_eq!(authorize(&good, Scope::KeysRead, 99), Err(AuthError::UnknownToken));
         assert_eq!(
-            authenticator.authorize(None, HOME, Scope::KeysRead, 0).map(drop),
+            authenticator.authorize(None, HOME, Scopes::of(&[Scope::KeysRead]), 0).map(drop),
             Err(AuthError::MissingToken)
         );
     }
@@ -412,7 +414,7 @@ mod tests {
             let good = format!("Bearer {token}");
             let authorize = |header: Option<&str>, from| {
                 let header = header.map(str::as_bytes);
-                authenticator.authorize(header, from, Scope::All, 0).map(|_| ())
+                authenticator.authorize(header, from, Scopes::ALL, 0).map(|_| ())
             };
             let missing: Vec<_> = (0..100).map(|_| authorize(None, HOME)).collect();
             assert!(missing.iter().all(|outcome| *outcome == Err(AuthError::MissingToken)));
@@ -429,7 +431,7 @@ mod tests {
         let token = generate_token().unwrap();
         let authenticator = gate_with(&token, "*", None, 0);
         let authorize = |header: &str, from| {
-            authenticator.authorize(Some(header.as_bytes()), from, Scope::All, 0).map(|_| ())
+            authenticator.authorize(Some(header.as_bytes()), from, Scopes::ALL, 0).map(|_| ())
         };
         let wrong = format!("Bearer {}", generate_token().unwrap());
         let guess = |number: u16| authorize(&wrong, [0x2001, 0xdb8, 0, number, 7, 7, 7, 7].into());
@@ -441,7 +443,7 @@ mod tests {
         let authenticator = gate_with(&token, "*", None, 0);
         let guess = |number: u16| {
             let from = [0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into();
-            authenticator.authorize(Some(wrong.as_bytes()), from, Scope::All, 0).map(|_| ())
+            authenticator.authorize(Some(wrong.as_bytes()), from, Scopes::ALL, 0).map(|_| ())
         };
         let guesses: Vec<_> = (0..50).map(guess).collect();
         assert_eq!(guesses.last(), Some(&Err(AuthError::TooManyFailures)));
@@ -454,7 +456,7 @@ mod tests {
         let good = format!("Bearer {token}");
         let outcomes: Vec<_> = (0..20)
             .map(|_| {
-                authenticator.authorize(Some(good.as_bytes()), HOME, Scope::All, 0).map(|_| ())
+                authenticator.authorize(Some(good.as_bytes()), HOME, Scopes::ALL, 0).map(|_| ())
             })
             .collect();
         assert!(outcomes[..6].iter().all(Result::is_ok));

@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::auth::{AuthError, Caller};
 use super::problem::Problem;
-use super::scope::Scope;
+use super::scope::Scopes;
 use super::session_store::SessionId;
 use super::state::Shared;
 use crate::listener::{ClientAddr, ConnectionHandle};
@@ -28,13 +28,13 @@ impl FromRequestParts<Shared> for Caller {
         // `guard` has inserted it for every route with a scope.
         let caller = parts.extensions.get::<Self>().cloned();
         debug_assert!(caller.is_some(), "a route without a scope takes a caller");
-        caller.ok_or_else(|| AuthError::MissingToken.problem(Scope::All))
+        caller.ok_or_else(|| AuthError::MissingToken.problem(Scopes::ALL))
     }
 }
 
 /// Authorizes a request before its handler runs.
 pub(super) async fn guard(
-    State((shared, scope)): State<(Shared, Scope)>,
+    State((shared, scopes)): State<(Shared, Scopes)>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
@@ -50,7 +50,7 @@ pub(super) async fn guard(
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or("", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
-    match authenticator.authorize(header, client, scope, shared.now()) {
+    match authenticator.authorize(header, client, scopes, shared.now()) {
         Ok(mut caller) => {
             caller.session = request.extensions().get::<SessionId>().copied();
             authenticator.accepted.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ pub(super) async fn guard(
             if let Some(count) = authenticator.refused.get(error as usize) {
                 count.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error.problem(scope))
+            Err(error.problem(scopes))
         }
     }
 }

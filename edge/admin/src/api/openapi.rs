@@ -40,20 +40,22 @@ pub(super) fn document(routes: Vec<Route>, prefix: &str) -> Value {
         let mut operation = route.operation;
         merge(&mut schemas, &mut operation.schemas);
         let mut responses = operation.responses;
-        responses.extend(failures(route.scope, &problem));
+        responses.extend(failures(route.scopes.is_some(), &problem));
         let mut object = json!({
             "operationId": name,
             "summary": operation.summary,
             "tags": [tag],
             "parameters": operation.parameters,
             "responses": responses,
-            "security": security(route.scope),
+            "security": security(route.scopes.as_deref()),
         });
         if let Some(body) = operation.body {
             object["requestBody"] = body;
         }
-        if let Some(scope) = route.scope {
-            object["description"] = format!("Scope: `{}`.", scope.label()).into();
+        if let Some(scopes) = route.scopes {
+            let labels: Vec<_> = scopes.into_iter().map(Scope::label).collect();
+            let name = if labels.len() == 1 { "Scope" } else { "Scopes" };
+            object["description"] = format!("{name}: `{}`.", labels.join("`, `")).into();
         }
         paths
             .entry(route.path.replace("{*", "{"))
@@ -96,11 +98,11 @@ fn operation_id(route: &Route) -> String {
 }
 
 /// Returns the responses for errors that any operation may have.
-fn failures(scope: Option<Scope>, problem: &Value) -> Map<String, Value> {
+fn failures(needs_token: bool, problem: &Value) -> Map<String, Value> {
     let content = || contents(&[("application/problem+json", problem.clone())]);
     let of = |description: &str| json!({ "description": description, "content": content() });
     let mut failures = Map::new();
-    if scope.is_some() {
+    if needs_token {
         let challenge = json!({ "WWW-Authenticate": { "schema": { "type": "string" } } });
         let mut unauthorized = of("Missing, malformed, unknown or expired token.");
         unauthorized["headers"] = challenge;
@@ -117,10 +119,13 @@ fn failures(scope: Option<Scope>, problem: &Value) -> Map<String, Value> {
     failures
 }
 
-fn security(scope: Option<Scope>) -> Value {
-    match scope {
+fn security(scopes: Option<&[Scope]>) -> Value {
+    match scopes {
         // Since OpenAPI 3.1 scopes may be listed for every kind of scheme.
-        Some(scope) => json!([{ "token": [scope.label()] }]),
+        Some(scopes) => {
+            let labels: Vec<_> = scopes.iter().map(|scope| scope.label()).collect();
+            json!([{ "token": labels }])
+        }
         None => json!([]),
     }
 }

@@ -11,8 +11,8 @@ use super::state::Shared;
 pub(super) struct Route {
     /// The path below the prefix, with `{names}` of parameters.
     pub(super) path: &'static str,
-    /// The scope that a token needs; `None` = no token needed.
-    pub(super) scope: Option<Scope>,
+    /// The scopes that a token needs; `None` = no token needed.
+    pub(super) scopes: Option<Vec<Scope>>,
     pub(super) handler: MethodRouter<Shared>,
     #[cfg_attr(not(test), expect(dead_code, reason = "only tests build the OpenAPI document"))]
     pub(super) operation: Operation,
@@ -40,5 +40,14 @@ where
         _ => MethodFilter::DELETE,
     };
     let operation = H::describe(method, summary);
-    Route { path, scope: scope.into(), handler: on(filter, handler), operation }
+    let scopes = scope.into().map(|scope| vec![scope]);
+    Route { path, scopes, handler: on(filter, handler), operation }
+}
+
+impl Route {
+    /// Requires one more scope.
+    pub(super) fn and(mut self, scope: Scope) -> Self {
+        self.scopes.get_or_insert_default().push(scope);
+        self
+    }
 }

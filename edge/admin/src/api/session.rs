@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::random_text;
 use super::input::{Body, Json};
 use super::problem::Problem;
-use super::scope::Scope;
+use super::scope::{Scope, Scopes};
 use super::session_store::{LIFETIME, SessionId};
 use super::state::Shared;
 use crate::listener::ClientAddr;
@@ -91,7 +91,7 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
 
 fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, Problem> {
     let caller = api.authenticator().authenticate(Some(header), client, api.now());
-    let caller = caller.map_err(|error| error.problem(Scope::All))?;
+    let caller = caller.map_err(|error| error.problem(Scopes::ALL))?;
     Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list() })
 }
 

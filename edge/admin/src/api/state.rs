@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::sync::{Notify, oneshot};
 use tracing::info;
-use tracker::Tracker;
+use tracker::{Networks, Tracker};
 use types::Tick;
 
 use super::auth::{Authenticator, Caller};
@@ -36,6 +36,8 @@ pub struct ApiOptions {
     pub wrong_tokens_per_min: u32,
     /// Ports that webhook URLs may name.
     pub webhook_ports: Vec<u16>,
+    /// Addresses that webhook URLs may name although they are not public.
+    pub webhook_private: Networks,
     /// A token with full access that must not be in the records.
     pub bootstrap_token: Option<String>,
 }

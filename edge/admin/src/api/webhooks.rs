@@ -1,5 +1,7 @@
 //! `/webhooks`: URLs that events are posted to.
 
+use std::net::IpAddr;
+
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +10,9 @@ use super::input::{Body, Created, Id, Json, NoContent, PathParam};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::state::Shared;
+use super::state::{ApiOptions, Shared};
 use crate::events::EventKind;
+use crate::public_address::is_public_address;
 use crate::records::tables::webhooks::{self, WebhookRow};
 use crate::schema::ToSchema;
 use crate::webhooks::recorded_kinds;
@@ -23,8 +26,11 @@ const SECRET_LEN: usize = 32;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        route("GET /webhooks", Scope::ConfigRead, "List webhooks, without their secrets", list),
-        route("POST /webhooks", Scope::ConfigWrite, "Create a webhook", create),
+        // A webhook receives events, and its URL may be a secret that lets others post to its receiver.
+        route("GET /webhooks", Scope::ConfigRead, "List webhooks, without their secrets", list)
+            .and(Scope::EventsRead),
+        route("POST /webhooks", Scope::ConfigWrite, "Create a webhook", create)
+            .and(Scope::EventsRead),
         route("DELETE /webhooks/{id}", Scope::ConfigWrite, "Remove a webhook", remove),
     ]
 }
@@ -89,7 +95,7 @@ async fn create(
     caller: Caller,
     Body(new): Body<NewWebhook>,
 ) -> Result<Created<CreatedWebhook>, Problem> {
-    check_url(&new.url, &api.options.webhook_ports)?;
+    let host = check_url(&new.url, &api.options)?;
     let kinds_max = EventKind::ALL.len();
     if new.events.is_empty() || new.events.len() > kinds_max {
         let found = new.events.len();
@@ -114,7 +120,7 @@ async fn create(
     let shared = Shared::clone(&api);
     let apply = move |row: &WebhookRow| shared.webhooks().add(row.clone());
     let row = api.records().change(move |db| webhooks::insert(db, row), apply).await?;
-    api.audit(&caller, format_args!("created webhook {} to {}", row.id, row.url));
+    api.audit(&caller, format_args!("created webhook {} to {host}", row.id));
     Ok(Created(CreatedWebhook { webhook: row.into(), secret }))
 }
 
@@ -133,8 +139,9 @@ async fn remove(
     Ok(NoContent)
 }
 
-/// Checks that events may be posted to `url`.
-fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
+/// Checks that events may be posted to `url`, and returns its host: the rest may contain secrets. A name is
+/// resolved and checked when events are posted.
+fn check_url(url: &str, options: &ApiOptions) -> Result<String, Problem> {
     let bad = |reason: String| Problem::bad_request(format!("url: {reason}"));
     if url.len() > URL_MAX {
         let found = url.len();
@@ -161,25 +168,44 @@ fn check_url(url: &str, ports: &[u16]) -> Result<(), Problem> {
     if uri.authority().map(|authority| authority.as_str()) != expected {
         return Err(bad("expected a number from 1 to 65535 after the colon".into()));
     }
-    if !ports.contains(&port) {
+    if !options.webhook_ports.contains(&port) {
         return Err(Problem::forbidden(format!(
             "url: [admin] webhook_ports does not contain port {port}: add it and restart"
         )));
     }
-    Ok(())
+    let host = uri.host().unwrap_or_default().to_owned();
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    if let Ok(ip) = bare.parse::<IpAddr>()
+        && !is_public_address(ip)
+        && !options.webhook_private.contains(ip)
+    {
+        return Err(Problem::forbidden(format!(
+            "url: {ip} is not a public address: add it to [admin] webhook_private and restart"
+        )));
+    }
+    Ok(host)
 }
 
 #[cfg(test)]
 mod tests {
+    use tracker::Networks;
+
     use super::*;
 
     #[test]
     fn accepts_only_urls_with_permitted_ports() {
-        let check =
-            |url: &str| check_url(url, &[443, 8080]).map_err(|problem| problem.status.as_u16());
-        assert_eq!(check("https://hooks.example.org/x?y=1"), Ok(()));
-        assert_eq!(check("http://127.0.0.1:8080/"), Ok(()));
-        assert_eq!(check("https://[2001:db8::1]/"), Ok(()));
+        let options = ApiOptions {
+            webhook_ports: vec![443, 8080],
+            webhook_private: Networks::parse(["127.0.0.1"]).unwrap(),
+            ..ApiOptions::default()
+        };
+        let check = |url: &str| check_url(url, &options).map_err(|problem| problem.status.as_u16());
+        assert_eq!(check("https://hooks.example.org/x?y=1"), Ok("hooks.example.org".into()));
+        assert_eq!(check("http://127.0.0.1:8080/"), Ok("127.0.0.1".into()));
+        assert_eq!(check("https://[2a00::1]/"), Ok("[2a00::1]".into()));
+        for private in ["127.0.0.2", "169.254.169.254", "[::1]", "[::ffff:10.0.0.1]", "[fd00::1]"] {
+            assert_eq!(check(&format!("https://{private}/")), Err(403), "{private}");
+        }
         assert_eq!(check("http://hooks.example.org/"), Err(403));
         assert_eq!(check("https://hooks.example.org:22/"), Err(403));
         for bad in [

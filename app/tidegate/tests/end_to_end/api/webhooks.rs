@@ -29,9 +29,11 @@ fn hook(api: &Caller, url: &str) -> (u64, String) {
 fn delivers_events_in_order_and_again_after_failures() {
     let addresses = [(); 3].map(|()| unused_address());
     let list = addresses.map(|address| format!("\"{}\"", address.port())).join(", ");
-    let (tracker, api) = start(&format!("webhook_ports = [{list}]\n"));
+    let (tracker, api) =
+        start(&format!("webhook_ports = [{list}]\nwebhook_private = [\"127.0.0.0/8\"]\n"));
     let [unwilling, gone, other] = addresses;
-    let unwilling = Receiver::listen(unwilling, &[503]);
+    // A redirect is a failure like any other.
+    let unwilling = Receiver::listen(unwilling, &[307]);
     let (_, secret) = hook(&api, &unwilling.url("/hook"));
     hook(&api, &format!("http://{gone}/hook"));
     // A webhook for other events, which gets nothing.
@@ -55,10 +57,55 @@ fn delivers_events_in_order_and_again_after_failures() {
     // Each attempt sends the same event with a new signature.
     assert_eq!(posts[0].body, posts[1].body);
     posts.iter().for_each(|post| check(post, &secret));
-    assert!(posts[0].head.starts_with("POST /hook HTTP/1.1\r\n"));
+    assert!(posts.iter().all(|post| post.head.starts_with("POST /hook HTTP/1.1\r\n")));
     assert_eq!(posts[0].json()["kind"], "ban");
     assert!(posts[0].json()["id"].as_u64() < posts[2].json()["id"].as_u64());
     tracker.wait_until("all delivered", |it| it.metric(&posts_by("delivered")) == 4.0);
     assert_eq!(tracker.metric(&posts_by("dropped")), 0.0);
     assert!(other.posts().is_empty());
+}
+
+#[test]
+fn posts_nothing_to_addresses_that_are_not_public() {
+    let address = unused_address();
+    let port = address.port();
+    let (tracker, api) = start(&format!("webhook_ports = [\"{port}\"]\n"));
+    let receiver = Receiver::listen(address, &[]);
+    for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "169.254.169.254", "[fd00::1]"] {
+        let body = json!({ "url": format!("http://{host}:{port}/"), "events": ["ban"] });
+        let problem = api.expect(403, "POST /webhooks", Some(&body));
+        assert!(problem["detail"].as_str().unwrap().contains("webhook_private"), "{problem}");
+    }
+    // What a name resolves to shows only when it is connected to.
+    hook(&api, &format!("http://localhost:{port}/hook-4711?secret=4711"));
+    api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
+    let failed = "tidegate_webhook_posts_total{result=\"failed\"}";
+    tracker.wait_until("it fails", |it| it.metric(failed) >= 1.0);
+    assert!(receiver.posts().is_empty());
+    // Of the URL, the log has only the host.
+    tracker.wait_for_log("created webhook 1 to localhost");
+    assert!(!tracker.log().contains("4711"), "{}", tracker.log());
+}
+
+#[test]
+fn webhooks_need_the_scope_of_events() {
+    let (_tracker, api) = start("webhook_ports = [\"443\"]\n");
+    let limited = |scopes: &[&str]| {
+        let body = json!({ "name": "n", "scopes": scopes });
+        let made = api.expect(201, "POST /tokens", Some(&body));
+        Caller { token: made["secret"].as_str().unwrap().into(), ..api.clone() }
+    };
+    let body = json!({ "url": "https://hooks.example.org/x", "events": ["ban"] });
+    let settings_only = limited(&["config:read", "config:write"]);
+    settings_only.expect(403, "POST /webhooks", Some(&body));
+    let problem = settings_only.expect(403, "GET /webhooks", None);
+    assert!(
+        problem["detail"].as_str().unwrap().contains("`config:read` and `events:read`"),
+        "{problem}"
+    );
+    limited(&["events:read"]).expect(403, "GET /webhooks", None);
+    let both = limited(&["config:read", "config:write", "events:read"]);
+    let id = both.expect(201, "POST /webhooks", Some(&body))["id"].clone();
+    both.expect(200, "GET /webhooks", None);
+    settings_only.expect(204, &format!("DELETE /webhooks/{id}"), None);
 }

@@ -1,0 +1,184 @@
+//! Resolves host names on threads of its own, and returns only addresses that may be connected to.
+//!
+//! The system's resolver blocks, for many seconds if no name server answers. On the threads of the runtime it
+//! would delay the API's reads of the records. What is returned here is what is connected to, so a name that
+//! resolves to another address the next time gains nothing.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread;
+
+use hyper_util::client::legacy::connect::dns::Name;
+use tokio::sync::oneshot;
+use tower_service::Service;
+use tracker::Networks;
+
+/// Threads: as many names may be slow to resolve before others wait.
+const THREADS: usize = 2;
+/// Names that wait for a thread. Further ones fail.
+const QUEUE_MAX: usize = 64;
+
+/// Which addresses may be connected to.
+#[derive(Clone, Debug)]
+pub(super) enum Targets {
+    /// Those of one URL in the configuration.
+    Any,
+    /// Public addresses, and these networks.
+    PublicAnd(Networks),
+}
+
+impl Targets {
+    pub(super) fn allow(&self, ip: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::PublicAnd(networks) => admin::is_public_address(ip) || networks.contains(ip),
+        }
+    }
+
+    /// Describes a host that must not be connected to.
+    pub(super) fn refusal(host: &str) -> String {
+        format!(
+            "{host} has no public address: to allow it, add its address to admin.webhook_private"
+        )
+    }
+}
+
+/// Returns the addresses of a host. May block.
+pub(super) type Lookup = fn(&str) -> io::Result<Vec<SocketAddr>>;
+
+/// Returns what the system knows of a host.
+pub(super) fn system(host: &str) -> io::Result<Vec<SocketAddr>> {
+    // The port of the URL replaces this one.
+    Ok((host, 0).to_socket_addrs()?.collect())
+}
+
+/// Resolves names for one client. Its threads end when the last clone is dropped.
+#[derive(Clone)]
+pub(super) struct Resolver {
+    queue: SyncSender<Query>,
+    targets: Targets,
+}
+
+struct Query {
+    host: String,
+    reply: oneshot::Sender<io::Result<Vec<SocketAddr>>>,
+}
+
+impl Resolver {
+    /// Starts the threads.
+    pub(super) fn start(lookup: Lookup, targets: Targets) -> io::Result<Self> {
+        let (queue, queries) = sync_channel(QUEUE_MAX);
+        let queries = Arc::new(Mutex::new(queries));
+        for number in 0..THREADS {
+            let queries = Arc::clone(&queries);
+            let thread = thread::Builder::new().name(format!("resolver-{number}"));
+            thread.spawn(move || run(&queries, lookup))?;
+        }
+        Ok(Self { queue, targets })
+    }
+}
+
+fn run(queries: &Mutex<Receiver<Query>>, lookup: Lookup) {
+    loop {
+        let next = queries.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Query { host, reply }) = next else { return };
+        // The request may have timed out.
+        if !reply.is_closed() {
+            let _ = reply.send(lookup(&host));
+        }
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let (reply, answer) = oneshot::channel();
+        let (host, targets) = (name.as_str().to_owned(), self.targets.clone());
+        let is_queued = self.queue.try_send(Query { host: host.clone(), reply }).is_ok();
+        Box::pin(async move {
+            if !is_queued {
+                return Err(io::Error::other("too many host names wait for the name server"));
+            }
+            let found = answer.await.map_err(|_| io::Error::other("the resolver has ended"))?;
+            let mut addresses = found?;
+            addresses.retain(|address| targets.allow(address.ip()));
+            if addresses.is_empty() {
+                return Err(io::Error::other(Targets::refusal(&host)));
+            }
+            Ok(addresses.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn lookup(host: &str) -> io::Result<Vec<SocketAddr>> {
+        match host {
+            // Longer than any test.
+            "stalled.example" => loop {
+                thread::sleep(Duration::from_secs(60));
+            },
+            "none.example" => Ok(Vec::new()),
+            "inside.example" => {
+                Ok(vec![([169, 254, 169, 254], 0).into(), ([10, 0, 0, 7], 0).into()])
+            }
+            _ => Ok(vec![([10, 0, 0, 7], 0).into(), ([1, 1, 1, 1], 0).into()]),
+        }
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn returns_only_addresses_that_may_be_connected_to() {
+        let resolve = |host: &str, allowed: &[&str]| {
+            let networks = Networks::parse(allowed.iter().copied()).unwrap();
+            let mut resolver = Resolver::start(lookup, Targets::PublicAnd(networks)).unwrap();
+            let found = run(resolver.call(host.parse().unwrap()));
+            found.map(Vec::from_iter).map_err(|error| error.to_string())
+        };
+        let (private, public) = (([10, 0, 0, 7], 0).into(), ([1, 1, 1, 1], 0).into());
+        assert_eq!(resolve("mixed.example", &[]), Ok(vec![public]));
+        assert_eq!(resolve("inside.example", &["10.0.0.0/24"]), Ok(vec![private]));
+        for host in ["inside.example", "none.example"] {
+            let refusal = resolve(host, &[]).unwrap_err();
+            assert!(refusal.contains("no public address"), "{refusal}");
+        }
+        let mut resolver = Resolver::start(lookup, Targets::Any).unwrap();
+        let all = run(resolver.call("mixed.example".parse().unwrap())).unwrap();
+        assert_eq!(Vec::from_iter(all), [private, public]);
+    }
+
+    #[test]
+    fn stalled_names_wait_apart_and_are_limited() {
+        let mut resolver = Resolver::start(lookup, Targets::Any).unwrap();
+        let mut call = |host: &str| resolver.call(host.parse().unwrap());
+        run(async {
+            // One stalled name leaves the other thread.
+            let stalled = call("stalled.example");
+            assert_eq!(call("mixed.example").await.unwrap().count(), 2);
+            // With all threads busy, names wait up to a limit.
+            let waiting: Vec<_> =
+                (0..THREADS + QUEUE_MAX).map(|_| call("stalled.example")).collect();
+            let refused = call("mixed.example").await.map(drop).unwrap_err();
+            assert!(refused.to_string().contains("too many"), "{refused}");
+            drop((stalled, waiting));
+        });
+    }
+}
