@@ -62,10 +62,6 @@ struct Slot {
     deadline: Tick,
     /// When the message of a WebSocket must have ended that has begun, or [`NEVER`].
     message_deadline: Tick,
-    /// Bytes of input that the connection's task holds.
-    input_bytes: usize,
-    /// Bytes of the torrents that the client has announced over a WebSocket.
-    torrent_bytes: usize,
     /// What is counted of its memory.
     memory: MemoryUse,
     phase: Phase,
@@ -155,14 +151,12 @@ impl Connections {
             writer: None,
             deadline,
             message_deadline: NEVER,
-            input_bytes: 0,
-            torrent_bytes: 0,
             memory: MemoryUse::default(),
             phase: Phase::Request,
             is_websocket: false,
             is_dirty: false,
         });
-        self.recount(number);
+        self.count_output(number);
         self.keep_limits(now);
         key
     }
@@ -218,7 +212,7 @@ impl Connections {
         if let Some(slot) = self.slot_mut(key) {
             debug_assert!(slot.output.is_empty(), "output would be lost");
             slot.output = output;
-            self.recount(slot_number(key));
+            self.count_output(slot_number(key));
             self.keep_limits(now);
         }
     }
@@ -291,7 +285,7 @@ impl Connections {
         if slot.output.len() > slot.listener.web_options.unread_max {
             self.handle_overflow(now, to);
         }
-        self.recount(number);
+        self.count_output(number);
         self.keep_limits(now);
         true
     }
@@ -350,7 +344,7 @@ impl Connections {
     /// Writes as much of a connection's output as its socket takes.
     pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
         let outcome = self.write_output(now, key);
-        self.recount(slot_number(key));
+        self.count_output(slot_number(key));
         outcome
     }
 

@@ -10,7 +10,7 @@ use tracker::counters::DropReason;
 use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
-use super::{Connections, Phase, Slot, slot_number};
+use super::{Connections, Phase, slot_number};
 
 /// How much memory one worker's connections may take together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +77,10 @@ impl Connections {
     /// all connections together hold too many.
     pub(crate) fn hold_input(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
         let Some(slot) = self.slot_mut(key) else { return };
-        slot.input_bytes = bytes;
+        let read = bytes + slot.socket.held_bytes();
         // The usual case: an idle connection holds nothing, before and after.
-        if slot.memory.read != bytes + slot.socket.held_bytes() {
-            self.recount(slot_number(key));
+        if slot.memory.read != read {
+            self.set_memory(slot_number(key), |memory| memory.read = read);
             self.keep_limits(now);
         }
     }
@@ -88,25 +88,36 @@ impl Connections {
     /// Sets how many bytes the torrents of a WebSocket take. Closes the largest holders if all
     /// connections together hold too many.
     pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        slot.torrent_bytes = bytes;
-        self.recount(slot_number(key));
-        self.keep_limits(now);
+        if self.slot(key).is_some() {
+            self.set_memory(slot_number(key), |memory| memory.torrents = bytes);
+            self.keep_limits(now);
+        }
     }
 
-    /// Counts the memory of a slot whose buffers have changed.
+    /// Counts the output of a slot after it has changed.
     #[inline]
-    pub(super) fn recount(&mut self, number: usize) {
-        let Some(slot) = self.slots.get_mut(number) else { return };
-        let (before, after) = (slot.memory, slot.measure());
-        slot.memory = after;
+    pub(super) fn count_output(&mut self, number: usize) {
+        let Some(slot) = self.slots.get(number) else { return };
+        let unsent = slot.output.capacity() + slot.socket.unsent_bytes();
+        self.set_memory(number, |memory| memory.unsent = unsent);
+    }
+
+    /// Changes what is counted of a slot's memory.
+    #[inline]
+    fn set_memory(&mut self, number: usize, change: impl FnOnce(&mut MemoryUse)) {
+        // What an ended connection still holds goes with its task.
+        let slot = self.slots.get_mut(number).filter(|slot| slot.phase != Phase::Ended);
+        let Some(slot) = slot else { return };
+        let before = slot.memory;
+        change(&mut slot.memory);
+        let after = slot.memory;
         self.memory.read = self.memory.read - before.read + after.read;
         self.memory.unsent = self.memory.unsent - before.unsent + after.unsent;
         self.memory.torrents = self.memory.torrents - before.torrents + after.torrents;
     }
 
     /// Closes the largest holders if the connections together hold too much. Call it after
-    /// [`Connections::recount`] where buffers may have grown.
+    /// [`Connections::count_output`] where output may have grown.
     #[inline]
     pub(super) fn keep_limits(&mut self, now: Tick) {
         if self.memory.read > self.memory_limits.read_max {
@@ -180,20 +191,6 @@ impl Connections {
             slot.output = Default::default();
             let memory = std::mem::take(&mut slot.memory);
             self.uncount_memory(memory);
-        }
-    }
-}
-
-impl Slot {
-    fn measure(&self) -> MemoryUse {
-        // What an ended connection still holds goes with its task.
-        if self.phase == Phase::Ended {
-            return MemoryUse::default();
-        }
-        MemoryUse {
-            read: self.input_bytes + self.socket.held_bytes(),
-            unsent: self.output.capacity() + self.socket.unsent_bytes(),
-            torrents: self.torrent_bytes,
         }
     }
 }
