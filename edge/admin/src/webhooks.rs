@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::clock::UnixTime;
 use crate::events::{Event, EventHub, EventKind};
@@ -96,6 +96,7 @@ impl Webhooks {
                 Err(reason) => reason,
             };
             self.failed.fetch_add(1, Ordering::Relaxed);
+            debug!(webhook = row.id, event = event.id, reason, "webhook post failed");
             let Some(pause) = pause else {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 warn!(webhook = row.id, event = event.id, reason, "webhook event dropped");

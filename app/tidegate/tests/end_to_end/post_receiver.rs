@@ -48,7 +48,12 @@ struct Received {
 impl Receiver {
     /// Starts a receiver that answers with these statuses, and then always 204.
     pub(crate) fn listen(address: SocketAddr, statuses: &[u16]) -> Self {
-        let listener = TcpListener::bind(address).unwrap();
+        Self::serve(TcpListener::bind(address).unwrap(), statuses)
+    }
+
+    /// The same at a socket that listens already.
+    pub(crate) fn serve(listener: TcpListener, statuses: &[u16]) -> Self {
+        let address = listener.local_addr().unwrap();
         let received = Arc::<Received>::default();
         let statuses = Arc::new(Mutex::new(statuses.iter().copied().collect::<VecDeque<_>>()));
         let sink = Arc::clone(&received);

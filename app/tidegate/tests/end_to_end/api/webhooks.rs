@@ -1,5 +1,7 @@
 //! Webhooks as their receivers see them.
 
+use std::net::TcpListener;
+
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
 
@@ -67,10 +69,10 @@ fn delivers_events_in_order_and_again_after_failures() {
 
 #[test]
 fn posts_nothing_to_addresses_that_are_not_public() {
-    let address = unused_address();
-    let port = address.port();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
     let (tracker, api) = start(&format!("webhook_ports = [\"{port}\"]\n"));
-    let receiver = Receiver::listen(address, &[]);
+    let receiver = Receiver::serve(listener, &[]);
     for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "169.254.169.254", "[fd00::1]"] {
         let body = json!({ "url": format!("http://{host}:{port}/"), "events": ["ban"] });
         let problem = api.expect(403, "POST /webhooks", Some(&body));
@@ -85,6 +87,19 @@ fn posts_nothing_to_addresses_that_are_not_public() {
     // Of the URL, the log has only the host.
     tracker.wait_for_log("created webhook 1 to localhost");
     assert!(!tracker.log().contains("4711"), "{}", tracker.log());
+}
+
+/// The sandbox lets names be resolved.
+#[test]
+fn posts_to_a_host_by_name() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let more = format!("webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n");
+    let (_tracker, api) = start(&more);
+    let receiver = Receiver::serve(listener, &[]);
+    hook(&api, &format!("http://localhost:{port}/hook"));
+    api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
+    assert_eq!(receiver.wait_for(1)[0].json()["data"]["network"], "192.0.2.1/32");
 }
 
 #[test]
