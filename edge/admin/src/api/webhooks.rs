@@ -164,7 +164,7 @@ fn check_url(url: &str, options: &ApiOptions) -> Result<String, Problem> {
     }
     // It takes a port that is no number for none.
     let written = uri.host().zip(uri.port_u16()).map(|(host, port)| format!("{host}:{port}"));
-    let expected = written.as_deref().or(uri.host());
+    let expected = written.as_deref().or_else(|| uri.host());
     if uri.authority().map(|authority| authority.as_str()) != expected {
         return Err(bad("expected a number from 1 to 65535 after the colon".into()));
     }
