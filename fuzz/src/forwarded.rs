@@ -90,7 +90,11 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     } else if let Ok(v6) = entry.parse::<Ipv6Addr>() {
         v6.into()
     } else {
-        let (ip, _port) = entry.split_once(':').unwrap_or((entry, ""));
+        let (ip, port) = entry.split_once(':').unwrap_or((entry, ""));
+        // More than one colon is no port behind an IPv4 address.
+        if port.contains(':') {
+            return None;
+        }
         ip.parse::<Ipv4Addr>().ok()?.into()
     };
     Some(ip.to_canonical())

@@ -1,5 +1,6 @@
 //! What a key of the configuration is, where its value comes from, and what can be wrong with it.
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -139,8 +140,16 @@ pub(super) fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     unique
 }
 
+/// Escapes control characters, which names in a file or a variable may have: messages are lines.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.place, self.text)
+        for character in self.place.chars().chain(self.text.chars()) {
+            if character.is_control() {
+                write!(f, "{}", character.escape_default())?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -40,6 +40,12 @@ fn defaults_are_a_valid_configuration() {
 }
 
 #[test]
+fn messages_are_lines_whatever_a_name_contains() {
+    let found = says("[tracker]\n\"a\\n\\u001b[31m\" = 1\n");
+    assert_eq!(found, ["2: unknown key `tracker.a\\n\\u{1b}[31m`"]);
+}
+
+#[test]
 fn init_writes_every_default() {
     let settings = read(&init()).unwrap();
     for setting in settings.sections.all() {
