@@ -32,7 +32,7 @@ use net::Engine;
 use net::process::cores;
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
-use types::limits::BURST_S;
+use types::limits::{BURST_S, MEMORY_SHARE};
 
 use choices::Sandboxing;
 use keys::{LimitsSection, Sections, TrackerSection};
@@ -120,7 +120,6 @@ impl Config {
             Vec::new()
         });
         listeners::check_addresses(settings, &groups, &admin_listen, &mut problems);
-        let memory_mib = u64::from(sections.limits.memory_mib.value);
         let state_dir = &state.dir.value;
         let config = Self {
             listener_policies,
@@ -150,7 +149,7 @@ impl Config {
                 time_s: bans.duration_s.value,
             },
             keys: access.keys.value.clone().into(),
-            memory_budget: (memory_mib > 0).then_some(memory_mib << 20),
+            memory_budget: memory_budget(sections.limits.memory_mib.value),
             admin_listen,
             admin_tls: admin.tls.value,
             admin_hosts: hosts(&admin.hosts, &mut problems),
@@ -258,6 +257,15 @@ fn ports(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
         }
     }
     ports
+}
+
+/// Returns the bytes for torrents and peers, if they are limited.
+fn memory_budget(memory_mib: Option<u32>) -> Option<u64> {
+    match memory_mib {
+        Some(0) => None,
+        Some(mib) => Some(u64::from(mib) << 20),
+        None => net::process::memory_bytes().map(|bytes| bytes / MEMORY_SHARE),
+    }
 }
 
 /// Converts a value whose key has bounds within `max`, the maximum of the smaller type.

@@ -34,6 +34,8 @@ pub(crate) trait Entry: Pod + Default {
     fn shares_address(&self, key: Self::Key) -> bool;
     /// Whether the entry's address is in the same /24 or /48 as `key`'s.
     fn shares_network(&self, key: Self::Key) -> bool;
+    /// Returns the leading bits that name the address's /24 or /48, public or not.
+    fn network_number(&self) -> u64;
     /// Passes `peers` to the family's method of the sink.
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
@@ -105,6 +107,11 @@ impl Entry for PackedV4 {
     }
 
     #[inline]
+    fn network_number(&self) -> u64 {
+        u64::from_le_bytes(self.0) & 0xff_ffff
+    }
+
+    #[inline]
     fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
         sink.peers_v4(slot, peers);
     }
@@ -168,6 +175,11 @@ impl Entry for PackedV6 {
     #[inline]
     fn shares_network(&self, key: [u8; 18]) -> bool {
         (half(&self.0) ^ half(&key)) << 16 == 0
+    }
+
+    #[inline]
+    fn network_number(&self) -> u64 {
+        half(&self.0) << 16 >> 16
     }
 
     #[inline]

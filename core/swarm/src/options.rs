@@ -16,7 +16,7 @@ pub struct Options {
     pub web_lifetime_s: u32,
     /// Whether to keep peer ids (BEP 3 dict model). Takes tens of bytes for each peer.
     pub keep_peer_ids: bool,
-    /// Bytes the store may take. Near the budget the peers idle for longest expire early; at the
-    /// budget nothing new is stored.
+    /// Bytes the store may take. Near the budget peers of the largest networks are removed, then
+    /// those idle for longest; at the budget nothing new is stored.
     pub memory_budget: Option<u64>,
 }

@@ -203,7 +203,8 @@ impl<E: Entry> PeerSet<E> {
     }
 
     /// Returns the peers of a page.
-    #[inline]
+    // With the hint alone it is not inlined where peers are sampled.
+    #[inline(always)]
     pub(crate) fn entries<'a>(&self, arena: &'a Arena, page: u32) -> &'a [E] {
         let page = self.page(arena, page);
         &page.slice(arena)[..page.len as usize]

@@ -140,6 +140,12 @@ pub const EVENTS_MAX: usize = 4096;
 /// Frozen torrents. The set is copied at every change.
 pub const FROZEN_MAX: usize = 4096;
 
+/// One in this many bytes of the machine's memory is for torrents and peers by default. The other half
+/// is for connections, whose buffers may take gigabytes, for sessions of keys and their records, and
+/// for the page cache and other processes; and a new version runs beside the old one at an upgrade,
+/// with a store that fills again while the old one's is still there.
+pub const MEMORY_SHARE: u64 = 2;
+
 /// Peers of one torrent at one public address by default: a v4 address, or the /64 of a v6 address,
 /// which is one host's or one household's. A household rarely has more than two or three clients in
 /// one torrent. Of a carrier's shared address with more, each client is still answered; only the

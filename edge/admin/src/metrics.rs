@@ -53,6 +53,10 @@ fn render_swarms(page: &mut Page, sources: &MetricSources) {
     page.single("tidegate_downloads_total", "counter", "Downloads completed.", totals.downloads);
     let help = "Peers removed because they stopped announcing.";
     page.single("tidegate_expired_peers_total", "counter", help, totals.expired);
+    let help = "Peers replaced by new ones of the same address or network.";
+    page.single("tidegate_replaced_peers_total", "counter", help, totals.replaced);
+    let help = "Peers removed because memory was short and their network had too many.";
+    page.single("tidegate_evicted_peers_total", "counter", help, totals.evicted);
     let help = "Seconds by which peers may be removed late.";
     let lag_s = sources.tracker.expiry_lag_s((sources.clock)());
     page.single("tidegate_expiry_lag_seconds", "gauge", help, lag_s);
@@ -78,6 +82,9 @@ fn render_memory(page: &mut Page, sources: &MetricSources) {
     let help = "New peers not stored because the memory budget was used up.";
     let name = "tidegate_peers_rejected_for_memory_total";
     page.single(name, "counter", help, totals.refused_for_memory);
+    let help = "New peers not stored because their network had its share of the memory budget.";
+    let name = "tidegate_peers_rejected_for_share_total";
+    page.single(name, "counter", help, totals.refused_for_share);
 }
 
 /// Access lists, keys and bans. Lists of all listeners come without listener labels; listeners with a policy

@@ -4,6 +4,7 @@
 mod inherit;
 #[cfg(target_os = "linux")]
 mod launch;
+mod memory;
 mod notify;
 #[cfg(target_os = "linux")]
 mod priority;
@@ -15,6 +16,7 @@ mod unsupported;
 pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
+pub use memory::memory_bytes;
 pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};

@@ -50,6 +50,8 @@ impl Key {
 pub(crate) enum Kind {
     /// An integer within these inclusive bounds.
     Int(u32, u32),
+    /// An integer within these inclusive bounds, or "auto".
+    AutoInt(u32, u32),
     /// true or false.
     Flag,
     /// Any string.

@@ -95,6 +95,7 @@ macro_rules! settings {
 /// The Rust type of a key's value.
 macro_rules! value_type {
     (Int($low:expr, $high:expr)) => { u32 };
+    (AutoInt($low:expr, $high:expr)) => { Option<u32> };
     (Flag) => { bool };
     (Text) => { String };
     (Choice($choice:ty)) => { $choice };
@@ -106,6 +107,9 @@ macro_rules! value_type {
 macro_rules! kind {
     (Int($low:expr, $high:expr)) => {
         Kind::Int($low, $high)
+    };
+    (AutoInt($low:expr, $high:expr)) => {
+        Kind::AutoInt($low, $high)
     };
     (Choice($choice:ty)) => {
         Kind::Choice(<$choice as Choice>::WORDS)

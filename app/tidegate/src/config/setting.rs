@@ -98,6 +98,21 @@ impl SettingValue for u32 {
     }
 }
 
+/// `None` is "auto".
+impl SettingValue for Option<u32> {
+    fn from_json(value: &Json, kind: Kind) -> Option<Self> {
+        if value == "auto" {
+            return Some(None);
+        }
+        let Kind::AutoInt(low, high) = kind else { return None };
+        u32::from_json(value, Kind::Int(low, high)).map(Some)
+    }
+
+    fn to_json(&self) -> Json {
+        self.map_or_else(|| json!("auto"), |value| json!(value))
+    }
+}
+
 impl SettingValue for bool {
     fn from_json(value: &Json, _: Kind) -> Option<Self> {
         value.as_bool()
@@ -158,10 +173,11 @@ impl<T: Choice> SettingValue for T {
 /// Says what a key of this kind expects instead of `found`.
 pub(super) fn refusal(kind: Kind, found: &Json) -> String {
     let expected = match kind {
-        Kind::Int(low, high) if found.is_number() => {
+        Kind::Int(low, high) | Kind::AutoInt(low, high) if found.is_number() => {
             return format!("must be between {low} and {high}, found {found}");
         }
         Kind::Int(low, high) => format!("an integer from {low} to {high}"),
+        Kind::AutoInt(low, high) => format!("\"auto\" or an integer from {low} to {high}"),
         Kind::Flag => "true or false".into(),
         Kind::Text => "a string".into(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::key::Section;
 use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
+use super::memory_budget;
 use super::read::Settings;
 use super::setting::toml;
 
@@ -77,7 +78,15 @@ pub(crate) fn show(settings: &Settings) -> String {
     let mut text = String::new();
     for setting in settings.sections.all() {
         let (name, value) = (setting.key().name, toml(&setting.json()));
-        let _ = writeln!(text, "{name} = {value}  # {}", setting.origin());
+        let _ = write!(text, "{name} = {value}  # {}", setting.origin());
+        let memory_mib = &settings.sections.limits.memory_mib;
+        if name == memory_mib.key.name && memory_mib.value.is_none() {
+            let _ = match memory_budget(None) {
+                Some(bytes) => write!(text, ", {} here", bytes >> 20),
+                None => write!(text, ", unlimited here"),
+            };
+        }
+        text.push('\n');
     }
     for table in &settings.listeners {
         let _ = writeln!(text, "\n[[listener]]  # {}", table.origin);

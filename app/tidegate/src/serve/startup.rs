@@ -137,6 +137,9 @@ impl BoundListeners {
                 asked / 1024
             );
         }
+        if let Some(bytes) = config.memory_budget {
+            let _ = writeln!(text, "  memory {} MiB for torrents and peers", bytes >> 20);
+        }
         write_urls(&mut text, config, urls);
         if let Some(url) = self.dashboard_url(config) {
             let _ = writeln!(text, "  dashboard     {url}");

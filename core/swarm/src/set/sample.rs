@@ -1,6 +1,7 @@
 //! Random samples of a set: runs of neighbours from a random start.
 
 use primitives::Random;
+use types::limits;
 
 use super::{PeerSet, Position};
 use crate::arena::Arena;
@@ -15,6 +16,9 @@ impl<E: Entry> PeerSet<E> {
     /// Pushes `count` distinct random peers, each peer with the same probability, and never the one
     /// at `skip`. `count` must not exceed the number of other peers. Equal seeds choose equal
     /// starts.
+    ///
+    /// Of a set more than twice as large, prefers peers of different networks if the peers at the
+    /// start are in the same.
     pub(crate) fn sample(
         &self,
         arena: &Arena,
@@ -28,6 +32,9 @@ impl<E: Entry> PeerSet<E> {
         }
         debug_assert!(count <= self.len() - u32::from(skip.is_some()));
         let start = self.sample_start(arena, skip, sample_seed);
+        if count > 1 && count <= self.len() / 2 && self.is_clumped(arena, start) {
+            return self.sample_spread(arena, count, (start, skip, sample_seed), &mut push);
+        }
         if !self.is_paged() {
             let entries = &self.dense_page().slice(arena)[..self.len() as usize];
             let skip = skip.map(|skip| skip.at as usize);
@@ -53,6 +60,70 @@ impl<E: Entry> PeerSet<E> {
             (page, from) = ((page + 1) % pages, 0);
         }
         debug_assert!(left == 0);
+    }
+
+    /// Whether one of the first two peers from `start` on shares its public network with one of the
+    /// next. Honest swarms seldom do, and are spared the search for networks.
+    #[inline]
+    fn is_clumped(&self, arena: &Arena, start: Position) -> bool {
+        let probe = self.entries(arena, start.page).get(start.at as usize..).unwrap_or(&[]);
+        let probe = &probe[..probe.len().min(PROBE)];
+        let [first, rest @ ..] = probe else { return false };
+        let is_shared = |peer: &E, others: &[E]| {
+            let key = peer.key();
+            others.iter().fold(false, |shared, other| shared | other.shares_network(key))
+                && E::network(key).is_some()
+        };
+        let is_second =
+            |rest: &[E]| rest.split_first().is_some_and(|(peer, rest)| is_shared(peer, rest));
+        is_shared(first, rest) || is_second(rest)
+    }
+
+    /// Does what [`PeerSet::sample`] does, and prefers peers of different networks.
+    #[cold]
+    #[inline(never)]
+    fn sample_spread(
+        &self,
+        arena: &Arena,
+        count: u32,
+        (start, skip, sample_seed): (Position, Option<Position>, u64),
+        push: &mut impl FnMut(&[E]),
+    ) {
+        let mut spread = Spread::new(count as usize, sample_seed, self.is_paged());
+        self.walk(arena, start, skip, |page, run| spread.choose(page, run, push));
+        if spread.left > 0 {
+            let mut number = 0;
+            self.walk(arena, start, skip, |_, run| spread.fill(&mut number, run, push));
+        }
+        debug_assert!(spread.left == 0);
+    }
+
+    /// Calls `visit` with all peers but the one at `skip`, in runs with their pages from `start` on
+    /// and around, until it returns false.
+    fn walk(
+        &self,
+        arena: &Arena,
+        start: Position,
+        skip: Option<Position>,
+        mut visit: impl FnMut(u32, &[E]) -> bool,
+    ) {
+        let pages = self.pages(arena);
+        let mut page = start.page;
+        for step in 0..=pages {
+            let mut entries = self.entries(arena, page);
+            // The first page comes twice: its end first, its beginning last.
+            let from = if step == 0 { start.at as usize } else { 0 };
+            if step == pages {
+                entries = &entries[..start.at as usize];
+            }
+            let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
+            for run in runs(entries, from, skip) {
+                if !run.is_empty() && !visit(page, run) {
+                    return;
+                }
+            }
+            page = if page + 1 == pages { 0 } else { page + 1 };
+        }
     }
 
     /// Prefetches exactly the lines from which `sample` takes `count` peers for `sample_seed`: of a
@@ -101,6 +172,151 @@ impl<E: Entry> PeerSet<E> {
     }
 }
 
+/// Chooses peers of different networks from a walk.
+///
+/// Plain form: a set of the networks already taken, and a list of the peers passed over. Departures:
+/// 1. Both are bitmaps on the stack. A network may seem taken when it is not, so a peer may be
+///    passed over for nothing.
+/// 2. After a few peers passed over in succession it leaves the page, whose others are probably of
+///    the same networks.
+struct Spread {
+    /// Networks taken, by a hash.
+    networks: [u64; NETWORK_WORDS],
+    /// Peers passed over, by their number in the walk.
+    passed: Option<[u64; WORDS]>,
+    /// Odd: the hash's multiplier.
+    multiplier: u64,
+    /// Peers yet to take.
+    left: usize,
+    /// The number of the walk's next peer.
+    number: usize,
+    /// Peers that may yet be examined.
+    budget: usize,
+    /// Peers passed over since the last one taken, and how many are enough to leave the page.
+    in_vain: u32,
+    in_vain_max: u32,
+    /// The page that was left.
+    page_left: Option<u32>,
+}
+
+/// Peers compared to find out whether many are in the same network.
+const PROBE: usize = 16;
+/// Words of the bitmap of networks: 4096 bits, so that hardly one peer in a hundred is passed over
+/// for nothing.
+const NETWORK_WORDS: usize = 64;
+/// Words of the bitmap of peers.
+const WORDS: usize = 32;
+const BITS: usize = WORDS * 64;
+/// Peers passed over in succession before a page is left.
+const IN_VAIN_MAX: u32 = 8;
+/// Peers examined for each that is wanted, at most.
+const EXAMINED_RATIO: usize = 3;
+
+const _: () = assert!(limits::PEERS_HTTP_MAX as usize <= BITS);
+
+impl Spread {
+    fn new(count: usize, sample_seed: u64, is_paged: bool) -> Self {
+        Self {
+            networks: [0; NETWORK_WORDS],
+            passed: None,
+            multiplier: sample_seed | 1,
+            left: count,
+            number: 0,
+            budget: (count * EXAMINED_RATIO).min(BITS),
+            in_vain: 0,
+            in_vain_max: if is_paged { IN_VAIN_MAX } else { u32::MAX },
+            page_left: None,
+        }
+    }
+
+    /// Pushes those of `run` whose network was not taken yet. Returns whether to go on.
+    #[inline]
+    fn choose<E: Entry>(&mut self, page: u32, run: &[E], push: &mut impl FnMut(&[E])) -> bool {
+        if self.page_left == Some(page) {
+            return self.pass(run.len());
+        }
+        let mut rest = &run[..run.len().min(self.budget).min(BITS - self.number)];
+        let unexamined = run.len() - rest.len();
+        loop {
+            let taken = self.take_new(&rest[..rest.len().min(self.left)]);
+            if taken > 0 {
+                push(&rest[..taken]);
+                self.left -= taken;
+                self.in_vain = 0;
+            }
+            self.number += taken;
+            self.budget -= taken;
+            if self.left == 0 {
+                return false;
+            }
+            if taken == rest.len() {
+                return self.budget > 0 && self.number < BITS;
+            }
+            rest = &rest[taken + 1..];
+            self.pass(1);
+            self.budget -= 1;
+            self.in_vain += 1;
+            if self.in_vain >= self.in_vain_max {
+                (self.in_vain, self.page_left) = (0, Some(page));
+                return self.pass(rest.len() + unexamined);
+            }
+        }
+    }
+
+    /// Takes the networks of the first peers of `run`, up to one that is taken already. Returns how
+    /// many.
+    #[inline]
+    fn take_new<E: Entry>(&mut self, run: &[E]) -> usize {
+        for (at, entry) in run.iter().enumerate() {
+            let hash = entry.network_number().wrapping_mul(self.multiplier) >> (64 - 12);
+            let (word, bit) =
+                (&mut self.networks[hash as usize / 64 % NETWORK_WORDS], 1 << (hash % 64));
+            if *word & bit != 0 {
+                return at;
+            }
+            *word |= bit;
+        }
+        run.len()
+    }
+
+    /// Passes over the next `count` peers. Returns whether to go on.
+    #[cold]
+    fn pass(&mut self, count: usize) -> bool {
+        let end = (self.number + count).min(BITS);
+        let passed = self.passed.get_or_insert([0; WORDS]);
+        for number in self.number..end {
+            passed[number / 64 % WORDS] |= 1 << (number % 64);
+        }
+        self.number = end;
+        self.budget > 0 && end < BITS
+    }
+
+    /// Pushes those of `run`, which begins with the peer of that number, that were passed over or not
+    /// reached. Returns whether to go on.
+    #[cold]
+    fn fill<E: Entry>(
+        &mut self,
+        number: &mut usize,
+        run: &[E],
+        push: &mut impl FnMut(&[E]),
+    ) -> bool {
+        for entry in run {
+            let is_passed = self
+                .passed
+                .is_some_and(|passed| passed[*number / 64 % WORDS] >> (*number % 64) & 1 == 1);
+            if *number >= self.number || is_passed {
+                push(std::slice::from_ref(entry));
+                self.left -= 1;
+                if self.left == 0 {
+                    return false;
+                }
+            }
+            *number += 1;
+        }
+        true
+    }
+}
+
 /// Pushes `count` of `entries` without the one at `skip`: from `start` to the end, then from the
 /// beginning.
 #[inline]
@@ -127,7 +343,9 @@ fn sample_dense<E>(
 /// Returns the runs of a page from `from` to its end without the entry at `skip`.
 fn runs<E>(entries: &[E], from: usize, skip: Option<usize>) -> [&[E]; 2] {
     match skip {
-        Some(skip) if skip >= from => [&entries[from..skip], &entries[skip + 1..]],
+        Some(skip) if skip >= from && skip < entries.len() => {
+            [&entries[from..skip], &entries[skip + 1..]]
+        }
         _ => [&entries[from..], &[]],
     }
 }

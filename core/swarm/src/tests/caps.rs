@@ -259,3 +259,34 @@ fn peers_of_full_networks_are_given_as_often_as_others() {
     }
     assert_eq!(seen.len() as u32, held, "some are never given");
 }
+
+#[test]
+fn answers_prefer_peers_of_different_networks() {
+    for networks in [1, 30, 300] {
+        let store = store(1);
+        // One network in three has 64 peers: 97 % of all.
+        let of_network = |network: u16| {
+            let members = if network.is_multiple_of(3) { 64 } else { 1 };
+            (0..members).map(move |host| capped(public_v4(network, host, 6881), Role::Leecher))
+        };
+        let requests: Vec<StoreAnnounce> = (0..networks).flat_map(of_network).collect();
+        announce(&store, 1, &requests);
+        let want = 20;
+        let mut distinct = 0;
+        let rounds = 200;
+        for round in 0..rounds {
+            let asking = capped(public_v4(9999, 1, 1), Role::Leecher);
+            let answer = &announce(&store, 2 + round, &[StoreAnnounce { want, ..asking }])[0];
+            assert_eq!(answer.peers.len(), usize::from(want));
+            let peers: BTreeSet<_> = answer.peers.iter().collect();
+            assert_eq!(peers.len(), usize::from(want), "a peer twice");
+            distinct +=
+                answer.peers.iter().map(|peer| groups(peer).1).collect::<BTreeSet<_>>().len();
+        }
+        let mean = distinct as f64 / f64::from(rounds);
+        match networks {
+            1 => assert!(mean == 1.0, "{mean}"),
+            _ => assert!(mean > 10.0, "{networks} networks: {mean}"),
+        }
+    }
+}
