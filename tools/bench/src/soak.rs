@@ -170,7 +170,7 @@ impl Stage {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits, unless the run ends before. Returns whether it goes on.
+    /// Waits, unless the run ends before. Returns false if it has ended.
     fn pause(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         while !self.is_stopped() && Instant::now() < end {
