@@ -17,8 +17,8 @@ impl<E: Entry> PeerSet<E> {
     /// at `skip`. `count` must not exceed the number of other peers. Equal seeds choose equal
     /// starts.
     ///
-    /// Of a set more than twice as large, prefers peers of different networks if the peers at the
-    /// start are in the same.
+    /// Of a set more than twice as large, prefers peers of different networks if a page that the
+    /// sample reaches has several of the same.
     pub(crate) fn sample(
         &self,
         arena: &Arena,
@@ -32,7 +32,7 @@ impl<E: Entry> PeerSet<E> {
         }
         debug_assert!(count <= self.len() - u32::from(skip.is_some()));
         let start = self.sample_start(arena, skip, sample_seed);
-        if count > 1 && count <= self.len() / 2 && self.is_clumped(arena, start) {
+        if count > 1 && count <= self.len() / 2 && self.is_clumped(arena, start, count) {
             return self.sample_spread(arena, count, (start, skip, sample_seed), &mut push);
         }
         if !self.is_paged() {
@@ -62,21 +62,22 @@ impl<E: Entry> PeerSet<E> {
         debug_assert!(left == 0);
     }
 
-    /// Whether one of the first two peers from `start` on shares its public network with one of the
-    /// next. Honest swarms seldom do, and are spared the search for networks.
+    /// Whether one of the pages from which `count` peers are taken, from `start` on, has several of
+    /// the same public network. Honest swarms seldom do, and are spared the search for networks.
     #[inline]
-    fn is_clumped(&self, arena: &Arena, start: Position) -> bool {
-        let probe = self.entries(arena, start.page).get(start.at as usize..).unwrap_or(&[]);
-        let probe = &probe[..probe.len().min(PROBE)];
-        let [first, rest @ ..] = probe else { return false };
-        let is_shared = |peer: &E, others: &[E]| {
-            let key = peer.key();
-            others.iter().fold(false, |shared, other| shared | other.shares_network(key))
-                && E::network(key).is_some()
-        };
-        let is_second =
-            |rest: &[E]| rest.split_first().is_some_and(|(peer, rest)| is_shared(peer, rest));
-        is_shared(first, rest) || is_second(rest)
+    fn is_clumped(&self, arena: &Arena, start: Position, count: u32) -> bool {
+        let (mut page, mut from, mut left) = (start.page, start.at as usize, count as usize);
+        loop {
+            let entries = self.entries(arena, page).get(from..).unwrap_or(&[]);
+            if shares_network(&entries[..entries.len().min(PROBE)]) {
+                return true;
+            }
+            page = if page + 1 == self.pages(arena) { 0 } else { page + 1 };
+            if entries.len() >= left || page == start.page {
+                return false;
+            }
+            (left, from) = (left - entries.len(), 0);
+        }
     }
 
     /// Does what [`PeerSet::sample`] does, and prefers peers of different networks.
@@ -89,6 +90,7 @@ impl<E: Entry> PeerSet<E> {
         (start, skip, sample_seed): (Position, Option<Position>, u64),
         push: &mut impl FnMut(&[E]),
     ) {
+        let start = self.spread_start(arena, start, sample_seed);
         let mut spread = Spread::new(count as usize, sample_seed, self.is_paged());
         self.walk(arena, start, skip, |page, run| spread.choose(page, run, push));
         if spread.left > 0 {
@@ -96,6 +98,20 @@ impl<E: Entry> PeerSet<E> {
             self.walk(arena, start, skip, |_, run| spread.fill(&mut number, run, push));
         }
         debug_assert!(spread.left == 0);
+    }
+
+    /// Returns where to start choosing peers of different networks: at any page with the same
+    /// probability. Most starts that are uniform over peers are in pages of large networks, and the
+    /// peers of the pages behind these would be chosen more often than others.
+    fn spread_start(&self, arena: &Arena, start: Position, sample_seed: u64) -> Position {
+        if !self.is_paged() {
+            return start;
+        }
+        // Not the stream that has drawn `start`.
+        let mut random = Random::new(sample_seed.rotate_left(32));
+        let page = random.below(self.pages(arena));
+        let at = random.below(self.page_ref(arena, page).len.max(1));
+        Position { page, at }
     }
 
     /// Calls `visit` with all peers but the one at `skip`, in runs with their pages from `start` on
@@ -172,6 +188,14 @@ impl<E: Entry> PeerSet<E> {
     }
 }
 
+/// Whether the first peer shares its public network with one of the next.
+#[inline]
+fn shares_network<E: Entry>(probe: &[E]) -> bool {
+    let [first, rest @ ..] = probe else { return false };
+    let key = first.key();
+    rest.iter().any(|other| other.shares_network(key)) && E::network(key).is_some()
+}
+
 /// Chooses peers of different networks from a walk.
 ///
 /// Plain form: a set of the networks already taken, and a list of the peers passed over. Departures:
@@ -200,7 +224,7 @@ struct Spread {
 }
 
 /// Peers compared to find out whether many are in the same network.
-const PROBE: usize = 16;
+const PROBE: usize = 8;
 /// Words of the bitmap of networks: 4096 bits, so that hardly one peer in a hundred is passed over
 /// for nothing.
 const NETWORK_WORDS: usize = 64;
