@@ -133,7 +133,14 @@ fn start() -> SocketAddr {
     thread::spawn(move || {
         // Without the sender, the server would stop.
         let (_running, stop) = tokio::sync::watch::channel(false);
-        let service = Service { sources, api: Some(api), tls: None, lower_priority: || {} };
+        let service = Service {
+            sources,
+            api: Some(api),
+            hosts: Vec::new(),
+            metrics_token: false,
+            tls: None,
+            lower_priority: || {},
+        };
         admin::serve(vec![listener], &service, stop).unwrap();
     });
     create_first_key(address);
