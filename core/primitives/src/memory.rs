@@ -263,7 +263,8 @@ unsafe fn unmap(first: NonNull<Line>, len: usize) {
 }
 
 fn layout(len: usize) -> std::alloc::Layout {
-    match std::alloc::Layout::array::<Line>(len) {
+    let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { LINE };
+    match std::alloc::Layout::array::<Line>(len).and_then(|it| it.align_to(align)) {
         Ok(layout) => layout,
         // `Region::new` has checked that the size is below isize::MAX.
         Err(_) => unreachable!("{len} lines are no layout"),
