@@ -108,6 +108,12 @@ impl Shard {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
 
+    /// Whether WebTorrent peers use up what they may of the budget: half. They have no address, so no
+    /// network has a share of them; but they take 40 times the memory of others, and must not fill it.
+    pub(super) fn is_full_for_web(&self) -> bool {
+        self.is_full() || self.budget.is_some_and(|budget| self.web_bytes() >= budget / 2)
+    }
+
     /// Whether a new peer may be stored. Counts it if not.
     pub(super) fn admits<E: Entry>(&mut self, peer: E::Key, update: &PeerUpdate<'_>) -> bool {
         let Some(budget) = self.budget else { return true };

@@ -30,11 +30,11 @@ impl Shard {
         };
         let found = self.find(&announce.info_hash, hash);
         let found = found.or_else(|| {
-            if self.is_full() { None } else { self.create(now, announce.info_hash, hash) }
+            if self.is_full_for_web() { None } else { self.create(now, announce.info_hash, hash) }
         });
         let is_new =
             self.web.get(&announce.info_hash).is_none_or(|swarm| !swarm.holds(&announce.peer));
-        let Some(number) = found.filter(|_| !is_new || !self.is_full()) else {
+        let Some(number) = found.filter(|_| !is_new || !self.is_full_for_web()) else {
             self.totals.refused_for_memory += 1;
             let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });

@@ -1,6 +1,9 @@
 //! The memory budget under attack. `benches/hostile.rs` is the same at full scale.
 
+use types::{ConnectionKey, WebPeer};
+
 use super::*;
+use crate::{RelayTargets, StoreWebAnnounce};
 
 const STEP_S: u32 = 60;
 /// Steps after which every peer announces again.
@@ -180,4 +183,32 @@ fn counts_of_networks_follow_all_removals() {
     let totals = store.totals();
     assert_eq!((totals.torrents, totals.v4, totals.v6), (0, <_>::default(), <_>::default()));
     assert_eq!(store.counted_peers(), 0);
+}
+
+#[test]
+fn webtorrent_peers_leave_half_of_the_memory_to_others() {
+    let budget = 4 << 20;
+    let store = budgeted(1, budget);
+    let join = |torrent: u32| {
+        let mut info_hash = [3; 20];
+        info_hash[..4].copy_from_slice(&torrent.to_be_bytes());
+        let connection = ConnectionKey(u64::from(torrent));
+        let request = StoreWebAnnounce {
+            info_hash: InfoHash(info_hash),
+            peer: WebPeer { connection, peer_id: PeerId([7; 20]) },
+            role: Role::Leecher,
+            action: Action::Update { completed: false },
+            min_interval_s: 0,
+            want: 0,
+        };
+        let mut random = Random::new(u64::from(torrent));
+        store.announce_web(Tick(0), &mut random, &request, &mut RelayTargets::default()).unwrap();
+    };
+    (0..20_000).for_each(join);
+    let totals = store.totals();
+    assert!(totals.refused_for_memory > 0 && totals.web.leechers > 1000, "{totals:?}");
+    assert!(totals.memory_used < budget / 8 * 7, "{totals:?}");
+    // Others find room, in torrents of their own.
+    announce(&store, 0, &(0..1000).map(honest).collect::<Vec<_>>());
+    assert_eq!(store.totals().v4.leechers + store.totals().v6.leechers, 1000);
 }
