@@ -68,8 +68,11 @@ impl<E: Entry> PeerSet<E> {
     fn is_clumped(&self, arena: &Arena, start: Position, count: u32) -> bool {
         let (mut page, mut from, mut left) = (start.page, start.at as usize, count as usize);
         loop {
-            let entries = self.entries(arena, page).get(from..).unwrap_or(&[]);
-            if shares_network(&entries[..entries.len().min(PROBE)]) {
+            let all = self.entries(arena, page);
+            let entries = all.get(from..).unwrap_or(&[]);
+            // Pages of single peers are seldom this long.
+            let is_long = all.len() > (LONG * E::PAGE_PEERS) as usize;
+            if is_long || shares_network(&entries[..entries.len().min(PROBE)]) {
                 return true;
             }
             page = if page + 1 == self.pages(arena) { 0 } else { page + 1 };

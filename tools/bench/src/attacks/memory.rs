@@ -11,6 +11,7 @@ use anyhow::Result;
 use super::proxied::{Announce, Client, Proxy, SETTINGS, honest};
 use super::{HELD, HONEST, MEMORY_MIB, Outcome, Target, report_progress};
 use crate::figures::{count, percent};
+use crate::lab::Api;
 use crate::record::Figures;
 
 const HONEST_PEERS: u32 = 10_000;
@@ -50,7 +51,9 @@ struct Junk {
 pub(super) fn attack(target: &Target<'_>) -> Result<Vec<Outcome>> {
     let mut settings = SETTINGS.to_vec();
     settings.extend(SETTINGS_OF_MEMORY);
-    let (tracker, mut api) = target.start(&settings)?;
+    let (tracker, api) = target.start(&settings)?;
+    // It would be closed as idle before the end.
+    drop(api);
     let (proxy, junk_proxy) = (Proxy::new(tracker.address)?, Proxy::new(tracker.address)?);
     let mut stays = Swarm::new([0x11; 20], 0);
     stays.announce_until(&proxy, HONEST_PEERS.into())?;
@@ -80,7 +83,7 @@ pub(super) fn attack(target: &Target<'_>) -> Result<Vec<Outcome>> {
     let memory = tracker.usage()?.resident_bytes as f64 / f64::from(1 << 20);
     // Gauges are published a few times a second.
     std::thread::sleep(Duration::from_secs(2));
-    let torrents = api.metric("tidegate_torrents", &[])?;
+    let torrents = Api::open(target.admin)?.metric("tidegate_torrents", &[])?;
     let case = |case, part: f64| {
         let figures =
             Figures::default().with(HONEST, part).with(HELD, torrents).with(MEMORY_MIB, memory);
