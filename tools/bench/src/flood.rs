@@ -26,13 +26,14 @@ use traffic::{Crowd, Flood};
 const FLOOD_RATIO: f64 = 5.0;
 const LOST_MAX: f64 = 0.01;
 
-/// Limits: the name in records, and announces, connects and scrapes per second of an address.
-type Limits = (&'static str, &'static str);
+/// Limits: the name in records, announces, connects and scrapes per second of an address, and how many
+/// at once. A larger burst delays the effect by the time in which the flood has used it up.
+type Limits = (&'static str, &'static str, &'static str);
 
-const UNLIMITED: Limits = ("no limits", "0");
-const NOT_REACHED: Limits = ("limits not reached", "1000000");
+const UNLIMITED: Limits = ("no limits", "0", "0");
+const NOT_REACHED: Limits = ("limits not reached", "1000000", "1000000");
 /// Limits like those of an operator.
-const LIMITED: Limits = ("1,000 per second and address", "1000");
+const LIMITED: Limits = ("1,000 per second and address", "1000", "10000");
 
 const CAPACITY: &str = "capacity";
 const FLOODED: &str = "flooded";
@@ -107,7 +108,7 @@ fn median(figures: &Figures, name: &str) -> f64 {
 }
 
 impl Target<'_> {
-    fn start(&self, (_, per_s): Limits) -> Result<(RunningTracker, Api)> {
+    fn start(&self, (_, per_s, burst): Limits) -> Result<(RunningTracker, Api)> {
         let admin = self.admin.to_string();
         let more = [
             ("TIDEGATE_ADMIN__LISTEN", &*admin),
@@ -116,6 +117,9 @@ impl Target<'_> {
             ("TIDEGATE_LIMITS__ANNOUNCES_PER_S", per_s),
             ("TIDEGATE_LIMITS__SCRAPES_PER_S", per_s),
             ("TIDEGATE_LIMITS__CONNECTS_PER_S", per_s),
+            ("TIDEGATE_LIMITS__ANNOUNCES_BURST", burst),
+            ("TIDEGATE_LIMITS__SCRAPES_BURST", burst),
+            ("TIDEGATE_LIMITS__CONNECTS_BURST", burst),
             TOKEN_VARIABLES[0],
             TOKEN_VARIABLES[1],
         ];
