@@ -3,9 +3,9 @@
 //! Plain form: an array in random order; a search visits every entry. Departures:
 //! 1. An array takes exactly the lines that it needs, so a v4 peer takes eight bytes.
 //! 2. Past [`Entry::DENSE_MAX`] peers the set becomes a directory of pages, each such an array. A
-//!    keyed hash of the peer selects its page (linear hashing): pages split one at a time as the
-//!    set grows and merge one at a time as it shrinks, so no operation costs more than a page or
-//!    two.
+//!    keyed hash of the peer's network, or of the peer if its address is not public, selects its
+//!    page (linear hashing): pages split one at a time as the set grows and merge one at a time as
+//!    it shrinks, so no operation costs more than a page or two.
 //! 3. A new entry swaps places with a random one, and so does a refreshed entry. A run of
 //!    neighbours from a random start is then a random sample, copied at the speed of memory.
 //!
