@@ -19,6 +19,7 @@
 
 mod announce;
 mod arena;
+pub mod block;
 mod entry;
 mod events;
 mod index;
@@ -38,6 +39,6 @@ pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;
-pub use store::Store;
+pub use store::{MergeTime, Merged, Store, StoreWalk, Walked};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

@@ -9,6 +9,7 @@
 //! 3. The shard and the places inside it come from a keyed hash, so collisions cannot be provoked.
 
 mod inspect;
+mod replicate;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +22,8 @@ use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Lifetimes, Shard, StagedAnnounce};
+pub use replicate::{MergeTime, Merged, StoreWalk, Walked};
+
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 
 /// Torrents and their peers. Shared by any number of threads.

@@ -183,6 +183,11 @@ impl Tracker {
         policy.peer_lifetime_s.min(policy.web_lifetime_s())
     }
 
+    /// Returns the store, for its journal.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// Returns what the store holds now.
     pub fn totals(&self) -> Totals {
         self.store.totals()
