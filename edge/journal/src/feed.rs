@@ -1,0 +1,298 @@
+//! What a store has and what happens in it, as blocks: for the journal, and for the stream of an upgrade.
+//!
+//! A store keeps each change until it is taken once. A [`Feed`] gives it to every [`Encoder`] there is, so
+//! the journal loses nothing while an upgrade is under way.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use swarm::block::{self, Change, Header, Kind};
+use swarm::{Store, StoreWalk};
+use types::{PeerId, limits};
+
+use crate::{CLOCK_STEP_MS, Now};
+
+/// The most changes in a block. Each takes 64 bytes at most, so its body takes at most 64 KiB.
+const BLOCK_CHANGES: usize = 1024;
+/// A block of a walk is complete when its body has this many bytes. A step adds less than as many.
+const WALK_BODY: usize = 64 * 1024;
+
+/// Distributes a store's changes to its encoders.
+#[derive(Debug, Default)]
+pub struct Feed(Mutex<Outlets>);
+
+#[derive(Debug, Default)]
+struct Outlets {
+    next_key: u64,
+    outlets: Vec<Outlet>,
+    /// Changes just taken.
+    taken: Batch,
+}
+
+/// What one encoder has not fetched yet.
+#[derive(Debug)]
+struct Outlet {
+    key: u64,
+    waiting: Batch,
+    missed: u64,
+}
+
+/// Changes, and the ids of their peers if the store keeps ids.
+#[derive(Debug, Default)]
+struct Batch {
+    changes: Vec<Change>,
+    ids: Vec<PeerId>,
+}
+
+impl Batch {
+    fn append(&mut self, other: &Self) {
+        self.changes.extend_from_slice(&other.changes);
+        self.ids.extend_from_slice(&other.ids);
+    }
+
+    fn clear(&mut self) {
+        self.changes.clear();
+        self.ids.clear();
+    }
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Outlets> {
+        // Nothing in there is ever half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outlets {
+    /// Gives the changes taken and the number of changes missed to all.
+    fn distribute(&mut self, missed: u64) {
+        for outlet in &mut self.outlets {
+            outlet.missed += missed;
+            if outlet.waiting.changes.len() + self.taken.changes.len() > limits::CHANGES_MAX {
+                outlet.missed += self.taken.changes.len() as u64;
+            } else {
+                outlet.waiting.append(&self.taken);
+            }
+        }
+        self.taken.clear();
+    }
+
+    /// Moves what waits for an encoder to `into`. Returns how many changes it missed.
+    fn fetch(&mut self, key: u64, into: &mut Batch) -> u64 {
+        let Some(outlet) = self.outlets.iter_mut().find(|outlet| outlet.key == key) else {
+            return 0;
+        };
+        into.append(&outlet.waiting);
+        if outlet.waiting.changes.len() > BLOCK_CHANGES {
+            // Memory that a stall took is returned.
+            outlet.waiting = Batch::default();
+        }
+        outlet.waiting.clear();
+        std::mem::take(&mut outlet.missed)
+    }
+}
+
+/// Receives each block as it is cut, with its kind.
+pub type BlockSink<'a> = dyn FnMut(Kind, &[u8]) -> io::Result<()> + 'a;
+
+/// The result of a step of an encoder's walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whether the walk has visited everything.
+    pub is_complete: bool,
+    /// Bytes of groups that the step found.
+    pub bytes: u64,
+    /// Changes lost since the last call.
+    pub missed: u64,
+}
+
+/// Cuts a store's changes and walks into blocks, in an order that says what happened. The store keeps its
+/// changes as long as there is an encoder.
+pub struct Encoder<'a> {
+    feed: &'a Feed,
+    store: &'a Store,
+    key: u64,
+    boot: u64,
+    number: u64,
+    has_ids: bool,
+    cut_ms: u64,
+    pending: Batch,
+    walk: StoreWalk,
+    /// Groups of the walk that are not in a block yet, and when they were true.
+    body: Vec<u8>,
+    body_at: Option<Now>,
+    groups: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl<'a> Encoder<'a> {
+    /// Returns an encoder of all changes from now on. `boot` identifies the writer: see
+    /// [`block::Header::boot`].
+    pub fn new(feed: &'a Feed, store: &'a Store, boot: u64) -> Self {
+        let mut outlets = feed.lock();
+        if outlets.outlets.is_empty() {
+            store.keep_changes(limits::CHANGES_MAX);
+        }
+        let key = outlets.next_key;
+        outlets.next_key += 1;
+        outlets.outlets.push(Outlet { key, waiting: Batch::default(), missed: 0 });
+        drop(outlets);
+        Self {
+            feed,
+            store,
+            key,
+            boot,
+            number: 0,
+            has_ids: store.keeps_peer_ids(),
+            cut_ms: 0,
+            pending: Batch::default(),
+            walk: StoreWalk::default(),
+            body: Vec::new(),
+            body_at: None,
+            groups: Vec::new(),
+            block: Vec::new(),
+        }
+    }
+
+    /// Passes all changes until now to `sink`. Returns how many were lost since the last call.
+    pub fn changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
+        self.flush_walk(sink)?;
+        let mut missed = 0;
+        for shard in 0..self.store.shards() {
+            let mut outlets = self.feed.lock();
+            let taken = &mut outlets.taken;
+            let lost = self.store.take_changes(shard, &mut taken.changes, &mut taken.ids);
+            outlets.distribute(lost);
+            missed += outlets.fetch(self.key, &mut self.pending);
+            drop(outlets);
+            if self.pending.changes.len() >= BLOCK_CHANGES {
+                self.flush_changes(now, sink)?;
+            }
+        }
+        self.flush_changes(now, sink)?;
+        Ok(missed)
+    }
+
+    /// Lets the walk start from the beginning.
+    pub fn restart_walk(&mut self) {
+        self.walk = StoreWalk::default();
+        self.body.clear();
+    }
+
+    /// Does a step of the walk. What it found goes to `sink` by the time of the next call of
+    /// [`Self::changes`], [`Self::flush_walk`] or [`Self::block`], or when the walk is complete. The step
+    /// after that begins the next walk.
+    pub fn step(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<Step> {
+        let mut outlets = self.feed.lock();
+        let Outlets { taken, .. } = &mut *outlets;
+        let epoch_min = now.epoch_min();
+        let walked = self.store.walk(
+            now.tick,
+            epoch_min,
+            &mut self.walk,
+            &mut taken.changes,
+            &mut taken.ids,
+            &mut self.groups,
+        );
+        outlets.distribute(walked.missed);
+        let missed = outlets.fetch(self.key, &mut self.pending);
+        drop(outlets);
+        let has_moved_on = self.body_at.is_some_and(|at| at != now);
+        if !self.pending.changes.is_empty() || has_moved_on {
+            // Earlier steps come before these changes, and this step after them.
+            self.flush_walk(sink)?;
+            self.flush_changes(now, sink)?;
+        }
+        let bytes = self.groups.len() as u64;
+        if self.body.len() + self.groups.len() > block::BODY_MAX {
+            self.flush_walk(sink)?;
+        }
+        self.body.append(&mut self.groups);
+        self.body_at = Some(now);
+        if walked.is_complete || self.body.len() >= WALK_BODY {
+            self.flush_walk(sink)?;
+        }
+        if walked.is_complete {
+            self.walk = StoreWalk::default();
+        }
+        Ok(Step { is_complete: walked.is_complete, bytes, missed })
+    }
+
+    /// Passes what the walk has found to `sink`.
+    pub fn flush_walk(&mut self, sink: &mut BlockSink<'_>) -> io::Result<()> {
+        let Some(at) = self.body_at.take().filter(|_| !self.body.is_empty()) else {
+            return Ok(());
+        };
+        let body = std::mem::take(&mut self.body);
+        let result = self.cut(at, Kind::WALK, &body, sink);
+        self.body = body;
+        self.body.clear();
+        result
+    }
+
+    /// Passes a block of another kind to `sink`, after all that came before.
+    pub fn block(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        body: &[u8],
+        sink: &mut BlockSink<'_>,
+    ) -> io::Result<()> {
+        self.flush_walk(sink)?;
+        self.flush_changes(now, sink)?;
+        self.cut(now, kind, body, sink)
+    }
+
+    fn flush_changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        let mut ids = pending.ids.chunks(BLOCK_CHANGES);
+        let mut body = Vec::new();
+        for changes in pending.changes.chunks(BLOCK_CHANGES) {
+            body.clear();
+            block::encode_changes(changes, ids.next().unwrap_or_default(), &mut body);
+            self.cut(now, Kind::CHANGES, &body, sink)?;
+        }
+        if pending.changes.len() <= 2 * BLOCK_CHANGES {
+            self.pending = pending;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    fn cut(
+        &mut self,
+        now: Now,
+        kind: Kind,
+        body: &[u8],
+        sink: &mut BlockSink<'_>,
+    ) -> io::Result<()> {
+        self.number += 1;
+        // A reader takes an earlier cut for an older state, so a wall clock that is set back a little
+        // stands still.
+        if self.cut_ms > now.unix_ms + CLOCK_STEP_MS {
+            self.cut_ms = 0;
+        }
+        self.cut_ms = self.cut_ms.max(now.unix_ms);
+        let header = Header {
+            kind,
+            has_ids: self.has_ids && matches!(kind, Kind::CHANGES | Kind::WALK),
+            node: 0,
+            boot: self.boot,
+            number: self.number,
+            cut_ms: self.cut_ms,
+        };
+        self.block.clear();
+        block::write(&header, body, &mut self.block);
+        sink(kind, &self.block)
+    }
+}
+
+impl Drop for Encoder<'_> {
+    fn drop(&mut self) {
+        let mut outlets = self.feed.lock();
+        outlets.outlets.retain(|outlet| outlet.key != self.key);
+        if outlets.outlets.is_empty() {
+            self.store.keep_changes(0);
+        }
+    }
+}
