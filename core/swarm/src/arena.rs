@@ -18,7 +18,7 @@ use primitives::memory::{HUGE_LINES, LINE, Line, Region, view, view_mut};
 use primitives::prefetch;
 
 /// The number of a block's first line; 0 means no block.
-pub(crate) type Block = u32;
+pub(crate) type LineBlock = u32;
 
 /// Lines at the head of a chunk that hold its map of free blocks.
 const MAP_LINES: u32 = (HUGE_LINES / 512) as u32;
@@ -56,7 +56,7 @@ struct Chunk {
 }
 
 struct Lists {
-    heads: [Block; CLASSES],
+    heads: [LineBlock; CLASSES],
     filled: [u64; CLASSES.div_ceil(64)],
 }
 
@@ -70,13 +70,13 @@ impl Default for Lists {
 #[derive(Clone, Copy)]
 struct Free {
     len: u32,
-    next: Block,
-    previous: Block,
+    next: LineBlock,
+    previous: LineBlock,
 }
 
 impl Arena {
     /// Returns a block of `len` lines with arbitrary contents.
-    pub(crate) fn allocate(&mut self, len: u32) -> Block {
+    pub(crate) fn allocate(&mut self, len: u32) -> LineBlock {
         debug_assert!(len > 0);
         debug_assert!(len <= BLOCK_MAX);
         let block = self.lists.first_from(class_for(len)).unwrap_or_else(|| self.add_chunk());
@@ -89,7 +89,7 @@ impl Arena {
     }
 
     /// Frees `len` lines from `block` on: a whole block or its end.
-    pub(crate) fn free(&mut self, block: Block, len: u32) {
+    pub(crate) fn free(&mut self, block: LineBlock, len: u32) {
         debug_assert!(block != 0);
         debug_assert!(len > 0);
         self.used -= u64::from(len);
@@ -111,7 +111,7 @@ impl Arena {
 
     /// Resizes a block from `old` to `new` lines and returns where it is now; contents are kept up
     /// to the shorter length. Length 0 stands for no block.
-    pub(crate) fn resize(&mut self, block: Block, old: u32, new: u32) -> Block {
+    pub(crate) fn resize(&mut self, block: LineBlock, old: u32, new: u32) -> LineBlock {
         debug_assert!((block == 0) == (old == 0));
         if new <= old {
             if new < old {
@@ -129,7 +129,7 @@ impl Arena {
     }
 
     /// Moves a block out of a draining chunk. Returns where the block is now.
-    pub(crate) fn relocate(&mut self, block: Block, len: u32) -> Block {
+    pub(crate) fn relocate(&mut self, block: LineBlock, len: u32) -> LineBlock {
         if len > 0 && self.chunks[chunk_of(block)].drained.is_some() {
             return self.transfer(block, len, len);
         }
@@ -138,8 +138,8 @@ impl Arena {
 
     /// Copies `len` bytes between two blocks that do not overlap. Positions are in bytes from the
     /// start of each block.
-    pub(crate) fn copy(&mut self, from: (Block, usize), to: (Block, usize), len: usize) {
-        let place = |(block, at): (Block, usize)| offset_of(block) as usize * LINE + at;
+    pub(crate) fn copy(&mut self, from: (LineBlock, usize), to: (LineBlock, usize), len: usize) {
+        let place = |(block, at): (LineBlock, usize)| offset_of(block) as usize * LINE + at;
         let (source, target) = (place(from), place(to));
         let (source_chunk, target_chunk) = (chunk_of(from.0), chunk_of(to.0));
         if source_chunk == target_chunk {
@@ -156,21 +156,21 @@ impl Arena {
 
     /// Returns the lines of a block.
     #[inline(always)]
-    pub(crate) fn lines(&self, block: Block, len: u32) -> &[Line] {
+    pub(crate) fn lines(&self, block: LineBlock, len: u32) -> &[Line] {
         let at = offset_of(block) as usize;
         &self.chunks[chunk_of(block)].lines()[at..at + len as usize]
     }
 
     /// Returns the lines of a block mutably.
     #[inline(always)]
-    pub(crate) fn lines_mut(&mut self, block: Block, len: u32) -> &mut [Line] {
+    pub(crate) fn lines_mut(&mut self, block: LineBlock, len: u32) -> &mut [Line] {
         let at = offset_of(block) as usize;
         &mut self.chunks[chunk_of(block)].lines_mut()[at..at + len as usize]
     }
 
     /// Prefetches the lines of a block.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, block: Block, len: u32) {
+    pub(crate) fn prefetch(&self, block: LineBlock, len: u32) {
         if len > 0 {
             self.lines(block, len).iter().for_each(prefetch);
         }
@@ -247,7 +247,7 @@ impl Arena {
     }
 
     /// Moves a block into a new one of `new` lines.
-    fn transfer(&mut self, block: Block, old: u32, new: u32) -> Block {
+    fn transfer(&mut self, block: LineBlock, old: u32, new: u32) -> LineBlock {
         let moved = self.allocate(new);
         self.copy((block, 0), (moved, 0), old as usize * LINE);
         self.free(block, old);
@@ -255,7 +255,7 @@ impl Arena {
     }
 
     /// Extends a block in place if enough free lines follow it. Returns false if not.
-    fn extend(&mut self, block: Block, old: u32, new: u32) -> bool {
+    fn extend(&mut self, block: LineBlock, old: u32, new: u32) -> bool {
         let end = block + old;
         if offset_of(end) == 0 || !self.is_marked(end) || self.read_free(end).len < new - old {
             return false;
@@ -269,7 +269,7 @@ impl Arena {
         true
     }
 
-    fn count_taken(&mut self, block: Block, len: u32) {
+    fn count_taken(&mut self, block: LineBlock, len: u32) {
         self.used += u64::from(len);
         let chunk = &mut self.chunks[chunk_of(block)];
         chunk.used += len;
@@ -281,7 +281,7 @@ impl Arena {
     }
 
     /// Adds a chunk and returns it as one free block.
-    fn add_chunk(&mut self) -> Block {
+    fn add_chunk(&mut self) -> LineBlock {
         let vacant = self.chunks.iter().position(|chunk| chunk.region.is_none());
         let at = vacant.unwrap_or(self.chunks.len());
         assert!(at < CHUNKS_MAX, "256 GiB of peers in one shard");
@@ -296,7 +296,7 @@ impl Arena {
     }
 
     /// Adds a free block to its list.
-    fn link(&mut self, block: Block, len: u32) {
+    fn link(&mut self, block: LineBlock, len: u32) {
         let class = class_of(len);
         let next = self.lists.heads[class];
         if next != 0 {
@@ -313,7 +313,7 @@ impl Arena {
     }
 
     /// Removes a free block from its list and returns its length.
-    fn unlink(&mut self, block: Block) -> u32 {
+    fn unlink(&mut self, block: LineBlock) -> u32 {
         let Free { len, next, previous } = self.read_free(block);
         if next != 0 {
             let free = Free { previous, ..self.read_free(next) };
@@ -334,19 +334,19 @@ impl Arena {
         len
     }
 
-    fn read_free(&self, block: Block) -> Free {
+    fn read_free(&self, block: LineBlock) -> Free {
         let [len, links, ..] = self.lines(block, 1)[0].0;
         Free { len: len as u32, next: links as u32, previous: (links >> 32) as u32 }
     }
 
-    fn write_free(&mut self, block: Block, free: Free) {
+    fn write_free(&mut self, block: LineBlock, free: Free) {
         let [len, links, ..] = &mut self.line_mut(block).0;
         *len = free.len.into();
         *links = u64::from(free.previous) << 32 | u64::from(free.next);
     }
 
     /// Returns the length of the free block that ends before `end`.
-    fn len_before(&self, end: Block) -> u32 {
+    fn len_before(&self, end: LineBlock) -> u32 {
         let [.., last] = self.lines(end - 1, 1)[0].0;
         last as u32
     }
@@ -402,7 +402,7 @@ impl Chunk {
 
 impl Lists {
     /// Returns a block of `class`, or of the next larger class that has one.
-    fn first_from(&self, class: usize) -> Option<Block> {
+    fn first_from(&self, class: usize) -> Option<LineBlock> {
         let mut mask = u64::MAX << (class % 64);
         for (at, word) in self.filled.iter().enumerate().skip(class / 64) {
             if word & mask != 0 {
@@ -444,7 +444,7 @@ mod tests {
     use primitives::Random;
 
     struct Held {
-        block: Block,
+        block: LineBlock,
         len: u32,
         word: u64,
     }

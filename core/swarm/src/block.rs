@@ -27,7 +27,14 @@
 //!
 //! A torrent with more peers continues in another group.
 
+mod group;
+#[cfg(test)]
+mod tests;
+
 use types::{InfoHash, PeerId, PeerKey, Role};
+
+pub(crate) use group::GroupWriter;
+pub use group::{Group, GroupPeer, Groups, GroupsIter, Head, Peers};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
@@ -35,6 +42,11 @@ pub const HEADER_LEN: usize = 40;
 pub const BODY_MAX: usize = 512 * 1024;
 /// What a block begins with.
 pub const MAGIC: [u8; 4] = *b"TGB1";
+
+/// Where a header's checksum is.
+const CRC_AT: usize = HEADER_LEN - 4;
+/// Flag of a header: each peer's id follows it.
+const HAS_IDS: u8 = 1;
 
 /// What a block holds. Readers skip kinds that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +80,32 @@ pub struct Header {
     pub cut_ms: u64,
 }
 
+impl Header {
+    /// Returns the bytes before the checksum.
+    fn bytes(&self, body_len: u32) -> [u8; CRC_AT] {
+        let mut bytes = [0; CRC_AT];
+        let mut rest = bytes.as_mut_slice();
+        let mut put = |field: &[u8]| {
+            if let Some((place, after)) =
+                std::mem::take(&mut rest).split_at_mut_checked(field.len())
+            {
+                place.copy_from_slice(field);
+                rest = after;
+            }
+        };
+        put(&MAGIC);
+        put(&[self.kind.0, u8::from(self.has_ids) * HAS_IDS]);
+        put(&self.node.to_le_bytes());
+        put(&self.boot.to_le_bytes());
+        put(&self.number.to_le_bytes());
+        put(&self.cut_ms.to_le_bytes());
+        put(&body_len.to_le_bytes());
+        bytes
+    }
+}
+
 /// What is wrong with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockError {
     /// It ends before its header or body does.
     Truncated,
@@ -95,30 +131,74 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// Reads the block at the beginning of `bytes`. Returns it and how many bytes it takes. Checks the
     /// checksum, not the groups.
-    pub fn read(_bytes: &'a [u8]) -> Result<(Self, usize), BlockError> {
-        todo!()
+    pub fn read(bytes: &'a [u8]) -> Result<(Self, usize), BlockError> {
+        if bytes.iter().zip(&MAGIC).any(|(found, expected)| found != expected) {
+            return Err(BlockError::NoBlock);
+        }
+        let mut rest = bytes;
+        let mut read = || {
+            let _: [u8; MAGIC.len()] = take(&mut rest)?;
+            let [kind, flags] = take(&mut rest)?;
+            let header = Header {
+                kind: Kind(kind),
+                has_ids: flags & HAS_IDS != 0,
+                node: u16::from_le_bytes(take(&mut rest)?),
+                boot: u64::from_le_bytes(take(&mut rest)?),
+                number: u64::from_le_bytes(take(&mut rest)?),
+                cut_ms: u64::from_le_bytes(take(&mut rest)?),
+            };
+            let len = u32::from_le_bytes(take(&mut rest)?) as usize;
+            Some((header, len, u32::from_le_bytes(take(&mut rest)?)))
+        };
+        let (header, len, crc) = read().ok_or(BlockError::Truncated)?;
+        if len > BODY_MAX {
+            return Err(BlockError::TooLong);
+        }
+        let body = rest.get(..len).ok_or(BlockError::Truncated)?;
+        let before = bytes.get(..CRC_AT).ok_or(BlockError::Truncated)?;
+        if checksum(before, body) != crc {
+            return Err(BlockError::Damaged);
+        }
+        Ok((Self { header, body }, HEADER_LEN + len))
     }
 
     /// Returns the groups of changes or a walk. Fails if they do not add up to the body, before any is
     /// returned; what they say may be nonsense.
     pub fn groups(&self) -> Result<Groups<'a>, BlockError> {
-        todo!()
+        let is_walk = self.header.kind == Kind::WALK;
+        if !is_walk && self.header.kind != Kind::CHANGES {
+            return Err(BlockError::BadGroups);
+        }
+        Groups::check(self.body, is_walk, self.header.has_ids).ok_or(BlockError::BadGroups)
     }
 }
 
 /// Appends a block to `out`.
 ///
 /// Panics if the body is longer than [`BODY_MAX`].
-pub fn write(_header: &Header, _body: &[u8], _out: &mut Vec<u8>) {
-    todo!()
+pub fn write(header: &Header, body: &[u8], out: &mut Vec<u8>) {
+    assert!(
+        body.len() <= BODY_MAX,
+        "expected a body of at most {BODY_MAX} bytes, found {}",
+        body.len()
+    );
+    let bytes = header.bytes(body.len() as u32);
+    out.reserve(HEADER_LEN + body.len());
+    out.extend_from_slice(&bytes);
+    out.extend_from_slice(&checksum(&bytes, body).to_le_bytes());
+    out.extend_from_slice(body);
 }
 
-/// The groups of a block.
-#[derive(Clone, Copy, Debug)]
-pub struct Groups<'a> {
-    pub(crate) body: &'a [u8],
-    pub(crate) is_walk: bool,
-    pub(crate) has_ids: bool,
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(header), body)
+}
+
+/// Takes the first `N` bytes of `bytes`.
+#[inline]
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
 }
 
 /// The state of a peer in 16 bits.
@@ -129,19 +209,74 @@ pub struct Groups<'a> {
 pub struct Word(pub u16);
 
 impl Word {
+    const AGE: u16 = (1 << 13) - 1;
+    const COMPLETED: u16 = Self::AGE;
+    const COUNTED: u16 = 1 << 13;
+    const PARTIAL: u16 = 1 << 14;
+    const SEEDER: u16 = 1 << 15;
+    const GONE: u16 = Self::PARTIAL | Self::SEEDER;
+
     /// Returns the word of a peer that announced `age` units before the cut. Ages above 8190 count as 8190.
-    pub fn present(_age: u32, _role: Role, _is_counted: bool) -> Self {
-        todo!()
+    #[inline]
+    pub fn present(age: u32, role: Role, is_counted: bool) -> Self {
+        let age = age.min(u32::from(Self::COMPLETED) - 1) as u16;
+        let counted = if is_counted { Self::COUNTED } else { 0 };
+        Self(age | counted | Self::of_role(role))
     }
 
     /// Returns the word of a peer that completed its download now.
-    pub fn completed(_role: Role) -> Self {
-        todo!()
+    pub fn completed(role: Role) -> Self {
+        Self(Self::COMPLETED | Self::COUNTED | Self::of_role(role))
     }
 
     /// Returns the word of a peer that was removed now.
     pub fn gone() -> Self {
-        todo!()
+        Self(Self::GONE)
+    }
+
+    /// Returns the age in units of 16 s.
+    #[inline]
+    pub fn age(self) -> u32 {
+        match self.0 & Self::AGE {
+            Self::COMPLETED => 0,
+            age => age.into(),
+        }
+    }
+
+    /// Whether the peer was removed.
+    #[inline]
+    pub fn is_gone(self) -> bool {
+        self.0 & Self::GONE == Self::GONE
+    }
+
+    /// Whether the peer has just completed its download.
+    #[inline]
+    pub fn is_completed(self) -> bool {
+        self.0 & Self::AGE == Self::COMPLETED && !self.is_gone()
+    }
+
+    /// Whether the peer's download is counted; so it is if it has just been completed.
+    #[inline]
+    pub fn is_counted(self) -> bool {
+        self.0 & Self::COUNTED != 0 || self.is_completed()
+    }
+
+    /// Returns the role of a peer that is not gone.
+    #[inline]
+    pub fn role(self) -> Role {
+        match self.0 & Self::GONE {
+            0 => Role::Leecher,
+            Self::PARTIAL => Role::PartialSeed,
+            _ => Role::Seeder,
+        }
+    }
+
+    fn of_role(role: Role) -> u16 {
+        match role {
+            Role::Seeder => Self::SEEDER,
+            Role::PartialSeed => Self::PARTIAL,
+            Role::Leecher => 0,
+        }
     }
 }
 
@@ -156,10 +291,30 @@ pub struct Change {
     pub word: Word,
 }
 
+/// The most bytes that [`encode_changes`] appends for a change: its own group with a v6 peer and its id.
+pub const CHANGE_BYTES_MAX: usize = 24 + 18 + 2 + 20;
+
 /// Appends the groups of `changes` to `body`: by torrent, and for each peer in the order given. `ids` has
-/// the id of each change's peer, or is empty if ids are not kept.
+/// the id of each change's peer, or is empty if ids are not kept. A change takes at most
+/// [`CHANGE_BYTES_MAX`] bytes.
 ///
 /// Panics if `ids` has another length.
-pub fn encode_changes(_changes: &[Change], _ids: &[PeerId], _body: &mut Vec<u8>) {
-    todo!()
+pub fn encode_changes(changes: &[Change], ids: &[PeerId], body: &mut Vec<u8>) {
+    assert!(
+        ids.is_empty() || ids.len() == changes.len(),
+        "expected {} peer ids, found {}",
+        changes.len(),
+        ids.len()
+    );
+    // v4 before v6, as a group has them. Changes of one peer stay in order, because it is one or the other.
+    let mut order: Vec<usize> = (0..changes.len()).collect();
+    order.sort_by_key(|at| (changes[*at].info_hash.0, matches!(changes[*at].peer, PeerKey::V6(_))));
+    for torrent in order.chunk_by(|a, b| changes[*a].info_hash == changes[*b].info_hash) {
+        let Some(first) = torrent.first() else { continue };
+        let mut group = GroupWriter::new(body, changes[*first].info_hash, None);
+        for at in torrent {
+            let Change { peer, word, .. } = changes[*at];
+            group.push(peer, word, ids.get(*at).copied());
+        }
+    }
 }

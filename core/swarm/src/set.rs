@@ -24,7 +24,7 @@ use primitives::Random;
 use primitives::memory::{LINE, view, view_mut};
 use types::TooSoon;
 
-use crate::arena::{Arena, BLOCK_MAX, Block};
+use crate::arena::{Arena, BLOCK_MAX, LineBlock};
 use crate::entry::Entry;
 use crate::meta::PeerMeta;
 use page::Page;
@@ -41,7 +41,7 @@ pub(crate) struct PeerSet<E> {
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 struct RawSet {
-    block: Block,
+    block: LineBlock,
     /// The number of peers, and the flag [`PAGED`].
     word: u32,
 }
@@ -54,7 +54,7 @@ const PAGED: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct PageRef {
-    block: Block,
+    block: LineBlock,
     len: u32,
 }
 

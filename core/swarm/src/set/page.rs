@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use primitives::Random;
 use primitives::memory::{LINE, view, view_mut};
 
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, LineBlock};
 use crate::entry::Entry;
 
 /// An array of entries in lines of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Page<E> {
-    pub(super) block: Block,
+    pub(super) block: LineBlock,
     pub(super) len: u32,
     entry: PhantomData<E>,
 }
@@ -28,7 +28,7 @@ fn lines_of<E>(len: u32) -> u32 {
 }
 
 impl<E: Entry> Page<E> {
-    pub(super) fn new(block: Block, len: u32) -> Self {
+    pub(super) fn new(block: LineBlock, len: u32) -> Self {
         Self { block, len, entry: PhantomData }
     }
 

@@ -1,0 +1,323 @@
+use primitives::Random;
+
+use super::*;
+
+const HEADER: Header = Header {
+    kind: Kind::WALK,
+    has_ids: false,
+    node: 0x0102,
+    boot: 0x0304_0506_0708_090a,
+    number: 0x0b0c,
+    cut_ms: 0x0d0e_0f10_1112,
+};
+
+/// A decoded group: info hash, downloads and birth, peers.
+type PlainGroup = ([u8; 20], Option<(u32, u32)>, Vec<(PeerKey, u16, Option<[u8; 20]>)>);
+
+/// The plain form of the decoder: counts bytes and copies everything.
+fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Option<Vec<PlainGroup>> {
+    let number = |at: usize, len: usize| {
+        let bytes = body[at..at + len].iter().rev();
+        bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
+    };
+    let (mut groups, mut at) = (Vec::new(), 0);
+    while at < body.len() {
+        let head_len = if is_walk { 32 } else { 24 };
+        if at + head_len > body.len() {
+            return None;
+        }
+        let (v4, v6) = (number(at + 20, 2), number(at + 22, 2));
+        let info_hash = body[at..at + 20].try_into().ok()?;
+        let head = is_walk.then(|| (number(at + 24, 4), number(at + 28, 4)));
+        at += head_len;
+        let mut peers = Vec::new();
+        for nth in 0..v4 + v6 {
+            let key_len = if nth < v4 { 6 } else { 18 };
+            let len = key_len + 2 + if has_ids { 20 } else { 0 };
+            let bytes = body.get(at..at + len)?;
+            let key = match nth < v4 {
+                true => PeerKey::V4(bytes[..6].try_into().ok()?),
+                false => PeerKey::V6(bytes[..18].try_into().ok()?),
+            };
+            let id = has_ids.then(|| bytes[key_len + 2..].try_into().unwrap());
+            peers.push((key, number(at + key_len, 2) as u16, id));
+            at += len;
+        }
+        groups.push((info_hash, head, peers));
+    }
+    Some(groups)
+}
+
+fn plain(groups: Groups<'_>) -> Vec<PlainGroup> {
+    let plain = |group: Group<'_>| {
+        let v4 = group.v4.map(|peer| (PeerKey::V4(peer.key), peer.word.0, peer.id.map(|id| id.0)));
+        let v6 = group.v6.map(|peer| (PeerKey::V6(peer.key), peer.word.0, peer.id.map(|id| id.0)));
+        let head = group.head.map(|head| (head.downloads, head.born_min));
+        (group.info_hash.0, head, v4.chain(v6).collect())
+    };
+    groups.iter().map(plain).collect()
+}
+
+fn some_peer(random: &mut Random) -> (PeerKey, Word) {
+    let mut key = [0; 18];
+    key.fill_with(|| random.next() as u8);
+    let [a, b, c, d, e, f, ..] = key;
+    let peer =
+        if random.below(3) == 0 { PeerKey::V6(key) } else { PeerKey::V4([a, b, c, d, e, f]) };
+    (peer, Word(random.next() as u16))
+}
+
+fn some_id(random: &mut Random) -> PeerId {
+    PeerId([random.next() as u8; 20])
+}
+
+/// Returns a body of some groups, written in the only order that keeps each torrent in one group.
+fn some_body(random: &mut Random, is_walk: bool, has_ids: bool) -> Vec<u8> {
+    let mut body = Vec::new();
+    for torrent in 0..random.below(6) as u8 {
+        let head = is_walk.then(|| Head { downloads: random.next() as u32, born_min: 29_000_000 });
+        let mut group = GroupWriter::new(&mut body, InfoHash([torrent; 20]), head);
+        for _ in 0..random.below(9) {
+            let (peer, word) = some_peer(random);
+            group.push(peer, word, has_ids.then(|| some_id(random)));
+        }
+    }
+    body
+}
+
+/// Returns a body of a few hundred bytes.
+fn long_body(seed: u64, has_ids: bool) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bodies = std::iter::repeat_with(|| some_body(&mut random, true, has_ids));
+    bodies.find(|body| body.len() > 300).unwrap()
+}
+
+fn block_of(header: Header, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&header, body, &mut bytes);
+    bytes
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut random = Random::new(1);
+    for round in 0..200 {
+        let (is_walk, has_ids) = (round % 2 == 0, round % 3 == 0);
+        let body = some_body(&mut random, is_walk, has_ids);
+        let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
+        let header = Header { kind, has_ids, ..HEADER };
+        let mut bytes = block_of(header, &body);
+        let len = bytes.len();
+        bytes.extend([7; 5]);
+        let (block, taken) = Block::read(&bytes).unwrap();
+        assert_eq!((block.header, block.body, taken), (header, body.as_slice(), len));
+        let groups = block.groups().unwrap();
+        assert_eq!(Some(plain(groups)), decode_plainly(&body, is_walk, has_ids));
+    }
+}
+
+#[test]
+fn the_bytes_of_a_block_are_these() {
+    let mut body = Vec::new();
+    let head = Head { downloads: 0x0102_0304, born_min: 0x0506_0708 };
+    let mut group = GroupWriter::new(&mut body, InfoHash([0xaa; 20]), Some(head));
+    group.push_v4([1, 2, 3, 4, 5, 6], Word::present(9, Role::Seeder, true), None);
+    group.push_v6([0xbb; 18], Word::gone(), None);
+    drop(group);
+    let mut expected = vec![0xaa; 20];
+    expected.extend([1, 0, 1, 0, 4, 3, 2, 1, 8, 7, 6, 5]);
+    expected.extend([1, 2, 3, 4, 5, 6, 9, 0xa0]);
+    expected.extend([0xbb; 18]);
+    expected.extend([0, 0xc0]);
+    assert_eq!(body, expected);
+    let bytes = block_of(HEADER, &body);
+    assert_eq!(bytes[..8], [b'T', b'G', b'B', b'1', 1, 0, 2, 1]);
+    assert_eq!(bytes[8..16], [0x0a, 9, 8, 7, 6, 5, 4, 3]);
+    assert_eq!(
+        bytes[16..32],
+        [0x0c, 0x0b, 0, 0, 0, 0, 0, 0, 0x12, 0x11, 0x10, 0x0f, 0x0e, 0x0d, 0, 0]
+    );
+    assert_eq!(bytes[32..36], [60, 0, 0, 0]);
+    // The check value of CRC-32C (RFC 3720, B.4: 32 bytes of zeros).
+    assert_eq!(checksum(&[0; 20], &[0; 12]), 0x8a91_36aa);
+    assert_eq!(bytes[40..], body);
+}
+
+#[test]
+fn a_block_cut_anywhere_is_truncated() {
+    let bytes = block_of(HEADER, &long_body(5, true));
+    for len in 0..bytes.len() {
+        let error = Block::read(&bytes[..len]).map(drop).unwrap_err();
+        assert_eq!(error, BlockError::Truncated, "at {len}");
+    }
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let mut bytes = block_of(HEADER, &long_body(6, false));
+    let all = bytes.len();
+    for at in 0..all {
+        for flip in [0x01, 0x80, 0xff] {
+            bytes[at] ^= flip;
+            let error = Block::read(&bytes).map(drop).unwrap_err();
+            let expected: &[BlockError] = match at {
+                0..4 => &[BlockError::NoBlock],
+                32..36 => &[BlockError::Truncated, BlockError::TooLong, BlockError::Damaged],
+                _ => &[BlockError::Damaged],
+            };
+            assert!(expected.contains(&error), "{error:?} at {at}");
+            bytes[at] ^= flip;
+        }
+    }
+    assert!(Block::read(&bytes).is_ok());
+}
+
+#[test]
+fn the_body_has_a_limit() {
+    let mut bytes = block_of(HEADER, &vec![0; BODY_MAX]);
+    assert_eq!(Block::read(&bytes).unwrap().1, HEADER_LEN + BODY_MAX);
+    bytes[32..36].copy_from_slice(&(BODY_MAX as u32 + 1).to_le_bytes());
+    bytes.push(0);
+    assert_eq!(Block::read(&bytes).map(drop), Err(BlockError::TooLong));
+}
+
+#[test]
+#[should_panic(expected = "expected a body of at most 524288 bytes, found 524289")]
+fn a_longer_body_is_not_written() {
+    write(&HEADER, &vec![0; BODY_MAX + 1], &mut Vec::new());
+}
+
+/// Bodies of random and of slightly changed bytes beside the plain decoder: refused whole, or read the
+/// same.
+#[test]
+fn a_body_that_does_not_add_up_is_refused_whole() {
+    let mut random = Random::new(7);
+    let (mut refused, mut read) = (0, 0);
+    for round in 0..20_000 {
+        let (is_walk, has_ids) = (round % 2 == 0, round % 3 == 0);
+        let mut body = some_body(&mut random, is_walk, has_ids);
+        match random.below(4) {
+            0 => body.truncate(random.below(body.len() as u32 + 1) as usize),
+            1 => body.extend(vec![0; random.below(40) as usize]),
+            2 if !body.is_empty() => {
+                let at = random.below(body.len() as u32) as usize;
+                body[at] = random.next() as u8;
+            }
+            _ => body.fill_with(|| random.next() as u8 & 0x11),
+        }
+        let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
+        let header = Header { kind, has_ids, ..HEADER };
+        let groups = Block { header, body: &body }.groups();
+        let expected = decode_plainly(&body, is_walk, has_ids);
+        assert_eq!(groups.map(plain).ok(), expected);
+        *(if expected.is_some() { &mut read } else { &mut refused }) += 1;
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} {read}");
+}
+
+#[test]
+fn other_kinds_have_no_groups() {
+    for kind in [2, 3, 4, 5, 255].map(Kind) {
+        let block = Block { header: Header { kind, ..HEADER }, body: &[] };
+        assert_eq!(block.groups().map(drop), Err(BlockError::BadGroups));
+    }
+}
+
+#[test]
+fn words_say_what_they_were_made_of() {
+    for role in [Role::Seeder, Role::Leecher, Role::PartialSeed] {
+        for age in [0, 1, 8189, 8190, 8191, u32::MAX] {
+            for is_counted in [false, true] {
+                let word = Word::present(age, role, is_counted);
+                assert_eq!((word.age(), word.role()), (age.min(8190), role));
+                assert_eq!((word.is_counted(), word.is_completed()), (is_counted, false));
+                assert!(!word.is_gone());
+            }
+        }
+        let word = Word::completed(role);
+        assert_eq!((word.age(), word.role()), (0, role));
+        assert!(word.is_completed() && word.is_counted() && !word.is_gone());
+    }
+    assert!(Word::gone().is_gone());
+    assert_eq!(Word::gone().age(), 0);
+}
+
+/// Every word means something, and no peer is gone and completed.
+#[test]
+fn no_word_is_nonsense() {
+    for word in (0..=u16::MAX).map(Word) {
+        assert!(word.age() <= 8190);
+        assert_eq!(word.is_gone(), word.0 >= 0xc000);
+        assert!(!(word.is_gone() && word.is_completed()));
+        if !word.is_gone() && !word.is_completed() {
+            assert_eq!(Word::present(word.age(), word.role(), word.is_counted()), word);
+        }
+    }
+}
+
+#[test]
+fn changes_are_grouped_by_torrent_and_stay_in_order() {
+    let mut random = Random::new(8);
+    for round in 0..100 {
+        let has_ids = round % 2 == 0;
+        let peers: Vec<_> = (0..10).map(|_| some_peer(&mut random).0).collect();
+        let change = |random: &mut Random| Change {
+            info_hash: InfoHash([random.below(4) as u8; 20]),
+            peer: peers[random.below(10) as usize],
+            word: Word(random.next() as u16),
+        };
+        let changes: Vec<_> = (0..60).map(|_| change(&mut random)).collect();
+        let ids: Vec<_> = changes.iter().map(|_| some_id(&mut random)).collect();
+        let ids = if has_ids { ids } else { Vec::new() };
+        let mut body = Vec::new();
+        encode_changes(&changes, &ids, &mut body);
+        assert!(body.len() <= changes.len() * CHANGE_BYTES_MAX);
+        let header = Header { kind: Kind::CHANGES, has_ids, ..HEADER };
+        let groups = plain(Block { header, body: &body }.groups().unwrap());
+        assert!(groups.is_sorted_by_key(|(info_hash, ..)| *info_hash));
+        assert!(groups.len() <= 4);
+        for torrent in 0..4 {
+            for peer in &peers {
+                let is_it = |change: &&Change| {
+                    change.info_hash == InfoHash([torrent; 20]) && change.peer == *peer
+                };
+                let at =
+                    |change: &Change| changes.iter().position(|other| std::ptr::eq(other, change));
+                let expected = changes.iter().filter(is_it).map(|change| {
+                    let id = at(change).and_then(|at| ids.get(at)).map(|id| id.0);
+                    (*peer, change.word.0, id)
+                });
+                let group = groups.iter().find(|(info_hash, ..)| *info_hash == [torrent; 20]);
+                let found = group.iter().flat_map(|(.., peers)| peers.iter().copied());
+                let found: Vec<_> = found.filter(|(other, ..)| other == peer).collect();
+                assert_eq!(found, expected.collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "expected 1 peer ids, found 2")]
+fn each_change_has_one_id() {
+    let change =
+        Change { info_hash: InfoHash([1; 20]), peer: PeerKey::V4([1; 6]), word: Word::gone() };
+    encode_changes(&[change], &[PeerId([1; 20]); 2], &mut Vec::new());
+}
+
+#[test]
+fn a_torrent_continues_in_another_group() {
+    let mut body = Vec::new();
+    let head = Some(Head { downloads: 3, born_min: 4 });
+    let mut group = GroupWriter::new(&mut body, InfoHash([1; 20]), head);
+    for port in 0..70_000_u32 {
+        let [_, a, b, c] = port.to_be_bytes();
+        group.push_v4([1, 2, 3, a, b, c], Word(1), None);
+    }
+    group.push_v6([6; 18], Word(2), None);
+    group.push_v4([9; 6], Word(3), None);
+    drop(group);
+    let groups = Groups::check(&body, true, false).unwrap();
+    let lens: Vec<_> = groups.iter().map(|group| (group.v4.len(), group.v6.len())).collect();
+    assert_eq!(lens, [(65_535, 0), (4465, 1), (1, 0)]);
+    assert!(groups.iter().all(|group| group.info_hash == InfoHash([1; 20]) && group.head == head));
+}
