@@ -20,6 +20,7 @@
 mod announce;
 mod arena;
 pub mod block;
+mod changes;
 mod entry;
 mod events;
 mod index;
@@ -39,6 +40,6 @@ pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;
-pub use store::{MergeTime, Merged, Store, StoreWalk, Walked};
+pub use store::{MergeTime, Merged, Store, StoreWalk, WalkTime, Walked};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

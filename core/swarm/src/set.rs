@@ -202,6 +202,20 @@ impl<E: Entry> PeerSet<E> {
         if self.is_paged() { self.head(arena).block } else { u32::from(self.len() > 0) }
     }
 
+    /// Returns the page of the peers whose hash, its bits reversed, is `from`, and the highest such
+    /// number of that page. In this order each page, or all of a dense set, is an interval.
+    pub(crate) fn page_from(&self, arena: &Arena, from: u32) -> (u32, u32) {
+        if !self.is_paged() {
+            return (0, u32::MAX);
+        }
+        let pages = self.head(arena).block;
+        let page = page_among(pages, from.reverse_bits());
+        // As many bits select a page as number all pages; one less if it has yet to be split.
+        let all = pages.next_power_of_two();
+        let bits = all.ilog2() - u32::from(page | (all / 2) >= pages);
+        (page, from | u32::MAX >> bits)
+    }
+
     /// Returns the peers of a page.
     // With the hint alone it is not inlined where peers are sampled.
     #[inline(always)]

@@ -7,26 +7,29 @@ mod caps;
 mod inspect;
 mod memory;
 mod sweep;
+mod walk;
 mod web;
 
 use std::collections::BTreeMap;
 
 use primitives::memory::{LINE, Region};
 use primitives::siphash::siphash;
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts, Tick};
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick};
 
 use crate::arena::Arena;
+use crate::changes::ChangeQueue;
 use crate::entry::Entry;
 use crate::events::EventQueue;
 use crate::index::{Index, tag};
+use crate::meta::PeerMeta;
 use crate::record::{Record, Records, Sets};
 use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};
 
 pub(crate) use announce::StagedAnnounce;
-pub(crate) use inspect::Walk;
 pub(crate) use sweep::Lifetimes;
+pub(crate) use walk::{Walk, WalkOutput};
 
 /// Torrents and peers.
 pub(crate) struct Shard {
@@ -45,6 +48,8 @@ pub(crate) struct Shard {
     pass: sweep::Pass,
     /// Events of torrents, if they are listened to.
     pub(crate) event_queue: EventQueue,
+    /// Changes of peers, if they are kept.
+    pub(crate) changes: ChangeQueue,
 }
 
 /// A family's peers: their sets in a torrent, and their totals in the shard.
@@ -102,6 +107,7 @@ impl Shard {
             cursor: sweep::Cursor::default(),
             pass: sweep::Pass::default(),
             event_queue: EventQueue::default(),
+            changes: ChangeQueue::default(),
         }
     }
 
@@ -211,6 +217,15 @@ impl Shard {
         if let Some(ids) = &mut self.ids {
             ids.remove(&(info_hash, peer));
         }
+    }
+}
+
+/// Returns the role of a peer in the set of `role`.
+fn role_of(role: usize, meta: PeerMeta) -> Role {
+    match role {
+        SEEDERS => Role::Seeder,
+        _ if meta.is_partial() => Role::PartialSeed,
+        _ => Role::Leecher,
     }
 }
 

@@ -22,7 +22,7 @@ use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Lifetimes, Shard, StagedAnnounce};
-pub use replicate::{MergeTime, Merged, StoreWalk, Walked};
+pub use replicate::{MergeTime, Merged, StoreWalk, WalkTime, Walked};
 
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 
@@ -33,6 +33,7 @@ pub struct Store {
     lifetime_s: AtomicU32,
     web_lifetime_s: AtomicU32,
     memory_budget: Option<u64>,
+    keeps_peer_ids: bool,
 }
 
 /// Two cache lines, which processors fetch together: neighbouring locks must not share them.
@@ -58,6 +59,7 @@ impl Store {
             lifetime_s: AtomicU32::new(options.peer_lifetime_s),
             web_lifetime_s: AtomicU32::new(options.web_lifetime_s),
             memory_budget: options.memory_budget,
+            keeps_peer_ids: options.keep_peer_ids,
         }
     }
 

@@ -3,6 +3,7 @@
 mod caps;
 mod inspect;
 mod memory;
+mod replicate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

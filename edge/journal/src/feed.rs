@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use swarm::block::{self, Change, Header, Kind};
-use swarm::{Store, StoreWalk};
+use swarm::{Store, StoreWalk, WalkTime};
 use types::{PeerId, limits};
 
 use crate::{CLOCK_STEP_MS, Now};
@@ -185,10 +185,8 @@ impl<'a> Encoder<'a> {
     pub fn step(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<Step> {
         let mut outlets = self.feed.lock();
         let Outlets { taken, .. } = &mut *outlets;
-        let epoch_min = now.epoch_min();
         let walked = self.store.walk(
-            now.tick,
-            epoch_min,
+            WalkTime { now: now.tick, epoch_min: now.epoch_min() },
             &mut self.walk,
             &mut taken.changes,
             &mut taken.ids,

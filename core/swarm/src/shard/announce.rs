@@ -4,12 +4,13 @@ use primitives::Random;
 use types::{AnnounceSummary, PackedV4, PackedV6, PeerKey, Role, StoreSink, Tick, TooSoon};
 
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
+use crate::block::Word;
 use crate::entry::Entry;
 use crate::index::tag;
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
 use crate::record::{INLINE_MAX, Record};
 use crate::set::{PeerSet, Position};
-use crate::{Action, PeerCaps, StoreAnnounce, TorrentEvent};
+use crate::{Action, StoreAnnounce, TorrentEvent};
 
 /// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
@@ -75,8 +76,7 @@ pub(super) struct PeerUpdate<'a> {
     /// The set that the peer belongs to.
     pub(super) own: usize,
     pub(super) meta: MetaUpdate,
-    /// As in [`StoreAnnounce`].
-    pub(super) caps: PeerCaps,
+    pub(super) announce: &'a StoreAnnounce,
     /// Whether the peer's network is exempt from caps.
     pub(super) is_exempt: &'a dyn Fn() -> bool,
     /// If the peer is new: memory was checked.
@@ -197,15 +197,18 @@ impl Shard {
         let Some(number) = self.locate(staged) else {
             return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
-        match announce.peer {
+        let was_there = match announce.peer {
             PeerKey::V4(key) if !self.records.at(number).is_spilled() => {
                 self.stop_inline(number, key)
             }
             PeerKey::V4(key) => self.stop_spilled::<PackedV4>(number, key),
             PeerKey::V6(key) if self.records.at(number).is_spilled() => {
-                self.stop_spilled::<PackedV6>(number, key);
+                self.stop_spilled::<PackedV6>(number, key)
             }
-            PeerKey::V6(_) => {}
+            PeerKey::V6(_) => false,
+        };
+        if was_there {
+            self.changes.push_gone(announce.info_hash, announce.peer);
         }
         self.remove_id(announce.info_hash, announce.peer);
         let counts = self.counts_at(number);
@@ -217,16 +220,20 @@ impl Shard {
         }
     }
 
-    fn stop_inline(&mut self, number: u32, key: [u8; 6]) {
+    /// Removes an inline peer. Returns whether it was there.
+    fn stop_inline(&mut self, number: u32, key: [u8; 6]) -> bool {
         let record = self.records.at_mut(number);
-        if let Some(at) = record.inline_peers().iter().position(|peer| peer.wire() == key) {
+        let found = record.inline_peers().iter().position(|peer| peer.wire() == key);
+        if let Some(at) = found {
             let (meta, role) = take_inline(record, at);
             self.count_removed::<PackedV4>(number, role, meta);
             self.networks.remove::<PackedV4>(key);
         }
+        found.is_some()
     }
 
-    fn stop_spilled<E: FamilyPeers>(&mut self, number: u32, key: E::Key) {
+    /// Does what [`Shard::stop_inline`] does for a torrent with sets.
+    fn stop_spilled<E: FamilyPeers>(&mut self, number: u32, key: E::Key) -> bool {
         let hash = peer_hash::<E>(&self.key);
         for role in [SEEDERS, LEECHERS] {
             let mut set = E::sets(self.records.at(number).sets())[role];
@@ -234,9 +241,11 @@ impl Shard {
                 let gone = set.remove(&mut self.arena, position, hash);
                 E::sets_mut(self.records.at_mut(number).sets_mut())[role] = set;
                 self.networks.remove::<E>(key);
-                return self.count_removed::<E>(number, role, gone.meta());
+                self.count_removed::<E>(number, role, gone.meta());
+                return true;
             }
         }
+        false
     }
 
     /// Updates the counts after a peer was removed.
@@ -276,7 +285,7 @@ impl Shard {
         let mut update = PeerUpdate {
             own: interest(announce).0,
             meta: MetaUpdate { now, completed, partial, min_interval_s: announce.min_interval_s },
-            caps: announce.caps,
+            announce,
             is_exempt: &|| sink.is_exempt(announce.slot),
             is_admitted: false,
         };
@@ -310,6 +319,7 @@ impl Shard {
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
             self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
+            self.changes.push(announce, || Word::completed(announce.role));
             sink.downloaded(staged.announce.slot);
         }
         if let Some(ids) = &mut self.ids
@@ -379,6 +389,7 @@ impl Shard {
             let at = put_inline(record, own, PackedV4::new(key, new));
             self.count_removed::<PackedV4>(number, role, old);
             self.count_added::<PackedV4>(number, own, new);
+            self.keep_change(update, old.is_counted());
             return Ok((PeerLocation::Inline(at), old.is_counted()));
         }
         if !update.is_admitted && !self.admits::<PackedV4>(key, update) {
@@ -386,7 +397,7 @@ impl Shard {
         }
         // Most caps are above what a record holds.
         let record = self.records.at(number);
-        if u16::from(record.inline_len) >= update.caps.least() {
+        if u16::from(record.inline_len) >= update.announce.caps.least() {
             self.make_room_inline(number, key, update);
         }
         let record = self.records.at_mut(number);
@@ -400,6 +411,7 @@ impl Shard {
         let record = self.records.at_mut(number);
         let at = put_inline(record, own, PackedV4::new(key, new));
         self.count_added::<PackedV4>(number, own, new);
+        self.keep_change(update, false);
         Ok((PeerLocation::Inline(at), false))
     }
 
@@ -435,6 +447,7 @@ impl Shard {
             if old.is_partial() != meta.partial {
                 self.count_removed::<E>(number, own, old);
                 self.count_added::<E>(number, own, meta.meta(old.is_counted()));
+                self.keep_change(update, old.is_counted());
             }
             return Ok((PeerLocation::Set(own, position), old.is_counted()));
         }
@@ -457,7 +470,17 @@ impl Shard {
         let position = sets[own].insert(&mut self.arena, E::new(key, new), hash, random);
         *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
         self.count_added::<E>(number, own, new);
+        self.keep_change(update, was_counted);
         Ok((PeerLocation::Set(own, position), was_counted))
+    }
+
+    /// Keeps the change of a peer that came or changed its role.
+    fn keep_change(&mut self, update: &PeerUpdate<'_>, was_counted: bool) {
+        // A completed download is kept when it is counted.
+        if was_counted || !update.meta.completed {
+            let announce = update.announce;
+            self.changes.push(announce, || Word::present(0, announce.role, was_counted));
+        }
     }
 }
 

@@ -105,7 +105,7 @@ impl Shard {
         }
     }
 
-    fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
+    pub(super) fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {
         let Some(ids) = &self.ids else { return PeerId::default() };
         let id = ids.get(&(info_hash, peer));
         debug_assert!(id.is_some(), "where ids are kept, every peer has one");

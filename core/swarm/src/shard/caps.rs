@@ -88,7 +88,7 @@ impl Shard {
         update: &PeerUpdate<'_>,
     ) -> bool {
         let sets = E::sets(self.records.at(number).sets());
-        let least = u32::from(update.caps.least());
+        let least = u32::from(update.announce.caps.least());
         if sets[SEEDERS].len() + sets[LEECHERS].len() < least {
             return false;
         }
@@ -117,7 +117,7 @@ impl Shard {
                 neighbours.add(entry, role, Position { page, at });
             }
         }
-        let victim = neighbours.victim(update.caps, (update.is_exempt)());
+        let victim = neighbours.victim(update.announce.caps, (update.is_exempt)());
         let Some((role, position)) = victim else { return false };
         let gone = sets[role].remove(&mut self.arena, position, hash);
         *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
@@ -138,7 +138,7 @@ impl Shard {
             let role = if at < seeders { SEEDERS } else { LEECHERS };
             neighbours.add(entry, role, Position { page: 0, at: at as u32 });
         }
-        let victim = neighbours.victim(update.caps, (update.is_exempt)());
+        let victim = neighbours.victim(update.announce.caps, (update.is_exempt)());
         if let Some((role, Position { at, .. })) = victim {
             let gone = record.inline_peers()[at as usize];
             take_inline(record, at as usize);
@@ -150,6 +150,7 @@ impl Shard {
         let info_hash = self.records.at(number).info_hash;
         self.count_removed::<E>(number, role, gone.meta());
         self.remove_id(info_hash, gone.peer_key());
+        self.changes.push_gone(info_hash, gone.peer_key());
         self.networks.remove::<E>(gone.key());
         self.totals.replaced += 1;
     }

@@ -3,29 +3,14 @@
 
 use std::net::IpAddr;
 
-use types::{InfoHash, PackedV4, PackedV6, PeerKey, Role, Tick};
+use types::{Family, InfoHash, PackedV4, PackedV6, PeerKey, Tick};
 
-use super::sweep::Visited;
-use super::{FamilyPeers, LEECHERS, SEEDERS, Shard};
+use super::walk::Walk;
+use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, role_of};
 use crate::entry::Entry;
 use crate::meta::{AGE_UNIT_S, PeerMeta};
 use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
-
-/// The progress of a walk over all peers. Torrents go from the last to the first: one that is moved
-/// meanwhile moves to a lower number, so it is not missed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk {
-    /// Torrents left, including the current one.
-    left: u32,
-    /// Seeders or leechers.
-    set: usize,
-    page: u32,
-}
-
-impl Walk {
-    pub(crate) const START: Self = Self { left: u32::MAX, set: SEEDERS, page: 0 };
-}
 
 impl Shard {
     /// Appends the stats of up to `count` torrents before number `end` to `rows`. Returns the `end`
@@ -123,64 +108,78 @@ impl Shard {
         visit: &mut impl FnMut(&InfoHash, PeerInfo) -> bool,
     ) -> bool {
         let mut left = lines;
-        walk.left = walk.left.min(self.records.len());
-        while left > 0 && walk.left > 0 {
-            let number = walk.left - 1;
+        while left > 0
+            && let Some(number) = walk.torrent(&self.records)
+        {
             let info_hash = self.records.at(number).info_hash;
-            let visited = self.visit_address(*walk, number, ip, |role, meta, key| {
+            let visited = self.visit_address(walk, number, ip, |role, meta, key| {
                 let address = Some(key.socket_addr());
                 visit(&info_hash, PeerInfo { address, ..seen(now, role, meta) })
             });
-            left = left.saturating_sub(1 + visited.lines);
-            let is_last = !self.records.at(number).is_spilled() || walk.set == LEECHERS;
-            *walk = match visited.next {
-                Some(page) => Walk { page, ..*walk },
-                None if is_last => Walk { left: number, set: SEEDERS, page: 0 },
-                None => Walk { set: LEECHERS, page: 0, ..*walk },
-            };
+            left = left.saturating_sub(1 + visited);
         }
-        walk.left > 0
+        walk.has_more()
     }
 
-    /// Calls `visit` with the peers at `ip` in the current page of the walk, and removes those for
-    /// which it returns true.
+    /// Calls `visit` with the peers at `ip` in the current part of the walk, and removes those for
+    /// which it returns true. Returns the lines visited.
     fn visit_address(
         &mut self,
-        walk: Walk,
+        walk: &mut Walk,
         number: u32,
         ip: IpAddr,
         mut visit: impl FnMut(usize, PeerMeta, PeerKey) -> bool,
-    ) -> Visited {
+    ) -> u32 {
         let record = self.records.at(number);
-        let (is_spilled, seeders) = (record.is_spilled(), record.inline_seeders);
-        let Walk { set: role, page, .. } = walk;
-        match ip {
-            IpAddr::V4(ip) if is_spilled => {
-                self.visit_page(number, role, page, |entry: &PackedV4, _| {
-                    entry.wire().starts_with(&ip.octets())
-                        && visit(role, entry.meta(), entry.peer_key())
-                })
-            }
-            IpAddr::V4(ip) => {
-                let mut at = 0;
-                let gone = self.visit_inline(number, |entry, _| {
-                    // Each is visited once, seeders first. When one is removed, another of its role
-                    // takes its place.
-                    let role = usize::from(at >= seeders);
-                    at += 1;
-                    entry.wire().starts_with(&ip.octets())
-                        && visit(role, entry.meta(), entry.peer_key())
-                });
-                Visited { next: None, lines: 0, gone }
-            }
-            IpAddr::V6(ip) if is_spilled => {
-                self.visit_page(number, role, page, |entry: &PackedV6, _| {
-                    entry.wire().starts_with(&ip.octets())
-                        && visit(role, entry.meta(), entry.peer_key())
-                })
-            }
-            IpAddr::V6(_) => Visited::default(),
+        let (info_hash, seeders) = (record.info_hash, record.inline_seeders);
+        let (v4, v6);
+        let octets = match ip {
+            IpAddr::V4(ip) => (v4 = ip.octets(), v4.as_slice()).1,
+            IpAddr::V6(ip) => (v6 = ip.octets(), v6.as_slice()).1,
+        };
+        let mut gone = Vec::new();
+        let mut is_gone = |role, meta, key: &[u8], peer| {
+            let is_gone = key.starts_with(octets) && visit(role, meta, peer);
+            gone.extend(is_gone.then_some(peer));
+            is_gone
+        };
+        let mut lines = 0;
+        if !record.is_spilled() {
+            let mut at = 0;
+            self.visit_inline(number, |entry, _| {
+                // Each is visited once, seeders first. When one is removed, another of its role
+                // takes its place.
+                let role = usize::from(at >= seeders);
+                at += 1;
+                is_gone(role, entry.meta(), &entry.wire(), entry.peer_key())
+            });
+            walk.leave();
+        } else if walk.skip_to(Family::of(ip)) {
+            lines = match ip {
+                IpAddr::V4(_) => self.visit_part::<PackedV4>(walk, number, is_gone),
+                IpAddr::V6(_) => self.visit_part::<PackedV6>(walk, number, is_gone),
+            };
         }
+        gone.into_iter().for_each(|peer| self.changes.push_gone(info_hash, peer));
+        lines
+    }
+
+    /// Removes the peers for which `is_gone` returns true from the current part of the walk. Returns
+    /// the lines visited.
+    fn visit_part<E: FamilyPeers>(
+        &mut self,
+        walk: &mut Walk,
+        number: u32,
+        mut is_gone: impl FnMut(usize, PeerMeta, &[u8], PeerKey) -> bool,
+    ) -> u32 {
+        let (_, role) = walk.set();
+        let record = self.records.at(number);
+        let (page, next) = walk.page(&E::sets(record.sets())[role], &self.arena);
+        // First, because pages merge when peers are removed.
+        walk.advance(record.info_hash, next);
+        let is_gone =
+            |entry: &E, _: &_| is_gone(role, entry.meta(), entry.key().as_ref(), entry.peer_key());
+        self.visit_page(number, role, page, is_gone).lines
     }
 
     /// Removes about `lines` lines of a torrent's peers, and finally the torrent. Returns whether
@@ -213,6 +212,10 @@ impl Shard {
             return lines.sum();
         }
         if !record.is_spilled() {
+            let info_hash = record.info_hash;
+            for peer in record.inline_peers() {
+                self.changes.push_gone(info_hash, peer.peer_key());
+            }
             return u32::from(self.visit_inline(number, |_, _| true) > 0);
         }
         for role in [SEEDERS, LEECHERS] {
@@ -233,6 +236,7 @@ impl Shard {
         for entry in set.entries(&self.arena, last) {
             partial += u32::from(entry.meta().is_partial());
             self.networks.remove::<E>(entry.key());
+            self.changes.push_gone(info_hash, entry.peer_key());
             if let Some(ids) = &mut self.ids {
                 ids.remove(&(info_hash, entry.peer_key()));
             }
@@ -251,10 +255,6 @@ impl Shard {
 }
 
 fn seen(now: Tick, role: usize, meta: PeerMeta) -> PeerInfo {
-    let role = match role {
-        SEEDERS => Role::Seeder,
-        _ if meta.is_partial() => Role::PartialSeed,
-        _ => Role::Leecher,
-    };
+    let role = role_of(role, meta);
     PeerInfo { address: None, role, age_s: meta.age(now) * AGE_UNIT_S, id: None }
 }

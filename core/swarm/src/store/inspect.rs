@@ -96,7 +96,7 @@ impl Store {
     ) {
         let ip = ip.to_canonical();
         for shard in 0..self.shards.len() {
-            let mut walk = Walk::START;
+            let mut walk = Walk::default();
             let mut goes_on = true;
             while goes_on {
                 let mut held = self.lock(shard);

@@ -2,18 +2,45 @@
 
 use std::ops::Range;
 
+use parking_lot::MutexGuard;
 use primitives::Random;
-use types::{PeerId, Tick};
+use types::{PackedV4, PackedV6, PeerId, Tick};
 
 use super::Store;
 use crate::block::{Change, Groups};
+use crate::changes::ChangeQueue;
+use crate::shard::{Walk, WalkOutput};
+use crate::{FamilyTotals, Totals};
+#[cfg(test)]
+use {
+    crate::meta::PeerMeta,
+    std::collections::BTreeMap,
+    types::{InfoHash, PeerKey, Role},
+};
 
 /// The progress of a walk over all torrents and peers.
 #[derive(Clone, Debug, Default)]
 pub struct StoreWalk {
     /// The shard that the next step visits.
-    pub(crate) shard: usize,
+    shard: usize,
+    torrents: Walk,
 }
+
+/// The time of a step of a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalkTime {
+    /// The present tick.
+    pub now: Tick,
+    /// Unix minutes at tick 0.
+    pub epoch_min: u32,
+}
+
+/// Lines visited under one lock: some tens of microseconds.
+const STEP_LINES: u32 = 128;
+/// A step appends less than this.
+const STEP_BYTES: usize = 64 * 1024;
+/// A group's bytes before its peers.
+const GROUP_BYTES: u64 = 32 - 4;
 
 /// The result of a step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,23 +78,31 @@ pub struct Merged {
 }
 
 impl Store {
-    /// Keeps changes of peers from now on, up to `capacity` of them until they are taken; 0 drops all and
+    /// Keeps changes of peers from now on, about `capacity` of them until they are taken; 0 drops all and
     /// stops. Changes are: a peer came, changed its role, completed its download, or was removed other
-    /// than by expiry. Merged peers are no changes, and neither are WebTorrent peers.
-    pub fn keep_changes(&self, _capacity: usize) {
-        todo!()
+    /// than by the sweep. Merged peers are no changes, and neither are WebTorrent peers.
+    pub fn keep_changes(&self, capacity: usize) {
+        for shard in 0..self.shards.len() {
+            // Allocated and dropped without the lock.
+            let room = capacity.div_ceil(self.shards.len());
+            let mut queue = ChangeQueue::new(room, self.keeps_peer_ids);
+            std::mem::swap(&mut self.lock(shard).changes, &mut queue);
+        }
     }
 
     /// Moves the changes of a shard to `changes`, in order, and the ids of their peers to `ids` if the
-    /// store keeps ids. Both must be empty. Returns how many changes were lost since the last call because
-    /// there was no room.
+    /// store keeps ids; removed peers have an id of zeros. Returns how many changes were lost since the
+    /// last call because there was no room.
+    ///
+    /// Both vectors must be empty. They are swapped for the shard's, so pass the same ones again:
+    /// nothing is allocated then.
     pub fn take_changes(
         &self,
-        _shard: usize,
-        _changes: &mut Vec<Change>,
-        _ids: &mut Vec<PeerId>,
+        shard: usize,
+        changes: &mut Vec<Change>,
+        ids: &mut Vec<PeerId>,
     ) -> u64 {
-        todo!()
+        self.lock(shard).changes.take(changes, ids)
     }
 
     /// Returns how many shards there are.
@@ -77,30 +112,57 @@ impl Store {
 
     /// Whether the store keeps peer ids.
     pub fn keeps_peer_ids(&self) -> bool {
-        todo!()
+        self.keeps_peer_ids
     }
 
     /// Does a step of a walk, some tens of microseconds under one lock: takes the changes of the shard that
     /// it visits, as [`Store::take_changes`] does, and then appends the groups of the torrents visited to
     /// `body`, less than 64 KiB. Written in this order, they say what happened in order.
     ///
-    /// Whatever is in the store from the beginning of a walk to its end is visited at least once.
-    /// `epoch_min` is the unix minute at tick 0.
+    /// Whatever is in the store from the beginning of a walk to its end is visited at least once, or a
+    /// change says that it has another role. After a walk is complete the next call begins another.
     pub fn walk(
         &self,
-        _now: Tick,
-        _epoch_min: u32,
-        _walk: &mut StoreWalk,
-        _changes: &mut Vec<Change>,
-        _ids: &mut Vec<PeerId>,
-        _body: &mut Vec<u8>,
+        time: WalkTime,
+        walk: &mut StoreWalk,
+        changes: &mut Vec<Change>,
+        ids: &mut Vec<PeerId>,
+        body: &mut Vec<u8>,
     ) -> Walked {
-        todo!()
+        // Without the lock.
+        body.reserve(STEP_BYTES);
+        let mut output = WalkOutput { time, body };
+        let mut shard = self.lock(walk.shard);
+        let missed = shard.changes.take(changes, ids);
+        let has_more = shard.walk(&mut walk.torrents, STEP_LINES, &mut output);
+        MutexGuard::unlock_fair(shard);
+        if !has_more {
+            let shard = (walk.shard + 1) % self.shards.len();
+            *walk = StoreWalk { shard, torrents: Walk::default() };
+        }
+        Walked { is_complete: !has_more && walk.shard == 0, missed }
     }
 
     /// Returns about how many bytes the groups of a whole walk take.
     pub fn walk_bytes(&self) -> u64 {
-        todo!()
+        let Totals { torrents, v4, v6, .. } = self.totals();
+        let id = if self.keeps_peer_ids { size_of::<PeerId>() as u64 } else { 0 };
+        let of = |peers: FamilyTotals, entry: usize| {
+            (peers.seeders + peers.leechers) * (entry as u64 + id)
+        };
+        torrents * GROUP_BYTES + of(v4, size_of::<PackedV4>()) + of(v6, size_of::<PackedV6>())
+    }
+
+    /// Returns every peer.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> BTreeMap<(InfoHash, PeerKey), (Role, PeerMeta)> {
+        let mut peers = BTreeMap::new();
+        for shard in 0..self.shards.len() {
+            self.lock(shard).each_peer(&mut |info_hash, key, role, meta| {
+                assert!(peers.insert((info_hash, key), (role, meta)).is_none(), "a peer twice");
+            });
+        }
+        peers
     }
 
     /// Applies what groups say of torrents in `shards`. A peer that has announced since a group was true

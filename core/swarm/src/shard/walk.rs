@@ -1,0 +1,263 @@
+//! Walks over all torrents of a shard and their peers, in steps between which the caller can unlock.
+//!
+//! Plain form: copy everything under one lock. Here anything may happen between two steps, and yet
+//! what is there from the beginning of a walk to its end is visited:
+//! 1. Torrents go from the last to the first. One that moves takes a lower number, so it is still
+//!    ahead. The walk remembers the torrent that it stands in, and begins it anew if another one has
+//!    taken its number.
+//! 2. Inline peers and dense sets are visited at once. Pages of larger sets go in the order of their
+//!    peers' bit-reversed hashes, in which every page, however often it is split or merged, is an
+//!    interval. So one number says which peers have been visited.
+//!
+//! A peer that changes its role meanwhile moves to another set and may be missed, but that is a change
+//! (see `changes`).
+
+use primitives::memory::LINE;
+use primitives::siphash::siphash;
+use types::{Family, InfoHash, Tick};
+
+use super::{LEECHERS, SEEDERS, Shard, peer_hash, role_of};
+use crate::WalkTime;
+use crate::arena::Arena;
+use crate::block::{GroupWriter, Head, Word};
+use crate::entry::Entry;
+use crate::record::Records;
+use crate::set::PeerSet;
+#[cfg(test)]
+use {
+    crate::meta::PeerMeta,
+    crate::record::{Record, Sets},
+    types::{PeerKey, Role},
+};
+
+/// The progress of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walk {
+    /// Torrents left, including the current one.
+    left: u32,
+    /// The current torrent, if some of its peers have been visited.
+    torrent: Option<InfoHash>,
+    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers.
+    set: usize,
+    /// Peers of the set at lower places have been visited; see [`place`].
+    from: u64,
+}
+
+/// Sets of a torrent.
+const SETS: usize = 4;
+/// The most peers of a page that are visited at once. Only pages of many peers of one network have
+/// more.
+const PART_PEERS: usize = 256;
+/// The lines of cold memory that take as long as looking up a peer id.
+const ID_LINES: u32 = 2;
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self { left: u32::MAX, torrent: None, set: 0, from: 0 }
+    }
+}
+
+impl Walk {
+    /// Whether torrents are left.
+    pub(super) fn has_more(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Returns the number of the current torrent; `None` after the last one.
+    pub(super) fn torrent(&mut self, records: &Records) -> Option<u32> {
+        let left = self.left.min(records.len());
+        let number = left.checked_sub(1);
+        let stays = number.is_some_and(|number| self.torrent == Some(records.at(number).info_hash));
+        *self = if stays { Self { left, ..*self } } else { Self { left, ..Self::default() } };
+        number
+    }
+
+    /// Returns the family and role of the current set.
+    #[inline]
+    pub(super) fn set(&self) -> (Family, usize) {
+        (if self.set < 2 { Family::V4 } else { Family::V6 }, self.set % 2)
+    }
+
+    /// Moves on to the first set of a family that comes. Returns false if the torrent has no more of it.
+    pub(super) fn skip_to(&mut self, family: Family) -> bool {
+        match (self.set().0, family) {
+            (Family::V4, Family::V6) => *self = Self { set: 2, from: 0, ..*self },
+            (Family::V6, Family::V4) => {
+                self.leave();
+                return false;
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Returns the next page of the current set, and the place behind it; `None` behind the last.
+    pub(super) fn page<E: Entry>(&self, set: &PeerSet<E>, arena: &Arena) -> (u32, Option<u64>) {
+        let (page, last) = set.page_from(arena, (self.from >> 32) as u32);
+        (page, (u64::from(last) << 32 | u64::from(u32::MAX)).checked_add(1))
+    }
+
+    /// Moves on behind a part of the current set that was visited. Returns false if the torrent has no
+    /// more sets.
+    pub(super) fn advance(&mut self, info_hash: InfoHash, next: Option<u64>) -> bool {
+        let set = if next.is_none() { self.set + 1 } else { self.set };
+        if set == SETS {
+            self.leave();
+            return false;
+        }
+        *self = Self { torrent: Some(info_hash), set, from: next.unwrap_or(0), ..*self };
+        true
+    }
+
+    /// Moves on to the next torrent.
+    pub(super) fn leave(&mut self) {
+        *self = Self { left: self.left.saturating_sub(1), ..Self::default() };
+    }
+}
+
+/// What a walk appends its groups to.
+pub(crate) struct WalkOutput<'a> {
+    pub(crate) time: WalkTime,
+    pub(crate) body: &'a mut Vec<u8>,
+}
+
+impl Shard {
+    /// Appends the groups of about the next `lines` lines of a walk to the output. Returns false at the
+    /// end of the walk.
+    pub(crate) fn walk(&self, walk: &mut Walk, lines: u32, output: &mut WalkOutput<'_>) -> bool {
+        let mut left = lines;
+        while left > 0
+            && let Some(number) = walk.torrent(&self.records)
+        {
+            left = left.saturating_sub(1 + self.walk_torrent(walk, number, left, output));
+        }
+        walk.has_more()
+    }
+
+    /// Visits up to about `lines` lines of a torrent. Returns how many.
+    fn walk_torrent(
+        &self,
+        walk: &mut Walk,
+        number: u32,
+        lines: u32,
+        output: &mut WalkOutput<'_>,
+    ) -> u32 {
+        let record = self.records.at(number);
+        let (info_hash, now) = (record.info_hash, output.time.now);
+        let born_min = output.time.epoch_min.saturating_add(record.first_seen().0 / 60);
+        let head = Head { downloads: record.downloads, born_min };
+        let mut group = GroupWriter::new(output.body, info_hash, Some(head));
+        if !record.is_spilled() {
+            let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
+            walk.leave();
+            return self.write(&mut group, (info_hash, SEEDERS, now), seeders)
+                + self.write(&mut group, (info_hash, LEECHERS, now), leechers);
+        }
+        let sets = record.sets();
+        let mut visited = 0;
+        let mut stays = true;
+        while stays {
+            let (family, role) = walk.set();
+            let of = (info_hash, role, now);
+            stays = match family {
+                Family::V4 if sets.v4[role].len() == 0 => walk.advance(info_hash, None),
+                Family::V6 if sets.v6[role].len() == 0 => walk.advance(info_hash, None),
+                // Not before empty sets are skipped: else the next step would begin with a group
+                // without peers.
+                _ if visited >= lines => break,
+                Family::V4 => {
+                    let (lines, next) = self.walk_part(walk, &mut group, of, &sets.v4[role]);
+                    visited += lines;
+                    walk.advance(info_hash, next)
+                }
+                Family::V6 => {
+                    let (lines, next) = self.walk_part(walk, &mut group, of, &sets.v6[role]);
+                    visited += lines;
+                    walk.advance(info_hash, next)
+                }
+            };
+        }
+        visited
+    }
+
+    /// Visits the next part of a set. Returns the lines visited, and the place behind the part.
+    fn walk_part<E: Entry>(
+        &self,
+        walk: &Walk,
+        group: &mut GroupWriter<'_>,
+        of: (InfoHash, usize, Tick),
+        set: &PeerSet<E>,
+    ) -> (u32, Option<u64>) {
+        let (page, next) = walk.page(set, &self.arena);
+        let entries = set.entries(&self.arena, page);
+        if entries.len() <= PART_PEERS {
+            return (self.write(group, of, entries), next);
+        }
+        let mut ahead: Vec<(u64, E)> =
+            entries.iter().map(|entry| (place(&self.key, entry), *entry)).collect();
+        ahead.retain(|(place, _)| *place >= walk.from);
+        if ahead.len() <= PART_PEERS {
+            let chosen: Vec<E> = ahead.into_iter().map(|(_, entry)| entry).collect();
+            return (self.write(group, of, &chosen), next);
+        }
+        let (_, &mut (last, _), _) =
+            ahead.select_nth_unstable_by_key(PART_PEERS - 1, |(place, _)| *place);
+        ahead.retain(|(place, _)| *place <= last);
+        let chosen: Vec<E> = ahead.into_iter().map(|(_, entry)| entry).collect();
+        (self.write(group, of, &chosen), last.checked_add(1))
+    }
+
+    /// Writes peers of a role in a torrent. Returns the lines that reading them took.
+    fn write<E: Entry>(
+        &self,
+        group: &mut GroupWriter<'_>,
+        (info_hash, role, now): (InfoHash, usize, Tick),
+        entries: &[E],
+    ) -> u32 {
+        for entry in entries {
+            let (key, meta) = (entry.peer_key(), entry.meta());
+            let word = Word::present(meta.age(now), role_of(role, meta), meta.is_counted());
+            group.push(key, word, self.ids.as_ref().map(|_| self.id(info_hash, key)));
+        }
+        let lines = size_of_val(entries).div_ceil(LINE) as u32;
+        lines + if self.ids.is_some() { entries.len() as u32 * ID_LINES } else { 0 }
+    }
+}
+
+#[cfg(test)]
+impl Shard {
+    /// Calls `visit` with every peer in the plain way.
+    pub(crate) fn each_peer(&self, visit: &mut dyn FnMut(InfoHash, PeerKey, Role, PeerMeta)) {
+        let mut visit = |of: &Record, role: usize, key: PeerKey, meta: PeerMeta| {
+            visit(of.info_hash, key, role_of(role, meta), meta);
+        };
+        for record in (0..self.records.len()).map(|number| self.records.at(number)) {
+            if !record.is_spilled() {
+                for (at, entry) in record.inline_peers().iter().enumerate() {
+                    let role = usize::from(at >= record.inline_seeders.into());
+                    visit(record, role, entry.peer_key(), entry.meta());
+                }
+                continue;
+            }
+            let Sets { v4, v6 } = record.sets();
+            for role in [SEEDERS, LEECHERS] {
+                for page in 0..v4[role].pages(&self.arena) {
+                    let entries = v4[role].entries(&self.arena, page).iter();
+                    entries.for_each(|entry| visit(record, role, entry.peer_key(), entry.meta()));
+                }
+                for page in 0..v6[role].pages(&self.arena) {
+                    let entries = v6[role].entries(&self.arena, page).iter();
+                    entries.for_each(|entry| visit(record, role, entry.peer_key(), entry.meta()));
+                }
+            }
+        }
+    }
+}
+
+/// Returns the place of a peer in the order in which a walk visits a set: by page, and in a page by a
+/// hash of its own.
+fn place<E: Entry>(key: &[u8; 16], entry: &E) -> u64 {
+    let page = peer_hash::<E>(key)(entry.key()).reverse_bits();
+    let own = siphash::<1, 3>(key, entry.key().as_ref()) as u32;
+    u64::from(page) << 32 | u64::from(own)
+}
