@@ -38,6 +38,8 @@ pub use group::{Group, GroupPeer, Groups, GroupsIter, Head, Peers};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
+/// Where a header has the length of the body.
+pub const BODY_LEN_AT: usize = 32;
 /// The longest body, in bytes.
 pub const BODY_MAX: usize = 512 * 1024;
 /// What a block begins with.

@@ -12,8 +12,8 @@ use types::{PeerId, limits};
 
 use crate::{CLOCK_STEP_MS, Now};
 
-/// The most changes in a block. Each takes 64 bytes at most, so its body takes at most 64 KiB.
-const BLOCK_CHANGES: usize = 1024;
+/// The most changes in a block: its body takes at most 64 KiB.
+const BLOCK_CHANGES: usize = 64 * 1024 / block::CHANGE_BYTES_MAX;
 /// A block of a walk is complete when its body has this many bytes. A step adds less than as many.
 const WALK_BODY: usize = 64 * 1024;
 

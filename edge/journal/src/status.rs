@@ -58,6 +58,9 @@ impl Failure {
     }
 
     pub(crate) fn of(error: &io::Error) -> Self {
+        if error.get_ref().is_some_and(|error| error.is::<BoundReached>()) {
+            return Self::Bound;
+        }
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
@@ -65,6 +68,11 @@ impl Failure {
         }
     }
 }
+
+/// The journal has as many bytes as it may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the journal has as many bytes as state.swarms_mib allows")]
+pub(crate) struct BoundReached;
 
 /// Names of the kinds of blocks in metrics, in the order of [`Figures::bytes`].
 pub const KINDS: [&str; 3] = ["changes", "walk", "round"];
@@ -268,5 +276,6 @@ mod tests {
         assert_eq!(Failure::of(&io::ErrorKind::StorageFull.into()), Failure::NoSpace);
         assert_eq!(Failure::of(&io::ErrorKind::ReadOnlyFilesystem.into()), Failure::ReadOnly);
         assert_eq!(Failure::of(&io::ErrorKind::PermissionDenied.into()), Failure::Io);
+        assert_eq!(Failure::of(&io::Error::other(BoundReached)), Failure::Bound);
     }
 }

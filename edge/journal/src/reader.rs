@@ -1,0 +1,231 @@
+//! Reads a journal back into a store.
+//!
+//! One thread reads ahead and checks the blocks; others apply them, each the groups of its own shards, in
+//! the order of the journal. So the order is kept for each torrent, and no two threads wait for a lock.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use primitives::Random;
+use swarm::{MergeTime, Merged, Store};
+use tracing::warn;
+
+use crate::disk::{Directory, Disk};
+use crate::plan::{Plan, PlannedSegment, difference, plan};
+use crate::scan::{Chunk, Scanner, read_header};
+use crate::segment::file_name;
+use crate::{Clocks, Now, Status};
+
+/// Chunks of a MiB that wait for each thread. Reading must not stop while a thread is at a large torrent.
+const WAITING: usize = 2;
+
+/// A journal to read.
+pub struct Journal {
+    disk: Arc<dyn Disk>,
+    plan: Plan,
+    epoch_ms: u64,
+    opened_ms: u64,
+}
+
+impl Journal {
+    /// Opens the journal in `directory` at the unix time `unix_ms`: reads the headers of its segments.
+    /// Returns `None` if there is nothing to restore. A journal of a later version is renamed, and the log
+    /// says so.
+    pub fn open(directory: &Path, unix_ms: u64) -> io::Result<Option<Self>> {
+        Self::open_on(Arc::new(Directory::new(directory)), unix_ms)
+    }
+
+    /// Opens the journal on `disk`, as [`Journal::open`] does.
+    pub fn open_on(disk: Arc<dyn Disk>, unix_ms: u64) -> io::Result<Option<Self>> {
+        let plan = plan(&*disk, unix_ms)?;
+        let Some(newest) = plan.segments.last() else { return Ok(None) };
+        let epoch_ms = newest.header.epoch_ms;
+        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms }))
+    }
+
+    /// Returns the unix time at tick 0 of the tracker that wrote it, in milliseconds.
+    pub fn epoch_ms(&self) -> u64 {
+        self.epoch_ms
+    }
+
+    /// Returns how many bytes are to be read.
+    pub fn bytes(&self) -> u64 {
+        self.plan.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Restores all into `store`, by `threads` threads, until `stop` is set. Returns what it did. The store
+    /// may serve meanwhile.
+    pub fn restore(
+        self,
+        store: &Store,
+        clocks: &Clocks,
+        threads: usize,
+        status: &Status,
+        stop: &AtomicBool,
+    ) -> Merged {
+        let started = Instant::now();
+        status.set_restore_bytes(self.bytes());
+        status.damaged(self.plan.damaged);
+        let opened = Now { unix_ms: self.opened_ms, ..clocks() };
+        let context = RestoreContext { store, clocks, opened, status, stop };
+        // The store forgets peers that stop; older blocks must not bring them back.
+        store.remember_stopped(true);
+        let merged = thread::scope(|scope| {
+            let shards = split(store.shards(), threads);
+            let start = |shards: Range<usize>| {
+                let (sender, receiver) = sync_channel(WAITING);
+                let context = &context;
+                (sender, scope.spawn(move || context.apply(&receiver, &shards)))
+            };
+            let (senders, appliers): (Vec<_>, Vec<_>) = shards.into_iter().map(start).unzip();
+            for segment in &self.plan.segments {
+                self.read(segment, &senders, &context);
+            }
+            drop(senders);
+            let results = appliers.into_iter().map(|applier| match applier.join() {
+                Ok(merged) => merged,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            results.fold(Merged::default(), add)
+        });
+        store.remember_stopped(false);
+        status.set_restore_time(started.elapsed());
+        merged
+    }
+
+    /// Reads a segment and passes its blocks to all threads.
+    fn read(
+        &self,
+        segment: &PlannedSegment,
+        senders: &[SyncSender<Arc<Work>>],
+        context: &RestoreContext<'_>,
+    ) {
+        let number = segment.header.number;
+        let report = |offset: u64, error: Option<&io::Error>| {
+            let error = error.map(tracing::field::display);
+            warn!(file = file_name(number), offset, error, "skipped a damaged part of the journal");
+            context.status.damaged(1);
+        };
+        let file = self.disk.open(number).and_then(|mut file| {
+            let is_same = matches!(read_header(&mut file)?, Ok(header) if header == segment.header);
+            is_same.then_some(file).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        });
+        let mut scanner = match file {
+            Ok(file) => Scanner::new(file, &segment.header),
+            Err(error) => return report(0, Some(&error)),
+        };
+        while !context.is_stopped() {
+            match scanner.next_chunk() {
+                Ok(Some(chunk)) => {
+                    chunk.damage.iter().for_each(|offset| report(*offset, None));
+                    let bytes = chunk.bytes.len() as u64;
+                    let work = Arc::new(Work { chunk, shift_ms: segment.shift_ms });
+                    for sender in senders {
+                        // A thread that ended has panicked, which is reported when it is joined.
+                        let _ = sender.send(Arc::clone(&work));
+                    }
+                    context.status.read(bytes);
+                }
+                Ok(None) => break,
+                Err(error) => return report(scanner.offset(), Some(&error)),
+            }
+        }
+        // A writer that was killed was in the middle of a block.
+        if let Some(offset) = scanner.tail().filter(|_| !segment.is_last) {
+            report(offset, None);
+        }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// Blocks to apply.
+struct Work {
+    chunk: Chunk,
+    shift_ms: i64,
+}
+
+/// What the threads share.
+struct RestoreContext<'a> {
+    store: &'a Store,
+    clocks: &'a Clocks,
+    /// The clocks when the journal was opened.
+    opened: Now,
+    status: &'a Status,
+    stop: &'a AtomicBool,
+}
+
+impl RestoreContext<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Applies what blocks say of torrents in `shards`.
+    fn apply(&self, receiver: &Receiver<Arc<Work>>, shards: &Range<usize>) -> Merged {
+        let mut random = Random::new(RandomState::new().hash_one(shards.start));
+        let mut sum = Merged::default();
+        for work in receiver {
+            for block in work.chunk.blocks() {
+                if self.is_stopped() {
+                    break;
+                }
+                let Ok(groups) = block.groups() else { continue };
+                let time = self.time(block.header.cut_ms, work.shift_ms);
+                let merged = self.store.merge(time, &mut random, groups, shards.clone());
+                self.status.restored(&merged);
+                sum = add(sum, merged);
+            }
+        }
+        sum
+    }
+
+    /// Returns the time of a block that was cut at `cut_ms`.
+    fn time(&self, cut_ms: u64, shift_ms: i64) -> MergeTime {
+        let now = (self.clocks)();
+        let since_opened_ms = i64::from(now.tick.since(self.opened.tick)) * 1000;
+        let ago_ms = difference(self.opened.unix_ms, cut_ms)
+            .saturating_sub(shift_ms)
+            .saturating_add(since_opened_ms);
+        let cut_ago_s = u32::try_from(ago_ms.max(0) / 1000).unwrap_or(u32::MAX);
+        MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() }
+    }
+}
+
+/// Splits `0..shards` into `parts` parts, or fewer.
+fn split(shards: usize, parts: usize) -> Vec<Range<usize>> {
+    let parts = parts.clamp(1, shards.max(1));
+    (0..parts).map(|part| shards * part / parts..shards * (part + 1) / parts).collect()
+}
+
+fn add(a: Merged, b: Merged) -> Merged {
+    Merged {
+        peers: a.peers + b.peers,
+        torrents: a.torrents + b.torrents,
+        gone: a.gone + b.gone,
+        old: a.old + b.old,
+        full: a.full + b.full,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_shards() {
+        assert_eq!(split(8, 3), [0..2, 2..5, 5..8]);
+        assert_eq!(split(2, 8), [0..1, 1..2]);
+        assert_eq!(split(4, 0).len(), 1);
+    }
+}

@@ -1,0 +1,223 @@
+//! The rounds of a journal: changes as they happen, and between them a walk at an even pace.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use swarm::Store;
+use swarm::block::Kind;
+use tracing::warn;
+
+use crate::feed::{Encoder, Feed};
+use crate::log::SegmentLog;
+use crate::{Now, Pace, Status};
+
+/// Steps of a walk in one turn. Each takes some tens of microseconds.
+const STEPS_MAX: u32 = 4096;
+/// The longest time that a turn makes up for after a stall.
+const TURN_MAX: Duration = Duration::from_secs(2);
+/// A round's last twentieth is for what the estimate of its bytes missed.
+const SPARE: u32 = 20;
+/// A round that hurries takes a thirtieth of its time.
+const HURRY: u32 = 30;
+/// Rounds in a row that are given up because changes were lost. A disk that never keeps up gets rounds with
+/// gaps then, instead of a journal that grows without end.
+const VOIDED_MAX: u32 = 3;
+
+/// Says that a round begins or ends, in the body of its block.
+const BEGIN: u64 = 0;
+const END: u64 = 1;
+
+/// Writes rounds until it fails.
+pub(crate) struct Rounds<'a> {
+    store: &'a Store,
+    encoder: Encoder<'a>,
+    log: SegmentLog,
+    status: Arc<Status>,
+    round: Round,
+    /// Bytes that the walk may find yet; negative if it found too many.
+    credit: i64,
+    /// When the last turn was.
+    last: Duration,
+    /// When the disk was last synced.
+    synced: Duration,
+    /// Rounds given up since the last complete one.
+    voided: u32,
+}
+
+/// A round that is being written.
+struct Round {
+    number: u64,
+    /// When it began.
+    began: Duration,
+    began_ms: u64,
+    /// The segment in which it began.
+    segment: u64,
+    /// Bytes that its walk has found.
+    walked: u64,
+    /// Whether its walk has visited everything.
+    is_walked: bool,
+}
+
+/// What was read from the clocks, once for a turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
+    /// The clocks of blocks.
+    pub(crate) now: Now,
+    /// The time since the writer began, which no setting of a clock changes.
+    pub(crate) elapsed: Duration,
+    /// How fast to write.
+    pub(crate) pace: Pace,
+}
+
+impl<'a> Rounds<'a> {
+    /// Begins the first round.
+    pub(crate) fn begin(
+        feed: &'a Feed,
+        store: &'a Store,
+        mut log: SegmentLog,
+        status: Arc<Status>,
+        (boot, turn): (u64, Turn),
+    ) -> io::Result<Self> {
+        log.set_bytes_max(turn.pace.bytes_max);
+        let encoder = Encoder::new(feed, store, boot);
+        let round = Round::new(0, turn, 0);
+        let (last, synced) = (turn.elapsed, turn.elapsed);
+        let mut rounds =
+            Self { store, encoder, log, status, round, credit: 0, last, synced, voided: 0 };
+        let begun = rounds.begin_round(turn).and_then(|()| rounds.log.sync());
+        if begun.is_err() {
+            // Attempts may be many.
+            rounds.log.discard();
+        }
+        begun.map(|()| rounds)
+    }
+
+    /// Does what the time since the last turn asks for: writes the changes and a part of the walk.
+    pub(crate) fn turn(&mut self, turn: Turn) -> io::Result<()> {
+        self.log.set_bytes_max(turn.pace.bytes_max);
+        let missed = self.write_changes(turn.now)?;
+        self.note_missed(turn, missed)?;
+        let is_hurried = self.is_hurried(turn.pace);
+        self.walk(turn, is_hurried)?;
+        let is_over = self.elapsed(turn) >= turn.pace.round || is_hurried;
+        if self.round.is_walked && is_over {
+            self.end_round(turn)?;
+        }
+        self.log.write()?;
+        self.status.set_written(turn.now.unix_ms);
+        let since_sync = turn.elapsed.saturating_sub(self.synced);
+        if !turn.pace.sync.is_zero() && since_sync >= turn.pace.sync {
+            self.log.sync()?;
+            self.synced = turn.elapsed;
+        }
+        Ok(())
+    }
+
+    /// Writes the last changes, and waits until the disk has them.
+    pub(crate) fn finish(mut self, now: Now) -> io::Result<()> {
+        self.write_changes(now)?;
+        self.log.sync()?;
+        self.status.set_written(now.unix_ms);
+        Ok(())
+    }
+
+    fn write_changes(&mut self, now: Now) -> io::Result<u64> {
+        let log = &mut self.log;
+        self.encoder.changes(now, &mut |kind, block| log.append(now, kind, block))
+    }
+
+    fn elapsed(&self, turn: Turn) -> Duration {
+        turn.elapsed.saturating_sub(self.round.began)
+    }
+
+    /// Lets the walk find its share of the bytes of a round.
+    fn walk(&mut self, turn: Turn, is_hurried: bool) -> io::Result<()> {
+        let time = turn.elapsed.saturating_sub(self.last).min(TURN_MAX);
+        self.last = turn.elapsed;
+        if self.round.is_walked {
+            return Ok(());
+        }
+        let round = if is_hurried { turn.pace.round / HURRY } else { turn.pace.round };
+        let time_left = round.saturating_sub(self.elapsed(turn)).max(round / SPARE);
+        let expected = self.store.walk_bytes();
+        let bytes_left = expected.saturating_sub(self.round.walked).max(expected / 50 + 4096);
+        let share = time.as_secs_f64() / time_left.as_secs_f64().max(1e-3);
+        self.credit = self.credit.saturating_add((bytes_left as f64 * share) as i64);
+        let mut missed = 0;
+        let log = &mut self.log;
+        let sink = &mut |kind: Kind, block: &[u8]| log.append(turn.now, kind, block);
+        for _ in 0..STEPS_MAX {
+            if self.credit <= 0 {
+                break;
+            }
+            let step = self.encoder.step(turn.now, sink)?;
+            self.round.walked += step.bytes;
+            self.credit -= step.bytes as i64;
+            missed += step.missed;
+            if step.is_complete {
+                self.round.is_walked = true;
+                self.credit = 0;
+                break;
+            }
+        }
+        self.encoder.flush_walk(sink)?;
+        self.note_missed(turn, missed)
+    }
+
+    /// Whether changes are about to take the room that the rest of the walk needs. There is no use in
+    /// hurrying where there is no room for it either way.
+    fn is_hurried(&self, pace: Pace) -> bool {
+        let free = pace.bytes_max.saturating_sub(self.log.bytes());
+        let bytes_left = self.store.walk_bytes().saturating_sub(self.round.walked);
+        pace.bytes_max > 0 && free >= bytes_left && free < bytes_left + bytes_left / 4
+    }
+
+    /// Gives the round up if changes were lost: what it has written of their torrents may be wrong.
+    fn note_missed(&mut self, turn: Turn, missed: u64) -> io::Result<()> {
+        if missed == 0 {
+            return Ok(());
+        }
+        self.status.missed(missed);
+        if self.voided >= VOIDED_MAX {
+            warn!(missed, "the disk is too slow for the journal of swarms: changes are missing");
+            return Ok(());
+        }
+        warn!(missed, "the disk was too slow for the journal of swarms: beginning its round anew");
+        self.voided += 1;
+        self.status.voided_round();
+        self.begin_round(turn)
+    }
+
+    fn begin_round(&mut self, turn: Turn) -> io::Result<()> {
+        self.encoder.restart_walk();
+        self.credit = 0;
+        self.write_mark(turn.now, self.round.number + 1, BEGIN)?;
+        // The log may have begun another segment for the mark.
+        self.round = Round::new(self.round.number + 1, turn, self.log.segment());
+        Ok(())
+    }
+
+    fn end_round(&mut self, turn: Turn) -> io::Result<()> {
+        self.write_mark(turn.now, self.round.number, END)?;
+        self.log.complete_round(turn.now, self.round.segment)?;
+        self.synced = turn.elapsed;
+        self.voided = 0;
+        self.status.set_round_began(self.round.began_ms);
+        self.begin_round(turn)
+    }
+
+    fn write_mark(&mut self, now: Now, number: u64, mark: u64) -> io::Result<()> {
+        let body = [number.to_le_bytes(), mark.to_le_bytes()];
+        let log = &mut self.log;
+        let sink = &mut |kind: Kind, block: &[u8]| log.append(now, kind, block);
+        self.encoder.block(now, Kind::ROUND, body.as_flattened(), sink)
+    }
+}
+
+impl Round {
+    fn new(number: u64, turn: Turn, segment: u64) -> Self {
+        let (began, began_ms) = (turn.elapsed, turn.now.unix_ms);
+        Self { number, began, began_ms, segment, walked: 0, is_walked: false }
+    }
+}

@@ -1,0 +1,173 @@
+//! The form of a segment's header, and the names of files.
+//!
+//! | at | bytes | header, little-endian |
+//! |---|---|---|
+//! | 0 | 4 | `TGJ1` |
+//! | 4 | 4 | form, 1; readers know their own and older ones |
+//! | 8 | 8 | number of the segment, one more than the last |
+//! | 16 | 8 | start of the writer, as in blocks |
+//! | 24 | 8 | created, unix ms |
+//! | 32 | 8 | unix ms at tick 0 |
+//! | 40 | 8 | number of the segment in which the last complete round begins; 0 = there is none yet |
+//! | 48 | 8 | bytes of the journal when the segment was created |
+//! | 56 | 4 | 0 |
+//! | 60 | 4 | CRC-32C of bytes 0–59, in every form |
+//!
+//! Blocks follow: [`swarm::block`].
+
+/// Bytes of a header.
+pub(crate) const HEADER_LEN: usize = 64;
+/// Bytes of the longest segment.
+pub(crate) const SEGMENT_MAX: u64 = 64 << 20;
+
+const MAGIC: [u8; 4] = *b"TGJ1";
+/// The form written.
+const FORM: u32 = 1;
+const CRC_AT: usize = HEADER_LEN - 4;
+/// The end of the file names.
+const EXTENSION: &str = ".tgj";
+
+/// A segment's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    /// The segment's number, from 1.
+    pub(crate) number: u64,
+    /// The writer's start.
+    pub(crate) boot: u64,
+    /// When it was created, unix ms.
+    pub(crate) created_ms: u64,
+    /// Unix ms at tick 0.
+    pub(crate) epoch_ms: u64,
+    /// The segment in which the last complete round begins; 0 = there is none yet.
+    pub(crate) round_segment: u64,
+    /// Bytes of the journal then.
+    pub(crate) journal_bytes: u64,
+}
+
+/// What is wrong with a segment's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeaderError {
+    /// It is too short, its checksum is wrong, or it is something else.
+    #[error("the header is damaged")]
+    Damaged,
+    /// A later version wrote it, in this form.
+    #[error("expected form {FORM} or older, found {0}")]
+    Later(u32),
+}
+
+impl SegmentHeader {
+    /// Returns its bytes.
+    pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = Vec::with_capacity(HEADER_LEN);
+        bytes.extend(MAGIC);
+        bytes.extend(FORM.to_le_bytes());
+        let fields = [
+            self.number,
+            self.boot,
+            self.created_ms,
+            self.epoch_ms,
+            self.round_segment,
+            self.journal_bytes,
+        ];
+        bytes.extend(fields.map(u64::to_le_bytes).as_flattened());
+        bytes.extend([0; 4]);
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend(crc.to_le_bytes());
+        let mut header = [0; HEADER_LEN];
+        header.copy_from_slice(&bytes);
+        header
+    }
+
+    /// Reads the header at the beginning of `bytes`.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+        let mut rest = bytes;
+        let covered = bytes.get(..CRC_AT).ok_or(HeaderError::Damaged)?;
+        let magic: [u8; 4] = take(&mut rest)?;
+        let form = u32::from_le_bytes(take(&mut rest)?);
+        let mut fields = [0; 6];
+        for field in &mut fields {
+            *field = u64::from_le_bytes(take(&mut rest)?);
+        }
+        let _: [u8; 4] = take(&mut rest)?;
+        let crc = u32::from_le_bytes(take(&mut rest)?);
+        if magic != MAGIC || crc != crc32c::crc32c(covered) {
+            return Err(HeaderError::Damaged);
+        }
+        if form > FORM {
+            return Err(HeaderError::Later(form));
+        }
+        let [number, boot, created_ms, epoch_ms, round_segment, journal_bytes] = fields;
+        Ok(Self { number, boot, created_ms, epoch_ms, round_segment, journal_bytes })
+    }
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], HeaderError> {
+    let (first, rest) = bytes.split_first_chunk().ok_or(HeaderError::Damaged)?;
+    *bytes = rest;
+    Ok(*first)
+}
+
+/// Returns the name of a segment's file.
+pub(crate) fn file_name(number: u64) -> String {
+    format!("{number:016x}{EXTENSION}")
+}
+
+/// Returns the number of the segment whose file has this name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(EXTENSION)?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: SegmentHeader = SegmentHeader {
+        number: 7,
+        boot: 0x1234_5678_9abc_def0,
+        created_ms: 1_800_000_000_000,
+        epoch_ms: 1_799_000_000_000,
+        round_segment: 5,
+        journal_bytes: 99,
+    };
+
+    #[test]
+    fn headers_round_trip() {
+        let bytes = HEADER.encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(HEADER));
+        assert_eq!(bytes[8..16], [7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[40..48], [5, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_bit_of_a_header_may_differ() {
+        let bytes = HEADER.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut other = bytes;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&other), Err(HeaderError::Damaged), "{bit}");
+        }
+        for len in 0..bytes.len() {
+            assert_eq!(SegmentHeader::decode(&bytes[..len]), Err(HeaderError::Damaged), "{len}");
+        }
+    }
+
+    #[test]
+    fn later_forms_are_known_by_their_number() {
+        let mut bytes = HEADER.encode();
+        bytes[4] = 2;
+        let crc = crc32c::crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Later(2)));
+    }
+
+    #[test]
+    fn names_are_sixteen_hexadecimal_digits() {
+        assert_eq!(file_name(0x1f), "000000000000001f.tgj");
+        assert_eq!(number_of("000000000000001f.tgj"), Some(0x1f));
+        for other in ["1f.tgj", "000000000000001F.tgj", "+00000000000001f.tgj", "lock", "x.tgj"] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The thread that writes a journal, and what it does when it cannot.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use swarm::Store;
+use tracing::{info, warn};
+
+use crate::disk::{Directory, Disk};
+use crate::feed::Feed;
+use crate::lock::Lock;
+use crate::log::SegmentLog;
+use crate::rounds::{Rounds, Turn};
+use crate::status::BoundReached;
+use crate::{Clocks, Failure, Pace, State, Status};
+
+/// The time between two turns: what a killed process loses.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// The time between two attempts after a failure.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Writes a journal.
+pub struct Writer {
+    directory: PathBuf,
+    disk: Arc<dyn Disk>,
+    feed: Arc<Feed>,
+    clocks: Clocks,
+    status: Arc<Status>,
+    interval: Duration,
+    retry: Duration,
+    /// Dropped last, so after the last write.
+    _lock: Lock,
+}
+
+impl Writer {
+    /// Returns a writer for `directory`, which `lock` protects. It writes nothing yet. All users of the
+    /// store's changes share `feed`.
+    pub fn new(
+        directory: PathBuf,
+        lock: Lock,
+        feed: Arc<Feed>,
+        clocks: Clocks,
+        status: Arc<Status>,
+    ) -> Self {
+        let disk = Arc::new(Directory::new(&directory));
+        let (interval, retry) = (INTERVAL, RETRY);
+        Self { directory, disk, feed, clocks, status, interval, retry, _lock: lock }
+    }
+
+    /// Writes until `stop` is set; then writes the last changes, waits until the disk has them, releases the
+    /// lock and returns. Reads `pace` a few times a second.
+    pub fn run(self, store: &Store, pace: impl Fn() -> Pace, stop: &AtomicBool) {
+        let started = Instant::now();
+        let turn = || Turn { now: (self.clocks)(), elapsed: started.elapsed(), pace: pace() };
+        // Later starts are larger. The lower bits tell starts of the same millisecond apart.
+        let boot = (turn().now.unix_ms << 8) | (RandomState::new().hash_one(0) & 0xff);
+        while let Err(error) = self.write(store, boot, &turn, stop) {
+            self.status.set_state(State::Stopped);
+            self.status.failed(Failure::of(&error));
+            warn!(
+                %error,
+                directory = %self.directory.display(),
+                "cannot write the journal of swarms: a restart loses the peers that come now"
+            );
+            if !self.wait(self.retry, stop) {
+                break;
+            }
+        }
+        self.status.set_state(State::Off);
+    }
+
+    /// Writes a new segment and a new round, and so on until `stop` is set.
+    fn write(
+        &self,
+        store: &Store,
+        boot: u64,
+        turn: &dyn Fn() -> Turn,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let first = turn();
+        self.check_room(store, first.pace)?;
+        let (disk, status) = (Arc::clone(&self.disk), Arc::clone(&self.status));
+        let log = SegmentLog::begin(disk, Arc::clone(&status), boot, first.now)?;
+        let mut rounds = Rounds::begin(&self.feed, store, log, status, (boot, first))?;
+        if self.status.figures().state == State::Stopped {
+            info!(directory = %self.directory.display(), "the journal of swarms is written again");
+        }
+        self.status.set_state(State::Writing);
+        while self.wait(self.interval, stop) {
+            rounds.turn(turn())?;
+        }
+        rounds.finish(turn().now)
+    }
+
+    /// Fails if the journal's bound leaves no room for a whole round.
+    fn check_room(&self, store: &Store, pace: Pace) -> io::Result<()> {
+        let bytes: u64 = self.disk.list()?.iter().map(|(_, bytes)| bytes).sum();
+        if pace.bytes_max > 0 && bytes + store.walk_bytes() > pace.bytes_max {
+            return Err(io::Error::other(BoundReached));
+        }
+        Ok(())
+    }
+
+    /// Waits for `time`. Returns false if `stop` was set.
+    fn wait(&self, time: Duration, stop: &AtomicBool) -> bool {
+        let started = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let left = time.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            thread::sleep(left.min(self.interval));
+        }
+        false
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path: &Path = &self.directory;
+        f.debug_struct("Writer").field("directory", &path).finish_non_exhaustive()
+    }
+}
