@@ -21,9 +21,20 @@ impl PeerMeta {
     const PARTIAL: u16 = 1;
 
     pub(crate) fn new(now: Tick, counted: bool, partial: bool) -> Self {
-        let stamp = (now.0 / AGE_UNIT_S % UNITS) as u16;
+        Self::aged(now, 0, counted, partial)
+    }
+
+    /// Returns the metadata of a peer that announced `age` units before `now`, which may be before
+    /// tick 0.
+    pub(crate) fn aged(now: Tick, age: u32, counted: bool, partial: bool) -> Self {
+        let stamp = ((now.0 / AGE_UNIT_S).wrapping_sub(age) % UNITS) as u16;
         let flags = u16::from(counted) * Self::COUNTED + u16::from(partial) * Self::PARTIAL;
         Self((stamp << 2) | flags)
+    }
+
+    /// Returns the same for a peer whose download has been counted if `is_counted`.
+    pub(crate) fn or_counted(self, is_counted: bool) -> Self {
+        Self(self.0 | u16::from(is_counted) * Self::COUNTED)
     }
 
     /// This peer's download has been counted.

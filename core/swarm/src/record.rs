@@ -63,6 +63,13 @@ impl Record {
         Self { info_hash, first_seen, ..Self::default() }
     }
 
+    /// Notes that the torrent's first peer came at `tick`, if that is earlier than known.
+    pub(crate) fn was_seen(&mut self, tick: Tick) {
+        let seen = Self::new(self.info_hash, tick).first_seen;
+        let web = self.first_seen & HAS_WEB;
+        self.first_seen = seen.min(self.first_seen & !HAS_WEB) | web;
+    }
+
     /// Returns when the torrent's first peer came, up to 17 minutes early.
     pub(crate) fn first_seen(&self) -> Tick {
         Tick(u32::from(self.first_seen & !HAS_WEB) * FIRST_SEEN_UNIT_S)
@@ -117,6 +124,12 @@ impl Record {
     pub(crate) fn become_spilled(&mut self) {
         (self.inline_len, self.inline_seeders) = (SPILLED, 0);
         *self.sets_mut() = Sets::default();
+    }
+
+    /// Makes `peers`, of which the first `seeders` are seeders, the inline peers.
+    pub(crate) fn set_inline(&mut self, peers: [PackedV4; INLINE_MAX], len: u8, seeders: u8) {
+        (self.inline_len, self.inline_seeders) = (len, seeders);
+        *self.inline_slots() = peers;
     }
 
     /// Switches back to no inline peers. The caller inserts the peers that were in sets.

@@ -108,6 +108,17 @@ impl<E: Entry> PeerSet<E> {
         self.insert(arena, entry, hash, random)
     }
 
+    /// Returns a set of distinct peers in that order, at most [`Entry::DENSE_MAX`].
+    pub(crate) fn filled(arena: &mut Arena, peers: &[E]) -> Self {
+        debug_assert!(peers.len() <= E::DENSE_MAX as usize);
+        let mut set = Self::default();
+        if !peers.is_empty() {
+            let page = Page::filled(arena, peers);
+            (set.raw.block, set.raw.word) = (page.block, page.len);
+        }
+        set
+    }
+
     /// Removes and returns the entry at `position`.
     pub(crate) fn remove(
         &mut self,
@@ -183,6 +194,12 @@ impl<E: Entry> PeerSet<E> {
         let at = random.below(entries.len);
         slice.swap(position.at as usize, at as usize);
         Ok((old, Position { at, ..position }))
+    }
+
+    /// Replaces the metadata of the entry at `position`, which stays where it is.
+    #[inline]
+    pub(crate) fn set_meta(&self, arena: &mut Arena, position: Position, meta: PeerMeta) {
+        self.page(arena, position.page).slice_mut(arena)[position.at as usize].set_meta(meta);
     }
 
     /// Returns the number of peers.

@@ -6,6 +6,7 @@ mod answer;
 mod caps;
 mod inspect;
 mod memory;
+mod merge;
 mod sweep;
 mod walk;
 mod web;
@@ -27,7 +28,10 @@ use crate::totals::FamilyTotals;
 use crate::web::WebSwarm;
 use crate::{Options, TorrentEvent, Totals};
 
+use merge::Stopped;
+
 pub(crate) use announce::StagedAnnounce;
+pub(crate) use merge::{Merger, StagedGroup};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Walk, WalkOutput};
 
@@ -41,6 +45,8 @@ pub(crate) struct Shard {
     ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
     /// WebTorrent peers of the torrents that have any. A tree for the same reason.
     web: BTreeMap<InfoHash, WebSwarm>,
+    /// Peers that stop while blocks are merged, if they are remembered.
+    stopped: Option<Stopped>,
     budget: Option<u64>,
     pub(crate) networks: memory::Networks,
     totals: Totals,
@@ -101,6 +107,7 @@ impl Shard {
             arena: Arena::default(),
             ids: options.keep_peer_ids.then(BTreeMap::new),
             web: BTreeMap::new(),
+            stopped: None,
             budget,
             networks: memory::Networks::new(options.hash_key, budget.is_some()),
             totals: Totals::default(),

@@ -9,6 +9,7 @@
 //! 3. The shard and the places inside it come from a keyed hash, so collisions cannot be provoked.
 
 mod inspect;
+mod merge;
 mod replicate;
 
 use std::net::IpAddr;
@@ -22,7 +23,8 @@ use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Lifetimes, Shard, StagedAnnounce};
-pub use replicate::{MergeTime, Merged, StoreWalk, WalkTime, Walked};
+pub use merge::{MergeTime, Merged};
+pub use replicate::{StoreWalk, WalkTime, Walked};
 
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 

@@ -119,7 +119,7 @@ impl Shard {
             // chosen.
             let mut random = Random::new(!staged.sample_seed);
             match staged.announce.action {
-                Action::Stop => self.stop(staged, sink),
+                Action::Stop => self.stop(now, staged, sink),
                 Action::Update { completed } => {
                     self.update(now, &mut random, staged, completed, sink);
                 }
@@ -192,8 +192,11 @@ impl Shard {
         staged.guess.filter(is_it).or_else(|| self.find(info_hash, staged.hash))
     }
 
-    fn stop(&mut self, staged: &StagedAnnounce<'_>, sink: &mut impl StoreSink) {
+    fn stop(&mut self, now: Tick, staged: &StagedAnnounce<'_>, sink: &mut impl StoreSink) {
         let announce = staged.announce;
+        if let Some(stopped) = &mut self.stopped {
+            stopped.add(announce.info_hash, announce.peer, now);
+        }
         let Some(number) = self.locate(staged) else {
             return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
@@ -263,7 +266,7 @@ impl Shard {
         }
     }
 
-    fn count_added<E: FamilyPeers>(&mut self, number: u32, role: usize, meta: PeerMeta) {
+    pub(super) fn count_added<E: FamilyPeers>(&mut self, number: u32, role: usize, meta: PeerMeta) {
         let totals = E::totals(&mut self.totals);
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
         if meta.is_partial() {
@@ -416,7 +419,7 @@ impl Shard {
     }
 
     /// Moves inline peers into sets.
-    fn spill(&mut self, number: u32, random: &mut Random) {
+    pub(super) fn spill(&mut self, number: u32, random: &mut Random) {
         let record = self.records.at_mut(number);
         let (peers, seeders) = (*record.inline_slots(), usize::from(record.inline_seeders));
         let len = usize::from(record.inline_len);
@@ -512,7 +515,7 @@ pub(super) fn take_inline(record: &mut Record, at: usize) -> (PeerMeta, usize) {
 }
 
 /// Inserts an inline peer among those of its role. There must be room. Returns its index.
-fn put_inline(record: &mut Record, role: usize, peer: PackedV4) -> usize {
+pub(super) fn put_inline(record: &mut Record, role: usize, peer: PackedV4) -> usize {
     let (len, seeders) = (usize::from(record.inline_len), usize::from(record.inline_seeders));
     record.inline_len += 1;
     let peers = record.inline_slots();

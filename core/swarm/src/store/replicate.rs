@@ -1,13 +1,10 @@
-//! Changes and walks, which leave the store as blocks, and merging, which brings them back.
-
-use std::ops::Range;
+//! Changes and walks, which leave the store as blocks.
 
 use parking_lot::MutexGuard;
-use primitives::Random;
 use types::{PackedV4, PackedV6, PeerId, Tick};
 
 use super::Store;
-use crate::block::{Change, Groups};
+use crate::block::Change;
 use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
 use crate::{FamilyTotals, Totals};
@@ -49,32 +46,6 @@ pub struct Walked {
     pub is_complete: bool,
     /// Changes of the visited shard that were lost since they were last taken.
     pub missed: u64,
-}
-
-/// When blocks are from, on the store's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MergeTime {
-    /// The present tick.
-    pub now: Tick,
-    /// Seconds that count as passed since the block was cut.
-    pub cut_ago_s: u32,
-    /// Unix minutes at tick 0.
-    pub epoch_min: u32,
-}
-
-/// What merging did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Merged {
-    /// Peers stored or renewed.
-    pub peers: u64,
-    /// Torrents created.
-    pub torrents: u64,
-    /// Peers removed, because they were gone.
-    pub gone: u64,
-    /// Peers skipped, because their lifetime has passed.
-    pub old: u64,
-    /// Peers skipped, because there is no memory for them.
-    pub full: u64,
 }
 
 impl Store {
@@ -163,22 +134,5 @@ impl Store {
             });
         }
         peers
-    }
-
-    /// Applies what groups say of torrents in `shards`. A peer that has announced since a group was true
-    /// stays as it is; of equal marks the later one wins. Peers past their lifetime are skipped.
-    pub fn merge(
-        &self,
-        _time: MergeTime,
-        _random: &mut Random,
-        _groups: Groups<'_>,
-        _shards: Range<usize>,
-    ) -> Merged {
-        todo!()
-    }
-
-    /// Remembers, while it is on, which peers stop, so that merging older blocks does not bring them back.
-    pub fn remember_stopped(&self, _is_on: bool) {
-        todo!()
     }
 }

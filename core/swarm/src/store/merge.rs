@@ -1,0 +1,111 @@
+//! Merging: what blocks say of torrents and peers comes into the store.
+//!
+//! Plain form: for each peer of each group, what an announce does without an answer. Departures:
+//! 1. Groups are sorted by shard, a few hundred at a time, so that a lock is taken once for several.
+//! 2. They go through the shard in stages, as announces do (see `shard::merge`), and a new torrent is
+//!    made of all its peers at once.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use arrayvec::ArrayVec;
+use parking_lot::MutexGuard;
+use primitives::Random;
+use types::Tick;
+
+use super::Store;
+use crate::block::Groups;
+use crate::shard::{Merger, StagedGroup};
+
+/// Groups that are sorted at a time: with dozens of shards several for each, and their peers still fit
+/// the second-level cache.
+const BATCH: usize = 512;
+
+/// When blocks are from, on the store's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergeTime {
+    /// The present tick.
+    pub now: Tick,
+    /// Seconds that count as passed since the block was cut.
+    pub cut_ago_s: u32,
+    /// Unix minutes at tick 0.
+    pub epoch_min: u32,
+}
+
+/// What merging did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Peers stored or renewed.
+    pub peers: u64,
+    /// Torrents created.
+    pub torrents: u64,
+    /// Peers removed, because they were gone.
+    pub gone: u64,
+    /// Peers skipped, because their lifetime has passed.
+    pub old: u64,
+    /// Peers skipped, because there is no memory for them.
+    pub full: u64,
+}
+
+/// Groups, and their places sorted by shard.
+type Batch<'a> = ArrayVec<StagedGroup<'a>, BATCH>;
+
+impl Store {
+    /// Applies what groups say of torrents in `shards`. A peer that has announced since a group was true
+    /// stays as it is; of equal marks the later one wins. Peers past their lifetime are skipped.
+    ///
+    /// Peers that come are neither changes nor downloads; a torrent that comes is an event.
+    pub fn merge(
+        &self,
+        time: MergeTime,
+        random: &mut Random,
+        groups: Groups<'_>,
+        shards: Range<usize>,
+    ) -> Merged {
+        let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
+        let mut merger = Merger::new(time, lifetime_s, Random::new(random.next()));
+        let mut batch = Batch::new();
+        for group in groups {
+            let hash = self.hash(&group.info_hash);
+            if shards.contains(&self.shard_of(hash)) {
+                batch.push(StagedGroup::new(group, hash));
+                if batch.is_full() {
+                    self.merge_batch(&mut merger, &mut batch);
+                }
+            }
+        }
+        self.merge_batch(&mut merger, &mut batch);
+        merger.merged
+    }
+
+    /// Merges groups and removes them from `batch`.
+    fn merge_batch(&self, merger: &mut Merger, batch: &mut Batch<'_>) {
+        // Sorted by shard, then by index, which keeps groups of one torrent in order.
+        let place =
+            |(at, staged): (usize, &StagedGroup<'_>)| self.shard_of(staged.hash) * BATCH + at;
+        let mut order: ArrayVec<usize, BATCH> = batch.iter().enumerate().map(place).collect();
+        order.sort_unstable();
+        let mut sorted: Batch<'_> = order.iter().map(|place| batch[place % BATCH]).collect();
+        batch.clear();
+        for groups in sorted.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash)) {
+            let mut rest = groups;
+            while let Some(first) = rest.first() {
+                let mut shard = self.lock(self.shard_of(first.hash));
+                let done = shard.merge(merger, rest);
+                let released = shard.take_released();
+                // Hand the lock to a waiting announce before the next step takes it again.
+                MutexGuard::unlock_fair(shard);
+                drop(released);
+                rest = &mut rest[done..];
+            }
+        }
+    }
+
+    /// Remembers, while it is on, which peers stop, so that merging older blocks does not bring them back.
+    pub fn remember_stopped(&self, is_on: bool) {
+        for shard in 0..self.shards.len() {
+            let forgotten = self.lock(shard).remember_stopped(is_on);
+            drop(forgotten);
+        }
+    }
+}
