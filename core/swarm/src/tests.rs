@@ -3,6 +3,7 @@
 mod caps;
 mod inspect;
 mod memory;
+mod merge;
 mod replicate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -502,7 +502,9 @@ impl Shard {
         while *left > 0 && peers.len() > 0 {
             let count = (*left).min(AHEAD).min(peers.len() as u32);
             *left -= count;
-            self.prefetch_merged::<E, N>(number, peers.take(count as usize));
+            // A copy, which is looked at before the peers are taken.
+            let ahead: Peers<'_, N> = *peers;
+            self.prefetch_merged::<E, N>(number, ahead.take(count as usize));
             for peer in peers.by_ref().take(count as usize) {
                 self.merge_peer::<E, N>(merger, number, &peer);
             }
@@ -734,6 +736,8 @@ impl Shard {
         let peer = (info_hash, E::new(key, PeerMeta::default()).peer_key());
         match (outcome, id) {
             (Outcome::Stored { .. }, Some(id)) => drop(ids.insert(peer, id)),
+            // Every peer has one, of zeros until it announces.
+            (Outcome::Stored { .. }, None) => drop(ids.entry(peer).or_default()),
             (Outcome::Removed, _) => drop(ids.remove(&peer)),
             _ => {}
         }
