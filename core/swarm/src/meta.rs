@@ -34,7 +34,7 @@ impl PeerMeta {
 
     /// Returns the same for a peer whose download has been counted if `is_counted`.
     pub(crate) fn or_counted(self, is_counted: bool) -> Self {
-        Self(self.0 | u16::from(is_counted) * Self::COUNTED)
+        Self(if is_counted { self.0 | Self::COUNTED } else { self.0 })
     }
 
     /// This peer's download has been counted.

@@ -108,11 +108,12 @@ impl<E: Entry> PeerSet<E> {
         self.insert(arena, entry, hash, random)
     }
 
-    /// Returns a set of distinct peers in that order, at most [`Entry::DENSE_MAX`].
-    pub(crate) fn filled(arena: &mut Arena, peers: &[E]) -> Self {
-        debug_assert!(peers.len() <= E::DENSE_MAX as usize);
+    /// Returns a set of distinct peers, which must be in random order.
+    pub(crate) fn filled(arena: &mut Arena, peers: &[E], hash: impl Fn(E::Key) -> u32) -> Self {
         let mut set = Self::default();
-        if !peers.is_empty() {
+        if peers.len() > E::DENSE_MAX as usize {
+            set.fill_pages(arena, peers, hash);
+        } else if !peers.is_empty() {
             let page = Page::filled(arena, peers);
             (set.raw.block, set.raw.word) = (page.block, page.len);
         }
@@ -386,6 +387,27 @@ impl<E: Entry> PeerSet<E> {
         self.set_ref(arena, 0, PageRef { block: 2, len: 1 });
         for (page, half) in (0..).zip(halves) {
             self.set_page(arena, page, half);
+        }
+    }
+
+    /// Turns an empty set into a directory with `peers`.
+    fn fill_pages(&mut self, arena: &mut Arena, peers: &[E], hash: impl Fn(E::Key) -> u32) {
+        let len = peers.len() as u32;
+        let pages = len.div_ceil(E::PAGE_PEERS);
+        let lines = (pages + 1).div_ceil(REFS);
+        (self.raw.block, self.raw.word) = (arena.allocate(lines), len | PAGED);
+        self.set_ref(arena, 0, PageRef { block: pages, len: lines });
+        // Sorted by page, so that each is allocated once.
+        let page_of = |peer: &E| page_among(pages, hash(peer.key()));
+        let mut sorted: Vec<(u32, E)> = peers.iter().map(|peer| (page_of(peer), *peer)).collect();
+        sorted.sort_by_key(|(page, _)| *page);
+        let mut rest = sorted.as_slice();
+        for page in 0..pages {
+            let (of_page, others) = rest.split_at(rest.partition_point(|(of, _)| *of == page));
+            let of_page: Vec<E> = of_page.iter().map(|(_, peer)| *peer).collect();
+            let of_page = Page::filled(arena, &of_page);
+            self.set_page(arena, page, of_page);
+            rest = others;
         }
     }
 

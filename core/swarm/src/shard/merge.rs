@@ -3,27 +3,33 @@
 //! A new torrent is made of all its peers at once, a known one peer by peer. Both compare marks: of what a
 //! peer is here and what a block says of it, the younger one wins, and of equal ones what comes later.
 
+mod gather;
+mod report;
+
 use std::collections::BTreeMap;
 
+use arrayvec::ArrayVec;
 use primitives::Random;
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, Tick, limits};
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick, limits};
 
 use super::announce::{put_inline, take_inline};
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
-use crate::block::{Group, GroupPeer, Head, Peers, Word};
+use crate::block::{Group, GroupPeer, Peers, Word};
 use crate::entry::Entry;
 use crate::index::tag;
-use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
+use crate::meta::PeerMeta;
 use crate::record::{INLINE_MAX, Sets};
 use crate::set::PeerSet;
 use crate::{MergeTime, Merged};
+use gather::Gathered;
+use report::{Clock, Outcome, Report, Verdict};
 
 /// Work under one lock, in peers: some tens of microseconds.
-const LOCK_PEERS: u32 = 256;
+const LOCK_PEERS: u32 = 512;
 /// What a group costs beside its peers: its torrent is looked up or made.
 const GROUP_PEERS: u32 = 4;
 /// Peers of a torrent whose pages are prefetched together.
-const AHEAD: u32 = 16;
+const AHEAD: usize = 16;
 /// Most stopped peers that a shard remembers, of about 100 bytes each. A merge takes seconds, and in each
 /// a hundred thousand peers may stop, in dozens of shards. A peer that is not remembered may come back
 /// until its lifetime ends.
@@ -62,55 +68,6 @@ pub(crate) struct Merger {
     v6: Gathered<PackedV6>,
 }
 
-/// Marks of a block on the store's clock.
-#[derive(Clone, Copy)]
-struct Clock {
-    now: Tick,
-    /// Units of age between the cut and now.
-    cut_age: u32,
-    /// The age past which a peer is not stored.
-    age_max: u32,
-    /// Unix minutes at tick 0.
-    epoch_min: u32,
-}
-
-/// What a block says of a peer, on the store's clock.
-#[derive(Clone, Copy)]
-struct Report {
-    meta: PeerMeta,
-    /// Its age.
-    age: u32,
-    /// The set that the peer belongs to.
-    own: usize,
-    is_gone: bool,
-    is_completed: bool,
-}
-
-/// What follows from a report of a peer that is known.
-enum Verdict {
-    /// Its mark is younger than the report.
-    Keep(PeerMeta),
-    Replace(PeerMeta),
-    Remove,
-}
-
-/// What became of a reported peer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    /// It is gone, and was not there.
-    Unknown,
-    /// There is no memory for it.
-    Full,
-    Removed,
-    /// It is as it was; whether its download was counted before.
-    Kept {
-        was_counted: bool,
-    },
-    Stored {
-        was_counted: bool,
-    },
-}
-
 impl Merger {
     pub(crate) fn new(time: MergeTime, lifetime_s: u32, random: Random) -> Self {
         Self {
@@ -120,167 +77,6 @@ impl Merger {
             network_max: None,
             v4: Gathered::new(),
             v6: Gathered::new(),
-        }
-    }
-}
-
-impl Clock {
-    fn new(time: MergeTime, lifetime_s: u32) -> Self {
-        let MergeTime { now, cut_ago_s, epoch_min } = time;
-        // The cut may be before tick 0.
-        let cut_unit = (i64::from(now.0) - i64::from(cut_ago_s)).div_euclid(AGE_UNIT_S.into());
-        let cut_age = i64::from(now.0 / AGE_UNIT_S) - cut_unit;
-        let cut_age = u32::try_from(cut_age).unwrap_or(u32::MAX);
-        Self { now, cut_age, age_max: age_max(lifetime_s), epoch_min }
-    }
-
-    /// Returns what a word says; `None` if its peer's lifetime has passed.
-    #[inline]
-    fn report(self, word: Word) -> Option<Report> {
-        let age = self.cut_age.saturating_add(word.age());
-        let role = word.role();
-        let is_partial = role == Role::PartialSeed;
-        (age <= self.age_max).then(|| Report {
-            meta: PeerMeta::aged(self.now, age, word.is_counted(), is_partial),
-            age,
-            own: if role == Role::Seeder { SEEDERS } else { LEECHERS },
-            is_gone: word.is_gone(),
-            is_completed: word.is_completed(),
-        })
-    }
-
-    /// Compares a report with what the peer is.
-    #[inline]
-    fn judge(self, known: PeerMeta, report: &Report) -> Verdict {
-        if known.age(self.now) < report.age {
-            Verdict::Keep(known.or_counted(report.meta.is_counted() && !report.is_gone))
-        } else if report.is_gone {
-            Verdict::Remove
-        } else {
-            Verdict::Replace(report.meta.or_counted(known.is_counted()))
-        }
-    }
-
-    /// Returns when a torrent's first peer came.
-    fn born(self, head: Option<Head>) -> Tick {
-        let Some(head) = head else { return self.now };
-        // The end of the minute: what is stored is rounded down, and else would be again each time.
-        let minutes = head.born_min.saturating_sub(self.epoch_min);
-        Tick(minutes.saturating_mul(60).saturating_add(59)).min(self.now)
-    }
-}
-
-/// The most peers of a role and family that are gathered: a dense set.
-const GATHERED_MAX: usize = PackedV4::DENSE_MAX as usize;
-
-const _: () = assert!(PackedV6::DENSE_MAX as usize <= GATHERED_MAX && GATHERED_MAX % 8 == 0);
-
-/// The distinct peers of a new torrent, by role.
-struct Gathered<E> {
-    /// Whole lines, as a search reads them, with leftovers at the end.
-    peers: [[E; GATHERED_MAX]; 2],
-    lens: [usize; 2],
-}
-
-/// A family's part of merging.
-trait MergedFamily: FamilyPeers {
-    fn gathered(merger: &mut Merger) -> &mut Gathered<Self>;
-}
-
-impl MergedFamily for PackedV4 {
-    fn gathered(merger: &mut Merger) -> &mut Gathered<Self> {
-        &mut merger.v4
-    }
-}
-
-impl MergedFamily for PackedV6 {
-    fn gathered(merger: &mut Merger) -> &mut Gathered<Self> {
-        &mut merger.v6
-    }
-}
-
-impl<E: Entry> Gathered<E> {
-    fn new() -> Self {
-        Self { peers: [[E::default(); GATHERED_MAX]; 2], lens: [0; 2] }
-    }
-
-    fn peers(&self, role: usize) -> &[E] {
-        &self.peers[role][..self.lens[role]]
-    }
-
-    fn len(&self) -> usize {
-        self.lens[SEEDERS] + self.lens[LEECHERS]
-    }
-
-    /// Whether another peer may not fit.
-    fn is_full(&self) -> bool {
-        self.lens.iter().any(|len| *len == E::DENSE_MAX as usize)
-    }
-
-    /// Returns the role and place of a peer.
-    #[inline]
-    fn find(&self, key: E::Key) -> Option<(usize, usize)> {
-        let found = |role: usize| {
-            let lines = &self.peers[role][..self.lens[role].next_multiple_of(8)];
-            E::find(lines, self.lens[role], key).map(|at| (role, at))
-        };
-        found(SEEDERS).or_else(|| found(LEECHERS))
-    }
-
-    fn push(&mut self, role: usize, peer: E) {
-        self.peers[role][self.lens[role]] = peer;
-        self.lens[role] += 1;
-    }
-
-    fn swap_remove(&mut self, role: usize, at: usize) {
-        self.lens[role] -= 1;
-        self.peers[role][at] = self.peers[role][self.lens[role]];
-    }
-
-    /// Applies a report of a peer, which is stored if it is unknown and `may_store`.
-    #[inline]
-    fn apply(
-        &mut self,
-        clock: Clock,
-        key: E::Key,
-        report: &Report,
-        may_store: impl FnOnce() -> bool,
-    ) -> Outcome {
-        let Some((role, at)) = self.find(key) else {
-            if report.is_gone {
-                return Outcome::Unknown;
-            }
-            if !may_store() {
-                return Outcome::Full;
-            }
-            self.push(report.own, E::new(key, report.meta));
-            return Outcome::Stored { was_counted: false };
-        };
-        let known = self.peers[role][at].meta();
-        let was_counted = known.is_counted();
-        match clock.judge(known, report) {
-            Verdict::Keep(meta) => {
-                self.peers[role][at].set_meta(meta);
-                Outcome::Kept { was_counted }
-            }
-            Verdict::Replace(meta) => {
-                self.swap_remove(role, at);
-                self.push(report.own, E::new(key, meta));
-                Outcome::Stored { was_counted }
-            }
-            Verdict::Remove => {
-                self.swap_remove(role, at);
-                Outcome::Removed
-            }
-        }
-    }
-
-    /// Puts the peers into random order: neighbours in a set are a random sample.
-    fn shuffle(&mut self, random: &mut Random) {
-        for (peers, len) in self.peers.iter_mut().zip(self.lens) {
-            for end in (1..len).rev() {
-                peers.swap(end, random.below(end as u32 + 1) as usize);
-            }
         }
     }
 }
@@ -318,20 +114,27 @@ impl Shard {
         self.stopped.take()
     }
 
-    /// Merges the first groups, as much as is done under one lock. Returns how many it has done with. Of
-    /// the next one some peers may be merged, and were taken from it.
-    pub(crate) fn merge(&mut self, merger: &mut Merger, batch: &mut [StagedGroup<'_>]) -> usize {
+    /// Merges the first of the groups at `order`, as much as is done under one lock. Returns how many are
+    /// done. Some peers of the next one may be merged, too; these were taken from it.
+    pub(crate) fn merge(
+        &mut self,
+        merger: &mut Merger,
+        batch: &mut [StagedGroup<'_>],
+        order: &[usize],
+    ) -> usize {
         let mut left = LOCK_PEERS;
-        let mut fits = |staged: &&StagedGroup<'_>| {
-            let goes_on = left > 0;
+        let mut fits = |staged: &StagedGroup<'_>| {
+            let fits = left > 0;
             left = left.saturating_sub(staged.peers() + GROUP_PEERS);
-            goes_on
+            fits
         };
-        let count = batch.iter().take_while(|staged| fits(staged)).count();
-        let batch = &mut batch[..count];
-        self.prefetch_groups(batch);
+        let count = order.iter().take_while(|at| fits(&batch[**at])).count();
+        let order = &order[..count];
+        merger.network_max = self.evicts_above();
+        self.prefetch_groups(batch, order);
         let mut left = LOCK_PEERS;
-        for (done, staged) in batch.iter_mut().enumerate() {
+        for (done, at) in order.iter().enumerate() {
+            let staged = &mut batch[*at];
             left = self.merge_group(merger, staged, left).saturating_sub(GROUP_PEERS);
             if staged.peers() > 0 {
                 return done;
@@ -341,15 +144,17 @@ impl Shard {
     }
 
     /// Prefetches what groups read first, stage by stage.
-    fn prefetch_groups(&self, batch: &mut [StagedGroup<'_>]) {
-        for staged in batch.iter() {
-            self.index.prefetch(tag(staged.hash));
+    fn prefetch_groups(&self, batch: &mut [StagedGroup<'_>], order: &[usize]) {
+        for at in order {
+            self.index.prefetch(tag(batch[*at].hash));
         }
-        for staged in batch.iter_mut() {
+        for at in order {
+            let staged = &mut batch[*at];
             staged.guess = self.index.find(tag(staged.hash), |_| true);
             staged.guess.into_iter().for_each(|number| self.records.prefetch(number));
         }
-        for staged in batch.iter() {
+        for at in order {
+            let staged = &batch[*at];
             let Some(record) = staged.guess.map(|number| self.records.at(number)) else { continue };
             if record.is_spilled() {
                 let Sets { v4, v6 } = record.sets();
@@ -387,110 +192,6 @@ impl Shard {
         left
     }
 
-    /// Makes a new torrent of the first peers of a group, and takes them from it. Returns its number;
-    /// `None` if none of them may be stored.
-    fn create_merged(
-        &mut self,
-        merger: &mut Merger,
-        staged: &mut StagedGroup<'_>,
-        left: &mut u32,
-    ) -> Option<u32> {
-        let StagedGroup { group, hash, .. } = staged;
-        let mut downloads = group.head.map_or(0, |head| head.downloads);
-        (merger.v4.lens, merger.v6.lens) = ([0; 2], [0; 2]);
-        let counted = self.gather::<PackedV4, 6>(merger, group.info_hash, &mut group.v4, left);
-        downloads = downloads.saturating_add(counted);
-        if group.v4.len() == 0 {
-            let counted = self.gather::<PackedV6, 18>(merger, group.info_hash, &mut group.v6, left);
-            downloads = downloads.saturating_add(counted);
-        }
-        let peers = (merger.v4.len() + merger.v6.len()) as u64;
-        if peers == 0 {
-            return None;
-        }
-        let Some(number) = self.create(merger.clock.born(group.head), group.info_hash, *hash)
-        else {
-            merger.merged.full += peers;
-            self.forget_ids(group.info_hash, &merger.v4);
-            self.forget_ids(group.info_hash, &merger.v6);
-            return None;
-        };
-        merger.merged.torrents += 1;
-        merger.merged.peers += peers;
-        self.records.at_mut(number).downloads = downloads;
-        self.store_gathered(merger, number);
-        Some(number)
-    }
-
-    /// Gathers peers of a new torrent, at most a dense set. Returns how many downloads they completed.
-    fn gather<E: MergedFamily<Key = [u8; N]>, const N: usize>(
-        &mut self,
-        merger: &mut Merger,
-        info_hash: InfoHash,
-        peers: &mut Peers<'_, N>,
-        left: &mut u32,
-    ) -> u32 {
-        let mut downloads = 0;
-        while *left > 0
-            && !E::gathered(merger).is_full()
-            && let Some(peer) = peers.next()
-        {
-            *left -= 1;
-            let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else {
-                continue;
-            };
-            let (clock, network_max) = (merger.clock, merger.network_max);
-            let may_store = || self.may_store::<E>(network_max, peer.key);
-            let outcome = E::gathered(merger).apply(clock, peer.key, &report, may_store);
-            match outcome {
-                Outcome::Full => merger.merged.full += 1,
-                Outcome::Removed => merger.merged.gone += 1,
-                _ => {}
-            }
-            downloads += u32::from(report.is_completed && outcome.is_uncounted());
-            self.merge_id::<E>(info_hash, peer.key, outcome, peer.id);
-        }
-        downloads
-    }
-
-    /// Stores the peers gathered for a new torrent.
-    fn store_gathered(&mut self, merger: &mut Merger, number: u32) {
-        let Merger { v4, v6, random, .. } = merger;
-        let partial: u32 = self.count_gathered(v4) + self.count_gathered(v6);
-        self.totals.partial_seeds += u64::from(partial);
-        if v6.len() == 0 && v4.len() <= INLINE_MAX {
-            let mut peers = [PackedV4::default(); INLINE_MAX];
-            let gathered = v4.peers(SEEDERS).iter().chain(v4.peers(LEECHERS));
-            peers.iter_mut().zip(gathered).for_each(|(place, peer)| *place = *peer);
-            let record = self.records.at_mut(number);
-            record.partial_seeds = partial;
-            record.set_inline(peers, v4.len() as u8, v4.lens[SEEDERS] as u8);
-            return;
-        }
-        v4.shuffle(random);
-        v6.shuffle(random);
-        let arena = &mut self.arena;
-        let sets = Sets {
-            v4: [SEEDERS, LEECHERS].map(|role| PeerSet::filled(arena, v4.peers(role))),
-            v6: [SEEDERS, LEECHERS].map(|role| PeerSet::filled(arena, v6.peers(role))),
-        };
-        let record = self.records.at_mut(number);
-        record.partial_seeds = partial;
-        record.become_spilled();
-        *record.sets_mut() = sets;
-    }
-
-    /// Adds gathered peers to the totals and to their networks. Returns how many are partial seeds.
-    fn count_gathered<E: FamilyPeers>(&mut self, gathered: &Gathered<E>) -> u32 {
-        let totals = E::totals(&mut self.totals);
-        totals.seeders += gathered.lens[SEEDERS] as u64;
-        totals.leechers += gathered.lens[LEECHERS] as u64;
-        for role in [SEEDERS, LEECHERS] {
-            gathered.peers(role).iter().for_each(|peer| self.networks.add::<E>(peer.key()));
-        }
-        gathered.peers(LEECHERS).iter().map(|peer| u32::from(peer.meta().is_partial())).sum()
-    }
-
     /// Merges up to `left` peers of a known torrent, and takes them from `peers`.
     fn merge_family<E: FamilyPeers<Key = [u8; N]>, const N: usize>(
         &mut self,
@@ -500,34 +201,31 @@ impl Shard {
         left: &mut u32,
     ) {
         while *left > 0 && peers.len() > 0 {
-            let count = (*left).min(AHEAD).min(peers.len() as u32);
-            *left -= count;
+            let mut hashes = ArrayVec::<Option<u32>, AHEAD>::new();
             // A copy, which is looked at before the peers are taken.
             let ahead: Peers<'_, N> = *peers;
-            self.prefetch_merged::<E, N>(number, ahead.take(count as usize));
-            for peer in peers.by_ref().take(count as usize) {
-                self.merge_peer::<E, N>(merger, number, &peer);
+            for peer in ahead.take(AHEAD.min(*left as usize)) {
+                hashes.push(self.prefetch_page_of::<E>(number, peer.key));
+            }
+            *left -= hashes.len() as u32;
+            for (hash, peer) in hashes.into_iter().zip(peers.by_ref()) {
+                self.merge_peer::<E, N>(merger, number, &peer, hash);
             }
         }
     }
 
-    /// Prefetches the pages in which peers are looked for.
-    fn prefetch_merged<E: FamilyPeers<Key = [u8; N]>, const N: usize>(
-        &self,
-        number: u32,
-        peers: impl Iterator<Item = GroupPeer<N>>,
-    ) {
+    /// Prefetches the pages in which a peer is looked for. Returns the hash that selects them, if there
+    /// are any.
+    #[inline]
+    fn prefetch_page_of<E: FamilyPeers>(&self, number: u32, key: E::Key) -> Option<u32> {
         let record = self.records.at(number);
-        if !record.is_spilled() {
-            return;
+        let sets = record.is_spilled().then(|| E::sets(record.sets()))?;
+        if !sets.iter().any(PeerSet::is_paged) {
+            return None;
         }
-        let sets = E::sets(record.sets());
-        if sets.iter().any(PeerSet::is_paged) {
-            for peer in peers {
-                let hash = peer_hash::<E>(&self.key)(peer.key);
-                sets.iter().for_each(|set| set.prefetch_page_of(&self.arena, || hash));
-            }
-        }
+        let hash = peer_hash::<E>(&self.key)(key);
+        sets.iter().for_each(|set| set.prefetch_page_of(&self.arena, || hash));
+        Some(hash)
     }
 
     fn merge_peer<E: FamilyPeers<Key = [u8; N]>, const N: usize>(
@@ -535,18 +233,19 @@ impl Shard {
         merger: &mut Merger,
         number: u32,
         peer: &GroupPeer<N>,
+        hash: Option<u32>,
     ) {
         let record = self.records.at(number);
         let (info_hash, is_spilled) = (record.info_hash, record.is_spilled());
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let outcome = match E::new(peer.key, report.meta).peer_key() {
-            _ if is_spilled => self.merge_spilled::<E>(merger, number, peer.key, &report),
+            _ if is_spilled => self.merge_spilled::<E>(merger, number, peer.key, &report, hash),
             PeerKey::V4(key) => self.merge_inline(merger, number, key, &report),
             PeerKey::V6(_) if report.is_gone => Outcome::Unknown,
             PeerKey::V6(_) if !self.may_store::<E>(merger.network_max, peer.key) => Outcome::Full,
             PeerKey::V6(_) => {
                 self.spill(number, &mut merger.random);
-                self.merge_spilled::<E>(merger, number, peer.key, &report)
+                self.merge_spilled::<E>(merger, number, peer.key, &report, None)
             }
         };
         match outcome {
@@ -580,7 +279,7 @@ impl Shard {
             }
             if usize::from(self.records.at(number).inline_len) == INLINE_MAX {
                 self.spill(number, &mut merger.random);
-                return self.merge_spilled::<PackedV4>(merger, number, key, report);
+                return self.merge_spilled::<PackedV4>(merger, number, key, report, None);
             }
             self.networks.add::<PackedV4>(key);
             let peer = PackedV4::new(key, report.meta);
@@ -611,18 +310,20 @@ impl Shard {
         }
     }
 
-    /// Merges a peer into a torrent with sets.
+    /// Merges a peer into a torrent with sets. `known_hash` is what selects its page, if that is known.
     fn merge_spilled<E: FamilyPeers>(
         &mut self,
         merger: &mut Merger,
         number: u32,
         key: E::Key,
         report: &Report,
+        known_hash: Option<u32>,
     ) -> Outcome {
         let hash = peer_hash::<E>(&self.key);
+        let hash_of = |key| known_hash.unwrap_or_else(|| hash(key));
         let mut sets = *E::sets(self.records.at(number).sets());
         let found = [report.own, 1 - report.own].into_iter().find_map(|role| {
-            sets[role].find(&self.arena, key, hash).map(|position| (role, position))
+            sets[role].find(&self.arena, key, hash_of).map(|position| (role, position))
         });
         let Some((role, position)) = found else {
             if report.is_gone {
@@ -704,8 +405,8 @@ impl Shard {
     }
 
     /// Whether an unknown peer may be stored: there is memory, and if it is short, its network has its
-    /// share. While it is not, a merge refuses nobody for that: its peers were admitted before, and it
-    /// does not know which networks are exempt.
+    /// share. While it is not, shares do not matter here: the peers were admitted when they announced, and
+    /// a merge does not know which networks are exempt.
     #[inline]
     fn may_store<E: Entry>(&self, network_max: Option<u32>, key: E::Key) -> bool {
         !self.is_full() && network_max.is_none_or(|max| self.networks.count::<E>(key) < max)
@@ -741,22 +442,5 @@ impl Shard {
             (Outcome::Removed, _) => drop(ids.remove(&peer)),
             _ => {}
         }
-    }
-
-    /// Drops the ids of peers that were gathered and could not be stored.
-    fn forget_ids<E: Entry>(&mut self, info_hash: InfoHash, gathered: &Gathered<E>) {
-        for role in [SEEDERS, LEECHERS] {
-            for peer in gathered.peers(role) {
-                self.remove_id(info_hash, peer.peer_key());
-            }
-        }
-    }
-}
-
-impl Outcome {
-    /// Whether the peer is there and its download was not counted before.
-    #[inline]
-    fn is_uncounted(self) -> bool {
-        matches!(self, Self::Kept { was_counted: false } | Self::Stored { was_counted: false })
     }
 }

@@ -85,20 +85,21 @@ impl Store {
             |(at, staged): (usize, &StagedGroup<'_>)| self.shard_of(staged.hash) * BATCH + at;
         let mut order: ArrayVec<usize, BATCH> = batch.iter().enumerate().map(place).collect();
         order.sort_unstable();
-        let mut sorted: Batch<'_> = order.iter().map(|place| batch[place % BATCH]).collect();
-        batch.clear();
-        for groups in sorted.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash)) {
-            let mut rest = groups;
-            while let Some(first) = rest.first() {
-                let mut shard = self.lock(self.shard_of(first.hash));
-                let done = shard.merge(merger, rest);
+        for places in order.chunk_by_mut(|a, b| *a / BATCH == *b / BATCH) {
+            let Some(shard) = places.first().map(|place| place / BATCH) else { continue };
+            places.iter_mut().for_each(|place| *place %= BATCH);
+            let mut rest = &*places;
+            while !rest.is_empty() {
+                let mut shard = self.lock(shard);
+                let done = shard.merge(merger, batch, rest);
                 let released = shard.take_released();
                 // Hand the lock to a waiting announce before the next step takes it again.
                 MutexGuard::unlock_fair(shard);
                 drop(released);
-                rest = &mut rest[done..];
+                rest = &rest[done..];
             }
         }
+        batch.clear();
     }
 
     /// Remembers, while it is on, which peers stop, so that merging older blocks does not bring them back.

@@ -1,0 +1,111 @@
+//! What blocks say of a peer, and what follows from it.
+
+use types::{Role, Tick};
+
+use crate::MergeTime;
+use crate::block::{Head, Word};
+use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
+use crate::shard::{LEECHERS, SEEDERS};
+
+/// Marks of a block on the store's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) now: Tick,
+    /// Units of age between the cut and now.
+    pub(super) cut_age: u32,
+    /// The age past which a peer is not stored.
+    pub(super) age_max: u32,
+    /// Unix minutes at tick 0.
+    pub(super) epoch_min: u32,
+}
+
+/// What a block says of a peer, on the store's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Report {
+    pub(super) meta: PeerMeta,
+    /// Its age.
+    pub(super) age: u32,
+    /// The set that the peer belongs to.
+    pub(super) own: usize,
+    pub(super) is_gone: bool,
+    pub(super) is_completed: bool,
+}
+
+/// What follows from a report of a peer that is known.
+pub(super) enum Verdict {
+    /// Its mark is younger than the report.
+    Keep(PeerMeta),
+    Replace(PeerMeta),
+    Remove,
+}
+
+/// What became of a reported peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is gone, and was not there.
+    Unknown,
+    /// There is no memory for it.
+    Full,
+    Removed,
+    /// It is as it was; whether its download was counted before.
+    Kept {
+        was_counted: bool,
+    },
+    Stored {
+        was_counted: bool,
+    },
+}
+
+impl Clock {
+    pub(super) fn new(time: MergeTime, lifetime_s: u32) -> Self {
+        let MergeTime { now, cut_ago_s, epoch_min } = time;
+        // The cut may be before tick 0.
+        let cut_unit = (i64::from(now.0) - i64::from(cut_ago_s)).div_euclid(AGE_UNIT_S.into());
+        let cut_age = i64::from(now.0 / AGE_UNIT_S) - cut_unit;
+        let cut_age = u32::try_from(cut_age).unwrap_or(u32::MAX);
+        Self { now, cut_age, age_max: age_max(lifetime_s), epoch_min }
+    }
+
+    /// Returns what a word says; `None` if its peer's lifetime has passed.
+    #[inline]
+    pub(super) fn report(self, word: Word) -> Option<Report> {
+        let age = self.cut_age.saturating_add(word.age());
+        let role = word.role();
+        let is_partial = role == Role::PartialSeed;
+        (age <= self.age_max).then(|| Report {
+            meta: PeerMeta::aged(self.now, age, word.is_counted(), is_partial),
+            age,
+            own: if role == Role::Seeder { SEEDERS } else { LEECHERS },
+            is_gone: word.is_gone(),
+            is_completed: word.is_completed(),
+        })
+    }
+
+    /// Compares a report with what the peer is.
+    #[inline]
+    pub(super) fn judge(self, known: PeerMeta, report: &Report) -> Verdict {
+        if known.age(self.now) < report.age {
+            Verdict::Keep(known.or_counted(report.meta.is_counted() && !report.is_gone))
+        } else if report.is_gone {
+            Verdict::Remove
+        } else {
+            Verdict::Replace(report.meta.or_counted(known.is_counted()))
+        }
+    }
+
+    /// Returns when a torrent's first peer came.
+    pub(super) fn born(self, head: Option<Head>) -> Tick {
+        let Some(head) = head else { return self.now };
+        // The end of the minute: what is stored is rounded down, and else would be again each time.
+        let minutes = head.born_min.saturating_sub(self.epoch_min);
+        Tick(minutes.saturating_mul(60).saturating_add(59)).min(self.now)
+    }
+}
+
+impl Outcome {
+    /// Whether the peer is there and its download was not counted before.
+    #[inline]
+    pub(super) fn is_uncounted(self) -> bool {
+        matches!(self, Self::Kept { was_counted: false } | Self::Stored { was_counted: false })
+    }
+}
