@@ -1,15 +1,19 @@
 //! Announces in batches of 64 on a store alone, by one thread: ns per announce, or instructions
 //! under callgrind. Instruction counts repeat from run to run, so they show a change of 1 %.
 //!
-//! `cargo bench -p tidegate-swarm --bench announce [-- ROUNDS [MIX]]`, or:
+//! `cargo bench -p tidegate-swarm --bench announce [-- ROUNDS [WORD...]]`, or:
 //!
 //! ```text
-//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY ROUNDS MIX
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY ROUNDS WORD...
 //! ```
 //!
 //! with 1 and with 2 rounds. The difference is what one round (262,144 announces of known and new
-//! peers) takes. MIX is `public`, peers with public addresses in almost as many networks, or
-//! `local`, peers with addresses that are not public.
+//! peers) takes. Words are:
+//! - `public`: peers with public addresses in almost as many networks (the default), or `local`:
+//!   addresses that are not public;
+//! - `churn`: one in six announces says that the peer stops, so three in ten are changes, as with
+//!   sessions of three hours;
+//! - `kept`: changes are kept, and taken after each round (some 80 ms).
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
@@ -53,7 +57,7 @@ impl PeerSink for Count {
 
 /// Returns the announce of one of 2^18 peers: a quarter each in torrents of 1, 3, 60 and 1000
 /// peers, one in five over v6.
-fn announce(random: &mut Random, slot: usize, is_public: bool) -> StoreAnnounce {
+fn announce(random: &mut Random, slot: usize, is_public: bool, stops: bool) -> StoreAnnounce {
     let number = random.below(ROUND);
     let (class, number) = (number % 4, number / 4);
     let torrent = number / [1, 3, 60, 1000][class as usize];
@@ -74,7 +78,7 @@ fn announce(random: &mut Random, slot: usize, is_public: bool) -> StoreAnnounce 
         peer,
         peer_id: PeerId([number as u8; 20]),
         role: if number % 3 == 0 { Role::Seeder } else { Role::Leecher },
-        action: Action::Update { completed: false },
+        action: if stops { Action::Stop } else { Action::Update { completed: false } },
         min_interval_s: 0,
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
@@ -85,7 +89,8 @@ fn announce(random: &mut Random, slot: usize, is_public: bool) -> StoreAnnounce 
 
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|text| text.parse().ok()).unwrap_or(8);
-    let is_public = std::env::args().all(|text| text != "local");
+    let says = |word: &str| std::env::args().any(|text| text == word);
+    let (is_public, churns, keeps) = (!says("local"), says("churn"), says("kept"));
     let store = Store::new(&Options {
         shards: 16,
         hash_key: [3; 16],
@@ -94,16 +99,30 @@ fn main() {
         keep_peer_ids: false,
         memory_budget: None,
     });
+    if keeps {
+        store.keep_changes(ROUND as usize);
+    }
+    let (mut changes, mut ids, mut changed) = (Vec::new(), Vec::new(), 0);
     let (mut random, mut sink) = (Random::new(1), Count::default());
     for now in 1..=rounds {
         let started = Instant::now();
         for _ in 0..ROUND / 64 {
-            let batch: [StoreAnnounce; 64] =
-                std::array::from_fn(|slot| announce(&mut random, slot, is_public));
+            let batch: [StoreAnnounce; 64] = std::array::from_fn(|slot| {
+                let stops = churns && random.below(6) == 0;
+                announce(&mut random, slot, is_public, stops)
+            });
             store.announce(Tick(now), &mut random, &batch, &mut sink);
         }
+        for shard in 0..if keeps { store.shards() } else { 0 } {
+            changes.clear();
+            assert_eq!(store.take_changes(shard, &mut changes, &mut ids), 0);
+            changed += changes.len();
+        }
         let ns = started.elapsed().as_nanos() / u128::from(ROUND);
-        println!("round {now}: {ns} ns per announce, {} peers given", sink.peers);
+        println!(
+            "round {now}: {ns} ns per announce, {} peers given, {changed} changes",
+            sink.peers
+        );
     }
     assert_eq!(sink.answers, rounds as usize * ROUND as usize);
 }

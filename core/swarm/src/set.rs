@@ -302,7 +302,8 @@ impl<E: Entry> PeerSet<E> {
 
     /// Prefetches what a search in the set reads first: a dense set's lines, or a directory's
     /// header.
-    #[inline]
+    // With the hint alone it is not inlined where announces are staged.
+    #[inline(always)]
     pub(crate) fn prefetch(&self, arena: &Arena) {
         if self.is_paged() {
             arena.prefetch(self.raw.block, 1);

@@ -211,7 +211,7 @@ impl Shard {
             PeerKey::V6(_) => false,
         };
         if was_there {
-            self.changes.push_gone(announce.info_hash, announce.peer);
+            self.changes.push_gone(&announce.info_hash, &announce.peer);
         }
         self.remove_id(announce.info_hash, announce.peer);
         let counts = self.counts_at(number);
@@ -318,11 +318,7 @@ impl Shard {
         };
         //= bep3#announce-completed-once
         if completed && !was_counted {
-            let record = self.records.at_mut(number);
-            record.downloads = record.downloads.saturating_add(1);
-            self.totals.downloads += 1;
-            self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
-            self.changes.push(announce, || Word::completed(announce.role));
+            self.count_download(number, announce);
             sink.downloaded(staged.announce.slot);
         }
         if let Some(ids) = &mut self.ids
@@ -331,6 +327,16 @@ impl Shard {
             ids.insert((announce.info_hash, announce.peer), announce.peer_id);
         }
         self.answer(staged, number, location, random, sink);
+    }
+
+    // Not inline: most announces complete no download.
+    #[inline(never)]
+    fn count_download(&mut self, number: u32, announce: &StoreAnnounce) {
+        let record = self.records.at_mut(number);
+        record.downloads = record.downloads.saturating_add(1);
+        self.totals.downloads += 1;
+        self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
+        self.changes.push(announce, Word::completed(announce.role));
     }
 
     /// Creates the torrent of a new peer and returns its number; `None` if the peer may not be
@@ -478,11 +484,15 @@ impl Shard {
     }
 
     /// Keeps the change of a peer that came or changed its role.
+    #[inline]
     fn keep_change(&mut self, update: &PeerUpdate<'_>, was_counted: bool) {
+        if !self.changes.is_on() {
+            return;
+        }
         // A completed download is kept when it is counted.
         if was_counted || !update.meta.completed {
             let announce = update.announce;
-            self.changes.push(announce, || Word::present(0, announce.role, was_counted));
+            self.changes.push(announce, Word::present(0, announce.role, was_counted));
         }
     }
 }

@@ -150,7 +150,7 @@ impl Shard {
         let info_hash = self.records.at(number).info_hash;
         self.count_removed::<E>(number, role, gone.meta());
         self.remove_id(info_hash, gone.peer_key());
-        self.changes.push_gone(info_hash, gone.peer_key());
+        self.changes.push_gone(&info_hash, &gone.peer_key());
         self.networks.remove::<E>(gone.key());
         self.totals.replaced += 1;
     }

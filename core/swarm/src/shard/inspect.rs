@@ -160,7 +160,7 @@ impl Shard {
                 IpAddr::V6(_) => self.visit_part::<PackedV6>(walk, number, is_gone),
             };
         }
-        gone.into_iter().for_each(|peer| self.changes.push_gone(info_hash, peer));
+        gone.into_iter().for_each(|peer| self.changes.push_gone(&info_hash, &peer));
         lines
     }
 
@@ -214,7 +214,7 @@ impl Shard {
         if !record.is_spilled() {
             let info_hash = record.info_hash;
             for peer in record.inline_peers() {
-                self.changes.push_gone(info_hash, peer.peer_key());
+                self.changes.push_gone(&info_hash, &peer.peer_key());
             }
             return u32::from(self.visit_inline(number, |_, _| true) > 0);
         }
@@ -236,7 +236,7 @@ impl Shard {
         for entry in set.entries(&self.arena, last) {
             partial += u32::from(entry.meta().is_partial());
             self.networks.remove::<E>(entry.key());
-            self.changes.push_gone(info_hash, entry.peer_key());
+            self.changes.push_gone(&info_hash, &entry.peer_key());
             if let Some(ids) = &mut self.ids {
                 ids.remove(&(info_hash, entry.peer_key()));
             }
