@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod block;
 mod config;
 mod forwarded;
 mod lists;
@@ -280,4 +281,9 @@ fn write(out: &mut Vec<u8>, value: &Value<'_>) {
             Encoder::new(out).end();
         }
     }
+}
+
+/// Blocks are read as a plain reader reads them, and none breaks the store that they are merged into.
+pub fn block(bytes: &[u8]) {
+    block::check(bytes);
 }

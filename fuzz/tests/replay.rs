@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// Mutations tried of all inputs of a target together.
 const MUTATIONS: u32 = 200_000;
+/// Those of a target that fills a store with each input.
+const STORE_MUTATIONS: u32 = 20_000;
 /// Those of a target that writes files or sends requests.
 const SLOW_MUTATIONS: u32 = 4000;
 
@@ -97,4 +99,9 @@ fn config() {
 #[test]
 fn api() {
     replay_with("api", tidegate_fuzz::api, SLOW_MUTATIONS);
+}
+
+#[test]
+fn block() {
+    replay_with("block", tidegate_fuzz::block, STORE_MUTATIONS);
 }

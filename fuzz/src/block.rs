@@ -1,0 +1,176 @@
+//! Blocks, and merging what they say into a store.
+
+use std::collections::BTreeSet;
+
+use primitives::Random;
+use swarm::block::{Block, BlockError, Groups, Header, Kind, write};
+use swarm::{Action, MergeTime, Options, PeerCaps, Store, StoreAnnounce};
+use types::{
+    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
+    StoreSink, SwarmCounts, Tick, TooSoon,
+};
+
+const LIFETIME_S: u32 = 2700;
+/// Early enough that older marks are before tick 0.
+const NOW: Tick = Tick(100);
+
+/// A block that is read is written again as the same bytes, and a changed byte is noticed. A body is read
+/// as its plain reader reads it, or refused. A store into which it is merged adds up, serves announces, and
+/// loses everything when lifetimes end.
+///
+/// The first three bytes choose the kind of block, the store, and how long ago the block was cut; the rest
+/// is the body, whose whole groups are merged.
+pub(crate) fn check(bytes: &[u8]) {
+    read(bytes);
+    let [flags, low, high, body @ ..] = bytes else { return };
+    let (is_walk, has_ids) = (flags & 1 != 0, flags & 2 != 0);
+    let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
+    let header = Header { kind, has_ids, node: 1, boot: 2, number: 3, cut_ms: 4 };
+    let whole = whole_groups(body, is_walk, has_ids);
+    assert_eq!(Block { header, body }.groups().is_ok(), whole == body.len());
+    let body = &body[..whole];
+    let groups = Block { header, body }.groups().expect("it adds up");
+    let mut written = Vec::new();
+    write(&header, body, &mut written);
+    read(&written);
+    let at = usize::from(*low) % written.len();
+    written[at] ^= flags | 1;
+    assert!(Block::read(&written).is_err());
+    let store = Store::new(&Options {
+        shards: 2,
+        hash_key: *b"sixteen bytes ..",
+        peer_lifetime_s: LIFETIME_S,
+        web_lifetime_s: LIFETIME_S,
+        keep_peer_ids: flags & 4 != 0,
+        memory_budget: (flags & 8 != 0).then_some(64 << 10),
+    });
+    merge(&store, u16::from_le_bytes([*low, *high]), groups);
+}
+
+fn read(bytes: &[u8]) {
+    match Block::read(bytes) {
+        Ok((block, len)) => {
+            let mut again = Vec::new();
+            write(&block.header, block.body, &mut again);
+            // Unknown flags are ignored.
+            if bytes[5] <= 1 {
+                assert_eq!(again, bytes[..len]);
+            }
+        }
+        Err(error) => assert_eq!(error == BlockError::NoBlock, !begins(bytes)),
+    }
+}
+
+fn begins(bytes: &[u8]) -> bool {
+    bytes.iter().zip(b"TGB1").all(|(found, expected)| found == expected)
+}
+
+/// Returns how many bytes the whole groups at the beginning of a body take.
+fn whole_groups(body: &[u8], is_walk: bool, has_ids: bool) -> usize {
+    let mut at = 0;
+    loop {
+        let Some([a, b, c, d]) = body[at..].get(20..24) else { return at };
+        let [v4, v6] = [[*a, *b], [*c, *d]].map(|number| usize::from(u16::from_le_bytes(number)));
+        let id = if has_ids { 20 } else { 0 };
+        let len = 24 + if is_walk { 8 } else { 0 } + v4 * (8 + id) + v6 * (20 + id);
+        if at + len > body.len() {
+            return at;
+        }
+        at += len;
+    }
+}
+
+fn merge(store: &Store, cut_ago_s: u16, groups: Groups<'_>) {
+    let mut random = Random::new(1);
+    let time = MergeTime { now: NOW, cut_ago_s: cut_ago_s.into(), epoch_min: 29_000_000 };
+    let first = store.merge(time, &mut random, groups, 0..2);
+    check_sums(store, first.torrents);
+    // Once more, an older block, in the other order of shards.
+    store.remember_stopped(true);
+    let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
+    store.merge(time, &mut random, groups, 1..2);
+    store.merge(time, &mut random, groups, 0..1);
+    let torrents = store.totals().torrents;
+    check_sums(store, torrents);
+    for group in groups.iter().take(8) {
+        for action in [Action::Update { completed: true }, Action::Stop] {
+            announce(store, &mut random, group.info_hash, action);
+        }
+    }
+    for _ in 0..6 {
+        store.sweep(Tick(NOW.0 + 2 * LIFETIME_S), 1, &|_| false);
+    }
+    check_sums(store, 0);
+}
+
+fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Action) {
+    let announce = StoreAnnounce {
+        slot: 0,
+        info_hash,
+        peer: PeerKey::V4([9; 6]),
+        peer_id: PeerId([9; 20]),
+        role: Role::Leecher,
+        action,
+        min_interval_s: 0,
+        caps: PeerCaps { per_address: 8, per_network: 64 },
+        want: 200,
+        families: Families::Both,
+        with_ids: true,
+    };
+    let mut answer = Answer::default();
+    store.announce(NOW, random, &[announce], &mut answer);
+    let summary = answer.summary.expect("every announce is answered");
+    assert_eq!(answer.peers.len(), usize::from(summary.v4 + summary.v6));
+}
+
+/// What a store says of its torrents agrees with its totals.
+fn check_sums(store: &Store, torrents: u64) {
+    let mut all = Vec::new();
+    store.each_torrent(|stats| all.push(*stats));
+    let mut sums = [0; 5];
+    for stats in &all {
+        let SwarmCounts { v4, v6, partial_seeds, .. } = stats.counts;
+        let these = [v4.seeders, v4.leechers, v6.seeders, v6.leechers, partial_seeds];
+        sums.iter_mut().zip(these).for_each(|(sum, count)| *sum += u64::from(count));
+        assert!(stats.first_seen <= NOW);
+        let details = store.inspect(NOW, &stats.info_hash, usize::MAX).expect("it was just listed");
+        let distinct: BTreeSet<_> = details.peers.iter().map(|peer| peer.address).collect();
+        assert_eq!(distinct.len(), details.peers.len(), "a peer twice");
+        assert!(details.peers.len() >= these[..4].iter().sum::<u32>().min(100) as usize);
+        let partial = details.peers.iter().filter(|peer| peer.role == Role::PartialSeed).count();
+        assert!(partial <= partial_seeds as usize);
+        assert!(details.peers.iter().all(|peer| peer.age_s <= LIFETIME_S + 16));
+    }
+    let totals = store.totals();
+    assert_eq!((totals.torrents, all.len() as u64), (torrents, torrents));
+    let counted = [totals.v4, totals.v6].map(|family| [family.seeders, family.leechers]);
+    assert_eq!([counted.concat(), vec![totals.partial_seeds]].concat(), sums);
+}
+
+/// The answer to an announce.
+#[derive(Default)]
+struct Answer {
+    summary: Option<AnnounceSummary>,
+    peers: Vec<PeerKey>,
+}
+
+impl StoreSink for Answer {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {
+        unreachable!("there is no minimal interval");
+    }
+    fn accept(&mut self, _: u8, summary: &AnnounceSummary) {
+        self.summary = Some(*summary);
+    }
+}
+
+impl PeerSink for Answer {
+    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
+        self.peers.extend(peers.iter().map(PackedV4::key));
+    }
+    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
+        self.peers.extend(peers.iter().map(PackedV6::key));
+    }
+    fn peer_with_id(&mut self, _: u8, peer: PeerKey, _: PeerId) {
+        self.peers.push(peer);
+    }
+}
