@@ -3,6 +3,7 @@
 mod case;
 mod contender;
 mod report;
+mod restore;
 mod work;
 
 use std::io;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
 
 use case::{Scenario, Size, measure};
-use contender::{BATCHES, NAMES, contender};
+use contender::{NAMES, contender};
 
 use crate::record::Figures;
 use crate::session::{ResultArgs, RunKey, Session};
@@ -102,7 +103,7 @@ impl Store {
         for scenario in scenarios.iter().copied() {
             let threads = if scenario.has_threads() { &*threads } else { &[1] };
             for threads in threads.iter().copied() {
-                let fits = |name: &&str| *name != BATCHES || scenario.has_batches();
+                let fits = |name: &&str| scenario.fits(name);
                 let stores = NAMES.into_iter().filter(is_wanted).filter(fits);
                 cases.extend(stores.map(|store| Case { scenario, threads, store }));
             }
@@ -149,6 +150,7 @@ fn usual_threads() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::contender::{BATCHES, OURS};
     use super::*;
     use clap::Parser;
 
@@ -169,8 +171,13 @@ mod tests {
         let all = store("--threads 1,2").unwrap().cases();
         for name in NAMES {
             let own = all.iter().filter(|case| case.store == name).count();
-            // Batches are for re-announces, memory has no threads.
-            assert_eq!(own, if name == BATCHES { 4 } else { 2 * 7 + 2 }, "{name}");
+            // Batches are for re-announces, only our store reads blocks, memory has no threads.
+            let expected = match name {
+                BATCHES => 4,
+                OURS => 2 * 8 + 2,
+                _ => 2 * 7 + 2,
+            };
+            assert_eq!(own, expected, "{name}");
         }
         let few = store("--scenario grow --store DashMap --threads 3").unwrap().cases();
         let expected = Case { scenario: Scenario::Grow, threads: 3, store: "DashMap" };

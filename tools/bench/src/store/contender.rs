@@ -65,6 +65,10 @@ pub(super) trait Contender: Sync {
     fn tend(&self, _: Tick) {}
     /// Runs one expiry pass. Returns true once no aged peers are left.
     fn expire(&self, now: Tick) -> bool;
+    /// Returns the store that merges blocks, if it is one.
+    fn merging(&self) -> Option<&Store> {
+        None
+    }
     /// Returns the number of peers.
     fn peers(&self) -> u64;
     /// Returns the bytes it has taken from the system by its own count, if it counts.
@@ -75,18 +79,20 @@ pub(super) trait Contender: Sync {
 
 /// Names on the command line and in tables.
 pub(super) const NAMES: [&str; 5] =
-    ["tidegate", "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
+    [OURS, "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
+/// tidegate's store.
+pub(super) const OURS: &str = "tidegate";
 /// tidegate's store as UDP workers use it.
 pub(super) const BATCHES: &str = "tidegate, batches of 32";
 
 /// Returns the store with that name.
 pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
     Some(match NAMES.iter().position(|known| *known == name)? {
-        0 => Box::new(Ours { store: store(), batch: 1 }),
+        0 => Box::new(Ours { store: store(*b"a key of 16 byte"), batch: 1 }),
         1 => Box::new(Tree::default()),
         2 => Box::new(Sharded::default()),
         3 => Box::new(Dash::default()),
-        _ => Box::new(Ours { store: store(), batch: 32 }),
+        _ => Box::new(Ours { store: store(*b"a key of 16 byte"), batch: 32 }),
     })
 }
 
@@ -96,10 +102,10 @@ struct Ours {
 }
 
 /// Configured as the server does for a few cores.
-fn store() -> Store {
+pub(super) fn store(hash_key: [u8; 16]) -> Store {
     Store::new(&Options {
         shards: 8,
-        hash_key: *b"a key of 16 byte",
+        hash_key,
         peer_lifetime_s: LIFETIME_S,
         web_lifetime_s: 240,
         keep_peer_ids: false,
@@ -134,6 +140,10 @@ impl Contender for Ours {
 
     fn tend(&self, now: Tick) {
         self.store.sweep(now, SWEEP_PARTS, &|_| false);
+    }
+
+    fn merging(&self) -> Option<&Store> {
+        Some(&self.store)
     }
 
     /// The sweep runs in rounds; nothing is left once a round has found nothing.

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use super::case::Scenario;
+use super::contender::{BATCHES, OURS};
 use crate::figures::count;
 use crate::report::{Block, Column, Content, Runs, SUBJECT, chart, table};
 use crate::table::Cell;
@@ -18,6 +19,7 @@ impl Scenario {
             Self::Peers => "re-announce, peers alike",
             Self::Grow => "grow from nothing",
             Self::Expire => "announce during an expiry",
+            Self::Restore => "restore from blocks",
             Self::Small => "memory, a peer in each torrent",
             Self::Large => "memory, a thousand peers in each torrent",
         }
@@ -28,9 +30,13 @@ impl Scenario {
         !matches!(self, Self::Small | Self::Large)
     }
 
-    /// Returns whether announces are known beforehand, so that they can be batched.
-    pub(super) fn has_batches(self) -> bool {
-        matches!(self, Self::Torrents | Self::Peers)
+    /// Returns whether the scenario is for the store of that name: batches where announces are known
+    /// beforehand, and blocks where there are any.
+    pub(super) fn fits(self, name: &str) -> bool {
+        match self {
+            Self::Restore => name == OURS,
+            _ => name != BATCHES || matches!(self, Self::Torrents | Self::Peers),
+        }
     }
 
     /// Returns what its chart shows: a title, and the name of a figure.
@@ -47,6 +53,7 @@ const COLUMNS: &[Column] = &[
     SUBJECT,
     ("threads", |row| Cell::Number(row.cores.to_string())),
     ("ns each", |row| row.cell("ns_each", count)),
+    ("CPU ns each", |row| row.cell("cpu_ns_each", count)),
     ("per second", |row| row.cell("per_s", count)),
     ("p50 ns", |row| row.cell("p50_ns", count)),
     ("p99", |row| row.cell("p99_ns", count)),
