@@ -10,6 +10,7 @@ mod listeners;
 mod log;
 mod outbound;
 mod reload;
+mod secret;
 mod startup;
 mod state;
 mod supervisor;
@@ -84,7 +85,8 @@ pub(crate) fn serve(
     let launcher = Launcher::spawn();
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
-    let handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
+    let mut handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
+    handoff.sessions = secret::session_key(&config, handoff.sessions)?;
     // These may arrive early, and must not end the process. SIGTERM and SIGINT may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.warnings().iter().for_each(|warning| warn!("{warning}"));
@@ -221,7 +223,8 @@ fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
         keep_peer_ids: config.keep_peer_ids,
         memory_budget: config.memory_budget,
     };
-    let keys = Secrets { connection_ids: handoff.connection_ids, offers, limits };
+    let HandoffState { connection_ids, sessions, .. } = *handoff;
+    let keys = Secrets { connection_ids, offers, limits, sessions };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 

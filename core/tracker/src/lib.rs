@@ -46,7 +46,9 @@ pub use limiter::{
 };
 pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
 pub use networks::Networks;
-pub use passkeys::{KeyId, KeyRules, KeyTotals, PasskeyStore};
+pub use passkeys::{
+    BadSessions, ImportedSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionWalk,
+};
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
@@ -67,8 +69,11 @@ pub struct Secrets {
     pub connection_ids: [u8; 16],
     /// Key of the tags of WebTorrent offers.
     pub offers: [u8; 16],
-    /// Key of the tables of requests, connections, offences, users' keys and downloads.
+    /// Key of the tables of requests, connections, offences and downloads.
     pub limits: [u8; 16],
+    /// Key of the tables of users' keys and their sessions. Processes that share it can import each other's
+    /// sessions.
+    pub sessions: [u8; 16],
 }
 
 /// How announces differ between protocols.
@@ -142,7 +147,7 @@ impl Tracker {
             frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(keys.connection_ids),
             limiter: Limiter::new(keys.limits),
-            passkeys: PasskeyStore::new(keys.limits),
+            passkeys: PasskeyStore::new(keys.sessions),
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
             downloads: Downloads::new(keys.limits),
@@ -206,6 +211,26 @@ impl Tracker {
     /// Returns the keys of private listeners' users.
     pub fn passkeys(&self) -> &PasskeyStore {
         &self.passkeys
+    }
+
+    /// Imports sessions that [`PasskeyStore::export_sessions`] of another process has exported. `cut_ago_s`
+    /// are the seconds that count as passed since. Skips sessions whose lifetime has passed or whose key
+    /// does not exist any more, and all if the process had another secret.
+    ///
+    /// Quotas hold for imported peers, too: call it when the keys are there. Peers that are here already
+    /// come first.
+    ///
+    /// # Errors
+    ///
+    /// If the body does not add up. Nothing is imported then.
+    pub fn import_sessions(
+        &self,
+        now: Tick,
+        cut_ago_s: u32,
+        body: &[u8],
+    ) -> Result<ImportedSessions, BadSessions> {
+        let lifetime_s = self.policy.load().peer_lifetime_s;
+        self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), body)
     }
 
     /// Returns the banned networks.

@@ -14,6 +14,8 @@
 //! families, or two protocols, has transferred its bytes once. So of the sessions of one key with the same
 //! peer id in one torrent, a report counts only as far as it exceeds those of all others.
 
+mod export;
+mod import;
 mod quota;
 mod record;
 mod sessions;
@@ -31,11 +33,14 @@ use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
+use import::FirstReports;
 use quota::QuotaState;
 use record::KeyRecord;
 use sessions::{Lifetimes, LockedSessions, NoRoom, QuotaEntry, Session, Sessions};
 use table::{LockedShard, Row, RowIndex, RowKey, ShardedTable};
 
+pub use export::{BadSessions, SessionWalk};
+pub use import::ImportedSessions;
 pub(crate) use sessions::{PeerIdentity, SessionTag};
 
 /// The number of a key's record.
@@ -82,6 +87,7 @@ pub struct PasskeyStore {
     /// The hash of each key.
     hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
+    first_reports: FirstReports,
     /// The longest lifetime of a session, seconds.
     lifetime_max_s: AtomicU32,
 }
@@ -129,13 +135,15 @@ struct TableAux {
 }
 
 impl PasskeyStore {
-    /// Returns an empty store. `secret` keeps clients from aiming at shards.
+    /// Returns an empty store. `secret` keeps clients from aiming at shards. Sessions can be imported by
+    /// processes that have the same one.
     pub(crate) fn new(secret: [u8; 16]) -> Self {
         Self {
             secret,
             keys: ShardedTable::new(),
             hashes: Mutex::default(),
             sessions: Sessions::new(),
+            first_reports: FirstReports::default(),
             lifetime_max_s: AtomicU32::new(limits::PEER_LIFETIME_S_MAX),
         }
     }
@@ -411,6 +419,8 @@ impl LockedKey<'_> {
             sessions = store.sessions.lock(tag);
             found = sessions.find(tag);
         }
+        let key = record.hash;
+        let is_first = store.first_reports.add(now, (key, tag), &sessions, report);
         // 3. Move the session and the quota on.
         let of_key = (&mut record, keys.aux_mut());
         let moved = match (found, report.event) {
@@ -426,8 +436,14 @@ impl LockedKey<'_> {
                 begin(store, of_key, (&mut sessions, session), report)
             }
         };
-        let progress = moved.inspect_err(|_| keys.set(row, record))?;
+        let progress = moved.inspect_err(|_| {
+            if is_first {
+                store.first_reports.forget(tag);
+            }
+            keys.set(row, record);
+        })?;
         // 4. Add the peer's progress to the key's totals.
+        let progress = if is_first { KeyTotals::default() } else { progress };
         record.add_announce(&progress);
         keys.set_changed(row, record);
         Ok(())

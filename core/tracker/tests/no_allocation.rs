@@ -50,7 +50,8 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys = Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16] };
+    let keys =
+        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
     let tracker = Tracker::new(&Options { policy, store }, &keys);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy {

@@ -183,6 +183,10 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 /// in the table, and each of its announces visits all. A host has an address of each family and
 /// provider, and some more as IPv6 privacy addresses change.
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
+/// Clients of key holders whose first report is kept while sessions of an earlier process are imported,
+/// for some seconds: some 150 bytes each. Of further ones, what they transferred since their last report
+/// to that process is not counted.
+pub const KEY_FIRST_REPORTS_MAX: usize = 1 << 18;
 /// Bytes per second above which a peer's report is implausible: 100 Gbit/s. Higher reports, faulty
 /// or forged, are counted as this.
 pub const KEY_BYTES_PER_S_MAX: u64 = 100_000_000_000 / 8;

@@ -270,7 +270,12 @@ pub(super) mod tests {
         };
         Tracker::new(
             &Options { policy, store },
-            &Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
+            &Secrets {
+                connection_ids: [0; 16],
+                offers: [0; 16],
+                limits: [0; 16],
+                sessions: [8; 16],
+            },
         )
     }
 

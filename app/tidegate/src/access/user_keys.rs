@@ -119,7 +119,12 @@ mod tests {
                     memory_budget: None,
                 },
             },
-            &tracker::Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16] },
+            &tracker::Secrets {
+                connection_ids: [0; 16],
+                offers: [0; 16],
+                limits: [0; 16],
+                sessions: [8; 16],
+            },
         );
         let (ring, mut file_keys) = (tracker.passkeys(), FileKeys::default());
         let own = UserKey::parse("made-by-the-api-0").unwrap();

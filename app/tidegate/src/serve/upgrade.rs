@@ -35,12 +35,14 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the new process gets from the old one beside the sockets, so that the connection ids of each
-/// are valid for the other.
+/// What the new process gets from the old one beside sockets and swarms, so that the connection ids of
+/// each are valid for the other, and sessions for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandoffState {
     /// The key of connection ids.
     pub(super) connection_ids: [u8; 16],
+    /// The key of sessions.
+    pub(super) sessions: [u8; 16],
     /// When the tracker's clock was 0, on the system's monotonic clock.
     pub(super) epoch: Duration,
 }
@@ -48,16 +50,21 @@ pub(super) struct HandoffState {
 impl HandoffState {
     /// Returns the state of a process that was not started by an upgrade.
     pub(super) fn fresh() -> Result<Self> {
-        let mut connection_ids = [0; 16];
-        getrandom::fill(&mut connection_ids)
+        let mut keys = [[0; 16]; 2];
+        getrandom::fill(keys.as_flattened_mut())
             .context("cannot get random numbers from the system")?;
-        Ok(Self { connection_ids, epoch: monotonic() })
+        let [connection_ids, sessions] = keys;
+        Ok(Self { connection_ids, sessions, epoch: monotonic() })
     }
 
     /// Writes a line per value, and an empty line at the end.
     fn lines(&self) -> String {
-        let key = u128::from_be_bytes(self.connection_ids);
-        format!("connection_ids {key:032x}\nepoch_ns {}\n\n", self.epoch.as_nanos())
+        let [connection_ids, sessions] =
+            [self.connection_ids, self.sessions].map(u128::from_be_bytes);
+        let epoch = self.epoch.as_nanos();
+        format!(
+            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {epoch}\n\n"
+        )
     }
 
     /// Reads what [`Self::lines`] of this or another version wrote. Unknown lines are ignored; missing
@@ -75,10 +82,8 @@ impl HandoffState {
                 None => continue,
             };
             match name {
-                "connection_ids" => {
-                    let key = u128::from_str_radix(value, 16).context("connection_ids")?;
-                    handoff.connection_ids = key.to_be_bytes();
-                }
+                "connection_ids" => handoff.connection_ids = key(name, value)?,
+                "sessions" => handoff.sessions = key(name, value)?,
                 "epoch_ns" => {
                     handoff.epoch = Duration::from_nanos(value.parse().context(name.to_owned())?)
                 }
@@ -86,6 +91,10 @@ impl HandoffState {
             }
         }
     }
+}
+
+fn key(name: &str, value: &str) -> Result<[u8; 16]> {
+    Ok(u128::from_str_radix(value, 16).context(name.to_owned())?.to_be_bytes())
 }
 
 /// The new process's side: the connection to the old process.
@@ -254,6 +263,7 @@ mod tests {
     fn reads_handoff_state_of_any_version() {
         let handoff = HandoffState {
             connection_ids: [0xa7; 16],
+            sessions: [0x0b; 16],
             epoch: Duration::from_nanos(123_456_789_012),
         };
         let read = |text: &str| HandoffState::read(&mut text.as_bytes());
@@ -261,7 +271,9 @@ mod tests {
         let newer = format!("swarms elsewhere\nalone\n{}", handoff.lines());
         assert_eq!(read(&newer).unwrap(), handoff);
         assert_ne!(read("\n").unwrap().connection_ids, read("\n").unwrap().connection_ids);
-        for broken in ["", "epoch_ns 5\n", "epoch_ns soon\n\n", "connection_ids xyz\n\n"] {
+        for broken in
+            ["", "epoch_ns 5\n", "epoch_ns soon\n\n", "connection_ids x\n\n", "sessions y\n\n"]
+        {
             assert!(read(broken).is_err(), "{broken}");
         }
     }

@@ -215,6 +215,15 @@ impl SessionCount {
         self.recent = self.recent.saturating_add(1);
     }
 
+    /// Counts a session of an earlier process, whose last announce was at `last`.
+    pub(super) fn add_at(&mut self, now: Tick, period_s: u32, last: Tick) {
+        if last >= self.since {
+            self.add();
+        } else if now.since(last) <= period_s {
+            self.earlier = (self.earlier + 1).min(EARLIER_MAX);
+        }
+    }
+
     /// Counts an announce of a session whose last one was at `last`.
     #[inline]
     pub(super) fn renew(&mut self, now: Tick, period_s: u32, last: Tick) {

@@ -50,6 +50,15 @@ pub(super) struct Session {
     has_siblings: bool,
 }
 
+/// What a peer reported last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported {
+    pub(super) at: Tick,
+    pub(super) is_seeder: bool,
+    pub(super) uploaded: u64,
+    pub(super) downloaded: u64,
+}
+
 /// What the other sessions of a client have reported.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Siblings {
@@ -61,6 +70,9 @@ pub(super) struct Siblings {
 
 /// What a peer counts as in its key's quota: torrent and address, as keyed hashes.
 pub(super) type QuotaEntry = (u32, u32);
+
+/// A key, and what a peer counts as in its quota.
+pub(super) type OfKey = (KeyHash, QuotaEntry);
 
 /// The entries of a shard's sessions that have one, with their keys.
 pub(super) type QuotaEntries = HashTable<(SessionTag, KeyHash, QuotaEntry)>;
@@ -95,9 +107,9 @@ pub(super) struct Lifetimes {
 
 /// 44 bits: all that a row has left. With the secret unknown, a second address and port with the same
 /// ones would take 2^44 announces to find.
-const ENDPOINT_BITS: u32 = 44;
+pub(super) const ENDPOINT_BITS: u32 = 44;
 /// The largest count of bytes that is kept, 72 PB: it leaves a byte for the endpoint.
-const BYTES_MAX: u64 = (1 << 56) - 1;
+pub(super) const BYTES_MAX: u64 = (1 << 56) - 1;
 
 /// The tag of clients without a key, whose session does not exist.
 impl Default for SessionTag {
@@ -213,8 +225,35 @@ impl Session {
         session
     }
 
+    /// Returns a session that has reported elsewhere.
+    pub(super) fn imported(tag: SessionTag, reported: Reported) -> Self {
+        let Reported { at, is_seeder, uploaded, downloaded } = reported;
+        Self {
+            tag,
+            uploaded,
+            downloaded,
+            at,
+            is_seeder,
+            is_web: false,
+            has_quota_entry: false,
+            has_siblings: false,
+        }
+    }
+
     pub(super) fn tag(&self) -> SessionTag {
         self.tag
+    }
+
+    /// Returns the last report.
+    pub(super) fn reported(&self) -> Reported {
+        let Self { at, is_seeder, uploaded, downloaded, .. } = *self;
+        Reported { at, is_seeder, uploaded, downloaded }
+    }
+
+    /// Replaces the last report.
+    pub(super) fn set_reported(&mut self, reported: Reported) {
+        let Reported { at, is_seeder, uploaded, downloaded } = reported;
+        *self = Self { at, is_seeder, uploaded, downloaded, ..*self };
     }
 
     /// Returns whether the peer counts against its key's quota.
@@ -239,13 +278,23 @@ impl Session {
         if report.event == Event::Started {
             return KeyTotals::default();
         }
+        self.progress_to(now, siblings, (report.uploaded, report.downloaded))
+    }
+
+    /// Returns the progress to these counts of bytes.
+    pub(super) fn progress_to(
+        &self,
+        now: Tick,
+        siblings: &Siblings,
+        (uploaded, downloaded): (u64, u64),
+    ) -> KeyTotals {
         let most = (u64::from(now.since(self.at)) + 1).saturating_mul(limits::KEY_BYTES_PER_S_MAX);
         let progress = |reported: u64, own: u64, of_others: u64| {
             reported.min(BYTES_MAX).saturating_sub(own.max(of_others)).min(most)
         };
         KeyTotals {
-            uploaded: progress(report.uploaded, self.uploaded, siblings.uploaded),
-            downloaded: progress(report.downloaded, self.downloaded, siblings.downloaded),
+            uploaded: progress(uploaded, self.uploaded, siblings.uploaded),
+            downloaded: progress(downloaded, self.downloaded, siblings.downloaded),
             seeding_s: self.seeding_s(now, siblings),
             announces: 0,
         }
@@ -272,15 +321,8 @@ impl Session {
 
     #[cold]
     fn read_siblings(&self, shard: &LockedSessions<'_>) -> Siblings {
-        let mut all = Siblings::default();
-        for (_, other) in shard.rows_of(self.tag.client).filter(|(_, it)| it.tag != self.tag) {
-            all.uploaded = all.uploaded.max(other.uploaded);
-            all.downloaded = all.downloaded.max(other.downloaded);
-            if other.is_seeder {
-                all.seeder_at = all.seeder_at.max(other.at);
-            }
-        }
-        all
+        let others = shard.rows_of(self.tag.client).filter(|(_, it)| it.tag != self.tag);
+        Siblings::of(others.map(|(_, other)| other.reported()))
     }
 
     /// Returns whether the session has ended without an announce.
@@ -291,12 +333,17 @@ impl Session {
 
     /// Returns the session's entry in its key's quota.
     pub(super) fn quota_entry(&self, entries: &QuotaEntries) -> Option<QuotaEntry> {
+        self.of_key(entries).map(|(_, entry)| entry)
+    }
+
+    /// Returns the same, and the key.
+    fn of_key(&self, entries: &QuotaEntries) -> Option<OfKey> {
         if !self.has_quota_entry {
             return None;
         }
         let found = entries.find(self.tag.client, |(tag, ..)| *tag == self.tag);
         debug_assert!(found.is_some(), "a session lost its quota entry");
-        found.map(|(.., entry)| *entry)
+        found.map(|(_, key, entry)| (*key, *entry))
     }
 
     /// Sets the session's entry in its key's quota.
@@ -320,6 +367,21 @@ impl Session {
         debug_assert!(found.is_ok(), "a session lost its quota entry");
         let ((.., entry), _) = found.ok()?.remove();
         Some(entry)
+    }
+}
+
+impl Siblings {
+    /// Returns what these sessions have reported together.
+    pub(super) fn of(sessions: impl Iterator<Item = Reported>) -> Self {
+        let mut all = Self::default();
+        for other in sessions {
+            all.uploaded = all.uploaded.max(other.uploaded);
+            all.downloaded = all.downloaded.max(other.downloaded);
+            if other.is_seeder {
+                all.seeder_at = all.seeder_at.max(other.at);
+            }
+        }
+        all
     }
 }
 
@@ -384,6 +446,25 @@ impl Sessions {
             mark_siblings(shard, session.tag.client);
         }
         shard.insert(session);
+    }
+
+    /// Appends copies of a shard's sessions to `into`, without those of WebTorrent peers. Returns false if
+    /// there is no such shard.
+    pub(super) fn copy_shard(
+        &self,
+        number: usize,
+        into: &mut Vec<(Session, Option<OfKey>)>,
+    ) -> bool {
+        if number >= Session::SHARDS {
+            return false;
+        }
+        let mut shard = self.table.lock_shard(number);
+        into.extend(shard.rows().filter(|it| !it.is_web).map(|it| (it, None)));
+        let entries = shard.aux_mut();
+        for (session, of_key) in into {
+            *of_key = session.of_key(entries);
+        }
+        true
     }
 
     /// Ends a session, if it exists.

@@ -256,6 +256,11 @@ where
         rows.filter(move |(_, row)| row.key().hash() == hash)
     }
 
+    /// Returns all rows in use.
+    pub(super) fn rows(&self) -> impl Iterator<Item = R> {
+        (0..self.capacity()).filter_map(|at| self.read(at))
+    }
+
     /// Removes the rows for which `is_over` holds.
     pub(super) fn remove_if(&mut self, mut is_over: impl FnMut(&R) -> bool) {
         let mut at = 0;

@@ -1,5 +1,7 @@
 //! The store of keys beside a plain list, and its guarantees while keys come and go.
 
+mod handover;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -439,13 +441,20 @@ fn agrees_with_a_plain_list_for_long() {
     println!("{done} operations, seeds 1000 to {}", seed - 1);
 }
 
+/// Returns a store with the same keys.
+fn successor(keys: &BTreeMap<u32, (KeyId, KeyRules)>) -> PasskeyStore {
+    let next = store();
+    keys.iter().for_each(|(number, (id, rules))| assert!(next.put(*id, key(*number), *rules)));
+    next
+}
+
 /// Drives both with the same operations and compares every answer. Returns the number of operations.
 fn compare(seed: u64, rounds: u32) -> u64 {
     const LIFETIME_S: u32 = 200;
     const OPERATIONS: u64 = 600;
     let mut random = Random::new(seed);
     for round in 0..rounds {
-        let (store, mut twin) = (store(), Twin::default());
+        let (mut store, mut twin) = (store(), Twin::default());
         let bound = |random: &mut Random| if round % 3 == 0 { 0 } else { random.below(4) };
         let mut now = 0;
         for _ in 0..OPERATIONS {
@@ -481,6 +490,14 @@ fn compare(seed: u64, rounds: u32) -> u64 {
                     let mut expected = std::mem::take(&mut twin.totals);
                     expected.retain(|_, totals| *totals != KeyTotals::default());
                     assert_eq!(totals(&store), expected);
+                    // Another process goes on. The twin does not notice.
+                    if random.below(3) == 0 {
+                        store.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
+                        twin.sessions.retain(|_, (last, ..)| now - last.0 <= LIFETIME_S);
+                        let next = successor(&twin.keys);
+                        handover::hand_over(&store, &next, Tick(now), LIFETIME_S);
+                        store = next;
+                    }
                 }
                 _ => {
                     let (torrent, peer) = (random.below(4) as u8, random.below(4) as u8);

@@ -1,0 +1,112 @@
+//! The secret of the state directory: 32 random bytes, made once. Keys of hashes that outlive the process
+//! derive from it, so that sessions of users' keys are found again after a restart.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use net::process::Identity;
+
+use super::state;
+use crate::acme::future_owner;
+use crate::config::Config;
+
+/// The name of the file in `state.dir`.
+const FILE_NAME: &str = "secret";
+/// Bytes of the file.
+const LEN: usize = 32;
+
+/// Returns the key of sessions. With `state.dir`, it comes from the secret there, which is made if there
+/// is none; otherwise it is `inherited` from the old process, or random.
+pub(super) fn session_key(config: &Config, inherited: [u8; 16]) -> Result<[u8; 16]> {
+    let Some(directory) = config.state_dir.as_deref() else { return Ok(inherited) };
+    state::prepare(config)?;
+    let secret = read_or_create(directory, future_owner(config))?;
+    // The other half is for other keys.
+    let (key, _) = secret.split_first_chunk().context("the secret is too short")?;
+    Ok(*key)
+}
+
+fn read_or_create(directory: &Path, owner: Option<Identity>) -> Result<[u8; LEN]> {
+    let path = directory.join(FILE_NAME);
+    let secret = match read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => create(directory, owner)
+            .and_then(|()| read(&path))
+            .with_context(|| format!("state.dir: cannot create {}", path.display()))?,
+        read => read.with_context(|| format!("state.dir: cannot read {}", path.display()))?,
+    };
+    ensure!(
+        secret.len() == LEN,
+        "state.dir: {}: expected {LEN} bytes, found {}: restore it from a backup or remove it",
+        path.display(),
+        if secret.len() > LEN { "more".into() } else { secret.len().to_string() },
+    );
+    Ok(secret.try_into().unwrap_or_default())
+}
+
+/// Reads a file, up to a byte more than a secret has.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LEN as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Creates the file as a whole: after a power failure it is there with all of its bytes, or not.
+fn create(directory: &Path, owner: Option<Identity>) -> io::Result<()> {
+    let fresh = directory.join(format!("{FILE_NAME}.new"));
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut secret = [0; LEN];
+    getrandom::fill(&mut secret).map_err(io::Error::other)?;
+    // A new file follows no link: another user may own the directory.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    if let Some(owner) = owner {
+        fchown(&file, Some(owner.user()), Some(owner.group()))?;
+    }
+    file.write_all(&secret)?;
+    file.sync_all()?;
+    fs::rename(&fresh, directory.join(FILE_NAME))?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use harness::Directory;
+
+    use super::*;
+
+    #[test]
+    fn makes_a_secret_once() {
+        let directory = Directory::new().unwrap();
+        // What an interrupted attempt left.
+        directory.write("secret.new", "x").unwrap();
+        let secret = read_or_create(directory.root(), None).unwrap();
+        assert_ne!(secret, [0; LEN]);
+        assert_eq!(read_or_create(directory.root(), None).unwrap(), secret);
+        let path = directory.path("secret");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.root()).unwrap().count(), 1);
+        let other = Directory::new().unwrap();
+        assert_ne!(read_or_create(other.root(), None).unwrap(), secret);
+    }
+
+    #[test]
+    fn rejects_what_is_no_secret() {
+        let directory = Directory::new().unwrap();
+        for (text, found) in [("", "0"), ("short", "5"), (&*"x".repeat(33), "more")] {
+            directory.write("secret", text).unwrap();
+            let error = format!("{:#}", read_or_create(directory.root(), None).unwrap_err());
+            assert!(error.contains(&format!("expected 32 bytes, found {found}: ")), "{error}");
+        }
+        fs::remove_file(directory.path("secret")).unwrap();
+        fs::create_dir(directory.path("secret")).unwrap();
+        let error = format!("{:#}", read_or_create(directory.root(), None).unwrap_err());
+        assert!(error.contains("cannot read "), "{error}");
+    }
+}

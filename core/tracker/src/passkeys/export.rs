@@ -1,0 +1,215 @@
+//! Sessions as bytes: they outlive the process, in the journal and over an upgrade.
+//!
+//! All numbers are little-endian. A body is 8 bytes that name the secret of sessions, which says whether
+//! another process can find them, and then sessions:
+//!
+//! | bytes | session |
+//! |---|---|
+//! | 8 | client: keyed hash of key, torrent and peer id; not 0 |
+//! | 6 | endpoint: keyed hash of the peer's address and port, 44 bits |
+//! | 2 | flags: 1 = seeder, 2 = counts against the key's quota; others are 0 |
+//! | 4 | age: seconds since the peer's last announce |
+//! | 8 + 8 | bytes uploaded and downloaded, as last reported |
+//! | 16 + 4 + 4 | with flag 2: keyed hashes of key, torrent and the address's prefix |
+//!
+//! WebTorrent peers are left out: their connections end with the process, and so do their sessions.
+
+use primitives::siphash::siphash;
+use types::Tick;
+
+use super::sessions::{BYTES_MAX, ENDPOINT_BITS, OfKey, Reported, Session, SessionTag};
+use super::{KeyHash, PasskeyStore};
+
+/// The progress of an export of all sessions.
+#[derive(Default)]
+pub struct SessionWalk {
+    /// The shard that is copied next.
+    shard: usize,
+    /// What is left of the last one.
+    copied: Vec<(Session, Option<OfKey>)>,
+}
+
+/// An imported session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionRecord {
+    pub(super) tag: SessionTag,
+    pub(super) is_seeder: bool,
+    /// Seconds since the last announce.
+    pub(super) age_s: u32,
+    pub(super) uploaded: u64,
+    pub(super) downloaded: u64,
+    /// Present if it counts against a quota.
+    pub(super) of_key: Option<OfKey>,
+}
+
+/// A body does not consist of whole sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadSessions;
+
+const IS_SEEDER: u16 = 1;
+const HAS_QUOTA: u16 = 2;
+/// Bytes of a session, and of what a quota adds.
+const SHORT_LEN: usize = 36;
+const LONG_LEN: usize = SHORT_LEN + 24;
+
+impl PasskeyStore {
+    /// Appends a body of the next sessions of a walk to `body`, which should be empty: up to `bytes_max`
+    /// of them. Returns false, and appends nothing, if there are no more.
+    ///
+    /// Locks one of many shards at a time, for as long as copying it takes. Sessions that are there from
+    /// the beginning of the walk to its end are exported once.
+    pub fn export_sessions(
+        &self,
+        now: Tick,
+        walk: &mut SessionWalk,
+        bytes_max: usize,
+        body: &mut Vec<u8>,
+    ) -> bool {
+        let start = body.len();
+        while body.len() - start + LONG_LEN <= bytes_max {
+            let Some((session, of_key)) = walk.copied.pop() else {
+                if !self.sessions.copy_shard(walk.shard, &mut walk.copied) {
+                    break;
+                }
+                walk.shard += 1;
+                continue;
+            };
+            if body.len() == start {
+                body.extend(self.secret_name());
+            }
+            SessionRecord::new(now, &session, of_key).encode(body);
+        }
+        body.len() > start
+    }
+
+    /// Returns a hash that another secret would not have.
+    pub(super) fn secret_name(&self) -> [u8; 8] {
+        siphash::<2, 4>(&self.secret, b"sessions").to_le_bytes()
+    }
+}
+
+impl SessionRecord {
+    fn new(now: Tick, session: &Session, of_key: Option<OfKey>) -> Self {
+        let Reported { at, is_seeder, uploaded, downloaded } = session.reported();
+        Self { tag: session.tag(), is_seeder, age_s: now.since(at), uploaded, downloaded, of_key }
+    }
+
+    /// Returns what the peer reported, at `at`.
+    pub(super) fn reported(&self, at: Tick) -> Reported {
+        let Self { is_seeder, uploaded, downloaded, .. } = *self;
+        Reported { at, is_seeder, uploaded, downloaded }
+    }
+
+    fn encode(&self, body: &mut Vec<u8>) {
+        let Self { tag: SessionTag { client, endpoint }, age_s, uploaded, downloaded, .. } = *self;
+        let mut flags = if self.is_seeder { IS_SEEDER } else { 0 };
+        flags |= if self.of_key.is_some() { HAS_QUOTA } else { 0 };
+        body.extend(client.to_le_bytes());
+        // The flags lie above the endpoint's 6 bytes.
+        body.extend((endpoint | u64::from(flags) << 48).to_le_bytes());
+        body.extend(age_s.to_le_bytes());
+        body.extend(uploaded.to_le_bytes());
+        body.extend(downloaded.to_le_bytes());
+        if let Some((KeyHash([first, second]), (torrent, address))) = self.of_key {
+            body.extend(first.to_le_bytes());
+            body.extend(second.to_le_bytes());
+            body.extend(torrent.to_le_bytes());
+            body.extend(address.to_le_bytes());
+        }
+    }
+
+    /// Reads the session at the beginning of `bytes`. Returns it, or `None` if no session can have these
+    /// values, and the rest.
+    fn decode(bytes: &[u8]) -> Result<(Option<Self>, &[u8]), BadSessions> {
+        let mut rest = bytes;
+        let client = u64::from_le_bytes(take(&mut rest)?);
+        let place = u64::from_le_bytes(take(&mut rest)?);
+        let age_s = u32::from_le_bytes(take(&mut rest)?);
+        let uploaded = u64::from_le_bytes(take(&mut rest)?);
+        let downloaded = u64::from_le_bytes(take(&mut rest)?);
+        let (endpoint, flags) = (place & (1 << 48) - 1, (place >> 48) as u16);
+        let mut of_key = None;
+        if flags & HAS_QUOTA != 0 {
+            let hash = [u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?)];
+            let entry =
+                (u32::from_le_bytes(take(&mut rest)?), u32::from_le_bytes(take(&mut rest)?));
+            of_key = Some((KeyHash(hash), entry));
+        }
+        let is_valid = client != 0
+            && endpoint >> ENDPOINT_BITS == 0
+            && flags & !(IS_SEEDER | HAS_QUOTA) == 0
+            && of_key.is_none_or(|(KeyHash([first, _]), _)| first != 0);
+        let record = Self {
+            tag: SessionTag { client, endpoint },
+            is_seeder: flags & IS_SEEDER != 0,
+            age_s,
+            uploaded: uploaded.min(BYTES_MAX),
+            downloaded: downloaded.min(BYTES_MAX),
+            of_key,
+        };
+        Ok((is_valid.then_some(record), rest))
+    }
+}
+
+/// Returns the sessions of a body behind its first 8 bytes. Fails before any is returned if they do not
+/// add up.
+pub(super) fn records(
+    body: &[u8],
+) -> Result<impl Iterator<Item = Option<SessionRecord>>, BadSessions> {
+    let mut rest = body;
+    while !rest.is_empty() {
+        (_, rest) = SessionRecord::decode(rest)?;
+    }
+    let mut rest = body;
+    Ok(std::iter::from_fn(move || {
+        let (record, behind) = SessionRecord::decode(rest).ok()?;
+        rest = behind;
+        Some(record)
+    }))
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], BadSessions> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or(BadSessions)?;
+    *bytes = rest;
+    Ok(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_hold_sessions() {
+        let short = SessionRecord {
+            tag: SessionTag { client: 7, endpoint: (1 << ENDPOINT_BITS) - 1 },
+            is_seeder: true,
+            age_s: 1234,
+            uploaded: BYTES_MAX,
+            downloaded: 5,
+            of_key: None,
+        };
+        let long = SessionRecord {
+            tag: SessionTag { client: u64::MAX, endpoint: 0 },
+            is_seeder: false,
+            of_key: Some((KeyHash([1, 2]), (3, 4))),
+            ..short
+        };
+        let mut body = Vec::new();
+        short.encode(&mut body);
+        assert_eq!(body.len(), SHORT_LEN);
+        long.encode(&mut body);
+        assert_eq!(body.len(), SHORT_LEN + LONG_LEN);
+        let read: Vec<_> = records(&body).unwrap().collect();
+        assert_eq!(read, [Some(short), Some(long)]);
+        // Cut anywhere else, it is no body.
+        for len in (0..body.len()).filter(|len| ![0, SHORT_LEN].contains(len)) {
+            assert_eq!(records(&body[..len]).err(), Some(BadSessions), "{len}");
+        }
+        // Values that no session has.
+        for (at, wrong) in [(0..8, 0), (13..14, 0x10), (14..15, 4), (15..16, 1)] {
+            let mut body = body.clone();
+            body[at].fill(wrong);
+            assert_eq!(records(&body[..SHORT_LEN]).unwrap().collect::<Vec<_>>(), [None]);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Sessions that go from one process to the next.
+
+use super::*;
+
+/// Exports the sessions of `old` and imports them into `new`. Returns what the import did.
+pub(super) fn hand_over(
+    old: &PasskeyStore,
+    new: &PasskeyStore,
+    now: Tick,
+    lifetime_s: u32,
+) -> ImportedSessions {
+    let (mut walk, mut body, mut sum) =
+        (SessionWalk::default(), Vec::new(), ImportedSessions::default());
+    while old.export_sessions(now, &mut walk, 200, &mut body) {
+        assert!(body.len() <= 208, "{} bytes", body.len());
+        let imported = new.import_sessions(now, (0, lifetime_s), &body).unwrap();
+        sum.stored += imported.stored;
+        sum.skipped += imported.skipped;
+        body.clear();
+    }
+    sum
+}
+
+fn reports(torrent: u8, peer: u8, host: u8, bytes: u64) -> TestReport {
+    TestReport { bytes: (bytes, 2 * bytes), ..TestReport::new(torrent, peer, host) }
+}
+
+fn uploaded(store: &PasskeyStore) -> u64 {
+    totals(store).get(&KeyId(1)).map_or(0, |totals| {
+        assert_eq!(totals.downloaded, 2 * totals.uploaded);
+        totals.uploaded
+    })
+}
+
+/// Two processes with the same key.
+fn processes(rules: KeyRules) -> [PasskeyStore; 2] {
+    let both = [store(), store()];
+    assert!(both.iter().all(|it| it.put(KeyId(1), key(1), rules)));
+    both
+}
+
+#[test]
+fn progress_counts_from_the_last_report_to_the_earlier_process() {
+    for rules in [KeyRules::default(), bounded(5, 5)] {
+        let [old, new] = processes(rules);
+        let by = |store, at, bytes| {
+            announce(store, Tick(at), &key(1), &reports(1, 1, 1, bytes)).unwrap();
+        };
+        by(&old, 10, 1000);
+        by(&old, 20, 1200);
+        assert_eq!(uploaded(&old), 200);
+        let imported = hand_over(&old, &new, Tick(30), 100);
+        assert_eq!(imported, ImportedSessions { stored: 1, skipped: 0 });
+        by(&new, 40, 1700);
+        assert_eq!(uploaded(&new), 500);
+    }
+}
+
+#[test]
+fn reports_during_an_import_count_at_its_end() {
+    let [old, new] = processes(bounded(9, 9));
+    let by = |store, torrent, event, bytes| {
+        let report = TestReport { event, ..reports(torrent, 1, 1, bytes) };
+        announce(store, Tick(10), &key(1), &report).unwrap();
+    };
+    for torrent in 1..=5 {
+        by(&old, torrent, Event::None, 1000);
+    }
+    new.begin_import();
+    by(&new, 1, Event::None, 1100);
+    by(&new, 1, Event::None, 1110);
+    // Its session must not come back.
+    by(&new, 2, Event::Stopped, 1020);
+    by(&new, 3, Event::None, 1003);
+    by(&new, 3, Event::Stopped, 1003);
+    // It begins anew.
+    by(&new, 4, Event::Started, 0);
+    by(&new, 6, Event::None, 5000);
+    assert_eq!(uploaded(&new), 10, "only what follows a first report");
+    let imported = hand_over(&old, &new, Tick(11), 100);
+    assert_eq!(imported, ImportedSessions { stored: 1, skipped: 4 });
+    // A journal may have them twice.
+    hand_over(&old, &new, Tick(11), 100);
+    assert_eq!(uploaded(&new), 0);
+    new.finish_import();
+    assert_eq!(uploaded(&new), 100 + 20 + 3);
+    assert_eq!(new.sessions(), 4);
+    for (torrent, progress) in [(1, 90), (2, 0), (4, 1200), (5, 200), (6, 0)] {
+        by(&new, torrent, Event::None, 1200);
+        assert_eq!(uploaded(&new), progress, "{torrent}");
+    }
+}
+
+#[test]
+fn a_refused_report_counts_once_it_is_accepted() {
+    let [old, new] = processes(bounded(1, 0));
+    let by = |store, torrent, bytes| {
+        announce(store, Tick(10), &key(1), &reports(torrent, 1, 1, bytes)).err()
+    };
+    assert_eq!(by(&old, 1, 1000), None);
+    new.begin_import();
+    assert_eq!(by(&new, 2, 0), None);
+    assert_eq!(by(&new, 1, 1100), Some(Refusal::KeyTorrents));
+    hand_over(&old, &new, Tick(10), 100);
+    new.finish_import();
+    assert_eq!(uploaded(&new), 0);
+    // The new process was there first.
+    assert_eq!(by(&new, 1, 1200), Some(Refusal::KeyTorrents));
+    new.put(KeyId(1), key(1), bounded(2, 0));
+    assert_eq!((by(&new, 1, 1300), uploaded(&new)), (None, 300));
+}
+
+#[test]
+fn quotas_hold_right_after_an_import() {
+    let rules = KeyRules { torrents: 2, peers_per_torrent: 2, addresses: 2, ..KeyRules::default() };
+    let [old, new] = processes(rules);
+    let by = |store, torrent, peer, host| {
+        // A port of its own, but for peers 1 and 4.
+        let report =
+            TestReport { port: 1 + u16::from(peer % 3), ..TestReport::new(torrent, peer, host) };
+        announce(store, Tick(10), &key(1), &report).err()
+    };
+    for (torrent, peer, host) in [(1, 1, 1), (1, 2, 2), (2, 1, 1)] {
+        assert_eq!(by(&old, torrent, peer, host), None);
+    }
+    hand_over(&old, &new, Tick(20), 100);
+    let expected = [Refusal::KeyPeers, Refusal::KeyTorrents, Refusal::KeyAddresses].map(Some);
+    assert_eq!([by(&new, 1, 3, 1), by(&new, 3, 1, 1), by(&new, 2, 2, 3)], expected);
+    assert_eq!([by(&new, 1, 1, 1), by(&new, 2, 2, 2)], [None; 2]);
+    // A peer with another peer id replaces its session, and an older copy does not bring it back.
+    assert_eq!((by(&new, 1, 4, 1), new.sessions()), (None, 4));
+    assert_eq!(hand_over(&old, &new, Tick(20), 100).stored, 0);
+    assert_eq!(new.sessions(), 4);
+    // Expiry takes them out of the quota.
+    new.sweep(Tick(200), 1, 100, 100);
+    assert_eq!((new.sessions(), by(&new, 7, 1, 9)), (0, None));
+}
+
+#[test]
+fn sessions_count_towards_the_bound_of_their_key() {
+    let [old, new] = processes(bounded(100, 0));
+    let by =
+        |store, torrent| announce(store, Tick(10), &key(1), &TestReport::new(torrent, 1, 1)).err();
+    assert!((0..20).all(|torrent| by(&old, torrent).is_none()));
+    new.set_session_limits(1 << 20, 20);
+    assert_eq!(hand_over(&old, &new, Tick(500), 1000).stored, 20);
+    assert_eq!([by(&new, 5), by(&new, 50)], [None, Some(Refusal::KeySessions)]);
+    let [_, small] = processes(bounded(100, 0));
+    small.set_session_limits(1 << 20, 7);
+    let imported = hand_over(&old, &small, Tick(500), 1000);
+    assert_eq!(imported, ImportedSessions { stored: 7, skipped: 13 });
+}
+
+#[test]
+fn skips_what_does_not_belong_here() {
+    let [old, new] = processes(bounded(9, 9));
+    announce(&old, Tick(10), &key(1), &reports(1, 1, 1, 1000)).unwrap();
+    let none = ImportedSessions { stored: 0, skipped: 1 };
+    assert_eq!(hand_over(&old, &new, Tick(111), 100), none, "too old");
+    assert_eq!(hand_over(&old, &store(), Tick(20), 100), none, "no such key");
+    let other = PasskeyStore::new([2; 16]);
+    other.put(KeyId(1), key(1), KeyRules::default());
+    assert_eq!(hand_over(&old, &other, Tick(20), 100), none, "another secret");
+    let mut body = Vec::new();
+    assert!(old.export_sessions(Tick(20), &mut SessionWalk::default(), 4096, &mut body));
+    assert_eq!(new.import_sessions(Tick(20), (81, 100), &body[..20]), Err(BadSessions));
+    let imported = |ago_s| new.import_sessions(Tick(20), (ago_s, 100), &body).unwrap().stored;
+    assert_eq!((imported(91), imported(90)), (0, 1));
+    assert_eq!(imported(90), 0, "twice");
+    assert_eq!(imported(5), 1, "a later copy");
+    assert_eq!((new.sessions(), other.sessions()), (1, 0));
+}
+
+/// Whatever the bytes are: no panic, and no more sessions than they hold.
+#[test]
+fn takes_any_bytes() {
+    let mut random = Random::new(9);
+    let [old, new] = processes(bounded(3, 3));
+    for number in 0..40 {
+        let report = TestReport { port: number, ..reports(1 + (number % 3) as u8, 1, 1, 5) };
+        let _ = announce(&old, Tick(10), &key(1), &report);
+    }
+    let mut body = Vec::new();
+    assert!(old.export_sessions(Tick(20), &mut SessionWalk::default(), 1 << 16, &mut body));
+    for _ in 0..5000 {
+        let mut body = body.clone();
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(body.len() as u32) as usize;
+            body[at] = random.below(256) as u8;
+        }
+        body.truncate(random.below(2 * body.len() as u32) as usize);
+        if random.below(2) == 0 {
+            new.begin_import();
+        }
+        let _ = new.import_sessions(Tick(random.below(50)), (random.below(20), 100), &body);
+        let report = reports(1, 1 + random.below(3) as u8, 1, random.below(100).into());
+        let _ = announce(&new, Tick(40), &key(1), &report);
+        new.finish_import();
+    }
+    new.sweep(Tick(100_000), 1, 100, 100);
+    assert_eq!(new.sessions(), 0);
+}
+
+/// Some announces go to the new process while sessions move: what both count together is what one process
+/// would have counted. A client that has been at the new one stays there, as its connections do.
+#[test]
+fn nothing_is_lost_or_counted_twice() {
+    let mut random = Random::new(5);
+    for _ in 0..200 {
+        let [old, new] = processes(KeyRules::default());
+        let [one, _] = processes(KeyRules::default());
+        let (mut bytes, mut is_at_new) = ([0_u64; 8], [false; 8]);
+        let mut report = |random: &mut Random, peer: usize, now: u32, moves: bool| {
+            is_at_new[peer] |= moves;
+            bytes[peer] += u64::from(random.below(100));
+            let report = TestReport {
+                role: [Role::Leecher, Role::Seeder][peer % 2],
+                ..reports(1, peer as u8, 1 + peer as u8, bytes[peer])
+            };
+            announce(&one, Tick(now), &key(1), &report).unwrap();
+            let store = if is_at_new[peer] { &new } else { &old };
+            announce(store, Tick(now), &key(1), &report).unwrap();
+        };
+        // All have sessions, so that the first report to the new process is not their first.
+        (0..8).for_each(|peer| report(&mut random, peer, 0, false));
+        new.begin_import();
+        for now in 1..100 {
+            let (peer, moves) = (random.below(8) as usize, now > 60 && random.below(2) == 0);
+            report(&mut random, peer, now, moves || now > 80);
+            if now == 90 {
+                hand_over(&old, &new, Tick(now), 1000);
+            }
+        }
+        new.finish_import();
+        (100..120).for_each(|now| report(&mut random, now as usize % 8, now, true));
+        let sum = [&old, &new].map(|store| totals(store)[&KeyId(1)]);
+        assert_eq!(sum[0].plus(&sum[1]), totals(&one)[&KeyId(1)]);
+    }
+}
