@@ -15,6 +15,7 @@ mod startup;
 mod state;
 mod supervisor;
 mod tokens;
+mod transfer;
 mod upgrade;
 mod workers;
 
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 use admin::{AnnounceUrl, Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
+use journal::Feed;
 use net::process::{self, Identity, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
@@ -47,6 +49,7 @@ use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use startup::LocalHosts;
 use supervisor::Supervisor;
 use tokens::FirstToken;
+use transfer::{SwarmSender, SwarmSource, SwarmTarget};
 use upgrade::{HandoffState, OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};
 
@@ -111,11 +114,16 @@ pub(crate) fn serve(
     let startup_text = bound.startup_text(&config, &urls);
     let dashboard = bound.dashboard_url(&config);
     let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
-    let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff);
-    let (events, event_receiver) = channel();
-    listen_to_signals(signals, events.clone())?;
     let clock = Clock::after(process::monotonic().saturating_sub(handoff.epoch));
     state::fill(&config, &tracker, &writer, clock)?;
+    let feed = Arc::<Feed>::default();
+    let target = SwarmTarget::new(&tracker, clock);
+    let upgrade_stats = Arc::clone(&target.stats);
+    old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
+    let swarms = SwarmSource::new(&tracker, &feed, clock);
+    let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff, swarms);
+    let (events, event_receiver) = channel();
+    listen_to_signals(signals, events.clone())?;
     let state = (Arc::clone(&records), writer, urls);
     let shared = (&tracker, &certificates, clock);
     let (mut workers, api, first_token) =
@@ -138,6 +146,8 @@ pub(crate) fn serve(
         hub: Arc::clone(api.hub()),
     };
     print(&(startup_text + &first_token.text(dashboard)))?;
+    // Set once.
+    let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
     workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
     old_process.map_or(Ok(()), OldProcess::take_over)?;
     supervisor.ready();
@@ -461,13 +471,16 @@ impl Serving {
             let signal = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             info!(signal, "stopping");
         }
-        self.upgrader.cancel();
-        // Closes its copies of the sockets, which would accept connections that no worker serves.
-        drop(self.upgrader);
+        let is_handed_over = matches!(end, End::HandedOver(_));
+        if !is_handed_over {
+            self.upgrader.cancel();
+        }
+        let sender = self.upgrader.into_sender();
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
         let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
-        let is_handed_over = matches!(end, End::HandedOver(_));
         let left = self.workers.stop(is_handed_over, Instant::now() + time);
+        // Nothing changes any more.
+        sender.into_iter().for_each(SwarmSender::finish);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

@@ -54,7 +54,7 @@ pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use records::{OpenError, Records};
 pub use restore::restore;
-pub use sources::{AcmeAttempts, MetricSources, ProcessStats, Status};
+pub use sources::{AcmeAttempts, MetricSources, ProcessStats, Status, UpgradeStats};
 pub use traces::TraceOptions;
 
 use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};

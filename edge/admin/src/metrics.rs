@@ -159,6 +159,13 @@ fn render_process(page: &mut Page, sources: &MetricSources) {
     page.single("tidegate_reloads_total", "counter", help, load(&status.reloads));
     let help = "Reloads that failed; the previous configuration stayed in force.";
     page.single("tidegate_reload_failures_total", "counter", help, load(&status.reload_failures));
+    let upgrade = status.upgrade.get();
+    let help = "Time that the old process took to send its swarms in an upgrade; 0 without one.";
+    let ms = upgrade.map_or(0, |upgrade| load(&upgrade.milliseconds));
+    page.single("tidegate_upgrade_swarms_seconds", "gauge", help, ms as f64 / 1000.0);
+    let help = "Bytes of swarms and sessions received from the old process in an upgrade.";
+    let bytes = upgrade.map_or(0, |upgrade| load(&upgrade.bytes));
+    page.single("tidegate_upgrade_swarms_bytes", "gauge", help, bytes);
     let help = "Log lines suppressed by the rate limit.";
     page.single("tidegate_log_lines_suppressed_total", "counter", help, LOG_TAIL.suppressed());
     let help = "Start time of the process since unix epoch in seconds.";

@@ -2,8 +2,8 @@
 //! application's own state.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tracker::Tracker;
@@ -39,6 +39,17 @@ pub struct Status {
     pub reloads: AtomicU64,
     /// Reloads that failed; the previous configuration and lists stayed in force.
     pub reload_failures: AtomicU64,
+    /// The swarms of the process that this one has replaced, once known.
+    pub upgrade: OnceLock<Arc<UpgradeStats>>,
+}
+
+/// Swarms received from the old process in an upgrade. All 0 if there was none.
+#[derive(Debug, Default)]
+pub struct UpgradeStats {
+    /// Bytes received so far.
+    pub bytes: AtomicU64,
+    /// How long it took until everything was there that the old process had when it began to send.
+    pub milliseconds: AtomicU64,
 }
 
 /// Attempts to obtain a certificate, by result.

@@ -15,6 +15,7 @@ mod rounds;
 mod scan;
 mod segment;
 mod status;
+mod stream;
 mod writer;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use feed::{BlockSink, Encoder, Feed, Step};
 pub use lock::Lock;
 pub use reader::Journal;
 pub use status::{Failure, Figures, KINDS, SKIPPED, State, Status};
+pub use stream::{Milestone, NextSessions, Receiver, SendOrders, StreamError, TakeSessions, send};
 pub use writer::Writer;
 
 /// A wall clock that moves by more than this against the tracker's clock was set.

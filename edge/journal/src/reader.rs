@@ -208,7 +208,7 @@ fn split(shards: usize, parts: usize) -> Vec<Range<usize>> {
     (0..parts).map(|part| shards * part / parts..shards * (part + 1) / parts).collect()
 }
 
-fn add(a: Merged, b: Merged) -> Merged {
+pub(crate) fn add(a: Merged, b: Merged) -> Merged {
     Merged {
         peers: a.peers + b.peers,
         torrents: a.torrents + b.torrents,

@@ -16,7 +16,7 @@ mod unsupported;
 pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
-pub use memory::memory_bytes;
+pub use memory::{available_memory_bytes, memory_bytes};
 pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};

@@ -4,15 +4,18 @@
 //! ```text
 //! old                         launcher                 new
 //!  │ SIGUSR2
-//!  ├─ sockets, a stream ────────▶ fork, exec ──────────▶ LISTEN_FDS: sockets, `upgrade`
-//!  ├─ handoff state ────────── stream ─────────────────▶ reads lists, takes the sockets, serves
+//!  ├─ sockets, two streams ─────▶ fork, exec ──────────▶ LISTEN_FDS: sockets, `swarms`, `upgrade`
+//!  ├─ handoff state ───────── upgrade ─────────────────▶ reads lists, takes the sockets
+//!  ├─ all peers, then changes ─ swarms ────────────────▶ merges, serves
 //!  │◀──────────────────────────────────────── ready PID ┤
 //!  ├─ MAINPID to systemd, then go ─────────────────────▶ READY to systemd
-//!  └ drains, ends                                        └ serves alone
+//!  ├ drains                                              │
+//!  ├─ last changes, sessions ── swarms ────────────────▶ merges
+//!  └ ends                                                └ serves alone
 //! ```
 //!
-//! If anything fails before `ready`, the old process continues to serve. Swarms are not transferred:
-//! clients announce again within an interval.
+//! If anything fails before `ready`, the old process continues to serve. If swarms cannot be sent
+//! ([`super::transfer`]), the upgrade continues without them: clients announce again within an interval.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -25,11 +28,14 @@ use net::process::{InheritedSockets, Launcher, monotonic};
 use tracing::{info, warn};
 
 use super::Event;
+use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
 
 /// The name of the stream between the two processes among the inherited sockets.
 const STREAM_NAME: &str = "upgrade";
 /// How long the new process may take until it serves. Lists of millions of hashes take seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long the new process waits for all swarms, from its start on, before it serves with some of them.
+const WALK_TIMEOUT: Duration = Duration::from_secs(270);
 /// How long waiting changes may take to be recorded before the new process starts.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the old process may take to reply, which it does at once.
@@ -45,6 +51,8 @@ pub(super) struct HandoffState {
     pub(super) sessions: [u8; 16],
     /// When the tracker's clock was 0, on the system's monotonic clock.
     pub(super) epoch: Duration,
+    /// Bytes that the swarms take.
+    pub(super) swarms: u64,
 }
 
 impl HandoffState {
@@ -54,16 +62,17 @@ impl HandoffState {
         getrandom::fill(keys.as_flattened_mut())
             .context("cannot get random numbers from the system")?;
         let [connection_ids, sessions] = keys;
-        Ok(Self { connection_ids, sessions, epoch: monotonic() })
+        Ok(Self { connection_ids, sessions, epoch: monotonic(), swarms: 0 })
     }
 
     /// Writes a line per value, and an empty line at the end.
     fn lines(&self) -> String {
         let [connection_ids, sessions] =
             [self.connection_ids, self.sessions].map(u128::from_be_bytes);
-        let epoch = self.epoch.as_nanos();
         format!(
-            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {epoch}\n\n"
+            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {}\nswarms_bytes {}\n\n",
+            self.epoch.as_nanos(),
+            self.swarms
         )
     }
 
@@ -84,6 +93,7 @@ impl HandoffState {
             match name {
                 "connection_ids" => handoff.connection_ids = key(name, value)?,
                 "sessions" => handoff.sessions = key(name, value)?,
+                "swarms_bytes" => handoff.swarms = value.parse().context(name.to_owned())?,
                 "epoch_ns" => {
                     handoff.epoch = Duration::from_nanos(value.parse().context(name.to_owned())?)
                 }
@@ -100,19 +110,34 @@ fn key(name: &str, value: &str) -> Result<[u8; 16]> {
 /// The new process's side: the connection to the old process.
 pub(super) struct OldProcess {
     stream: BufReader<UnixStream>,
+    swarms: Option<UnixStream>,
+    /// When this process started.
+    started: Instant,
 }
 
 impl OldProcess {
     /// Returns the old process, if one started this process.
     pub(super) fn from_inherited(inherited: &mut InheritedSockets) -> Option<Self> {
         let stream = inherited.take_stream(STREAM_NAME)?;
-        Some(Self { stream: BufReader::new(stream) })
+        let swarms = inherited.take_stream(transfer::STREAM_NAME);
+        Some(Self { stream: BufReader::new(stream), swarms, started: Instant::now() })
     }
 
     /// Receives the old process's state.
     pub(super) fn handoff(&mut self) -> Result<HandoffState> {
         self.stream.get_ref().set_read_timeout(Some(REPLY_TIMEOUT))?;
         HandoffState::read(&mut self.stream).context("cannot take over from the old process")
+    }
+
+    /// Receives the old process's swarms, if it sends them, and waits until this process can serve them.
+    /// They continue to come. `memory_bytes` is what they take.
+    pub(super) fn receive_swarms(&mut self, target: SwarmTarget, memory_bytes: u64) -> Result<()> {
+        let Some(stream) = self.swarms.take() else { return Ok(()) };
+        let deadline = self.started + WALK_TIMEOUT;
+        if let Some(receiver) = SwarmReceiver::start(stream, target, memory_bytes)? {
+            receiver.wait(deadline);
+        }
+        Ok(())
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
@@ -139,8 +164,11 @@ pub(super) struct Upgrader {
     /// The sockets of all listeners.
     sockets: Vec<(&'static str, OwnedFd)>,
     handoff: HandoffState,
+    swarms: SwarmSource,
     /// The stream to a new process that does not serve yet.
     attempt: Option<UnixStream>,
+    /// Sends swarms to it.
+    sender: Option<SwarmSender>,
     /// Since when a new process is to be started.
     requested: Option<Instant>,
 }
@@ -150,8 +178,9 @@ impl Upgrader {
         launcher: io::Result<Launcher>,
         sockets: Vec<(&'static str, OwnedFd)>,
         handoff: HandoffState,
+        swarms: SwarmSource,
     ) -> Self {
-        Self { launcher, sockets, handoff, attempt: None, requested: None }
+        Self { launcher, sockets, handoff, swarms, attempt: None, sender: None, requested: None }
     }
 
     /// Requests a new process. Returns false if one is already requested or starting.
@@ -176,7 +205,11 @@ impl Upgrader {
     /// Starts the new process. [`Event::NewProcess`] has the result.
     pub(super) fn start(&mut self, events: &Sender<Event>) -> Result<()> {
         self.requested = None;
-        self.launch(events)?;
+        let launched = self.launch(events);
+        if launched.is_err() {
+            self.cancel();
+        }
+        launched?;
         info!("SIGUSR2: upgrading; started a new process with the same sockets");
         Ok(())
     }
@@ -191,9 +224,18 @@ impl Upgrader {
         let launcher = launcher
             .map_err(|error| anyhow::anyhow!("the launcher could not be started: {error}"))?;
         let (ours, theirs) = UnixStream::pair()?;
-        (&ours).write_all(self.handoff.lines().as_bytes())?;
+        let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
+        (&ours).write_all(handoff.lines().as_bytes())?;
         let copy = |(name, socket): &(&'static str, OwnedFd)| Ok((*name, socket.try_clone()?));
         let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
+        match self.swarms.send() {
+            Ok((sender, stream)) => {
+                descriptors.push((transfer::STREAM_NAME, stream));
+                self.sender = Some(sender);
+            }
+            Err(error) => warn!("upgrading without swarms: {error:#}"),
+        }
+        // The last one: failures to start are reported on it.
         descriptors.push((STREAM_NAME, theirs.into()));
         launcher.launch(&descriptors).context("the launcher has ended")?;
         let (stream, events) = (ours.try_clone()?, events.clone());
@@ -211,9 +253,18 @@ impl Upgrader {
         self.answer("go\n");
     }
 
+    /// Closes its copies of the sockets, which would accept connections that no worker serves. Returns what
+    /// still sends swarms to the new process.
+    pub(super) fn into_sender(self) -> Option<SwarmSender> {
+        self.sender
+    }
+
     /// Cancels the upgrade.
     pub(super) fn cancel(&mut self) {
         self.requested = None;
+        if let Some(sender) = self.sender.take() {
+            sender.cancel();
+        }
         self.answer("stop\n");
     }
 
@@ -265,10 +316,11 @@ mod tests {
             connection_ids: [0xa7; 16],
             sessions: [0x0b; 16],
             epoch: Duration::from_nanos(123_456_789_012),
+            swarms: 77 << 30,
         };
         let read = |text: &str| HandoffState::read(&mut text.as_bytes());
         assert_eq!(read(&handoff.lines()).unwrap(), handoff);
-        let newer = format!("swarms elsewhere\nalone\n{}", handoff.lines());
+        let newer = format!("peers elsewhere\nalone\n{}", handoff.lines());
         assert_eq!(read(&newer).unwrap(), handoff);
         assert_ne!(read("\n").unwrap().connection_ids, read("\n").unwrap().connection_ids);
         for broken in
@@ -299,7 +351,8 @@ mod tests {
             let (old, new) = UnixStream::pair().unwrap();
             (&old).write_all(word.as_bytes()).unwrap();
             old.shutdown(std::net::Shutdown::Write).unwrap();
-            let old_process = OldProcess { stream: BufReader::new(new) };
+            let stream = BufReader::new(new);
+            let old_process = OldProcess { stream, swarms: None, started: Instant::now() };
             assert_eq!(old_process.take_over().is_ok(), goes_on);
             let mut said = String::new();
             BufReader::new(old).read_line(&mut said).unwrap();

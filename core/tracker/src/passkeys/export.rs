@@ -127,7 +127,7 @@ impl SessionRecord {
         let age_s = u32::from_le_bytes(take(&mut rest)?);
         let uploaded = u64::from_le_bytes(take(&mut rest)?);
         let downloaded = u64::from_le_bytes(take(&mut rest)?);
-        let (endpoint, flags) = (place & (1 << 48) - 1, (place >> 48) as u16);
+        let (endpoint, flags) = (place & ((1 << 48) - 1), (place >> 48) as u16);
         let mut of_key = None;
         if flags & HAS_QUOTA != 0 {
             let hash = [u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?)];

@@ -490,7 +490,7 @@ fn compare(seed: u64, rounds: u32) -> u64 {
                     let mut expected = std::mem::take(&mut twin.totals);
                     expected.retain(|_, totals| *totals != KeyTotals::default());
                     assert_eq!(totals(&store), expected);
-                    // Another process goes on. The twin does not notice.
+                    // Another process continues. The twin does not notice.
                     if random.below(3) == 0 {
                         store.sweep(Tick(now), 1, LIFETIME_S, LIFETIME_S);
                         twin.sessions.retain(|_, (last, ..)| now - last.0 <= LIFETIME_S);

@@ -1,4 +1,4 @@
-//! How much memory the process may use: the machine's, or less in a container.
+//! How much memory the process may use, and how much is free: the machine's, or less in a container.
 
 use std::path::{Path, PathBuf};
 
@@ -8,42 +8,97 @@ pub fn memory_bytes() -> Option<u64> {
     memory_from(&|path| std::fs::read_to_string(path).ok())
 }
 
+/// Returns the bytes of memory that this process could take now: what the machine has available, or what the
+/// limits of its cgroups leave, if that is less. Returns `None` if the system does not tell, as in the
+/// sandbox.
+pub fn available_memory_bytes() -> Option<u64> {
+    available_from(&|path| std::fs::read_to_string(path).ok())
+}
+
+fn available_from(read: Read<'_>) -> Option<u64> {
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let left = groups.lines().flat_map(|line| group_rooms(read, line));
+    left.chain(meminfo(read, "MemAvailable:")).min()
+}
+
 /// Returns the contents of a file.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
 fn memory_from(read: Read<'_>) -> Option<u64> {
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let limits = groups.lines().flat_map(|line| group_limits(read, line));
-    limits.chain(total(read)).min()
+    limits.chain(meminfo(read, "MemTotal:")).min()
 }
 
-/// Returns the machine's memory.
-fn total(read: Read<'_>) -> Option<u64> {
+/// Returns a value of the machine.
+fn meminfo(read: Read<'_>, name: &str) -> Option<u64> {
     let info = read(Path::new("/proc/meminfo"))?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
+/// The files of a memory cgroup.
+struct Files {
+    mount: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// The line of memory.stat with cached files that are not in use: the kernel drops them first.
+    cached: &'static str,
+}
+
+const VERSION_1: Files = Files {
+    mount: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cached: "total_inactive_file ",
+};
+const VERSION_2: Files = Files {
+    mount: "/sys/fs/cgroup",
+    limit: "memory.max",
+    used: "memory.current",
+    cached: "inactive_file ",
+};
+
 /// Returns the limits of a group and of those above it. `line` is of /proc/self/cgroup: number,
 /// controllers (none for version 2) and path.
 fn group_limits(read: Read<'_>, line: &str) -> Vec<u64> {
-    let mut fields = line.splitn(3, ':').skip(1);
-    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
-    let (mount, file) = match controllers {
-        "" => ("/sys/fs/cgroup", "memory.max"),
-        _ if controllers.split(',').any(|name| name == "memory") => {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        }
-        _ => return Vec::new(),
+    let Some((files, groups)) = groups(line) else { return Vec::new() };
+    groups.iter().filter_map(|group| number(read, &group.join(files.limit))).collect()
+}
+
+/// Returns what the limits of a group and of those above it leave.
+fn group_rooms(read: Read<'_>, line: &str) -> Vec<u64> {
+    let Some((files, groups)) = groups(line) else { return Vec::new() };
+    let room = |group: &PathBuf| {
+        let limit = number(read, &group.join(files.limit))?;
+        let used = number(read, &group.join(files.used))?;
+        let stat = read(&group.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix(files.cached)?.parse().ok());
+        Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
     };
-    let mount = Path::new(mount);
+    groups.iter().filter_map(room).collect()
+}
+
+/// Returns the memory group of a line, and those above it.
+fn groups(line: &str) -> Option<(Files, Vec<PathBuf>)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let files = match controllers {
+        "" => VERSION_2,
+        _ if controllers.split(',').any(|name| name == "memory") => VERSION_1,
+        _ => return None,
+    };
+    let mount = Path::new(files.mount);
     // In a container the path may be the host's: the groups that exist here are those above.
-    let group: PathBuf = mount.join(path.trim_start_matches('/'));
+    let group = mount.join(path.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|group| group.starts_with(mount));
-    // Without a limit, the text is "max", or a number above any machine's memory.
-    let limit = |group: &Path| read(&group.join(file))?.trim().parse().ok();
-    groups.filter_map(limit).collect()
+    Some((files, groups.map(Path::to_owned).collect()))
+}
+
+/// Returns the number in a file. Without a limit, the text is "max", or a number above any machine's memory.
+fn number(read: Read<'_>, path: &Path) -> Option<u64> {
+    read(path)?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -88,7 +143,30 @@ mod tests {
     }
 
     #[test]
+    fn what_machine_and_groups_leave_is_available() {
+        let available = |files: &[(&str, &str)]| {
+            available_from(&|path| {
+                let file = files.iter().find(|(name, _)| Path::new("/").join(name) == path)?;
+                Some(file.1.into())
+            })
+        };
+        let info = ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable:    1048576 kB\n");
+        assert_eq!(available(&[]), None);
+        assert_eq!(available(&[info]), Some(1024 * MIB));
+        let group = ("proc/self/cgroup", "0::/a\n");
+        let limit = ("sys/fs/cgroup/a/memory.max", "536870912\n");
+        let used = ("sys/fs/cgroup/a/memory.current", "268435456\n");
+        assert_eq!(available(&[info, group, limit]), Some(1024 * MIB));
+        assert_eq!(available(&[info, group, limit, used]), Some(256 * MIB));
+        let stat = ("sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 67108864\nfile 9\n");
+        assert_eq!(available(&[info, group, limit, used, stat]), Some(320 * MIB));
+        let over = ("sys/fs/cgroup/a/memory.current", "1073741824\n");
+        assert_eq!(available(&[info, group, limit, over]), Some(0));
+    }
+
+    #[test]
     fn this_machine_has_memory() {
         assert!(memory_bytes().is_none_or(|bytes| bytes > 16 * MIB));
+        assert!(available_memory_bytes().is_none_or(|bytes| bytes > MIB));
     }
 }

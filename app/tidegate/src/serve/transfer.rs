@@ -1,0 +1,277 @@
+//! Swarms and sessions over an upgrade: the old process sends them through a stream that the new one
+//! inherits, beside [`super::upgrade`]'s. If that fails, the upgrade continues without them.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use admin::UpgradeStats;
+use anyhow::{Context, Result};
+use front::Clock;
+use journal::{Clocks, Encoder, Feed, Milestone, Now, SendOrders};
+use net::process::{available_memory_bytes, lower_priority};
+use tracing::{info, warn};
+use tracker::{SessionWalk, Tracker};
+
+/// The name of the stream among the inherited sockets.
+pub(super) const STREAM_NAME: &str = "swarms";
+/// What the new process writes to the stream when it reads. A version that takes no swarms closes it.
+const HELLO: u8 = b's';
+/// How long the last changes and sessions may take, once the old process has stopped.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Memory that must be available, relative to what the old process's store takes: both are there for a
+/// while.
+const MEMORY_FACTOR: f64 = 1.2;
+/// Bytes of sessions in a block.
+const SESSIONS_BYTES: usize = 64 * 1024;
+
+/// What there is to send.
+#[derive(Clone)]
+pub(super) struct SwarmSource {
+    tracker: Arc<Tracker>,
+    feed: Arc<Feed>,
+    clocks: Clocks,
+}
+
+impl SwarmSource {
+    /// `feed` is shared with the journal.
+    pub(super) fn new(tracker: &Arc<Tracker>, feed: &Arc<Feed>, clock: Clock) -> Self {
+        Self { tracker: Arc::clone(tracker), feed: Arc::clone(feed), clocks: clocks(clock) }
+    }
+
+    /// Returns how many bytes the swarms take.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.tracker.totals().memory_reserved
+    }
+
+    /// Starts to send. Returns the other end of the stream, too.
+    pub(super) fn send(&self) -> Result<(SwarmSender, OwnedFd)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let (orders, source, stream) =
+            (Arc::<SendOrders>::default(), self.clone(), ours.try_clone()?);
+        let work = {
+            let orders = Arc::clone(&orders);
+            move || source.run(&stream, &orders)
+        };
+        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
+        let thread = thread.context("cannot start a thread")?;
+        Ok((SwarmSender { orders, stream: ours, thread }, theirs.into()))
+    }
+
+    fn run(&self, mut stream: &UnixStream, orders: &SendOrders) {
+        let mut hello = [0];
+        if !matches!(stream.read(&mut hello), Ok(1)) {
+            if !orders.is_cancelled() {
+                info!("the new process takes no swarms: clients come back within an interval");
+            }
+            return;
+        }
+        // The workers come first. A failure has been logged at startup.
+        let _ = lower_priority();
+        let boot = (self.clocks)().unix_ms << 8;
+        let encoder = Encoder::new(&self.feed, self.tracker.store(), boot);
+        let mut walk = SessionWalk::default();
+        let mut sessions = |now: Now, body: &mut Vec<u8>| {
+            self.tracker.passkeys().export_sessions(now.tick, &mut walk, SESSIONS_BYTES, body)
+        };
+        match journal::send(stream, encoder, &self.clocks, orders, &mut sessions) {
+            Ok(bytes) => info!(bytes, "sent all swarms to the new process"),
+            Err(_) if orders.is_cancelled() => {}
+            Err(error) => warn!(%error, "cannot send all swarms to the new process"),
+        }
+    }
+}
+
+/// The old process's side: sends swarms on a thread.
+pub(super) struct SwarmSender {
+    orders: Arc<SendOrders>,
+    stream: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl SwarmSender {
+    /// Sends what is left. Call when nothing changes any more.
+    pub(super) fn finish(self) {
+        self.orders.finish();
+        let deadline = Instant::now() + FINISH_TIMEOUT;
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                warn!(
+                    "stopping without having sent all swarms: the new process does not take them"
+                );
+                return self.cancel();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops sending.
+    pub(super) fn cancel(self) {
+        self.orders.cancel();
+        // Fails if the other end is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// The new process's side: receives swarms on a thread.
+pub(super) struct SwarmReceiver(Receiver<()>);
+
+/// What swarms are received into.
+pub(super) struct SwarmTarget {
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    /// For metrics.
+    pub(super) stats: Arc<UpgradeStats>,
+    /// Set when everything has come, with the last changes and sessions.
+    is_complete: Arc<AtomicBool>,
+}
+
+impl SwarmReceiver {
+    /// Starts to receive swarms from `stream`. Closes it if there is too little memory.
+    pub(super) fn start(
+        mut stream: UnixStream,
+        target: SwarmTarget,
+        memory_bytes: u64,
+    ) -> Result<Option<Self>> {
+        if !fits(memory_bytes, available_memory_bytes()) {
+            warn!(
+                needed_mib = memory_bytes >> 20,
+                "too little memory for the swarms of two processes at a time: starting without those of \
+                 the old one"
+            );
+            return Ok(None);
+        }
+        let seed = getrandom::u64().context("cannot get random numbers from the system")?;
+        // Before this process serves: what is announced here is younger than what comes.
+        target.tracker.store().remember_stopped(true);
+        target.tracker.passkeys().begin_import();
+        let (sender, walked) = channel();
+        let work = move || {
+            let begun = Instant::now();
+            let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
+                target.receive(&stream, seed, &mut || {
+                    let ms = begun.elapsed().as_millis() as u64;
+                    target.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
+                    // Fails if the other side has given up waiting.
+                    let _ = sender.send(());
+                })
+            });
+            if let Err(error) = result {
+                warn!("received only some of the old process's swarms: {error:#}");
+            }
+        };
+        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
+        thread.context("cannot start a thread")?;
+        Ok(Some(Self(walked)))
+    }
+
+    /// Waits until everything is there that the old process had when it began to send, or no more comes, or
+    /// `deadline` is reached.
+    pub(super) fn wait(&self, deadline: Instant) {
+        let time = deadline.saturating_duration_since(Instant::now());
+        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(time) {
+            warn!("serving before all of the old process's swarms are here: it sends too slowly");
+        }
+    }
+}
+
+impl SwarmTarget {
+    pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock) -> Self {
+        let (stats, is_complete) = (Arc::default(), Arc::default());
+        Self { tracker: Arc::clone(tracker), clock, stats, is_complete }
+    }
+
+    /// Receives everything. Calls `walked` when all is there but what still changes.
+    fn receive(&self, stream: &UnixStream, seed: u64, walked: &mut dyn FnMut()) -> Result<()> {
+        let tracker = &self.tracker;
+        let clocks = clocks(self.clock);
+        let counting = Counting { stream, bytes: &self.stats.bytes };
+        let mut receiver = journal::Receiver::new(counting, seed);
+        let mut sessions = 0;
+        let mut take_sessions = |ago_s: u32, body: &[u8]| {
+            // A body that does not add up is of another version.
+            let imported = tracker.import_sessions(clocks().tick, ago_s, body).unwrap_or_default();
+            sessions += imported.stored;
+        };
+        let mut result = Ok(());
+        loop {
+            match receiver.receive(tracker.store(), &clocks, &mut take_sessions) {
+                Ok(Milestone::Walked) => walked(),
+                Ok(Milestone::Complete) => break,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        tracker.passkeys().finish_import();
+        tracker.store().remember_stopped(false);
+        let merged = receiver.merged();
+        if merged.full > 0 {
+            warn!(peers = merged.full, "limits.memory_mib is used up: peers were left out");
+        }
+        result?;
+        self.is_complete.store(true, Ordering::Release);
+        let bytes = receiver.bytes();
+        info!(peers = merged.peers, sessions, bytes, "received all swarms of the old process");
+        Ok(())
+    }
+}
+
+/// Counts what is read.
+struct Counting<'a> {
+    stream: &'a UnixStream,
+    bytes: &'a AtomicU64,
+}
+
+impl Read for Counting<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = (&mut &*self.stream).read(buffer)?;
+        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(len)
+    }
+}
+
+/// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
+fn fits(swarms: u64, available: Option<u64>) -> bool {
+    available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
+}
+
+fn clocks(clock: Clock) -> Clocks {
+    Arc::new(move || {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { tick: clock.now(), unix_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_copies_need_memory_for_both() {
+        assert!(fits(1000, None) && fits(0, Some(0)));
+        assert!(fits(1000, Some(1200)) && !fits(1000, Some(1199)));
+    }
+
+    #[test]
+    fn waits_until_the_walk_has_ended_or_the_time() {
+        let late = Instant::now() + Duration::from_secs(1000);
+        let (sender, walked) = channel();
+        sender.send(()).unwrap();
+        SwarmReceiver(walked).wait(late);
+        // The old process has ended.
+        drop(sender);
+        let (sender, walked) = channel();
+        drop(sender);
+        SwarmReceiver(walked).wait(late);
+        let (_sender, walked) = channel();
+        SwarmReceiver(walked).wait(Instant::now());
+    }
+}
