@@ -24,6 +24,8 @@ use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Lifetimes, Shard, StagedAnnounce};
 pub use merge::{MergeTime, Merged};
+#[cfg(test)]
+pub(crate) use replicate::Dump;
 pub use replicate::{StoreWalk, WalkTime, Walked};
 
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};

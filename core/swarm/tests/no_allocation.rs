@@ -1,7 +1,8 @@
 //! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does
-//! a scrape. (A new peer may: its memory comes in chunks.)
+//! a scrape, or keeping and taking its changes. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
+use tidegate_swarm::block::Change;
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
@@ -59,6 +60,18 @@ fn request(number: u32, now: u32) -> StoreAnnounce {
     }
 }
 
+/// Takes the changes of all shards and returns how many there were.
+fn take_all(store: &Store, changes: &mut Vec<Change>, ids: &mut Vec<PeerId>) -> usize {
+    let mut count = 0;
+    for shard in 0..store.shards() {
+        assert_eq!(store.take_changes(shard, changes, ids), 0);
+        count += changes.len();
+        changes.clear();
+        ids.clear();
+    }
+    count
+}
+
 fn allocations(keep_peer_ids: bool) -> u64 {
     let store = Store::new(&Options {
         shards: 4,
@@ -75,13 +88,23 @@ fn allocations(keep_peer_ids: bool) -> u64 {
     for now in 1..=4 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
     }
-    let (requests, mut counts) = (round(5), [SwarmCounts::default(); 4]);
+    store.keep_changes(1 << 16);
+    let (mut changes, mut ids) = (Vec::new(), Vec::new());
+    for now in 5..=8 {
+        // A vector for each shard, and the one that goes round.
+        store.announce(Tick(now), &mut random, &round(now), &mut sink);
+        take_all(&store, &mut changes, &mut ids);
+    }
+    let (requests, mut counts) = (round(9), [SwarmCounts::default(); 4]);
+    let mut changed = 0;
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));
     let info = allocation_counter::measure(|| {
-        store.announce(Tick(5), &mut random, &requests, &mut sink);
+        store.announce(Tick(9), &mut random, &requests, &mut sink);
         store.scrape(&info_hashes, &mut counts);
+        changed = take_all(&store, &mut changes, &mut ids);
     });
-    assert_eq!(sink.answers, 5 * requests.len());
+    assert_eq!(sink.answers, 9 * requests.len());
+    assert!(changed > 1000, "{changed}");
     assert!(sink.peers > sink.answers);
     assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
     info.count_total

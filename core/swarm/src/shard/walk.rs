@@ -27,7 +27,7 @@ use crate::set::PeerSet;
 use {
     crate::meta::PeerMeta,
     crate::record::{Record, Sets},
-    types::{PeerKey, Role},
+    types::{PeerId, PeerKey, Role},
 };
 
 /// The progress of a walk.
@@ -227,9 +227,13 @@ impl Shard {
 #[cfg(test)]
 impl Shard {
     /// Calls `visit` with every peer in the plain way.
-    pub(crate) fn each_peer(&self, visit: &mut dyn FnMut(InfoHash, PeerKey, Role, PeerMeta)) {
+    pub(crate) fn each_peer(
+        &self,
+        visit: &mut dyn FnMut((InfoHash, PeerKey), (Role, PeerMeta, PeerId)),
+    ) {
         let mut visit = |of: &Record, role: usize, key: PeerKey, meta: PeerMeta| {
-            visit(of.info_hash, key, role_of(role, meta), meta);
+            let id = self.id(of.info_hash, key);
+            visit((of.info_hash, key), (role_of(role, meta), meta, id));
         };
         for record in (0..self.records.len()).map(|number| self.records.at(number)) {
             if !record.is_spilled() {

@@ -8,12 +8,13 @@ use crate::block::Change;
 use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
 use crate::{FamilyTotals, Totals};
+
+/// All peers of a store.
 #[cfg(test)]
-use {
-    crate::meta::PeerMeta,
-    std::collections::BTreeMap,
-    types::{InfoHash, PeerKey, Role},
-};
+pub(crate) type Dump = std::collections::BTreeMap<
+    (types::InfoHash, types::PeerKey),
+    (types::Role, crate::meta::PeerMeta, PeerId),
+>;
 
 /// The progress of a walk over all torrents and peers.
 #[derive(Clone, Debug, Default)]
@@ -124,13 +125,19 @@ impl Store {
         torrents * GROUP_BYTES + of(v4, size_of::<PackedV4>()) + of(v6, size_of::<PackedV6>())
     }
 
+    /// Returns the shard of a torrent.
+    #[cfg(test)]
+    pub(crate) fn shard_of_torrent(&self, info_hash: &types::InfoHash) -> usize {
+        self.shard_of(self.hash(info_hash))
+    }
+
     /// Returns every peer.
     #[cfg(test)]
-    pub(crate) fn dump(&self) -> BTreeMap<(InfoHash, PeerKey), (Role, PeerMeta)> {
-        let mut peers = BTreeMap::new();
+    pub(crate) fn dump(&self) -> Dump {
+        let mut peers = Dump::new();
         for shard in 0..self.shards.len() {
-            self.lock(shard).each_peer(&mut |info_hash, key, role, meta| {
-                assert!(peers.insert((info_hash, key), (role, meta)).is_none(), "a peer twice");
+            self.lock(shard).each_peer(&mut |peer, what| {
+                assert!(peers.insert(peer, what).is_none(), "a peer twice");
             });
         }
         peers

@@ -1,14 +1,15 @@
 //! Changes and walks, replayed: what they say is what the store holds.
 
 use super::*;
-use crate::block::{self, Block, Header, Kind};
+use crate::block::{self, Block, Change, Header, Kind, Word};
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
-use crate::{StoreWalk, WalkTime};
+use crate::store::Dump;
+use crate::{MergeTime, StoreWalk, WalkTime};
 
 const EPOCH_MIN: u32 = 29_000_000;
 
 /// A peer as blocks tell of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Replayed {
     role: Role,
     counted: bool,
@@ -22,37 +23,67 @@ struct Replayed {
 struct Replay {
     peers: BTreeMap<(InfoHash, PeerKey), Replayed>,
     downloads: BTreeMap<InfoHash, u32>,
+    /// Torrents that a walk found without peers.
+    empty: BTreeSet<InfoHash>,
 }
 
 impl Replay {
+    fn of(cuts: &[Cut]) -> Self {
+        let mut replay = Self::default();
+        cuts.iter().for_each(|cut| replay.apply(cut));
+        replay
+    }
+
     fn apply(&mut self, cut: &Cut) {
-        let (block, len) = Block::read(&cut.bytes).expect("a block that was just written");
-        assert_eq!(len, cut.bytes.len());
-        for group in block.groups().expect("groups that were just written") {
-            if let Some(head) = group.head {
-                let downloads = self.downloads.entry(group.info_hash).or_default();
-                *downloads = head.downloads.max(*downloads);
-            }
+        for group in cut.block().groups().expect("groups that were just written") {
+            let downloads = self.downloads.entry(group.info_hash).or_default();
+            *downloads = group.head.map_or(0, |head| head.downloads).max(*downloads);
             let v4 = group.v4.map(|peer| (PeerKey::V4(peer.key), peer.word, peer.id));
             let v6 = group.v6.map(|peer| (PeerKey::V6(peer.key), peer.word, peer.id));
+            if v4.len() + v6.len() == 0 {
+                self.empty.insert(group.info_hash);
+            }
             for (key, word, id) in v4.chain(v6) {
-                let place = (group.info_hash, key);
+                let peer = (group.info_hash, key);
                 let mark = (cut.at / AGE_UNIT_S).saturating_sub(word.age());
-                if self.peers.get(&place).is_some_and(|known| known.mark > mark) {
+                if self.peers.get(&peer).is_some_and(|known| known.mark > mark) {
                     continue;
                 }
                 if word.is_gone() {
-                    self.peers.remove(&place);
+                    self.peers.remove(&peer);
                     continue;
                 }
-                if word.is_completed() {
-                    *self.downloads.entry(group.info_hash).or_default() += 1;
-                }
-                let counted = word.is_counted();
-                let peer = Replayed { role: word.role(), counted, mark, id };
-                self.peers.insert(place, peer);
+                *downloads += u32::from(word.is_completed());
+                let (role, counted) = (word.role(), word.is_counted());
+                self.peers.insert(peer, Replayed { role, counted, mark, id });
             }
         }
+    }
+
+    /// Merges blocks into a store at `now`, and returns what it holds then.
+    fn by_merging(cuts: &[Cut], now: u32, has_ids: bool) -> Self {
+        let options = Options { hash_key: [8; 16], keep_peer_ids: has_ids, ..options(4) };
+        let (store, mut random) = (Store::new(&options), Random::new(9));
+        for cut in cuts {
+            let groups = cut.block().groups().expect("groups that were just written");
+            let (now, cut_ago_s) = (Tick(now), now - cut.at);
+            store.merge(
+                MergeTime { now, cut_ago_s, epoch_min: EPOCH_MIN },
+                &mut random,
+                groups,
+                0..4,
+            );
+        }
+        let mut replay = Self::default();
+        for (peer, (role, meta, id)) in store.dump() {
+            let (counted, id) = (meta.is_counted(), has_ids.then_some(id));
+            let mark = now / AGE_UNIT_S - meta.age(Tick(now));
+            replay.peers.insert(peer, Replayed { role, counted, mark, id });
+        }
+        store.each_torrent(|stats| {
+            replay.downloads.insert(stats.info_hash, stats.counts.downloads);
+        });
+        replay
     }
 }
 
@@ -62,11 +93,19 @@ struct Cut {
     bytes: Vec<u8>,
 }
 
+impl Cut {
+    fn block(&self) -> Block<'_> {
+        let (block, len) = Block::read(&self.bytes).expect("a block that was just written");
+        assert_eq!(len, self.bytes.len());
+        block
+    }
+}
+
 /// Writes a store's changes and walks, as a journal does.
 struct Journal<'a> {
     store: &'a Store,
     walk: StoreWalk,
-    changes: Vec<block::Change>,
+    changes: Vec<Change>,
     ids: Vec<PeerId>,
     body: Vec<u8>,
     cuts: Vec<Cut>,
@@ -222,33 +261,48 @@ impl Driver<'_> {
     }
 }
 
-type Dump = BTreeMap<(InfoHash, PeerKey), (Role, PeerMeta)>;
-
 /// Compares what blocks say with what the store holds now. `before` is what it held when the first was
 /// cut.
 fn check_replay(store: &Store, now: u32, before: &Dump, cuts: &[Cut]) {
-    let mut replay = Replay::default();
-    cuts.iter().for_each(|cut| replay.apply(cut));
-    let unit = now / AGE_UNIT_S;
+    let (unit, there) = (now / AGE_UNIT_S, store.dump());
     let mark = |meta: PeerMeta| unit - meta.age(Tick(now));
-    let there = store.dump();
-    for (peer, (role, meta)) in &there {
-        let found = replay.peers.get(peer).unwrap_or_else(|| panic!("{peer:?} was lost"));
+    let is_old = |found: &Replayed| unit + 1 - found.mark > age_max(LIFETIME_S);
+    let evicts = store.memory_budget().is_some();
+    let is_long = cuts.first().is_some_and(|cut| now - cut.at + 2 * AGE_UNIT_S > LIFETIME_S);
+    let plain = Replay::of(cuts);
+    for (peer, (role, meta, id)) in &there {
+        let found = plain.peers.get(peer).unwrap_or_else(|| panic!("{peer:?} was lost"));
         assert_eq!((found.role, found.counted), (*role, meta.is_counted()), "{peer:?}");
         // Refreshes are no changes, so a mark is that of the last change or visit.
-        let earliest = before.get(peer).map_or(0, |(_, meta)| mark(*meta)).min(mark(*meta));
+        let earliest = before.get(peer).map_or(0, |(_, meta, _)| mark(*meta)).min(mark(*meta));
         assert!((earliest..=mark(*meta) + 1).contains(&found.mark), "{peer:?}: {found:?}");
-        assert_eq!(found.id, store.keeps_peer_ids().then(|| id_of(peer.1)));
+        assert_eq!(found.id, store.keeps_peer_ids().then_some(*id));
     }
-    for (peer, found) in replay.peers.iter().filter(|(peer, _)| !there.contains_key(peer)) {
+    for (peer, found) in plain.peers.iter().filter(|(peer, _)| !there.contains_key(peer)) {
         // It expired, or was removed because memory was short.
-        let is_old = unit + 1 - found.mark > age_max(LIFETIME_S);
-        assert!(is_old || store.memory_budget().is_some(), "{peer:?} has left: {found:?}");
+        assert!(is_old(found) || evicts, "{peer:?} has left: {found:?}");
     }
+    let merged = Replay::by_merging(cuts, now, store.keeps_peer_ids());
+    for (peer, plain) in &plain.peers {
+        let Some(found) = merged.peers.get(peer) else {
+            assert!(is_old(plain), "{peer:?} was not merged: {plain:?}");
+            continue;
+        };
+        // Merging keeps the flag of a peer that was evicted and came again.
+        let counted = plain.counted || (evicts && found.counted);
+        assert_eq!(*found, Replayed { counted, ..*plain }, "{peer:?}");
+    }
+    assert!(merged.peers.keys().all(|peer| plain.peers.contains_key(peer)));
     store.each_torrent(|stats| {
         // More if it was removed and came again.
-        let found = replay.downloads.get(&stats.info_hash).copied().unwrap_or_default();
-        assert!(found >= stats.counts.downloads, "{stats:?} {found}");
+        let downloads = |replay: &Replay| replay.downloads.get(&stats.info_hash).copied();
+        assert!(downloads(&plain).unwrap_or_default() >= stats.counts.downloads, "{stats:?}");
+        // Torrents without peers are not merged, and neither are old completions. An evicted peer may
+        // complete again.
+        let is_empty = stats.counts.seeders() + stats.counts.leechers() == 0;
+        if !is_empty && !plain.empty.contains(&stats.info_hash) && !is_long && !evicts {
+            assert!(downloads(&merged).unwrap_or_default() >= stats.counts.downloads, "{stats:?}");
+        }
     });
 }
 
@@ -301,4 +355,161 @@ fn changes_and_walks_tell_what_the_store_holds() {
         run(Case { seed: 3, budget: Some(1 << 20), ..case }),
     ];
     assert!(rounds.iter().all(|rounds| *rounds >= 4), "{rounds:?}");
+}
+
+/// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
+#[test]
+#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says"]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a test for a person who waits"
+)]
+fn changes_and_walks_tell_what_the_store_holds_for_long() {
+    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
+    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
+    let (mut done, mut rounds, mut seed) = (0, 0, 1000_u64);
+    while done < operations {
+        let budget = [None, None, Some(1 << 20), Some(4 << 20)][seed as usize % 4];
+        let keeps_ids = seed.is_multiple_of(2);
+        rounds += run(Case { seed, operations: 300_000, keeps_ids, budget });
+        (done, seed) = (done + 300_000, seed + 1);
+    }
+    println!("{done} operations, {rounds} rounds, seeds 1000 to {}", seed - 1);
+}
+
+fn take(store: &Store) -> (Vec<Change>, Vec<PeerId>, u64) {
+    let (mut changes, mut ids) = (Vec::new(), Vec::new());
+    let missed = store.take_changes(0, &mut changes, &mut ids);
+    (changes, ids, missed)
+}
+
+#[test]
+fn changes_are_what_happens_to_peers_and_nothing_else() {
+    let store = store(1);
+    let change = |peer, word| Change { info_hash: InfoHash([1; 20]), peer, word };
+    let comes = |peer, role| change(peer, Word::present(0, role, false));
+    let completed = Action::Update { completed: true };
+    announce(&store, 1, &[update(1, v4(1), Role::Leecher)]);
+    assert_eq!(take(&store), (vec![], vec![], 0));
+    store.keep_changes(100);
+    // Inline, then dense, then paged.
+    for (number, fill) in [(10, 0), (20, 50), (30, 500)] {
+        let others: Vec<_> =
+            (0..fill).map(|peer| update(1, v4(1000 * number + peer), Role::Leecher)).collect();
+        store.keep_changes(0);
+        announce(&store, 1, &others);
+        store.keep_changes(100);
+        for peer in [v4(number), v6(number)] {
+            let says = |role| update(1, peer, role);
+            announce(&store, 2, &[says(Role::Leecher), says(Role::Leecher)]);
+            announce(&store, 3, &[says(Role::PartialSeed), says(Role::PartialSeed)]);
+            announce(&store, 4, &[StoreAnnounce { action: completed, ..says(Role::PartialSeed) }]);
+            announce(&store, 5, &[StoreAnnounce { action: completed, ..says(Role::Seeder) }]);
+            let stop = StoreAnnounce { action: Action::Stop, ..says(Role::Seeder) };
+            announce(&store, 6, &[stop, stop]);
+            announce(&store, 7, &[StoreAnnounce { action: completed, ..says(Role::Seeder) }]);
+            assert_eq!(store.remove_peers_at(Tick(8), peer.socket_addr().ip()), 1);
+            let (changes, ids, missed) = take(&store);
+            let expected = [
+                comes(peer, Role::Leecher),
+                comes(peer, Role::PartialSeed),
+                change(peer, Word::completed(Role::PartialSeed)),
+                change(peer, Word::present(0, Role::Seeder, true)),
+                change(peer, Word::gone()),
+                change(peer, Word::completed(Role::Seeder)),
+                change(peer, Word::gone()),
+            ];
+            assert_eq!((&changes[..], missed), (&expected[..], 0));
+            let (here, gone) = (PeerId([1; 20]), PeerId([0; 20]));
+            assert_eq!(ids, [here, here, here, here, gone, here, gone]);
+        }
+    }
+    // Neither the sweep nor merged peers are changes.
+    let journal = Cut { at: 8, bytes: block_of(&[comes(v4(77), Role::Seeder)]) };
+    let time = MergeTime { now: Tick(8), cut_ago_s: 0, epoch_min: EPOCH_MIN };
+    store.merge(time, &mut Random::new(1), journal.block().groups().unwrap(), 0..1);
+    assert_eq!(store.totals().v4.seeders, 1);
+    sweep_all(&store, 9 * LIFETIME_S);
+    assert_eq!((store.totals().torrents, take(&store)), (0, (vec![], vec![], 0)));
+}
+
+fn block_of(changes: &[Change]) -> Vec<u8> {
+    let (mut body, mut bytes) = (Vec::new(), Vec::new());
+    block::encode_changes(changes, &[], &mut body);
+    let header =
+        Header { kind: Kind::CHANGES, has_ids: false, node: 0, boot: 1, number: 1, cut_ms: 0 };
+    block::write(&header, &body, &mut bytes);
+    bytes
+}
+
+#[test]
+fn changes_without_room_are_counted() {
+    let store = store(2);
+    store.keep_changes(20);
+    let requests: Vec<_> = (0..100).map(|peer| update(1, v4(peer), Role::Leecher)).collect();
+    announce(&store, 1, &requests);
+    let (mut changes, mut ids) = (Vec::new(), Vec::new());
+    let take = |changes: &mut Vec<Change>, ids: &mut Vec<PeerId>| -> u64 {
+        changes.clear();
+        ids.clear();
+        let shard = store.shard_of_torrent(&InfoHash([1; 20]));
+        store.take_changes(shard, changes, ids)
+    };
+    // Each of two shards has half of the room.
+    assert_eq!((take(&mut changes, &mut ids), changes.len(), ids.len()), (90, 10, 10));
+    assert_eq!((take(&mut changes, &mut ids), changes.len(), ids.len()), (0, 0, 0));
+    announce(&store, 1, &[StoreAnnounce { action: Action::Stop, ..requests[99] }]);
+    assert_eq!((take(&mut changes, &mut ids), changes.len(), ids.len()), (0, 1, 1));
+    // Turned on again with less room, while the caller has longer vectors.
+    store.keep_changes(2);
+    announce(&store, 1, &requests[90..]);
+    announce(&store, 1, &[requests[99], update(1, v4(101), Role::Seeder)]);
+    assert_eq!((take(&mut changes, &mut ids), changes.len()), (1, 1));
+}
+
+/// A network with 4096 peers, all in one page, does not fill a block.
+#[test]
+fn the_longest_pages_are_walked_in_parts() {
+    for keep_peer_ids in [false, true] {
+        let store = Store::new(&Options { keep_peer_ids, ..options(1) });
+        let network = |network: u16, host: u16| {
+            let [a, b] = host.to_be_bytes();
+            PeerKey::new(Ipv6Addr::new(0x2400, network, 0, 0, 0, a.into(), 0, b.into()).into(), 1)
+        };
+        let hosts = (0..4096).flat_map(|host| [(1, host), (2, host)]);
+        let requests: Vec<_> = hosts
+            .map(|(of, host)| StoreAnnounce {
+                want: 0,
+                ..update(1, network(of, host), Role::Seeder)
+            })
+            .collect();
+        announce(&store, 1, &requests);
+        assert_eq!(store.totals().v6.seeders, 8192);
+        let mut journal = Journal::new(&store);
+        while !journal.step(2) {}
+        assert!(journal.longest < 32 * 1024, "{}", journal.longest);
+        let walked = Replay::of(&journal.cuts).peers;
+        assert_eq!(walked.len(), 8192);
+        let groups = journal.cuts.iter().flat_map(|cut| cut.block().groups().unwrap());
+        let all: usize = groups.map(|group| group.v4.len() + group.v6.len()).sum();
+        assert_eq!(all, 8192, "visited twice");
+        let bytes: usize = journal.cuts.iter().map(|cut| cut.bytes.len()).sum();
+        let estimate = store.walk_bytes() as usize;
+        assert!(bytes.abs_diff(estimate) < bytes / 10, "{bytes} {estimate}");
+    }
+}
+
+/// Pages that merge behind a walk take no peers with them.
+#[test]
+fn removing_the_peers_of_an_address_misses_none_while_pages_merge() {
+    let store = store(1);
+    let same = Ipv4Addr::new(10, 9, 9, 9).into();
+    let requests: Vec<_> = (0..4000)
+        .map(|port| update(1, PeerKey::new(same, port + 1), Role::Leecher))
+        .map(|request| StoreAnnounce { want: 0, ..request })
+        .collect();
+    announce(&store, 1, &requests);
+    assert_eq!(store.remove_peers_at(Tick(1), same), 4000);
+    assert_eq!(store.totals().v4.leechers, 0);
 }
