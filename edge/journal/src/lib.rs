@@ -16,6 +16,8 @@ mod scan;
 mod segment;
 mod status;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::sync::Arc;
@@ -65,7 +67,7 @@ pub struct Pace {
     pub round: Duration,
     /// How often written data is forced to the disk; zero = only before segments are deleted.
     pub sync: Duration,
-    /// The most bytes on the disk; 0 = unlimited. Near them, a round hurries to its end, because that
-    /// frees what came before it. At them, the journal stops.
+    /// The most bytes on the disk; 0 = unlimited. A round that would take more than half of them hurries
+    /// to its end, because that frees the round before it. At the bound, the journal stops.
     pub bytes_max: u64,
 }

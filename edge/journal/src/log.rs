@@ -29,8 +29,6 @@ pub(crate) struct SegmentLog {
     buffer: Vec<u8>,
     /// Numbers and bytes of the segments before.
     closed: Vec<(u64, u64)>,
-    /// Whether segments have been created or deleted since the disk was last synced.
-    is_directory_dirty: bool,
     bytes_max: u64,
 }
 
@@ -69,7 +67,6 @@ impl SegmentLog {
             len: HEADER_LEN as u64,
             buffer: Vec::with_capacity(BUFFER),
             closed,
-            is_directory_dirty: true,
             bytes_max: 0,
         };
         log.show();
@@ -94,8 +91,13 @@ impl SegmentLog {
 
     /// Returns the bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
-        let closed: u64 = self.closed.iter().map(|(_, bytes)| bytes).sum();
-        closed + self.len + self.buffer.len() as u64
+        self.bytes_from(0)
+    }
+
+    /// Returns the bytes of segment `first` and those after it.
+    pub(crate) fn bytes_from(&self, first: u64) -> u64 {
+        let closed = self.closed.iter().filter(|(number, _)| *number >= first);
+        closed.map(|(_, bytes)| bytes).sum::<u64>() + self.len + self.buffer.len() as u64
     }
 
     /// Appends a block. Begins another segment if this one is full, or if the wall clock was set.
@@ -131,10 +133,6 @@ impl SegmentLog {
         self.write()?;
         let started = Instant::now();
         self.file.sync()?;
-        if self.is_directory_dirty {
-            self.disk.sync()?;
-            self.is_directory_dirty = false;
-        }
         self.status.synced(started.elapsed());
         Ok(())
     }
@@ -143,11 +141,9 @@ impl SegmentLog {
     /// before `first`.
     pub(crate) fn complete_round(&mut self, now: Now, first: u64) -> io::Result<()> {
         self.begin_segment(now, first)?;
-        self.sync()?;
         while let Some((number, _)) = self.closed.first().filter(|(number, _)| *number < first) {
             self.disk.remove(*number)?;
             self.closed.remove(0);
-            self.is_directory_dirty = true;
         }
         self.show();
         Ok(())
@@ -167,7 +163,6 @@ impl SegmentLog {
         self.closed.push((self.header.number, self.len));
         self.header = header;
         self.len = HEADER_LEN as u64;
-        self.is_directory_dirty = true;
         self.show();
         Ok(())
     }
@@ -177,10 +172,13 @@ impl SegmentLog {
     }
 }
 
-/// Creates a segment. If its header cannot be written, no file is left.
+/// Creates a segment, and waits until the disk has it, so that blocks always have a header before them. If
+/// that fails, no file is left.
 fn create(disk: &dyn Disk, header: &SegmentHeader) -> io::Result<Box<dyn SegmentFile>> {
     let mut file = disk.create(header.number)?;
-    match file.append(&header.encode()) {
+    let created =
+        file.append(&header.encode()).and_then(|()| file.sync()).and_then(|()| disk.sync());
+    match created {
         Ok(()) => Ok(file),
         Err(error) => {
             let _ = disk.remove(header.number);

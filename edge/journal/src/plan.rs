@@ -1,12 +1,12 @@
 //! Which segments of a journal are read, and when their blocks are from.
 
-use std::io;
+use std::io::{self, Read};
 
 use tracing::{debug, warn};
 
 use crate::disk::Disk;
 use crate::scan::{Scanner, read_header};
-use crate::segment::{HEADER_LEN, HeaderError, SegmentHeader, file_name};
+use crate::segment::{HeaderError, SegmentHeader, file_name};
 
 /// While a tracker was down, no peer could announce. That much of the time does not count as age.
 const FORGIVEN_MS: i64 = 600_000;
@@ -49,9 +49,12 @@ pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64) -> io::Result<Plan> {
                 plan.segments.push(PlannedSegment { bytes: *bytes, header, shift_ms, is_last });
             }
             Err(SegmentError::Later(form)) => later = Some(form),
-            // The newest one, which a writer that was killed had just begun.
-            Err(_) if is_empty(*bytes) && listed.last().is_some_and(|last| last.0 == *number) => {
-                debug!(file = file_name(*number), "the newest segment of the journal is empty");
+            // The power failed when it was created.
+            Err(SegmentError::Unwritten) => {
+                debug!(
+                    file = file_name(*number),
+                    "skipped a segment of the journal without blocks"
+                );
             }
             Err(error) => {
                 warn!(file = file_name(*number), %error, "skipped a segment of the journal");
@@ -65,13 +68,8 @@ pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64) -> io::Result<Plan> {
     }
     plan.set_times(disk, unix_ms);
     plan.start_at_round();
-    plan.count_missing();
+    plan.count_missing(&listed);
     Ok(plan)
-}
-
-/// Whether a segment of this length has no block.
-fn is_empty(bytes: u64) -> bool {
-    bytes <= HEADER_LEN as u64
 }
 
 /// Why a segment cannot be read.
@@ -81,6 +79,8 @@ pub(crate) enum SegmentError {
     Io(#[from] io::Error),
     #[error("the header is damaged")]
     Damaged,
+    #[error("there is nothing in it")]
+    Unwritten,
     #[error("the header says segment {0}")]
     Renamed(u64),
     #[error("a later version wrote it, in form {0}")]
@@ -89,11 +89,25 @@ pub(crate) enum SegmentError {
 
 /// Reads the header of segment `number`.
 pub(crate) fn open_header(disk: &dyn Disk, number: u64) -> Result<SegmentHeader, SegmentError> {
-    match read_header(&mut disk.open(number)?)? {
+    let mut file = disk.open(number)?;
+    match read_header(&mut file)? {
         Ok(header) if header.number == number => Ok(header),
         Ok(header) => Err(SegmentError::Renamed(header.number)),
+        Err(HeaderError::Damaged) if is_zero(file)? => Err(SegmentError::Unwritten),
         Err(HeaderError::Damaged) => Err(SegmentError::Damaged),
         Err(HeaderError::Later(form)) => Err(SegmentError::Later(form)),
+    }
+}
+
+/// Whether the rest of `file` is zeros. Blocks are written after the disk has the header.
+fn is_zero(mut file: impl Read) -> io::Result<bool> {
+    let mut bytes = [0; 4096];
+    loop {
+        match file.read(&mut bytes)? {
+            0 => return Ok(true),
+            len if bytes.iter().take(len).any(|byte| *byte != 0) => return Ok(false),
+            _ => {}
+        }
     }
 }
 
@@ -132,15 +146,18 @@ impl Plan {
         }
     }
 
-    fn count_missing(&mut self) {
-        for pair in self.segments.windows(2) {
-            if let [before, after] = pair
-                && before.header.number + 1 < after.header.number
-            {
-                let (first, last) = (before.header.number + 1, after.header.number - 1);
-                warn!(first, last, "segments of the journal are missing or damaged");
+    /// Counts gaps in the numbers of the files from the first segment on.
+    fn count_missing(&mut self, listed: &[(u64, u64)]) {
+        let [first, .., last] = &*self.segments else { return };
+        let read = first.header.number..=last.header.number;
+        let mut expected = *read.start();
+        for number in listed.iter().map(|(number, _)| *number).filter(|it| read.contains(it)) {
+            if number != expected {
+                let last = number - 1;
+                warn!(first = expected, last, "segments of the journal are missing");
                 self.damaged += 1;
             }
+            expected = number.saturating_add(1);
         }
     }
 

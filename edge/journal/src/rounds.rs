@@ -165,12 +165,13 @@ impl<'a> Rounds<'a> {
         self.note_missed(turn, missed)
     }
 
-    /// Whether changes are about to take the room that the rest of the walk needs. There is no use in
-    /// hurrying where there is no room for it either way.
+    /// Whether the round is about to take more than its half of the bound: two rounds must have room. There
+    /// is no use in hurrying where even the walks of two rounds hardly have.
     fn is_hurried(&self, pace: Pace) -> bool {
-        let free = pace.bytes_max.saturating_sub(self.log.bytes());
-        let bytes_left = self.store.walk_bytes().saturating_sub(self.round.walked);
-        pace.bytes_max > 0 && free >= bytes_left && free < bytes_left + bytes_left / 4
+        let walk = self.store.walk_bytes();
+        let bytes_left = walk.saturating_sub(self.round.walked);
+        let round = self.log.bytes_from(self.round.segment) + bytes_left;
+        walk < pace.bytes_max / 5 * 2 && round > pace.bytes_max / 20 * 9
     }
 
     /// Gives the round up if changes were lost: what it has written of their torrents may be wrong.

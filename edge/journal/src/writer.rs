@@ -52,6 +52,18 @@ impl Writer {
         Self { directory, disk, feed, clocks, status, interval, retry, _lock: lock }
     }
 
+    /// Replaces the disk.
+    #[cfg(test)]
+    pub(crate) fn on_disk(self, disk: Arc<dyn Disk>) -> Self {
+        Self { disk, ..self }
+    }
+
+    /// Sets the time between turns, and that between attempts after a failure.
+    #[cfg(test)]
+    pub(crate) fn with_times(self, interval: Duration, retry: Duration) -> Self {
+        Self { interval, retry, ..self }
+    }
+
     /// Writes until `stop` is set; then writes the last changes, waits until the disk has them, releases the
     /// lock and returns. Reads `pace` a few times a second.
     pub fn run(self, store: &Store, pace: impl Fn() -> Pace, stop: &AtomicBool) {

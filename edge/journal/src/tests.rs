@@ -1,0 +1,9 @@
+//! A store, its journal on a disk in memory, and what comes back.
+
+mod clocks;
+mod damage;
+mod failures;
+mod memory_disk;
+mod power;
+mod tracker;
+mod writing;

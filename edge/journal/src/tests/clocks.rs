@@ -1,0 +1,177 @@
+//! Clocks that are set, and trackers that were down.
+
+use std::time::Duration;
+
+use types::{Role, Tick};
+
+use super::memory_disk::MemoryDisk;
+use super::tracker::{
+    LIFETIME_S, PACE, Restored, START_MS, TestClock, TestWriter, announce, restore, store,
+};
+use crate::Pace;
+use crate::feed::Feed;
+
+const MINUTE_S: u32 = 60;
+const DAY_MS: i64 = 86_400_000;
+/// Ages are in units of 16 s, in the store and in blocks, and times of blocks in seconds.
+const EXACT_S: u32 = 33;
+
+/// Returns the journal of a tracker in which peer n last announced n minutes before the end, for n up to
+/// 44, and when it ended, in unix ms.
+fn journal(turns_before_end: u32) -> (MemoryDisk, u64) {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 10_000);
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
+    for number in (0..45).rev() {
+        announce(&store, clock.now().tick, number % 5, number, Some(Role::Leecher));
+        if number > 0 {
+            clock.advance(Duration::from_secs(MINUTE_S.into()));
+        }
+        // Some peers are in a walk only, and some in changes only.
+        if number % 10 == 0 {
+            writer.turns(4);
+        }
+    }
+    writer.turns(turns_before_end);
+    writer.finish();
+    (disk, clock.now().unix_ms)
+}
+
+/// Returns the numbers and ages of the peers that came back, in order.
+fn ages(restored: &Restored, now: Tick) -> Vec<(u32, u32)> {
+    let mut ages: Vec<(u32, u32)> = (0..45)
+        .filter_map(|number| {
+            let info_hash = super::tracker::torrent(number % 5);
+            let details = restored.store.inspect(now, &info_hash, 1000)?;
+            let address = Some(super::tracker::peer(number).socket_addr());
+            let peer = details.peers.into_iter().find(|peer| peer.address == address)?;
+            Some((number, peer.age_s))
+        })
+        .collect();
+    ages.sort_unstable();
+    ages
+}
+
+/// After being down for so long, the peers are there whose age is below the lifetime, when ten minutes of
+/// it do not count.
+fn check_downtime(down_s: u32) {
+    for turns in [1, 5] {
+        let (disk, end_ms) = journal(turns);
+        let now_ms = end_ms + u64::from(down_s) * 1000;
+        let restored = restore(&disk, now_ms, 2);
+        let aged_s = down_s.saturating_sub(600);
+        let now = Tick(((now_ms - START_MS) / 1000) as u32 + 10_000);
+        let found = ages(&restored, now);
+        for number in 0..45 {
+            let age_s = number * MINUTE_S + aged_s;
+            let found = found.iter().find(|(other, _)| *other == number);
+            if age_s + EXACT_S < LIFETIME_S {
+                let (_, found_s) = found.unwrap_or_else(|| panic!("peer {number} is not there"));
+                assert!(found_s.abs_diff(age_s) <= EXACT_S, "{number}: {found_s} for {age_s}");
+            } else if age_s > LIFETIME_S + EXACT_S {
+                assert_eq!(found, None, "down for {down_s} s");
+            }
+        }
+        assert_eq!(restored.figures.skipped[0] > 0, aged_s > 0, "down for {down_s} s");
+    }
+}
+
+#[test]
+fn five_minutes_of_downtime_age_no_peer() {
+    check_downtime(5 * MINUTE_S);
+}
+
+#[test]
+fn twenty_minutes_of_downtime_age_peers_by_ten() {
+    check_downtime(20 * MINUTE_S);
+}
+
+#[test]
+fn two_hours_of_downtime_end_all_peers() {
+    check_downtime(120 * MINUTE_S);
+    let (disk, end_ms) = journal(1);
+    assert!(restore(&disk, end_ms + 7_200_000, 2).peers.is_empty());
+}
+
+/// A wall clock that went back says nothing about how long the tracker was down: no time has passed.
+#[test]
+fn a_clock_that_went_back_up_to_a_day_ages_no_peer() {
+    for back_ms in [1000, 3_600_000, DAY_MS as u64] {
+        let (disk, end_ms) = journal(3);
+        let restored = restore(&disk, end_ms - back_ms, 2);
+        assert_eq!((restored.peers.len(), restored.figures.skipped), (45, [0; 3]), "{back_ms}");
+    }
+}
+
+#[test]
+fn a_journal_from_more_than_a_day_ahead_is_refused() {
+    let (disk, end_ms) = journal(3);
+    let restored = restore(&disk, end_ms - DAY_MS as u64 - 1000, 2);
+    assert!(restored.peers.is_empty() && restored.figures.restore_bytes == 0);
+}
+
+#[test]
+fn a_clock_that_went_a_day_ahead_ends_all_peers() {
+    let (disk, end_ms) = journal(3);
+    assert!(restore(&disk, end_ms + DAY_MS as u64, 2).peers.is_empty());
+}
+
+/// While the tracker runs, its own clock tells how much time has passed.
+#[test]
+fn setting_the_clock_of_a_running_tracker_ages_no_peer() {
+    for set_ms in [DAY_MS, -DAY_MS, 60_000, -60_000, 365 * DAY_MS] {
+        let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+        let clock = TestClock::at(START_MS, 10_000);
+        let pace = Pace { round: Duration::from_secs(600), ..PACE };
+        let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, pace).unwrap();
+        announce(&store, clock.now().tick, 1, 1, Some(Role::Leecher));
+        announce(&store, clock.now().tick, 1, 2, Some(Role::Leecher));
+        writer.turns(1);
+        clock.set(set_ms);
+        clock.advance(Duration::from_secs(160));
+        announce(&store, clock.now().tick, 1, 2, None);
+        announce(&store, clock.now().tick, 1, 3, Some(Role::Leecher));
+        writer.turns(1);
+        let restored = restore(&disk, clock.now().unix_ms, 1);
+        assert_eq!(restored.figures.skipped, [0; 3], "{set_ms}");
+        let found: Vec<_> = [1, 3]
+            .map(|number| {
+                let address = Some(super::tracker::peer(number).socket_addr());
+                let torrent = super::tracker::torrent(1);
+                let tick = Tick((clock.now().unix_ms - clock.now().epoch_ms()) as u32 / 1000);
+                let details = restored.store.inspect(tick, &torrent, 9).unwrap();
+                assert_eq!(details.peers.len(), 2, "{set_ms}");
+                details.peers.into_iter().find(|peer| peer.address == address).unwrap().age_s
+            })
+            .into();
+        assert!(found[0].abs_diff(160) <= EXACT_S && found[1] <= EXACT_S, "{set_ms}: {found:?}");
+    }
+}
+
+/// A tracker that was down twice within a round forgives both times, ten minutes each.
+#[test]
+fn downtimes_add_up() {
+    let disk = MemoryDisk::default();
+    let clock = TestClock::at(START_MS, 10_000);
+    let pace = Pace { round: Duration::from_secs(600), ..PACE };
+    for number in 0..3 {
+        let (feed, store) = (Feed::default(), store(false));
+        let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, pace).unwrap();
+        announce(&store, clock.now().tick, 1, number, Some(Role::Leecher));
+        writer.turns(1);
+        drop(writer);
+        clock.advance(Duration::from_secs(1200));
+    }
+    let restored = restore(&disk, clock.now().unix_ms, 1);
+    let found: Vec<_> = [0, 1, 2]
+        .map(|number| {
+            let address = Some(super::tracker::peer(number).socket_addr());
+            let torrent = super::tracker::torrent(1);
+            let details = restored.store.inspect(clock.now().tick, &torrent, 9).unwrap();
+            details.peers.into_iter().find(|peer| peer.address == address).unwrap().age_s
+        })
+        .into();
+    for (age_s, expected_s) in found.iter().zip([1800_u32, 1200, 600]) {
+        assert!(age_s.abs_diff(expected_s) <= EXACT_S, "{found:?}");
+    }
+}

@@ -1,0 +1,254 @@
+//! What is written, and when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use primitives::Random;
+use swarm::block::Kind;
+use types::{Role, Tick};
+
+use super::memory_disk::MemoryDisk;
+use super::tracker::{
+    PACE, START_MS, TURN, TestClock, TestWriter, announce, announce_random, peers_of, restore,
+    store,
+};
+use crate::disk::Disk;
+use crate::feed::Feed;
+use crate::log::SegmentLog;
+use crate::{Failure, Journal, Lock, Pace, State, Status, Writer};
+
+/// A journal that is read at any time has what the last turn wrote.
+#[test]
+fn everything_comes_back() {
+    let mut random = Random::new(1);
+    for threads in [1, 3] {
+        let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+        let clock = TestClock::at(START_MS, 100);
+        let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
+        for turn in 0..40 {
+            for _ in 0..random.below(200) {
+                announce_random(&store, clock.now().tick, &mut random);
+                if random.below(20) == 0 {
+                    // Now and then so long that ages differ.
+                    clock.advance(Duration::from_millis(random.below(10_000).into()));
+                }
+            }
+            writer.turn().unwrap();
+            let now = clock.now();
+            let restored = restore(&disk, now.unix_ms, threads);
+            assert_eq!(restored.peers, peers_of(&store, now.tick), "turn {turn}");
+            assert_eq!(restored.figures.skipped, [0; 3]);
+            assert_eq!(
+                restored.figures.restored_bytes,
+                restored.figures.restore_bytes - headers(&disk)
+            );
+        }
+        assert!(writer.status.figures().round_began_ms.is_some());
+    }
+}
+
+/// Bytes of the headers of the segments that a reader reads.
+fn headers(disk: &MemoryDisk) -> u64 {
+    let files = disk.files();
+    let newest = files.last_key_value().unwrap().1;
+    let first = u64::from_le_bytes(newest[40..48].try_into().unwrap());
+    files.range(first..).count() as u64 * 64
+}
+
+/// Peers of an earlier process come back with those of the later one, until a round is complete; then the
+/// earlier segments are deleted.
+#[test]
+fn segments_stay_until_a_round_is_complete() {
+    let disk = MemoryDisk::default();
+    let clock = TestClock::at(START_MS, 0);
+    let first = store(false);
+    let feed = Feed::default();
+    let mut writer = TestWriter::begin(&feed, &first, &disk, &clock, PACE).unwrap();
+    announce(&first, Tick(0), 1, 1, Some(Role::Seeder));
+    writer.turns(1);
+    drop(writer);
+    let second = store(false);
+    let feed = Feed::default();
+    let mut writer = TestWriter::begin(&feed, &second, &disk, &clock, PACE).unwrap();
+    announce(&second, Tick(0), 2, 2, Some(Role::Leecher));
+    writer.turns(1);
+    assert_eq!(disk.files().len(), 2);
+    assert_eq!(restore(&disk, clock.now().unix_ms, 2).peers.len(), 2);
+    writer.turns(3);
+    assert!(!disk.files().contains_key(&1));
+    let figures = writer.status.figures();
+    assert_eq!(figures.segments, disk.files().len() as u64);
+    assert_eq!(
+        figures.disk_bytes,
+        disk.files().values().map(|file| file.len() as u64).sum::<u64>()
+    );
+    assert_eq!(restore(&disk, clock.now().unix_ms, 2).peers, peers_of(&second, clock.now().tick));
+}
+
+/// However long the journal is written, there are two rounds on the disk.
+#[test]
+fn two_rounds_are_kept() {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 0);
+    let mut random = Random::new(2);
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
+    for _ in 0..200 {
+        announce_random(&store, clock.now().tick, &mut random);
+        writer.turn().unwrap();
+        assert!(disk.files().len() <= 3, "{:?}", disk.files().keys());
+    }
+    let figures = writer.status.figures();
+    assert!(figures.round_began_ms.unwrap() + 2000 > clock.now().unix_ms);
+    let [changes, walk, rounds] = figures.blocks;
+    assert!(changes > 100 && walk > 30 && rounds > 100, "{figures:?}");
+}
+
+/// The walk takes as long as the round does, and is even.
+#[test]
+fn walks_are_even() {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 0);
+    for number in 0..20_000 {
+        announce(&store, Tick(0), number, number % 7, Some(Role::Leecher));
+    }
+    let pace = Pace { round: Duration::from_secs(20), ..PACE };
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, pace).unwrap();
+    let mut written = Vec::new();
+    for _ in 0..100 {
+        writer.turn().unwrap();
+        written.push(writer.status.figures().bytes[1]);
+    }
+    let all = store.walk_bytes();
+    let (half, end) = (written[49], written[99]);
+    assert!(half.abs_diff(all / 2) < all / 10, "{half} of {all} after half of the time");
+    assert!(end.abs_diff(all) < all / 50, "{end} of {all} at the end");
+    let most = written.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(most < all / 50 + 16_000, "{most} of {all} in one turn");
+}
+
+/// Segments end before they are longer than 64 MiB, and the journal stops at its bound.
+#[test]
+fn segments_and_the_journal_have_a_longest_length() {
+    let (disk, status) = (MemoryDisk::default(), Arc::new(Status::default()));
+    let clock = TestClock::at(START_MS, 0);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut log = SegmentLog::begin(shared, Arc::clone(&status), 1, clock.now()).unwrap();
+    let block = vec![0; 100_000];
+    for _ in 0..700 {
+        log.append(clock.now(), Kind::WALK, &block).unwrap();
+    }
+    log.write().unwrap();
+    let lengths: Vec<_> = disk.files().into_values().map(|bytes| bytes.len()).collect();
+    assert_eq!(lengths, [64 + 671 * block.len(), 64 + 29 * block.len()]);
+    log.set_bytes_max(log.bytes() + 150_000);
+    log.append(clock.now(), Kind::WALK, &block).unwrap();
+    let error = log.append(clock.now(), Kind::WALK, &block).unwrap_err();
+    assert_eq!(Failure::of(&error), Failure::Bound);
+}
+
+/// Peer ids come back where the store keeps them.
+#[test]
+fn peer_ids_come_back() {
+    let (feed, writing, disk) = (Feed::default(), store(true), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 0);
+    let mut writer = TestWriter::begin(&feed, &writing, &disk, &clock, PACE).unwrap();
+    announce(&writing, Tick(0), 1, 1, Some(Role::Leecher));
+    writer.turns(1);
+    for _ in 0..2 {
+        let reading = store(true);
+        let journal = Journal::open_on(Arc::new(disk.clone()), clock.now().unix_ms).unwrap();
+        let (status, stop) = (Status::default(), AtomicBool::new(false));
+        journal.unwrap().restore(&reading, &clock.clocks(), 1, &status, &stop);
+        let details = reading.inspect(Tick(1), &super::tracker::torrent(1), 10).unwrap();
+        assert_eq!(details.peers[0].id, Some(types::PeerId([1; 20])));
+        // From changes at first, then from a walk.
+        writer.turns(7);
+    }
+}
+
+/// Two takers of changes get all of them.
+#[test]
+fn an_upgrade_takes_nothing_from_the_journal() {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 0);
+    let mut random = Random::new(3);
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
+    let mut stream = Vec::new();
+    for _ in 0..3 {
+        let mut encoder = crate::feed::Encoder::new(&feed, &store, 1);
+        for _ in 0..20 {
+            for _ in 0..50 {
+                announce_random(&store, clock.now().tick, &mut random);
+            }
+            let sink = &mut |_, block: &[u8]| {
+                stream.extend_from_slice(block);
+                Ok(())
+            };
+            assert_eq!(encoder.changes(clock.now(), sink).unwrap(), 0);
+            assert_eq!(encoder.step(clock.now(), sink).unwrap().missed, 0);
+            if random.below(3) == 0 {
+                writer.turn().unwrap();
+            }
+        }
+        drop(encoder);
+        writer.turn().unwrap();
+        let now = clock.now();
+        assert_eq!(restore(&disk, now.unix_ms, 1).peers, peers_of(&store, now.tick));
+    }
+    assert!(!stream.is_empty());
+}
+
+/// The thread: it writes until it is stopped, and a second writer gets no lock meanwhile.
+#[test]
+fn the_thread_writes_until_it_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, stop) = (store(false), AtomicBool::new(false));
+    let status = Arc::new(Status::default());
+    let clock = TestClock::at(START_MS, 0);
+    let lock = Lock::acquire(folder.path(), Duration::ZERO).unwrap().unwrap();
+    let writer = Writer::new(
+        folder.path().to_owned(),
+        lock,
+        Arc::new(Feed::default()),
+        clock.clocks(),
+        Arc::clone(&status),
+    );
+    assert_eq!(status.figures().state, State::Off);
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| writer.run(&store, || PACE, &stop));
+        wait_until(|| status.figures().state == State::Writing);
+        assert!(Lock::acquire(folder.path(), TURN).unwrap().is_none());
+        announce(&store, Tick(0), 1, 1, Some(Role::Seeder));
+        wait_until(|| status.figures().round_began_ms.is_some());
+        announce(&store, Tick(0), 1, 2, Some(Role::Seeder));
+    });
+    assert_eq!(status.figures().state, State::Off);
+    assert!(Lock::acquire(folder.path(), Duration::ZERO).unwrap().is_some());
+    let reading = super::tracker::store(false);
+    let journal = Journal::open(folder.path(), START_MS).unwrap().unwrap();
+    assert_eq!(journal.epoch_ms(), START_MS);
+    let merged = journal.restore(&reading, &clock.clocks(), 2, &status, &AtomicBool::new(false));
+    assert_eq!(peers_of(&reading, Tick(0)), peers_of(&store, Tick(0)));
+    assert_eq!(merged.torrents, 1);
+}
+
+/// Stops a writer, also if the test fails.
+pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for a condition, up to a minute.
+pub(super) fn wait_until(condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < Duration::from_secs(60), "the condition was not met");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
