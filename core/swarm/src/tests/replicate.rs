@@ -4,7 +4,7 @@ use super::*;
 use crate::block::{self, Block, Change, Header, Kind, Word};
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
 use crate::store::Dump;
-use crate::{MergeTime, StoreWalk, WalkTime};
+use crate::{MergeTime, StoreWalk, TorrentEvent, WalkTime};
 
 const EPOCH_MIN: u32 = 29_000_000;
 
@@ -282,6 +282,9 @@ fn check_replay(store: &Store, now: u32, before: &Dump, cuts: &[Cut]) {
         // It expired, or was removed because memory was short.
         assert!(is_old(found) || evicts, "{peer:?} has left: {found:?}");
     }
+    let mut events = Vec::new();
+    let are_all_known = store.take_events(&mut events) == 0;
+    let was_removed = |torrent| events.contains(&TorrentEvent::Removed(torrent));
     let merged = Replay::by_merging(cuts, now, store.keeps_peer_ids());
     for (peer, plain) in &plain.peers {
         let Some(found) = merged.peers.get(peer) else {
@@ -294,9 +297,10 @@ fn check_replay(store: &Store, now: u32, before: &Dump, cuts: &[Cut]) {
     }
     assert!(merged.peers.keys().all(|peer| plain.peers.contains_key(peer)));
     store.each_torrent(|stats| {
-        // More if it was removed and came again.
         let downloads = |replay: &Replay| replay.downloads.get(&stats.info_hash).copied();
-        assert!(downloads(&plain).unwrap_or_default() >= stats.counts.downloads, "{stats:?}");
+        if are_all_known && !was_removed(stats.info_hash) {
+            assert_eq!(downloads(&plain), Some(stats.counts.downloads), "{stats:?}");
+        }
         // Torrents without peers are not merged, and neither are old completions. An evicted peer may
         // complete again.
         let is_empty = stats.counts.seeders() + stats.counts.leechers() == 0;
@@ -314,6 +318,7 @@ fn run(case: Case) -> u32 {
     let random = Random::new(seed);
     let mut driver = Driver { store: &store, random, now: 1, crowd: 5000, stops: 2 };
     let mut journal = Journal::new(&store);
+    store.listen(true);
     let (mut before, mut pace, mut rounds, mut done) = (store.dump(), 10, 0, 0);
     let mut until = operations / 10;
     while done < operations || rounds == 0 {
@@ -348,13 +353,13 @@ fn run(case: Case) -> u32 {
 
 #[test]
 fn changes_and_walks_tell_what_the_store_holds() {
-    let case = Case { seed: 1, operations: 40_000, keeps_ids: false, budget: None };
+    let case = Case { seed: 1, operations: 20_000, keeps_ids: false, budget: None };
     let rounds = [
         run(case),
         run(Case { seed: 2, keeps_ids: true, ..case }),
         run(Case { seed: 3, budget: Some(1 << 20), ..case }),
     ];
-    assert!(rounds.iter().all(|rounds| *rounds >= 4), "{rounds:?}");
+    assert!(rounds.iter().all(|rounds| *rounds >= 2), "{rounds:?}");
 }
 
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
@@ -497,6 +502,31 @@ fn the_longest_pages_are_walked_in_parts() {
         let bytes: usize = journal.cuts.iter().map(|cut| cut.bytes.len()).sum();
         let estimate = store.walk_bytes() as usize;
         assert!(bytes.abs_diff(estimate) < bytes / 10, "{bytes} {estimate}");
+    }
+}
+
+#[test]
+fn a_torrent_is_walked_from_its_beginning_when_the_one_after_it_is_removed() {
+    for steps in [1, 4, 8] {
+        let store = store(1);
+        for (torrent, role) in [(1, Role::Seeder), (1, Role::Leecher), (2, Role::Leecher)] {
+            let first = if role == Role::Seeder { 0 } else { 1000 };
+            let peers = first..first + 1000;
+            let requests: Vec<_> = peers.map(|number| update(torrent, v4(number), role)).collect();
+            announce(&store, 1, &requests);
+        }
+        let mut journal = Journal::new(&store);
+        assert!((0..steps).all(|_| !journal.step(1)));
+        let visited = Replay::of(&journal.cuts).peers;
+        assert!(visited.keys().all(|(torrent, _)| *torrent == InfoHash([2; 20])));
+        assert!((1..1000).contains(&visited.len()), "{}", visited.len());
+        store.remove(&InfoHash([2; 20]));
+        while !journal.step(1) {}
+        let there: Vec<_> = store.dump().into_keys().collect();
+        assert_eq!(
+            (there.len(), there),
+            (2000, Replay::of(&journal.cuts).peers.into_keys().collect())
+        );
     }
 }
 
