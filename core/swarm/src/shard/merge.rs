@@ -24,10 +24,12 @@ use crate::{MergeTime, Merged};
 use gather::Gathered;
 use report::{Clock, Outcome, Report, Verdict};
 
-/// Work under one lock, in peers: some tens of microseconds.
+/// Work under one lock, in peers of new torrents: some tens of microseconds.
 const LOCK_PEERS: u32 = 512;
 /// What a group costs beside its peers: its torrent is looked up or made.
 const GROUP_PEERS: u32 = 4;
+/// What a peer of a known torrent costs: it is searched for.
+const KNOWN_PEERS: u32 = 2;
 /// Peers of a torrent whose pages are prefetched together.
 const AHEAD: usize = 16;
 /// Most stopped peers that a shard remembers, of about 100 bytes each. A merge takes seconds, and in each
@@ -204,10 +206,10 @@ impl Shard {
             let mut hashes = ArrayVec::<Option<u32>, AHEAD>::new();
             // A copy, which is looked at before the peers are taken.
             let ahead: Peers<'_, N> = *peers;
-            for peer in ahead.take(AHEAD.min(*left as usize)) {
+            for peer in ahead.take(AHEAD.min(left.div_ceil(KNOWN_PEERS) as usize)) {
                 hashes.push(self.prefetch_page_of::<E>(number, peer.key));
             }
-            *left -= hashes.len() as u32;
+            *left = left.saturating_sub(hashes.len() as u32 * KNOWN_PEERS);
             for (hash, peer) in hashes.into_iter().zip(peers.by_ref()) {
                 self.merge_peer::<E, N>(merger, number, &peer, hash);
             }

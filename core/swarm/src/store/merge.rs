@@ -4,6 +4,9 @@
 //! 1. Groups are sorted by shard, a few hundred at a time, so that a lock is taken once for several.
 //! 2. They go through the shard in stages, as announces do (see `shard::merge`), and a new torrent is
 //!    made of all its peers at once.
+//!
+//! A peer takes about 135 ns of a core, so 10 million are back after 0.7 s on two
+//! (`tidegate-bench store --scenario restore`).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,10 @@
 //!
 //! Plain form: a new torrent gets its peers one by one, as a known one does. Departures:
 //! 1. Memory is allocated once, and pages are never split.
-//! 2. A filter shows that a peer is new. Without it, the search for each peer among those before was a
-//!    sixth of all instructions.
+//! 2. A filter shows that a peer is new, without a search among those before.
+//!
+//! With both, and one hash for each known peer, a restore takes 1,015 instructions a peer instead of
+//! 1,298 (callgrind, 30,000 torrents of realistic sizes).
 
 use primitives::Random;
 use types::{InfoHash, PackedV4, PackedV6};
