@@ -4,12 +4,14 @@
 //! and a share
 //! of the peers. Requests of equal length are sent as one batch; responses are received in batches.
 //! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
+//! `roster` is another load, which knows each of its peers.
 
 mod batch;
 mod datagram_io;
 mod hostile;
 mod pending;
 mod requests;
+mod roster;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
+pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask};
 
 /// Parameters of a UDP load.
 #[derive(Clone, Debug)]

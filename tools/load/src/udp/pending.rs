@@ -9,19 +9,19 @@ use crate::population::TorrentPeer;
 
 /// An outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct PendingRequest {
+pub(super) struct PendingRequest<P = TorrentPeer> {
     pub(super) kind: RequestKind,
     /// The announcing peer.
-    pub(super) peer: TorrentPeer,
+    pub(super) peer: P,
     /// Scheduled time in nanoseconds from the start.
     pub(super) due_ns: u64,
 }
 
 /// What a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum ResponseMatch {
+pub(super) enum ResponseMatch<P = TorrentPeer> {
     /// The request in this slot, which is now free.
-    Request(u32, PendingRequest),
+    Request(u32, PendingRequest<P>),
     /// A request that has expired.
     Late,
     /// A hostile request.
@@ -31,15 +31,15 @@ pub(super) enum ResponseMatch {
 }
 
 #[derive(Clone)]
-struct Slot {
-    request: Option<PendingRequest>,
+struct Slot<P> {
+    request: Option<PendingRequest<P>>,
     generation: u32,
     /// The generation of the last expired request.
     expired: Option<u32>,
 }
 
-pub(super) struct PendingRequests {
-    slots: Vec<Slot>,
+pub(super) struct PendingRequests<P = TorrentPeer> {
+    slots: Vec<Slot<P>>,
     key: u32,
 }
 
@@ -52,7 +52,7 @@ const HOSTILE: u32 = SLOT_MASK;
 /// Maximum number of outstanding requests.
 pub(super) const PENDING_MAX: u32 = HOSTILE;
 
-impl PendingRequests {
+impl<P: Copy> PendingRequests<P> {
     /// Creates slots, at most [`PENDING_MAX`]. `key` masks the ids.
     pub(super) fn new(slots: u32, key: u32) -> Self {
         let slot = Slot { request: None, generation: 0, expired: None };
@@ -60,7 +60,7 @@ impl PendingRequests {
     }
 
     /// Puts a request into a free slot and returns its transaction id.
-    pub(super) fn insert(&mut self, slot: u32, request: PendingRequest) -> u32 {
+    pub(super) fn insert(&mut self, slot: u32, request: PendingRequest<P>) -> u32 {
         let Some(place) = self.slots.get_mut(slot as usize) else { return self.hostile() };
         place.request = Some(request);
         (place.generation << SLOT_BITS | slot) ^ self.key
@@ -72,7 +72,7 @@ impl PendingRequests {
     }
 
     /// Handles a response with this transaction id.
-    pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch {
+    pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch<P> {
         let id = transaction_id ^ self.key;
         let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);
         if slot == HOSTILE {
@@ -97,14 +97,14 @@ impl PendingRequests {
         }
     }
 
-    /// Expires requests scheduled before `before_ns` and passes their free slots to `freed`.
-    pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32)) {
+    /// Expires requests scheduled before `before_ns` and passes them and their free slots to `freed`.
+    pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32, PendingRequest<P>)) {
         for (slot, place) in (0..).zip(&mut self.slots) {
-            if place.request.is_some_and(|request| request.due_ns < before_ns) {
+            if let Some(request) = place.request.filter(|request| request.due_ns < before_ns) {
                 place.request = None;
                 place.expired = Some(place.generation);
                 place.generation = (place.generation + 1) & GENERATION_MASK;
-                freed(slot);
+                freed(slot, request);
             }
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let mut pending = PendingRequests::new(4, 7);
         let (old, fresh) = (pending.insert(0, request(5)), pending.insert(1, request(6)));
         let mut freed = Vec::new();
-        pending.expire(6, |slot| freed.push(slot));
+        pending.expire(6, |slot, _| freed.push(slot));
         assert_eq!(freed, [0]);
         let again = pending.insert(0, request(8));
         assert_ne!(old, again);

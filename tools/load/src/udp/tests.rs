@@ -12,7 +12,7 @@ use super::*;
 use crate::CheckReport;
 
 /// The datagrams that a tracker has received.
-type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
+pub(super) type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A correct tracker: it knows all peers and returns the first ones.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Honest {
 /// Serves at `address` until no datagram arrives for some seconds. `behavior` turns the correct
 /// response to each
 /// datagram into the sent ones; `None` ends the tracker.
-fn tracker(
+pub(super) fn tracker(
     address: &str,
     mut behavior: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,
 ) -> (TrackerUrl, Seen) {
@@ -98,7 +98,7 @@ fn tracker(
     (url, seen)
 }
 
-fn honest(address: &str) -> (TrackerUrl, Seen) {
+pub(super) fn honest(address: &str) -> (TrackerUrl, Seen) {
     tracker(address, |_, _, answer| Some(answer.into_iter().collect()))
 }
 

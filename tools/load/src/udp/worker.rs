@@ -249,7 +249,7 @@ impl Udp {
         let Self { lanes, protocol, .. } = self;
         let before_ns = protocol.now_ns().saturating_sub(timeout.as_nanos() as u64);
         let (window, mut lost) = (protocol.window, 0);
-        protocol.pending.expire(before_ns, |slot| {
+        protocol.pending.expire(before_ns, |slot, _| {
             lost += 1;
             if let Some(lane) = lanes.get_mut((slot / window) as usize) {
                 lane.state.free.push(slot);
@@ -497,7 +497,7 @@ fn source(options: &UdpOptions, socket: u32) -> Option<IpAddr> {
 }
 
 /// Returns a non-blocking socket connected to the tracker.
-fn connect(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
+pub(super) fn connect(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
     let socket = plain_socket(source, target)?;
     socket.set_nonblocking(true)?;
     #[cfg(unix)]

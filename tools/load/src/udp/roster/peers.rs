@@ -1,0 +1,188 @@
+//! The peers of a roster: what the tracker has acknowledged of each, and what each announces next.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use types::{Announce, Event, InfoHash, NumWant};
+
+use super::RosterOptions;
+use crate::population::peer_id;
+use crate::random::{Random, hash};
+
+/// What a peer is, by its last announce.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PeerState {
+    /// It has stopped, or never started.
+    #[default]
+    Absent,
+    /// It has a part of the torrent.
+    Leecher,
+    /// It has all of it.
+    Seeder,
+}
+
+/// 16 bytes, because there may be ten millions.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RosterPeer {
+    pub(super) torrent: u32,
+    /// Milliseconds from the start to the last acknowledged announce.
+    pub(super) heard_ms: u32,
+    /// The same for the last one that changed the state.
+    pub(super) changed_ms: u32,
+    pub(super) state: PeerState,
+    /// A change was sent and has not been acknowledged.
+    pub(super) is_uncertain: bool,
+    /// An announce was sent and not acknowledged, and none after it was.
+    pub(super) may_be_younger: bool,
+    /// A request has been sent and may still be answered.
+    pub(super) is_waiting: bool,
+}
+
+/// An announce that was sent: of which peer, and what it makes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sent {
+    pub(super) number: u32,
+    pub(super) state: PeerState,
+}
+
+/// All peers. Peer `number` belongs to lane `number % lanes`.
+pub(super) struct Peers {
+    pub(super) options: RosterOptions,
+    pub(super) all: Vec<RosterPeer>,
+    /// Peers that are not absent.
+    pub(super) present: u32,
+    random: Random,
+}
+
+/// Leechers of a hundred peers that start.
+const LEECHERS_PERCENT: u8 = 60;
+/// A random peer that waits for an answer is passed over this often.
+const TRIES: u32 = 8;
+/// The first port of a peer.
+const PORT_MIN: u16 = 1024;
+const TORRENTS: u64 = 0x726f_7374_6572;
+
+impl Peers {
+    pub(super) fn new(options: &RosterOptions) -> Self {
+        let mut random = Random::new(options.seed);
+        let torrents = options.torrents.max(1) as usize;
+        let mut sizes = vec![0_u32; torrents];
+        let mut torrent = || {
+            let drawn = options.spread.draw(torrents, &mut random);
+            // The largest torrents are full at some point; their other peers go anywhere.
+            let has_room = |torrent: usize| {
+                sizes.get(torrent).is_some_and(|size| *size < options.torrent_peers_max)
+            };
+            let torrent = if has_room(drawn) { drawn } else { random.below(torrents) };
+            sizes.iter_mut().skip(torrent).take(1).for_each(|size| *size += 1);
+            torrent as u32
+        };
+        let all = (0..options.peers.max(1))
+            .map(|_| RosterPeer { torrent: torrent(), ..RosterPeer::default() });
+        let all = all.collect();
+        Self { options: options.clone(), all, present: 0, random }
+    }
+
+    /// Returns how many peers a lane has.
+    pub(super) fn of_lane(&self, lane: u32) -> u32 {
+        let (all, lanes) = (self.all.len() as u32, self.options.lanes());
+        all.saturating_sub(lane).div_ceil(lanes)
+    }
+
+    /// Returns the IP address and the port of a peer.
+    pub(super) fn address(&self, number: u32) -> (IpAddr, u16) {
+        let lanes = self.options.lanes();
+        (self.options.source(number % lanes), PORT_MIN + (number / lanes) as u16)
+    }
+
+    pub(super) fn info_hash(&self, torrent: u32) -> InfoHash {
+        InfoHash(Random::new(hash(self.options.seed ^ TORRENTS, torrent.into())).bytes())
+    }
+
+    /// Returns a random peer of a lane that waits for no answer.
+    pub(super) fn any(&mut self, lane: u32) -> Option<u32> {
+        let (lanes, count) = (self.options.lanes(), self.of_lane(lane) as usize);
+        if count == 0 {
+            return None;
+        }
+        let mut draw = || lane + lanes * self.random.below(count) as u32;
+        let all = &self.all;
+        let is_idle = |number: &u32| all.get(*number as usize).is_some_and(|peer| !peer.is_waiting);
+        (0..TRIES).map(|_| draw()).find(is_idle)
+    }
+
+    /// Chooses what a peer announces next, and marks it as waiting for the answer.
+    pub(super) fn announce(&mut self, number: u32) -> (Announce, Sent) {
+        let (_, port) = self.address(number);
+        let want = NumWant::Peers(self.options.want);
+        let (random, permille) = (&mut self.random, self.options.changes_permille as usize);
+        let placeholder = &mut RosterPeer::default();
+        let peer = self.all.get_mut(number as usize).unwrap_or(placeholder);
+        let (state, event) = match peer.state {
+            PeerState::Absent if random.percent(LEECHERS_PERCENT) => {
+                (PeerState::Leecher, Event::Started)
+            }
+            PeerState::Absent => (PeerState::Seeder, Event::Started),
+            same if random.below(1000) >= permille => (same, Event::None),
+            // One half of the changes of leechers are completed downloads.
+            PeerState::Leecher if random.percent(50) => (PeerState::Seeder, Event::Completed),
+            _ => (PeerState::Absent, Event::Stopped),
+        };
+        peer.is_waiting = true;
+        peer.is_uncertain |= state != peer.state;
+        let torrent = peer.torrent;
+        let announce = Announce {
+            info_hash: self.info_hash(torrent),
+            peer_id: peer_id(hash(self.options.seed, number.into())),
+            port,
+            event,
+            left: Some(if state == PeerState::Leecher { 1 << 30 } else { 0 }),
+            uploaded: 0,
+            downloaded: 0,
+            want,
+        };
+        (announce, Sent { number, state })
+    }
+
+    /// The tracker has acknowledged an announce.
+    pub(super) fn acknowledge(&mut self, sent: Sent, now_ms: u32) {
+        let Some(peer) = self.all.get_mut(sent.number as usize) else { return };
+        (peer.is_waiting, peer.may_be_younger, peer.heard_ms) = (false, false, now_ms);
+        if peer.state != sent.state {
+            peer.changed_ms = now_ms;
+        }
+        self.correct(sent.number, sent.state);
+    }
+
+    /// The tracker knows this of a peer.
+    pub(super) fn correct(&mut self, number: u32, state: PeerState) {
+        let Some(peer) = self.all.get_mut(number as usize) else { return };
+        self.present += u32::from(state != PeerState::Absent);
+        self.present -= u32::from(peer.state != PeerState::Absent);
+        (peer.state, peer.is_uncertain) = (state, false);
+    }
+
+    /// An announce will not be acknowledged. What became of a change is uncertain.
+    pub(super) fn give_up(&mut self, sent: Sent) {
+        if let Some(peer) = self.all.get_mut(sent.number as usize) {
+            (peer.is_waiting, peer.may_be_younger) = (false, true);
+        }
+    }
+}
+
+impl RosterOptions {
+    /// Returns the number of sockets.
+    pub(super) fn lanes(&self) -> u32 {
+        self.sockets.max(1) + u32::from(self.has_v6)
+    }
+
+    /// Returns a lane's source address: one of 127.1.0.0/16, or ::1 for the last lane if there is IPv6.
+    pub(super) fn source(&self, lane: u32) -> IpAddr {
+        if self.has_v6 && lane == self.sockets.max(1) {
+            return Ipv6Addr::LOCALHOST.into();
+        }
+        IpAddr::from((FIRST_SOURCE + lane).to_be_bytes())
+    }
+}
+
+/// 127.1.0.1.
+const FIRST_SOURCE: u32 = 0x7f01_0001;

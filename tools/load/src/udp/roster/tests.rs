@@ -1,0 +1,142 @@
+//! A roster beside what small trackers on loopback have received.
+
+use std::collections::HashMap;
+
+use types::{Event, PeerId};
+use wire::udp::{Request, VerifiedRequest, decode};
+
+use super::super::tests::{Seen, honest, tracker};
+use super::*;
+
+fn options() -> RosterOptions {
+    RosterOptions {
+        peers: 600,
+        torrents: 50,
+        sockets: 3,
+        has_v6: false,
+        outstanding: 16,
+        changes_permille: 300,
+        ..RosterOptions::default()
+    }
+}
+
+fn connected(options: &RosterOptions, tracker: &super::super::TrackerUrl) -> Roster {
+    let mut roster = Roster::new(options).unwrap();
+    roster.connect(&[tracker.address]).unwrap();
+    roster
+}
+
+fn run(
+    roster: &mut Roster,
+    task: RosterTask,
+    timeout_ms: u64,
+    requests: &dyn Fn() -> bool,
+) -> Counters {
+    let (stop, phase) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let run = RosterRun {
+            task,
+            stop: &stop,
+            phase: &phase,
+            phases: 1,
+            timeout: Duration::from_millis(timeout_ms),
+            patience: Duration::from_secs(10),
+        };
+        let running = scope.spawn(move || roster.run(&run).unwrap().remove(0));
+        while !running.is_finished() && !requests() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        running.join().unwrap()
+    })
+}
+
+/// Returns what each peer is by the last announce that a tracker has received of it.
+fn received(seen: &Seen) -> HashMap<PeerId, PeerState> {
+    let mut peers = HashMap::new();
+    for datagram in &*seen.lock().unwrap() {
+        let Ok(Request::Connected { request: VerifiedRequest::Announce { announce, .. }, .. }) =
+            decode(datagram)
+        else {
+            continue;
+        };
+        let state = match (announce.event, announce.left) {
+            (Event::Stopped, _) => PeerState::Absent,
+            (_, Some(0)) => PeerState::Seeder,
+            _ => PeerState::Leecher,
+        };
+        peers.insert(announce.peer_id, state);
+    }
+    peers
+}
+
+fn id(options: &RosterOptions, number: u64) -> PeerId {
+    crate::population::peer_id(hash(options.seed, number))
+}
+
+#[test]
+fn all_peers_start_and_stay_as_acknowledged() {
+    let (url, seen) = honest("127.0.0.1:0");
+    let options = options();
+    let mut roster = connected(&options, &url);
+    let counters = run(&mut roster, RosterTask::Fill, 60_000, &|| false);
+    assert_eq!((counters.lost, roster.present()), (0, 600));
+    let open = RosterTask::Announce(LoopMode::Open { rate: 5000.0 });
+    let closed = RosterTask::Announce(LoopMode::Closed { outstanding: 0 });
+    for task in [open, closed] {
+        let before = seen.lock().unwrap().len();
+        let counters =
+            run(&mut roster, task, 60_000, &|| seen.lock().unwrap().len() > before + 2000);
+        assert_eq!(counters.lost, 0);
+        assert!(counters.errors.is_empty() && counters.sent >= 2000, "{:?}", counters.errors);
+        let received = received(&seen);
+        let (mut changed, mut absent) = (0, 0);
+        for (peer, number) in roster.peers.all.iter().zip(0..) {
+            assert_eq!(received[&id(&options, number)], peer.state);
+            assert!(!peer.is_uncertain && !peer.is_waiting);
+            changed += u32::from(peer.changed_ms < peer.heard_ms);
+            absent += u32::from(peer.state == PeerState::Absent);
+        }
+        assert!(changed > 50 && absent > 50, "{changed} {absent}");
+        assert_eq!(roster.present() + absent, 600);
+    }
+    let addresses: std::collections::HashSet<_> =
+        roster.peers().map(|peer| (peer.torrent, peer.address)).collect();
+    assert_eq!(addresses.len(), 600);
+}
+
+#[test]
+fn peers_whose_change_was_not_acknowledged_are_uncertain() {
+    // Every third announce is received, but not answered.
+    let (url, seen) = tracker("127.0.0.1:0", |number, request, answer| {
+        Some(answer.into_iter().filter(|_| request.len() == 16 || number % 3 > 0).collect())
+    });
+    let options = RosterOptions { peers: 60, ..options() };
+    let mut roster = connected(&options, &url);
+    let counters = run(&mut roster, RosterTask::Fill, 20, &|| false);
+    assert!(counters.lost > 0);
+    assert_eq!(roster.present(), 60);
+    let task = RosterTask::Announce(LoopMode::Closed { outstanding: 0 });
+    let before = seen.lock().unwrap().len();
+    run(&mut roster, task, 20, &|| seen.lock().unwrap().len() > before + 300);
+    let received = received(&seen);
+    let mut uncertain = 0;
+    for (peer, number) in roster.peers.all.iter().zip(0..) {
+        uncertain += u32::from(peer.is_uncertain);
+        assert!(peer.is_uncertain || received[&id(&options, number)] == peer.state);
+    }
+    assert!(uncertain > 0);
+}
+
+#[test]
+fn torrents_are_not_larger_than_allowed() {
+    let options = RosterOptions { peers: 2000, torrents: 100, torrent_peers_max: 40, ..options() };
+    let peers = Peers::new(&options);
+    let mut sizes = [0; 100];
+    peers.all.iter().for_each(|peer| sizes[peer.torrent as usize] += 1);
+    let largest = sizes.into_iter().max().unwrap();
+    // Approximately: the peers that find no room go anywhere.
+    assert!((40..80).contains(&largest), "{largest}");
+    assert_eq!((0..3).map(|lane| peers.of_lane(lane)).sum::<u32>(), 2000);
+    assert!(Roster::new(&RosterOptions { peers: 64_000 * 3 + 1, ..options }).is_err());
+}
