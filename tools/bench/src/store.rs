@@ -2,6 +2,7 @@
 
 mod case;
 mod contender;
+mod replication;
 mod report;
 mod restore;
 mod work;
@@ -171,10 +172,10 @@ mod tests {
         let all = store("--threads 1,2").unwrap().cases();
         for name in NAMES {
             let own = all.iter().filter(|case| case.store == name).count();
-            // Batches are for re-announces, only our store reads blocks, memory has no threads.
+            // Batches are for re-announces, only our store has blocks, some have no threads.
             let expected = match name {
                 BATCHES => 4,
-                OURS => 2 * 8 + 2,
+                OURS => 2 * 8 + 4,
                 _ => 2 * 7 + 2,
             };
             assert_eq!(own, expected, "{name}");

@@ -12,6 +12,7 @@ use swarm::StoreAnnounce;
 use types::Tick;
 
 use super::contender::{Answer, Contender, LIFETIME_S};
+use super::replication;
 use super::work::{job, skewed};
 use crate::record::Figures;
 
@@ -35,6 +36,10 @@ pub(super) enum Scenario {
     Expire,
     /// Merge blocks of a walk into an empty store; torrents of realistic sizes.
     Restore,
+    /// Walk over all torrents and peers, as a journal and an upgrade do.
+    Walk,
+    /// Re-announce while changes are kept for a journal, beside the same without.
+    Changes,
     /// Memory of torrents with one peer.
     Small,
     /// Memory of torrents with a thousand peers.
@@ -73,6 +78,8 @@ pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Si
         Scenario::Grow => grow(&*make(), threads, torrents),
         Scenario::Expire => expire(&*make(), threads, torrents),
         Scenario::Restore => super::restore::restore(&*make(), threads, torrents),
+        Scenario::Walk => replication::walk(size),
+        Scenario::Changes => replication::changes(size),
         Scenario::Small => memory(&*make(), torrents, 1),
         Scenario::Large => memory(&*make(), torrents.div_ceil(1000), 1000),
     }
@@ -346,6 +353,10 @@ mod tests {
             let fits = |scenario: &&Scenario| scenario.fits(name);
             for scenario in Scenario::value_variants().iter().filter(fits) {
                 let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);
+                if matches!(scenario, Scenario::Walk | Scenario::Changes) {
+                    assert!(found.get("per_s").unwrap().median > 0.0, "{scenario:?}");
+                    continue;
+                }
                 let is_memory = matches!(scenario, Scenario::Small | Scenario::Large);
                 let has = |name: &str| found.get(name).is_some();
                 let figure = |name: &str| found.get(name).map_or(0.0, |figure| figure.median);

@@ -20,6 +20,8 @@ impl Scenario {
             Self::Grow => "grow from nothing",
             Self::Expire => "announce during an expiry",
             Self::Restore => "restore from blocks",
+            Self::Walk => "walk over all peers",
+            Self::Changes => "re-announce while changes are kept",
             Self::Small => "memory, a peer in each torrent",
             Self::Large => "memory, a thousand peers in each torrent",
         }
@@ -27,14 +29,14 @@ impl Scenario {
 
     /// Returns whether the scenario depends on the number of threads.
     pub(super) fn has_threads(self) -> bool {
-        !matches!(self, Self::Small | Self::Large)
+        !matches!(self, Self::Walk | Self::Changes | Self::Small | Self::Large)
     }
 
     /// Returns whether the scenario is for the store of that name: batches where announces are known
     /// beforehand, and blocks where there are any.
     pub(super) fn fits(self, name: &str) -> bool {
         match self {
-            Self::Restore => name == OURS,
+            Self::Restore | Self::Walk | Self::Changes => name == OURS,
             _ => name != BATCHES || matches!(self, Self::Torrents | Self::Peers),
         }
     }
@@ -62,6 +64,7 @@ const COLUMNS: &[Column] = &[
     ("longest", |row| row.cell("max_ns", count)),
     ("over 1 ms", |row| row.cell("long", count)),
     ("by itself", |row| row.cell("long_own", count)),
+    ("relative to without", |row| row.cell("relative", |ratio| format!("{ratio:.4}"))),
     ("expiry s", |row| row.cell("expiry_s", |seconds| format!("{seconds:.2}"))),
     ("bytes per peer", |row| row.cell("bytes_per_peer", |bytes| format!("{bytes:.1}"))),
     ("by its own count", |row| row.cell("own_bytes_per_peer", |bytes| format!("{bytes:.1}"))),
