@@ -101,6 +101,8 @@ impl Trackers<'_> {
                 ("TIDEGATE_ACCESS__MODE", "deny"),
                 ("TIDEGATE_ACCESS__PRIVATE", "true"),
                 ("TIDEGATE_STATE__DIR", &*state),
+                // Of another run, whose peers are the same.
+                ("TIDEGATE_STATE__SWARMS", "false"),
                 TOKEN_VARIABLES[0],
                 TOKEN_VARIABLES[1],
             ],

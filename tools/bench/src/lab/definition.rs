@@ -107,6 +107,9 @@ pub(crate) struct Definition {
     /// Whether it is measured only behind a TLS front, though it speaks TLS.
     #[serde(default)]
     pub(crate) behind_front: bool,
+    /// Whether it is measured only if the command line names it.
+    #[serde(default)]
+    pub(crate) by_name: bool,
     /// Names of loads that it cannot handle.
     #[serde(default)]
     pub(crate) not_for: Vec<String>,
@@ -133,8 +136,10 @@ struct Variant {
     of: String,
     name: String,
     variables: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
     requires: Vec<String>,
     behind_front: bool,
+    by_name: bool,
     limitations: Option<String>,
 }
 
@@ -229,7 +234,7 @@ impl Definitions {
 
     /// Adds a tracker behind the one that it is a variant of.
     fn add_variant(&mut self, variant: Variant) -> Result<()> {
-        let Variant { of, name, variables, requires, behind_front, limitations } = variant;
+        let Variant { of, name, variables, environment, requires, .. } = variant;
         ensure!(
             self.trackers.iter().all(|one| one.name != name),
             "{name}: a tracker has this name"
@@ -239,9 +244,11 @@ impl Definitions {
         let mut one = self.trackers[at].clone();
         one.name = name;
         one.variables.extend(variables);
+        one.environment.extend(environment);
         one.requires.extend(requires);
-        one.behind_front |= behind_front;
-        one.limitations = limitations.unwrap_or(one.limitations);
+        one.behind_front |= variant.behind_front;
+        one.by_name |= variant.by_name;
+        one.limitations = variant.limitations.unwrap_or(one.limitations);
         one.install = Install::default();
         self.trackers.insert(at + 1, one);
         Ok(())
@@ -387,7 +394,7 @@ mod tests {
     fn variants_stand_behind_what_they_are_variants_of() {
         let text = "[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\nvariables = { x = '1', y = '1' }
                     [[tracker]]\nname = 'b'\nspeaks = ['udp']\nstart = ['b']
-                    [[variant]]\nof = 'a'\nname = 'a2'\nvariables = { x = '2' }\n";
+                    [[variant]]\nof = 'a'\nname = 'a2'\nvariables = { x = '2' }\nenvironment = { E = '3' }\nby_name = true\n";
         let mut all = trackers(text).unwrap();
         let variant = all.variants.remove(0);
         all.add_variant(variant.clone()).unwrap();
@@ -395,6 +402,11 @@ mod tests {
             |all: &Definitions| all.trackers.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&all), ["a", "a2", "b"]);
         assert_eq!(all.trackers[1].variables.values().collect::<Vec<_>>(), ["2", "1"]);
+        assert_eq!(all.trackers[1].environment["E"], "3");
+        assert_eq!(
+            all.trackers.iter().map(|one| one.by_name).collect::<Vec<_>>(),
+            [false, true, false]
+        );
         assert!(all.add_variant(variant).unwrap_err().to_string().contains("has this name"));
         let builds = [("old".to_owned(), PathBuf::from("/x"))];
         assert_eq!(all.add_builds(&builds, &[]).unwrap(), ["a", "old"]);

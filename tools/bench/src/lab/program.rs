@@ -71,7 +71,10 @@ impl Lab {
             let names: Vec<_> = trackers.iter().map(|one| &*one.name).collect();
             bail!("unknown tracker {name}: expected one of {}", names.join(", "));
         }
-        let wanted = |one: &&Definition| only.is_empty() || only.contains(&one.name);
+        let wanted = |one: &&Definition| match only {
+            [] => !one.by_name,
+            only => only.contains(&one.name),
+        };
         let (mut here, mut missing) = (Vec::new(), Vec::new());
         for tracker in trackers.iter().filter(wanted) {
             match self.subject(tracker, protocol) {
@@ -292,6 +295,9 @@ mod tests {
         assert!(here.is_empty() && missing == ["plain does not speak udp"]);
         let error = lab.subjects((Protocol::Udp, "usual"), &["pain".into()]);
         assert!(error.unwrap_err().to_string().contains("plain, elsewhere"));
+        lab.definitions.trackers[0].by_name = true;
+        assert!(subjects(&lab, Protocol::Http, &[]).0.is_empty());
+        assert_eq!(names(&subjects(&lab, Protocol::Http, &["plain"]).0), ["plain"]);
         lab.give(&[("elsewhere".into(), "/no/file".into())]);
         let (_, missing) = subjects(&lab, Protocol::Https, &["elsewhere"]);
         assert!(missing[0].contains("/no/file is not a file"), "{missing:?}");

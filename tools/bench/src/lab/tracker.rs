@@ -69,6 +69,8 @@ impl Lab {
                 (self.prepare(&subject.tracker, vars, false)?, Some(front))
             }
         };
+        // A tracker that keeps something there begins anew.
+        let _ = fs::remove_dir_all(self.folder.join("kept"));
         let log = self.folder.join("tracker.log");
         let mut command = command(tracker, front)?;
         let file = File::create(&log)?;
