@@ -9,6 +9,7 @@
 mod acme;
 mod authority;
 mod case;
+mod clock;
 mod haproxy;
 mod loads;
 mod network;

@@ -14,6 +14,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("haproxy", "real-client tests of clients behind a proxy"),
     ("chromium", "real-client tests of WebTorrent, tests of the dashboard"),
     ("prometheus", "tests of metrics, alarms and the Grafana dashboard"),
+    ("libfaketime", "tests of restarts with another wall clock"),
     ("curl", "tests of the binary: TLS, ACME"),
     ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),

@@ -2,10 +2,11 @@
 
 use super::acme::Certificates;
 use super::network::Family::{V4, V6};
+use super::pair::Interruption::{Kill, Stop, Upgrade};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
-use super::{haproxy, loads, network, prometheus, script};
+use super::{clock, haproxy, loads, network, prometheus, script};
 use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
@@ -39,6 +40,10 @@ pub(super) const CASES: &[Case] = &[
     ("aria2-http-proxy1", |at| Pair([Aria2; 2], Http, V4).transfer_behind(haproxy::V1, at)),
     ("libtorrent-http-proxy2", |at| Pair([Libtorrent; 2], Http, V4).transfer_behind(haproxy::V2, at)),
     ("libtorrent-http6-proxy1", |at| Pair([Libtorrent; 2], Http, V6).transfer_behind(haproxy::V1, at)),
+    ("libtorrent-udp-killed", |at| Pair([Libtorrent; 2], Udp, V4).survive(Kill, at)),
+    ("libtorrent-udp6-killed", |at| Pair([Libtorrent; 2], Udp, V6).survive(Kill, at)),
+    ("libtorrent-http-stopped", |at| Pair([Libtorrent; 2], Http, V4).survive(Stop, at)),
+    ("libtorrent-udp-upgraded", |at| Pair([Libtorrent; 2], Udp, V4).survive(Upgrade, at)),
     ("libtorrent-http-denied", |at| Pair([Libtorrent; 2], Http, V4).refusal(at)),
     ("libtorrent-udp-denied", |at| Pair([Libtorrent; 2], Udp, V4).refusal(at)),
     ("transmission-http-private", |at| Pair([Transmission; 2], Http, V4).private(at)),
@@ -60,6 +65,7 @@ pub(super) const CASES: &[Case] = &[
     ("webtorrent-ws-keyless", |at| Pair([WebTorrent; 2], Ws, V4).keyless(at)),
     ("acme-http", |at| Certificates::set_up(at)?.http()),
     ("acme-refused", |at| Certificates::set_up(at)?.refused()),
+    ("clock-jumps", clock::play),
     ("load-testers", loads::play),
     ("announces-ws", |at| script::play("announces.mjs", at)),
     ("swarm-udp-http-ws", |at| script::play("swarm.mjs", at)),
