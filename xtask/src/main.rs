@@ -42,6 +42,9 @@ cargo xtask TASK
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
   crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
+  crash swarms [TIMES]   kill a tracker under load, and compare its swarms with what it acknowledged
+  upgrade                upgrade a tracker under load, and compare its swarms (--help: options)
+  restart                stop and start a tracker with ten million peers, and measure how long that takes
   soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
@@ -75,7 +78,7 @@ fn run(words: &[&str]) -> Result<()> {
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
             built(|| api::try_everything(&seeds))
         }
-        ["crash" | "soak", ..] => bench(words),
+        ["crash" | "soak" | "upgrade" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         ["fuzz", name] => fuzz::search(name, None),

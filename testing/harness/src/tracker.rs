@@ -33,6 +33,15 @@ pub struct Listener {
     pub address: SocketAddr,
 }
 
+/// How long an upgrade took, from the signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpgradeTimes {
+    /// Until the new process served.
+    pub ready: Duration,
+    /// Until the old one had ended.
+    pub ended: Duration,
+}
+
 /// How often a condition is looked at.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
@@ -119,6 +128,11 @@ impl Tracker {
         locked(&self.listeners).clone()
     }
 
+    /// The folder of its configuration and its output.
+    pub fn folder(&self) -> Option<&Path> {
+        self.configuration.parent()
+    }
+
     /// The id of the process that serves.
     pub fn pid(&self) -> u32 {
         locked(&self.successors).last().copied().unwrap_or_else(|| self.process.id())
@@ -175,25 +189,25 @@ impl Tracker {
         signal(self.pid(), which)
     }
 
-    /// Has a new process take over, and waits until the old one has ended.
+    /// Has a new process take over, and waits until the old one has ended. Returns how long that took.
     ///
     /// # Errors
     ///
     /// If that takes longer than [`PATIENCE`], or the new process has ended, too.
-    pub fn upgrade(&self) -> Result<()> {
-        let old = self.pid();
+    pub fn upgrade(&self) -> Result<UpgradeTimes> {
+        let (old, began) = (self.pid(), Instant::now());
         self.signal(Signal::SIGUSR2)?;
         let mut new = None;
         self.wait_until("a successor", |it| {
             new = successor(&it.stderr(), |pid| pid != old && is_alive(pid));
             new.is_some()
         })?;
-        let new = new.context("no successor")?;
+        let (new, ready) = (new.context("no successor")?, began.elapsed());
         locked(&self.successors).push(new);
         self.wait_until("the end of the old process", |_| !is_alive(old))?;
         ensure!(is_alive(new), "the new process has ended\n{}", self.stderr());
         *locked(&self.listeners) = listeners(&self.stdout());
-        Ok(())
+        Ok(UpgradeTimes { ready, ended: began.elapsed() })
     }
 
     /// Waits for the end of the first process.

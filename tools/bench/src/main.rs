@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, attacks, latency ─┐
-//!                                              store ───────────────────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//!            store, swarms ─▶ crash swarms, restart, upgrade ───────────────┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -26,11 +26,14 @@ mod private;
 mod program;
 mod record;
 mod report;
+mod restart;
 mod rivals;
 mod session;
 mod soak;
 mod store;
+mod swarms;
 mod table;
+mod upgrade;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -67,6 +70,8 @@ enum Command {
     Attacks(attacks::Attacks),
     Soak(soak::SoakCommand),
     Crash(crash::CrashCommand),
+    Restart(restart::Restart),
+    Upgrade(upgrade::Upgrade),
     Store(store::Store),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
@@ -87,6 +92,8 @@ fn main() -> ExitCode {
         Command::Attacks(command) => command.run(),
         Command::Soak(command) => command.run(),
         Command::Crash(command) => command.run(),
+        Command::Restart(command) => command.run(),
+        Command::Upgrade(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),

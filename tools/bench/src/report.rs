@@ -14,7 +14,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{api, attacks, compare, flood, latency, private, store};
+use crate::{api, attacks, compare, crash, flood, latency, private, restart, store, upgrade};
 
 pub(crate) use document::{Block, Document};
 
@@ -33,6 +33,9 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["attacks"] => attacks::report(&runs),
         ["latency"] => latency::report(&runs),
         ["store"] => store::report(&runs),
+        ["crash", "swarms"] => crash::report(&runs),
+        ["restart"] => restart::report(&runs),
+        ["upgrade"] => upgrade::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };
     let mut all = vec![Block::Text(format!("{text} {}", runs.origin()))];

@@ -36,6 +36,13 @@ impl Api {
     /// Sends `request`, a method and a path, and returns the response's body. Fails unless the
     /// response has this status. A body that starts like JSON is sent as JSON, any other as text.
     pub(crate) fn ask(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
+        let (found, text) = self.exchange(request, body)?;
+        ensure!(found == status, "{request}: expected status {status}, found {found}: {text}");
+        Ok(text)
+    }
+
+    /// The same, whatever the status is. Returns it, too.
+    pub(crate) fn exchange(&mut self, request: &str, body: &str) -> Result<(u16, String)> {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         let head = format!(
             "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
@@ -44,9 +51,7 @@ impl Api {
         );
         self.0.send(head)?;
         let response = self.0.receive().with_context(|| format!("no response to {request}"))?;
-        let (found, text) = (response.status, response.text());
-        ensure!(found == status, "{request}: expected status {status}, found {found}: {text}");
-        Ok(text)
+        Ok((response.status, response.text()))
     }
 
     /// Returns the sum of a metric over all series that have these labels.
