@@ -214,7 +214,8 @@ impl Tracker {
     }
 
     /// Imports sessions that [`PasskeyStore::export_sessions`] of another process has exported. `cut_ago_s`
-    /// are the seconds that count as passed since. Skips sessions whose lifetime has passed or whose key
+    /// are the seconds that count as passed since. `is_exact` says that nothing that the process did later
+    /// is missing; otherwise, the next report of each peer counts nothing. Skips sessions whose lifetime has passed or whose key
     /// does not exist any more, and all if the process had another secret.
     ///
     /// Quotas hold for imported peers, too: call it when the keys are there. Peers that are here already
@@ -227,10 +228,11 @@ impl Tracker {
         &self,
         now: Tick,
         cut_ago_s: u32,
+        is_exact: bool,
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let lifetime_s = self.policy.load().peer_lifetime_s;
-        self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), body)
+        self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), is_exact, body)
     }
 
     /// Returns the banned networks.

@@ -60,6 +60,14 @@ impl Now {
 /// Reads both clocks.
 pub type Clocks = Arc<dyn Fn() -> Now + Send + Sync>;
 
+/// Appends the next body of sessions, until there are no more: then it returns false, and the next call
+/// begins anew. The flag says that nothing changes any more.
+pub type SessionSource = dyn FnMut(Now, bool, &mut Vec<u8>) -> bool + Send;
+
+/// Takes a body of sessions. Gets the seconds that count as passed since it was written, and whether it may
+/// be the last thing that its writer wrote.
+pub type SessionSink = dyn Fn(u32, bool, &[u8]) + Send + Sync;
+
 /// What may change while a journal is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use primitives::Random;
+use swarm::block::Kind;
 use swarm::{MergeTime, Merged, Store};
 use tracing::warn;
 
@@ -21,7 +22,7 @@ use crate::disk::{Directory, Disk};
 use crate::plan::{Plan, PlannedSegment, difference, plan};
 use crate::scan::{Chunk, Scanner, read_header};
 use crate::segment::file_name;
-use crate::{Clocks, Now, Status};
+use crate::{Clocks, Now, SessionSink, Status};
 
 /// Chunks of a MiB that wait for each thread. Reading must not stop while a thread is at a large torrent.
 const WAITING: usize = 2;
@@ -32,6 +33,7 @@ pub struct Journal {
     plan: Plan,
     epoch_ms: u64,
     opened_ms: u64,
+    sessions: Option<Box<SessionSink>>,
 }
 
 impl Journal {
@@ -47,7 +49,7 @@ impl Journal {
         let plan = plan(&*disk, unix_ms)?;
         let Some(newest) = plan.segments.last() else { return Ok(None) };
         let epoch_ms = newest.header.epoch_ms;
-        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms }))
+        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms, sessions: None }))
     }
 
     /// Returns the unix time at tick 0 of the tracker that wrote it, in milliseconds.
@@ -58,6 +60,13 @@ impl Journal {
     /// Returns how many bytes are to be read.
     pub fn bytes(&self) -> u64 {
         self.plan.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Lets [`Self::restore`] pass sessions to `sink`, in the order of the journal, by one thread.
+    #[must_use]
+    pub fn with_sessions(mut self, sink: Box<SessionSink>) -> Self {
+        self.sessions = Some(sink);
+        self
     }
 
     /// Restores all into `store`, by `threads` threads, until `stop` is set. Returns what it did. The store
@@ -74,7 +83,8 @@ impl Journal {
         status.set_restore_bytes(self.bytes());
         status.damaged(self.plan.damaged);
         let opened = Now { unix_ms: self.opened_ms, ..clocks() };
-        let context = RestoreContext { store, clocks, opened, status, stop };
+        let sessions = self.sessions.as_deref();
+        let context = RestoreContext { store, clocks, opened, status, stop, sessions };
         // The store forgets peers that stop; older blocks must not bring them back.
         store.remember_stopped(true);
         let merged = thread::scope(|scope| {
@@ -108,6 +118,7 @@ impl Journal {
         context: &RestoreContext<'_>,
     ) {
         let number = segment.header.number;
+        let is_newest = self.plan.segments.last().is_some_and(|it| it.header.number == number);
         let report = |offset: u64, error: Option<&io::Error>| {
             let error = error.map(tracing::field::display);
             warn!(file = file_name(number), offset, error, "skipped a damaged part of the journal");
@@ -126,7 +137,8 @@ impl Journal {
                 Ok(Some(chunk)) => {
                     chunk.damage.iter().for_each(|offset| report(*offset, None));
                     let bytes = chunk.bytes.len() as u64;
-                    let work = Arc::new(Work { chunk, shift_ms: segment.shift_ms });
+                    let shift_ms = segment.shift_ms;
+                    let work = Arc::new(Work { chunk, shift_ms, is_newest });
                     for sender in senders {
                         // A thread that ended has panicked, which is reported when it is joined.
                         let _ = sender.send(Arc::clone(&work));
@@ -154,6 +166,8 @@ impl std::fmt::Debug for Journal {
 struct Work {
     chunk: Chunk,
     shift_ms: i64,
+    /// Whether they are of the newest segment.
+    is_newest: bool,
 }
 
 /// What the threads share.
@@ -164,6 +178,7 @@ struct RestoreContext<'a> {
     opened: Now,
     status: &'a Status,
     stop: &'a AtomicBool,
+    sessions: Option<&'a SessionSink>,
 }
 
 impl RestoreContext<'_> {
@@ -180,8 +195,14 @@ impl RestoreContext<'_> {
                 if self.is_stopped() {
                     break;
                 }
-                let Ok(groups) = block.groups() else { continue };
                 let time = self.time(block.header.cut_ms, work.shift_ms);
+                if block.header.kind == Kind::SESSIONS
+                    && shards.start == 0
+                    && let Some(sessions) = self.sessions
+                {
+                    sessions(time.cut_ago_s, work.is_newest, block.body);
+                }
+                let Ok(groups) = block.groups() else { continue };
                 let merged = self.store.merge(time, &mut random, groups, shards.clone());
                 self.status.restored(&merged);
                 sum = add(sum, merged);

@@ -10,8 +10,10 @@ use tracing::warn;
 
 use crate::feed::{Encoder, Feed};
 use crate::log::SegmentLog;
-use crate::{Now, Pace, Status};
+use crate::{Now, Pace, SessionSource, Status};
 
+/// Blocks of sessions in one turn.
+const SESSION_BLOCKS_MAX: u32 = 32;
 /// Steps of a walk in one turn. Each takes some tens of microseconds.
 const STEPS_MAX: u32 = 4096;
 /// The longest time that a turn makes up for after a stall.
@@ -32,6 +34,9 @@ const END: u64 = 1;
 pub(crate) struct Rounds<'a> {
     store: &'a Store,
     encoder: Encoder<'a>,
+    sessions: Option<&'a mut SessionSource>,
+    /// Whether some of the sessions of a pass have been written.
+    is_in_pass: bool,
     log: SegmentLog,
     status: Arc<Status>,
     round: Round,
@@ -57,6 +62,8 @@ struct Round {
     walked: u64,
     /// Whether its walk has visited everything.
     is_walked: bool,
+    /// Whether it has all sessions.
+    has_sessions: bool,
 }
 
 /// What was read from the clocks, once for a turn.
@@ -83,14 +90,30 @@ impl<'a> Rounds<'a> {
         let encoder = Encoder::new(feed, store, boot);
         let round = Round::new(0, turn, 0);
         let (last, synced) = (turn.elapsed, turn.elapsed);
-        let mut rounds =
-            Self { store, encoder, log, status, round, credit: 0, last, synced, voided: 0 };
+        let mut rounds = Self {
+            store,
+            encoder,
+            sessions: None,
+            is_in_pass: false,
+            log,
+            status,
+            round,
+            credit: 0,
+            last,
+            synced,
+            voided: 0,
+        };
         let begun = rounds.begin_round(turn).and_then(|()| rounds.log.sync());
         if begun.is_err() {
             // Attempts may be many.
             rounds.log.discard();
         }
         begun.map(|()| rounds)
+    }
+
+    /// Lets each round have the sessions of `source`, too.
+    pub(crate) fn set_sessions(&mut self, source: Option<&'a mut SessionSource>) {
+        self.sessions = source;
     }
 
     /// Does what the time since the last turn asks for: writes the changes and a part of the walk.
@@ -102,6 +125,10 @@ impl<'a> Rounds<'a> {
         self.walk(turn, is_hurried)?;
         let is_over = self.elapsed(turn) >= turn.pace.round || is_hurried;
         if self.round.is_walked && is_over {
+            // Last, so that they are not old.
+            self.write_sessions(turn.now, SESSION_BLOCKS_MAX, false)?;
+        }
+        if self.round.has_sessions {
             self.end_round(turn)?;
         }
         self.log.write()?;
@@ -117,8 +144,31 @@ impl<'a> Rounds<'a> {
     /// Writes the last changes, and waits until the disk has them.
     pub(crate) fn finish(mut self, now: Now) -> io::Result<()> {
         self.write_changes(now)?;
+        // A whole pass, because nothing changes any more; before it, what is left of one.
+        if self.is_in_pass {
+            self.write_sessions(now, u32::MAX, false)?;
+        }
+        self.write_sessions(now, u32::MAX, true)?;
         self.log.sync()?;
         self.status.set_written(now.unix_ms);
+        Ok(())
+    }
+
+    /// Writes up to `blocks_max` blocks of sessions, unless the pass over them ends before.
+    fn write_sessions(&mut self, now: Now, blocks_max: u32, is_last: bool) -> io::Result<()> {
+        let Self { sessions, encoder, log, .. } = self;
+        let sink = &mut |kind: Kind, block: &[u8]| log.append(now, kind, block);
+        let mut body = Vec::new();
+        for _ in 0..blocks_max {
+            let has_more = sessions.as_mut().is_some_and(|source| source(now, is_last, &mut body));
+            self.is_in_pass = has_more;
+            if !has_more {
+                self.round.has_sessions = true;
+                break;
+            }
+            encoder.block(now, Kind::SESSIONS, &body, sink)?;
+            body.clear();
+        }
         Ok(())
     }
 
@@ -219,6 +269,6 @@ impl<'a> Rounds<'a> {
 impl Round {
     fn new(number: u64, turn: Turn, segment: u64) -> Self {
         let (began, began_ms) = (turn.elapsed, turn.now.unix_ms);
-        Self { number, began, began_ms, segment, walked: 0, is_walked: false }
+        Self { number, began, began_ms, segment, walked: 0, is_walked: false, has_sessions: false }
     }
 }

@@ -5,5 +5,7 @@ mod damage;
 mod failures;
 mod memory_disk;
 mod power;
+mod sessions;
+mod stream;
 mod tracker;
 mod writing;

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::log::SegmentLog;
 use crate::rounds::{Rounds, Turn};
 use crate::status::BoundReached;
-use crate::{Clocks, Failure, Pace, State, Status};
+use crate::{Clocks, Failure, Pace, SessionSource, State, Status};
 
 /// The time between two turns: what a killed process loses.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -31,6 +31,7 @@ pub struct Writer {
     feed: Arc<Feed>,
     clocks: Clocks,
     status: Arc<Status>,
+    sessions: Option<Box<SessionSource>>,
     interval: Duration,
     retry: Duration,
     /// Dropped last, so after the last write.
@@ -49,7 +50,15 @@ impl Writer {
     ) -> Self {
         let disk = Arc::new(Directory::new(&directory));
         let (interval, retry) = (INTERVAL, RETRY);
-        Self { directory, disk, feed, clocks, status, interval, retry, _lock: lock }
+        let sessions = None;
+        Self { directory, disk, feed, clocks, status, sessions, interval, retry, _lock: lock }
+    }
+
+    /// Lets each round have the sessions of `source`, too.
+    #[must_use]
+    pub fn with_sessions(mut self, source: Box<SessionSource>) -> Self {
+        self.sessions = Some(source);
+        self
     }
 
     /// Replaces the disk.
@@ -66,12 +75,13 @@ impl Writer {
 
     /// Writes until `stop` is set; then writes the last changes, waits until the disk has them, releases the
     /// lock and returns. Reads `pace` a few times a second.
-    pub fn run(self, store: &Store, pace: impl Fn() -> Pace, stop: &AtomicBool) {
+    pub fn run(mut self, store: &Store, pace: impl Fn() -> Pace, stop: &AtomicBool) {
         let started = Instant::now();
+        let mut sessions = self.sessions.take();
         let turn = || Turn { now: (self.clocks)(), elapsed: started.elapsed(), pace: pace() };
         // Later starts are larger. The lower bits tell starts of the same millisecond apart.
         let boot = (turn().now.unix_ms << 8) | (RandomState::new().hash_one(0) & 0xff);
-        while let Err(error) = self.write(store, boot, &turn, stop) {
+        while let Err(error) = self.write(store, (boot, &turn), sessions.as_deref_mut(), stop) {
             self.status.set_state(State::Stopped);
             self.status.failed(Failure::of(&error));
             warn!(
@@ -90,8 +100,8 @@ impl Writer {
     fn write(
         &self,
         store: &Store,
-        boot: u64,
-        turn: &dyn Fn() -> Turn,
+        (boot, turn): (u64, &dyn Fn() -> Turn),
+        sessions: Option<&mut SessionSource>,
         stop: &AtomicBool,
     ) -> io::Result<()> {
         let first = turn();
@@ -99,6 +109,7 @@ impl Writer {
         let (disk, status) = (Arc::clone(&self.disk), Arc::clone(&self.status));
         let log = SegmentLog::begin(disk, Arc::clone(&status), boot, first.now)?;
         let mut rounds = Rounds::begin(&self.feed, store, log, status, (boot, first))?;
+        rounds.set_sessions(sessions);
         if self.status.figures().state == State::Stopped {
             info!(directory = %self.directory.display(), "the journal of swarms is written again");
         }

@@ -76,7 +76,7 @@ impl SwarmSource {
         let _ = lower_priority();
         let boot = (self.clocks)().unix_ms << 8;
         let encoder = Encoder::new(&self.feed, self.tracker.store(), boot);
-        let mut walk = SessionWalk::default();
+        let mut walk = SessionWalk::new(true);
         let mut sessions = |now: Now, body: &mut Vec<u8>| {
             self.tracker.passkeys().export_sessions(now.tick, &mut walk, SESSIONS_BYTES, body)
         };
@@ -196,7 +196,8 @@ impl SwarmTarget {
         let mut sessions = 0;
         let mut take_sessions = |ago_s: u32, body: &[u8]| {
             // A body that does not add up is of another version.
-            let imported = tracker.import_sessions(clocks().tick, ago_s, body).unwrap_or_default();
+            let imported =
+                tracker.import_sessions(clocks().tick, ago_s, true, body).unwrap_or_default();
             sessions += imported.stored;
         };
         let mut result = Ok(());

@@ -1,7 +1,8 @@
 //! Sessions as bytes: they outlive the process, in the journal and over an upgrade.
 //!
-//! All numbers are little-endian. A body is 8 bytes that name the secret of sessions, which says whether
-//! another process can find them, and then sessions:
+//! All numbers are little-endian. A body begins with 8 bytes that name the secret of sessions, which says
+//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards. Sessions
+//! follow:
 //!
 //! | bytes | session |
 //! |---|---|
@@ -21,8 +22,9 @@ use super::sessions::{BYTES_MAX, ENDPOINT_BITS, OfKey, Reported, Session, Sessio
 use super::{KeyHash, PasskeyStore};
 
 /// The progress of an export of all sessions.
-#[derive(Default)]
 pub struct SessionWalk {
+    /// Whether nothing is reported any more.
+    is_last: bool,
     /// The shard that is copied next.
     shard: usize,
     /// What is left of the last one.
@@ -46,11 +48,22 @@ pub(super) struct SessionRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadSessions;
 
+/// Flag of a body.
+pub(super) const IS_LAST: u32 = 1;
+/// Flags of a session.
 const IS_SEEDER: u16 = 1;
 const HAS_QUOTA: u16 = 2;
 /// Bytes of a session, and of what a quota adds.
 const SHORT_LEN: usize = 36;
 const LONG_LEN: usize = SHORT_LEN + 24;
+
+impl SessionWalk {
+    /// Begins an export. `is_last` says that nothing is reported any more: then progress counts from the
+    /// exported reports. Otherwise, what follows may have been counted already.
+    pub fn new(is_last: bool) -> Self {
+        Self { is_last, shard: 0, copied: Vec::new() }
+    }
+}
 
 impl PasskeyStore {
     /// Appends a body of the next sessions of a walk to `body`, which should be empty: up to `bytes_max`
@@ -76,6 +89,7 @@ impl PasskeyStore {
             };
             if body.len() == start {
                 body.extend(self.secret_name());
+                body.extend((if walk.is_last { IS_LAST } else { 0 }).to_le_bytes());
             }
             SessionRecord::new(now, &session, of_key).encode(body);
         }
@@ -98,6 +112,12 @@ impl SessionRecord {
     pub(super) fn reported(&self, at: Tick) -> Reported {
         let Self { is_seeder, uploaded, downloaded, .. } = *self;
         Reported { at, is_seeder, uploaded, downloaded }
+    }
+
+    /// Returns the same session for a peer whose next report is to count nothing: it may have reported, and
+    /// been counted, after this was exported.
+    pub(super) fn without_report(self) -> Self {
+        Self { is_seeder: false, uploaded: BYTES_MAX, downloaded: BYTES_MAX, ..self }
     }
 
     fn encode(&self, body: &mut Vec<u8>) {
@@ -151,7 +171,7 @@ impl SessionRecord {
     }
 }
 
-/// Returns the sessions of a body behind its first 8 bytes. Fails before any is returned if they do not
+/// Returns the sessions of a body behind its first 12 bytes. Fails before any is returned if they do not
 /// add up.
 pub(super) fn records(
     body: &[u8],

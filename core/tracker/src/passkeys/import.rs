@@ -73,12 +73,16 @@ impl PasskeyStore {
         &self,
         now: Tick,
         (cut_ago_s, lifetime_s): (u32, u32),
+        is_exact: bool,
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let (name, body) = body.split_first_chunk().ok_or(BadSessions)?;
+        let (flags, body) = body.split_first_chunk().ok_or(BadSessions)?;
         let is_own = *name == self.secret_name();
+        let is_exact = is_exact && u32::from_le_bytes(*flags) & export::IS_LAST != 0;
         let mut imported = ImportedSessions::default();
         for record in export::records(body)? {
+            let record = record.map(|it| if is_exact { it } else { it.without_report() });
             let is_stored = is_own
                 && record.is_some_and(|record| {
                     let age_s = record.age_s.saturating_add(cut_ago_s);
@@ -138,9 +142,10 @@ impl PasskeyStore {
         }
         let mut sessions = self.sessions.lock(tag);
         let known = self.first_reports.add_imported(tag, reported);
-        // 2. Of two imported ones the later one holds, but what happened here is later than both.
+        // 2. Of two imported ones the later one holds, but what happened here is later than both. Rounding
+        //    may make a copy a second older.
         if let Some((row, mut session)) = sessions.find(tag) {
-            let is_later = known == Known::No && at > session.at();
+            let is_later = known == Known::No && at.after(2) >= session.at();
             if is_later {
                 if let Some((now, of_key, _)) = key {
                     of_key.sessions.remove(now, self.lifetime_max_s(), session.at());

@@ -10,10 +10,10 @@ pub(super) fn hand_over(
     lifetime_s: u32,
 ) -> ImportedSessions {
     let (mut walk, mut body, mut sum) =
-        (SessionWalk::default(), Vec::new(), ImportedSessions::default());
+        (SessionWalk::new(true), Vec::new(), ImportedSessions::default());
     while old.export_sessions(now, &mut walk, 200, &mut body) {
-        assert!(body.len() <= 208, "{} bytes", body.len());
-        let imported = new.import_sessions(now, (0, lifetime_s), &body).unwrap();
+        assert!(body.len() <= 212, "{} bytes", body.len());
+        let imported = new.import_sessions(now, (0, lifetime_s), true, &body).unwrap();
         sum.stored += imported.stored;
         sum.skipped += imported.skipped;
         body.clear();
@@ -91,6 +91,35 @@ fn reports_during_an_import_count_at_its_end() {
     }
 }
 
+/// After a kill, sessions are older than what was counted.
+#[test]
+fn old_copies_hold_places_but_count_nothing() {
+    let rules = bounded(1, 0);
+    let [old, new] = processes(rules);
+    let by = |store, torrent, bytes| {
+        let report = TestReport { role: Role::Seeder, ..reports(torrent, 1, 1, bytes) };
+        announce(store, Tick(10), &key(1), &report).err()
+    };
+    assert_eq!(by(&old, 1, 1000), None);
+    let export = |is_last| {
+        let mut body = Vec::new();
+        assert!(old.export_sessions(Tick(10), &mut SessionWalk::new(is_last), 4096, &mut body));
+        body
+    };
+    for (is_last, is_exact) in [(false, true), (true, false)] {
+        new.import_sessions(Tick(20), (0, 100), is_exact, &export(is_last)).unwrap();
+    }
+    assert_eq!(by(&new, 2, 0), Some(Refusal::KeyTorrents));
+    assert_eq!((by(&new, 1, 5000), totals(&new)[&KeyId(1)].seeding_s), (None, 0));
+    assert_eq!((by(&new, 1, 5100), uploaded(&new)), (None, 100));
+    // The last copy replaces earlier ones.
+    let [_, new] = processes(rules);
+    for is_last in [false, true] {
+        new.import_sessions(Tick(20), (10, 100), true, &export(is_last)).unwrap();
+    }
+    assert_eq!((by(&new, 1, 5000), uploaded(&new)), (None, 4000));
+}
+
 #[test]
 fn a_refused_report_counts_once_it_is_accepted() {
     let [old, new] = processes(bounded(1, 0));
@@ -129,7 +158,7 @@ fn quotas_hold_right_after_an_import() {
     assert_eq!([by(&new, 1, 1, 1), by(&new, 2, 2, 2)], [None; 2]);
     // A peer with another peer id replaces its session, and an older copy does not bring it back.
     assert_eq!((by(&new, 1, 4, 1), new.sessions()), (None, 4));
-    assert_eq!(hand_over(&old, &new, Tick(20), 100).stored, 0);
+    hand_over(&old, &new, Tick(20), 100);
     assert_eq!(new.sessions(), 4);
     // Expiry takes them out of the quota.
     new.sweep(Tick(200), 1, 100, 100);
@@ -162,11 +191,12 @@ fn skips_what_does_not_belong_here() {
     other.put(KeyId(1), key(1), KeyRules::default());
     assert_eq!(hand_over(&old, &other, Tick(20), 100), none, "another secret");
     let mut body = Vec::new();
-    assert!(old.export_sessions(Tick(20), &mut SessionWalk::default(), 4096, &mut body));
-    assert_eq!(new.import_sessions(Tick(20), (81, 100), &body[..20]), Err(BadSessions));
-    let imported = |ago_s| new.import_sessions(Tick(20), (ago_s, 100), &body).unwrap().stored;
-    assert_eq!((imported(91), imported(90)), (0, 1));
-    assert_eq!(imported(90), 0, "twice");
+    assert!(old.export_sessions(Tick(20), &mut SessionWalk::new(true), 4096, &mut body));
+    assert_eq!(new.import_sessions(Tick(20), (81, 100), true, &body[..20]), Err(BadSessions));
+    let imported =
+        |ago_s| new.import_sessions(Tick(200), (ago_s, 100), true, &body).unwrap().stored;
+    assert_eq!((imported(91), imported(50)), (0, 1));
+    assert_eq!(imported(60), 0, "an earlier copy");
     assert_eq!(imported(5), 1, "a later copy");
     assert_eq!((new.sessions(), other.sessions()), (1, 0));
 }
@@ -181,7 +211,7 @@ fn takes_any_bytes() {
         let _ = announce(&old, Tick(10), &key(1), &report);
     }
     let mut body = Vec::new();
-    assert!(old.export_sessions(Tick(20), &mut SessionWalk::default(), 1 << 16, &mut body));
+    assert!(old.export_sessions(Tick(20), &mut SessionWalk::new(true), 1 << 16, &mut body));
     for _ in 0..5000 {
         let mut body = body.clone();
         for _ in 0..1 + random.below(4) {
@@ -192,7 +222,7 @@ fn takes_any_bytes() {
         if random.below(2) == 0 {
             new.begin_import();
         }
-        let _ = new.import_sessions(Tick(random.below(50)), (random.below(20), 100), &body);
+        let _ = new.import_sessions(Tick(random.below(50)), (random.below(20), 100), true, &body);
         let report = reports(1, 1 + random.below(3) as u8, 1, random.below(100).into());
         let _ = announce(&new, Tick(40), &key(1), &report);
         new.finish_import();
