@@ -79,7 +79,7 @@ fn start(more: &str) -> (Tracker, Caller) {
     start_in(Directory::new(), &format!("{UNBOUND}{more}"))
 }
 
-fn start_in(directory: Directory, more: &str) -> (Tracker, Caller) {
+pub(crate) fn start_in(directory: Directory, more: &str) -> (Tracker, Caller) {
     let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
     let caller = Caller::of(&tracker);
     (tracker, caller)

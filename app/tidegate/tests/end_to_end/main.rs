@@ -8,6 +8,7 @@ mod api;
 mod client_commands;
 mod clients;
 mod config_command;
+mod handover;
 mod limits;
 mod listeners;
 mod logs;

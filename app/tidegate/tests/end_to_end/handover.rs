@@ -1,0 +1,140 @@
+//! Swarms and sessions of keys that survive upgrades.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::api::{Caller, start_in};
+use crate::clients::{Udp, has, http};
+use crate::process::{Directory, Signal, Tracker};
+
+/// What `GET /keys/ID` says that the key's peers have uploaded.
+fn uploaded(api: &Caller, key: &serde_json::Value) -> u64 {
+    api.expect(200, &format!("GET /keys/{}", key["id"]), None)["uploaded"].as_u64().unwrap()
+}
+
+/// Announces over HTTP with these parameters, below `path`, and returns the body.
+fn announce(address: SocketAddr, path: &str, torrent: u8, port: u16, rest: &str) -> Vec<u8> {
+    let hash = format!("%{torrent:02x}").repeat(20);
+    let id = format!("-XX0001-{port:012}");
+    let target = format!(
+        "{path}/announce?info_hash={hash}&peer_id={id}&port={port}&compact=1&numwant=50&{rest}"
+    );
+    let (status, body) = http(address, &target);
+    assert_eq!(status, 200, "{target}");
+    body
+}
+
+/// Torrent 0xaa: two seeders, one of which has downloaded it, and two leechers, of both families.
+/// Torrent 0xbb: many leechers.
+fn fill(tracker: &Tracker) {
+    let (v4, v6) = (tracker.http4(), tracker.http6());
+    announce(v4, "", 0xaa, 1, "left=0");
+    announce(v6, "", 0xaa, 2, "left=5");
+    announce(v6, "", 0xaa, 2, "left=0&event=completed");
+    announce(v4, "", 0xaa, 3, "left=5");
+    announce(v6, "", 0xaa, 4, "left=5");
+    for port in 1000..1200 {
+        announce([v4, v6][usize::from(port) % 2], "", 0xbb, port, "left=1");
+    }
+}
+
+/// Whether a body contains the compact peer of either family at this port of the loopback.
+fn has_peer(body: &[u8], port: u16, is_v6: bool) -> bool {
+    let [high, low] = port.to_be_bytes();
+    let v6 = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, high, low];
+    if is_v6 { has(body, v6) } else { has(body, [127, 0, 0, 1, high, low]) }
+}
+
+/// Checks that everything of [`fill`] is there but the peer at port 3, which has stopped.
+fn check(tracker: &Tracker) {
+    let udp = Udp::connect(tracker.udp6());
+    assert_eq!(udp.scrape(0xaa), [2, 1, 1], "{}", tracker.log());
+    assert_eq!(udp.scrape(0xbb), [0, 0, 200]);
+    let (v4, v6) = (tracker.http4(), tracker.http6());
+    let found = [announce(v4, "", 0xaa, 9, "left=5"), announce(v6, "", 0xaa, 9, "left=5")];
+    let ports = [1, 2, 3, 4]
+        .map(|port| [false, true].map(|v6| has_peer(&found[usize::from(v6)], port, v6)));
+    assert_eq!(ports, [[true, false], [false, true], [false, false], [false, true]]);
+    for address in [v4, v6] {
+        announce(address, "", 0xaa, 9, "left=5&event=stopped");
+    }
+}
+
+#[test]
+fn an_upgrade_keeps_swarms_without_a_state_directory() {
+    let tracker = Tracker::start(Directory::new(), "");
+    fill(&tracker);
+    let old = tracker.pid();
+    tracker.signal(Signal::SIGUSR2);
+    // Whichever process this reaches.
+    announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
+    tracker.await_upgrade(old);
+    check(&tracker);
+    tracker.wait_for_log("received all swarms of the old process bytes=");
+    assert!(tracker.metric("tidegate_upgrade_swarms_seconds") > 0.0);
+    assert!(tracker.metric("tidegate_upgrade_swarms_bytes") > 200.0 * 8.0);
+    // And again.
+    tracker.upgrade();
+    check(&tracker);
+}
+
+#[test]
+fn an_upgrade_works_with_programs_that_take_no_swarms() {
+    let directory = Directory::new();
+    let link = directory.path("tidegate");
+    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    let mut command = Command::new(&link);
+    command.stdin(Stdio::null());
+    let tracker = Tracker::start_by(command, directory, "");
+    fill(&tracker);
+    // To this one the stream is a socket of unknown purpose.
+    let script = format!(
+        "#!/bin/sh\nLISTEN_FDNAMES=$(echo \"$LISTEN_FDNAMES\" | sed s/swarms/else/)\n\
+         exec {} \"$@\"\n",
+        env!("CARGO_BIN_EXE_tidegate")
+    );
+    fs::remove_file(&link).unwrap();
+    fs::write(&link, script).unwrap();
+    fs::set_permissions(&link, fs::Permissions::from_mode(0o755)).unwrap();
+    tracker.upgrade();
+    tracker.wait_for_log("the new process takes no swarms");
+    let udp = Udp::connect(tracker.udp4());
+    assert_eq!(udp.scrape(0xaa), [0; 3]);
+    // This one offers its own.
+    fill(&tracker);
+    announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
+    fs::remove_file(&link).unwrap();
+    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    tracker.upgrade();
+    check(&tracker);
+}
+
+#[test]
+fn sessions_of_keys_survive_an_upgrade() {
+    let state = Directory::new();
+    let more = format!(
+        "[state]\ndir = {:?}\nflush_s = 1\n[access]\nprivate = true\n",
+        state.path("state")
+    );
+    let (tracker, api) = start_in(Directory::new(), &more);
+    let key = api.expect(201, "POST /keys", Some(&json!({ "torrents": 1 })));
+    let path = format!("/{}", key["key"].as_str().unwrap());
+    let by = |torrent, rest: &str| announce(tracker.http4(), &path, torrent, 1, rest);
+    assert!(has(&by(0xaa, "left=9&uploaded=0&event=started"), "8:complete"));
+    assert!(has(&by(0xaa, "left=9&uploaded=1000"), "8:complete"));
+    tracker.upgrade();
+    let api = Caller::of(&tracker);
+    tracker.wait_for_log(" peers=1 sessions=1\n");
+    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1000);
+    // The key's bound holds, and its progress counts from the report to the old process.
+    assert!(has(&by(0xbb, "left=9"), "14:failure reason"));
+    assert!(has(&by(0xaa, "left=9&uploaded=1500"), "8:complete"));
+    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1500);
+    tracker.upgrade();
+    assert!(has(&by(0xaa, "left=9&uploaded=1501"), "8:complete"));
+    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1501);
+}
