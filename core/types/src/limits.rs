@@ -135,7 +135,7 @@ pub const ACME_DOMAINS_MAX: usize = 100;
 
 /// Peers of one torrent returned at once. Their ids are looked up one by one under a lock.
 pub const INSPECT_PEERS_MAX: usize = 1000;
-/// Changes of peers kept until the journal takes them: 46 MB. It does so several times a second, so they
+/// Changes of peers kept until the journal takes them: 44 MB. It does so several times a second, so they
 /// last for ten seconds of a disk that does not write, at 100,000 changes a second.
 pub const CHANGES_MAX: usize = 1 << 20;
 /// Torrent events kept until they are read, approximately.

@@ -117,6 +117,8 @@ pub struct Encoder<'a> {
     has_ids: bool,
     cut_ms: u64,
     pending: Batch,
+    /// The most changes that a shard had when they were last taken.
+    most: usize,
     walk: StoreWalk,
     /// Groups of the walk that are not in a block yet, and when they were true.
     body: Vec<u8>,
@@ -146,6 +148,7 @@ impl<'a> Encoder<'a> {
             has_ids: store.keeps_peer_ids(),
             cut_ms: 0,
             pending: Batch::default(),
+            most: 0,
             walk: StoreWalk::default(),
             body: Vec::new(),
             body_at: None,
@@ -158,10 +161,12 @@ impl<'a> Encoder<'a> {
     pub fn changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
         self.flush_walk(sink)?;
         let mut missed = 0;
+        self.most = 0;
         for shard in 0..self.store.shards() {
             let mut outlets = self.feed.lock();
             let taken = &mut outlets.taken;
             let lost = self.store.take_changes(shard, &mut taken.changes, &mut taken.ids);
+            self.most = self.most.max(taken.changes.len());
             outlets.distribute(lost);
             missed += outlets.fetch(self.key, &mut self.pending);
             drop(outlets);
@@ -171,6 +176,12 @@ impl<'a> Encoder<'a> {
         }
         self.flush_changes(now, sink)?;
         Ok(missed)
+    }
+
+    /// Whether a shard had so much to take that it may soon have no room. One popular torrent suffices: its
+    /// shard has a share of the room alone.
+    pub fn is_pressed(&self) -> bool {
+        self.most > limits::CHANGES_MAX / self.store.shards() / 4
     }
 
     /// Lets the walk start from the beginning.

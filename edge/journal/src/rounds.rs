@@ -46,7 +46,7 @@ pub(crate) struct Rounds<'a> {
     last: Duration,
     /// When the disk was last synced.
     synced: Duration,
-    /// Rounds given up since the last complete one.
+    /// How many times changes were lost since the last complete round.
     voided: u32,
 }
 
@@ -141,6 +141,11 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
+    /// Whether changes come so fast that the next turn must be soon.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.encoder.is_pressed()
+    }
+
     /// Writes the last changes, and waits until the disk has them.
     pub(crate) fn finish(mut self, now: Now) -> io::Result<()> {
         self.write_changes(now)?;
@@ -230,12 +235,18 @@ impl<'a> Rounds<'a> {
             return Ok(());
         }
         self.status.missed(missed);
-        if self.voided >= VOIDED_MAX {
-            warn!(missed, "the disk is too slow for the journal of swarms: changes are missing");
+        self.voided += 1;
+        if self.voided > VOIDED_MAX + 1 {
+            return Ok(());
+        }
+        if self.voided > VOIDED_MAX {
+            warn!(
+                missed,
+                "the disk is too slow for the journal of swarms: changes are missing in it"
+            );
             return Ok(());
         }
         warn!(missed, "the disk was too slow for the journal of swarms: beginning its round anew");
-        self.voided += 1;
         self.status.voided_round();
         self.begin_round(turn)
     }

@@ -114,8 +114,10 @@ impl Writer {
             info!(directory = %self.directory.display(), "the journal of swarms is written again");
         }
         self.status.set_state(State::Writing);
-        while self.wait(self.interval, stop) {
+        let mut interval = self.interval;
+        while self.wait(interval, stop) {
             rounds.turn(turn())?;
+            interval = if rounds.is_pressed() { self.interval / 10 } else { self.interval };
         }
         rounds.finish(turn().now)
     }

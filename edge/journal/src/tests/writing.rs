@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use primitives::Random;
 use swarm::block::Kind;
-use types::{Role, Tick};
+use types::{Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
 use super::tracker::{
@@ -15,7 +15,7 @@ use super::tracker::{
     store,
 };
 use crate::disk::Disk;
-use crate::feed::Feed;
+use crate::feed::{Encoder, Feed};
 use crate::log::SegmentLog;
 use crate::{Failure, Journal, Lock, Pace, State, Status, Writer};
 
@@ -27,7 +27,7 @@ fn everything_comes_back() {
         let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
         let clock = TestClock::at(START_MS, 100);
         let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
-        for turn in 0..40 {
+        for turn in 0..25 {
             for _ in 0..random.below(200) {
                 announce_random(&store, clock.now().tick, &mut random);
                 if random.below(20) == 0 {
@@ -168,6 +168,25 @@ fn peer_ids_come_back() {
     }
 }
 
+/// Where one shard's share of the room fills up, the next turn must be soon.
+#[test]
+fn a_popular_torrent_presses() {
+    let (feed, store) = (Feed::default(), store(false));
+    let clock = TestClock::at(START_MS, 0);
+    let mut encoder = Encoder::new(&feed, &store, 1);
+    let mut drain = |changes: u32| {
+        for number in 0..changes {
+            let role = (number % 2 == 0).then_some(Role::Leecher);
+            announce(&store, Tick(0), 1, 1, role);
+        }
+        assert_eq!(encoder.changes(clock.now(), &mut |_, _| Ok(())).unwrap(), 0);
+        encoder.is_pressed()
+    };
+    assert!(!drain(1000));
+    assert!(drain(limits::CHANGES_MAX as u32 / 4 / 4 + 1));
+    assert!(!drain(1000));
+}
+
 /// Two takers of changes get all of them.
 #[test]
 fn an_upgrade_takes_nothing_from_the_journal() {
@@ -177,7 +196,7 @@ fn an_upgrade_takes_nothing_from_the_journal() {
     let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
     let mut stream = Vec::new();
     for _ in 0..3 {
-        let mut encoder = crate::feed::Encoder::new(&feed, &store, 1);
+        let mut encoder = Encoder::new(&feed, &store, 1);
         for _ in 0..20 {
             for _ in 0..50 {
                 announce_random(&store, clock.now().tick, &mut random);
