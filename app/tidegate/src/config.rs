@@ -20,6 +20,7 @@ mod schema;
 mod setting;
 mod show;
 mod source;
+mod swarms;
 mod trace;
 mod warnings;
 
@@ -45,6 +46,7 @@ pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, listener_policie
 pub(crate) use log::{LogConfig, LogRateLimit};
 pub(crate) use read::{Settings, load};
 pub(crate) use show::{init, list, show};
+pub(crate) use swarms::SwarmsConfig;
 pub(crate) use trace::TraceConfig;
 
 /// Everything that serving needs, checked.
@@ -94,6 +96,8 @@ pub(crate) struct Config {
     /// The directory of durable records. Without one, records are kept in memory.
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) flush_s: u32,
+    /// The journal of swarms, if it is on.
+    pub(crate) swarms: Option<SwarmsConfig>,
     pub(crate) user: String,
     pub(crate) group: String,
     pub(crate) sandbox: bool,
@@ -161,6 +165,7 @@ impl Config {
             webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
             state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
             flush_s: state.flush_s.value,
+            swarms: SwarmsConfig::from_sections(state, &sections.tracker, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,

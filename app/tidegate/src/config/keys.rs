@@ -329,14 +329,32 @@ settings! {
         webhook_private: List = [];
     }
 
-    /// What survives a restart: changes made through the API, and counters.
+    /// What survives a restart: changes made through the API, counters, and swarms.
     ["state"] state: StateSection {
-        /// Directory for the records (tidegate.db); created if it does not exist. If empty, records
-        /// are kept in memory and changes made through the API are lost when the process ends.
+        /// Directory for the records (tidegate.db) and the journal of swarms (swarms/); created if it
+        /// does not exist. If empty, records are kept in memory, and changes made through the API
+        /// and swarms are lost when the process ends.
         dir: Text = "";
         /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
         /// at most this many seconds of counters, and no acknowledged change.
         flush_s: Int(1, 3600) = 5;
+        /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
+        /// failures. It contains addresses of clients and takes about 40 bytes per peer. WebTorrent
+        /// peers are connections and are not in it.
+        swarms: Flag = true;
+        /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
+        /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
+        /// default is shortened to that.
+        swarms_round_s: Int(60, 3600), reloadable = 600;
+        /// Seconds after which the journal is forced to the disk. A power failure loses at most this
+        /// much; a crash of the tracker does not depend on it. 0 = never.
+        swarms_sync_s: Int(0, 3600), reloadable = 5;
+        /// Maximum size of the journal in MiB. Near it, a round hurries to its end, which frees what
+        /// came before; at it, the journal stops until there is room. 0 = unlimited.
+        swarms_mib: Int(0, u32::MAX), reloadable = 0;
+        /// Seconds that a start waits for swarms to be restored before it serves. The rest is
+        /// restored while it serves.
+        swarms_restore_wait_s: Int(0, 3600) = 10;
     }
 
     /// The process: its user, its sandbox, its end.
@@ -368,7 +386,7 @@ settings! {
     ["log"] log: LogSection {
         /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
         /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
-        /// traces, libraries. See docs/operating.md.
+        /// journal, traces, libraries. See docs/operating.md.
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;

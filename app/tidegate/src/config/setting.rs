@@ -38,6 +38,14 @@ impl<T> Setting<T> {
 }
 
 impl Setting<u32> {
+    /// Returns the lower bound of the key.
+    pub(super) fn low(&self) -> u32 {
+        match self.key.kind {
+            Kind::Int(low, _) => low,
+            _ => 0,
+        }
+    }
+
     /// Returns the value as a size.
     pub(super) fn size(&self) -> usize {
         self.value as usize

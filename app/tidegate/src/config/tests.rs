@@ -285,6 +285,44 @@ fn caps_minimum_interval_and_warns_of_short_lifetimes() {
 }
 
 #[test]
+fn journals_swarms_where_records_are() {
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    assert!(config("[state]\nswarms = true\n").swarms.is_none(), "there is no directory");
+    assert!(config("[state]\ndir = \"d\"\nswarms = false\n").swarms.is_none());
+    let swarms =
+        config("[state]\ndir = \"d\"\nswarms_mib = 3\nswarms_sync_s = 0\n").swarms.unwrap();
+    assert_eq!((swarms.dir.as_path(), swarms.bytes_max), (Path::new("d/swarms"), 3 << 20));
+    let seconds = [swarms.round, swarms.sync, swarms.restore_wait].map(|time| time.as_secs());
+    assert_eq!(seconds, [600, 0, 10]);
+}
+
+#[test]
+fn bounds_a_round_by_the_lifetime_of_peers() {
+    let text = |round: &str, interval_s: u32| {
+        format!(
+            "[tracker]\ninterval_s = {interval_s}\npeer_lifetime_s = 2700\n[state]\ndir = \"d\"\n{round}"
+        )
+    };
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let round_s = |config: &Config| config.swarms.clone().unwrap().round.as_secs();
+    let found = says(&text("swarms_round_s = 181\n", 2400));
+    let expected = "6: state.swarms_round_s: must be at most 180 with this tracker.peer_lifetime_s, \
+                    interval_s and interval_jitter_s, found 181: restored peers could expire before \
+                    they announce";
+    assert_eq!(found, [expected]);
+    let longest = config(&text("swarms_round_s = 180\n", 2400));
+    assert_eq!((round_s(&longest), longest.warnings().len()), (180, 0));
+    // Only the default is shortened.
+    assert_eq!(round_s(&config(&text("", 2400))), 180);
+    let short = config(&text("swarms_round_s = 60\n", 2600));
+    assert_eq!(round_s(&short), 60);
+    let warning = &short.warnings()[0];
+    assert!(warning.starts_with("tracker.peer_lifetime_s is 2700, less than 2780"), "{warning}");
+    let changed = changes(&read("").unwrap(), &read("[state]\nswarms_round_s = 70\n").unwrap());
+    assert_eq!(changed, (vec!["state.swarms_round_s".into()], vec![]));
+}
+
+#[test]
 fn reads_shutdown_timeout_and_sandbox() {
     let text = "[process]\nshutdown_timeout_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
     let config = Config::from_settings(&read(text).unwrap()).unwrap();

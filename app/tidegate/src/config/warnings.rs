@@ -16,6 +16,15 @@ impl Config {
                 policy.peer_lifetime_s
             ));
         }
+        let is_short = self.swarms.as_ref().is_some_and(|swarms| swarms.is_lifetime_short);
+        if is_short && policy.peer_lifetime_s > interval_s {
+            warnings.push(format!(
+                "tracker.peer_lifetime_s is {}, less than {}, three minutes more than the interval: after a \
+                 restart, restored peers may expire before they announce",
+                policy.peer_lifetime_s,
+                interval_s + 180
+            ));
+        }
         let is_private = self.listener_policies.iter().any(|policy| policy.private);
         if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
             warnings.push(

@@ -1,0 +1,70 @@
+//! The journal of swarms, in `[state]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::key::Problem;
+use super::keys::{StateSection, TrackerSection};
+
+/// The directory of the journal within that of the records.
+const DIRECTORY: &str = "swarms";
+/// Seconds by which a client may be late, beyond its interval.
+const LATE_S: u32 = 120;
+
+/// The journal of swarms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SwarmsConfig {
+    /// Its directory.
+    pub(crate) dir: PathBuf,
+    /// How long a round takes.
+    pub(crate) round: Duration,
+    /// How often it is forced to the disk. Zero = never.
+    pub(crate) sync: Duration,
+    /// The most bytes on the disk. 0 = unlimited.
+    pub(crate) bytes_max: u64,
+    /// How long the start waits for peers to be restored.
+    pub(crate) restore_wait: Duration,
+    /// Whether restored peers may expire between two announces: their lifetime is too short for any round.
+    pub(crate) is_lifetime_short: bool,
+}
+
+impl SwarmsConfig {
+    /// Returns the directory of the journal in `state_dir`.
+    pub(crate) fn directory(state_dir: &Path) -> PathBuf {
+        state_dir.join(DIRECTORY)
+    }
+
+    /// Returns the journal, unless it is off.
+    ///
+    /// A restored age is up to a round too old. A round is short enough if a restored client comes back
+    /// before its peer expires nevertheless. The default of `swarms_round_s` is shortened to that.
+    pub(super) fn from_sections(
+        state: &StateSection,
+        tracker: &TrackerSection,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        if !state.swarms.value || state.dir.value.is_empty() {
+            return None;
+        }
+        let round = &state.swarms_round_s;
+        let interval_s = tracker.interval_s.value + tracker.interval_jitter_s.value;
+        let spare_s = tracker.peer_lifetime_s.value.saturating_sub(interval_s + LATE_S);
+        let is_lifetime_short = spare_s < round.low();
+        let round_s_max = spare_s.max(round.low());
+        if !round.is_default() && round.value > round_s_max {
+            problems.push(round.problem(format!(
+                "must be at most {round_s_max} with this tracker.peer_lifetime_s, interval_s and \
+                 interval_jitter_s, found {}: restored peers could expire before they announce",
+                round.value
+            )));
+        }
+        Some(Self {
+            dir: Self::directory(Path::new(&state.dir.value)),
+            round: Duration::from_secs(round.value.min(round_s_max).into()),
+            sync: Duration::from_secs(state.swarms_sync_s.value.into()),
+            bytes_max: u64::from(state.swarms_mib.value) << 20,
+            restore_wait: Duration::from_secs(state.swarms_restore_wait_s.value.into()),
+            is_lifetime_short,
+        })
+    }
+}
