@@ -7,6 +7,7 @@
 
 mod disk;
 mod feed;
+mod inspect;
 mod lock;
 mod log;
 mod plan;
@@ -27,6 +28,7 @@ use types::Tick;
 
 pub use disk::{Directory, Disk, SegmentFile};
 pub use feed::{BlockSink, Encoder, Feed, Step};
+pub use inspect::{Inspection, RoundInfo, SegmentInfo, inspect};
 pub use lock::Lock;
 pub use reader::Journal;
 pub use status::{Failure, Figures, KINDS, SKIPPED, State, Status};

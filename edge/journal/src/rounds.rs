@@ -28,7 +28,7 @@ const VOIDED_MAX: u32 = 3;
 
 /// Says that a round begins or ends, in the body of its block.
 const BEGIN: u64 = 0;
-const END: u64 = 1;
+pub(crate) const END: u64 = 1;
 
 /// Writes rounds until it fails.
 pub(crate) struct Rounds<'a> {
