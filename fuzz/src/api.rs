@@ -196,6 +196,7 @@ fn sources() -> MetricSources {
         clock: Box::new(|| Tick(100)),
         certificates: Box::new(BTreeMap::new),
         acme: AcmeAttempts::default(),
+        journal: Box::new(|| None),
         version: "0.0.0",
     }
 }

@@ -26,6 +26,7 @@ pub mod records;
 mod restore;
 mod schema;
 mod sources;
+mod swarms;
 mod torrent_list;
 mod traces;
 mod webhooks;
@@ -54,7 +55,9 @@ pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use records::{OpenError, Records};
 pub use restore::restore;
-pub use sources::{AcmeAttempts, MetricSources, ProcessStats, Status, UpgradeStats};
+pub use sources::{
+    AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, Status, UpgradeStats,
+};
 pub use traces::TraceOptions;
 
 use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};

@@ -22,7 +22,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
 }
 
 /// All areas; every target belongs to one. docs/operating.md describes them.
-pub(crate) const AREAS: [Area; 10] = [
+pub(crate) const AREAS: [Area; 11] = [
     area("serve", &["tidegate::"]),
     area("reload", &["tidegate::serve::reload", "tidegate::access"]),
     area("acme", &["tidegate::acme"]),
@@ -34,6 +34,7 @@ pub(crate) const AREAS: [Area; 10] = [
         "records",
         &["tidegate_admin::records", "tidegate_admin::restore", "tidegate::serve::state"],
     ),
+    area("journal", &["tidegate_journal", "tidegate::serve::swarms"]),
     area("traces", &["tidegate_admin::traces"]),
     area("libraries", &[""]),
 ];

@@ -1,5 +1,6 @@
 //! The page `/metrics`, in the Prometheus text format. `docs/metrics.md` documents every name and label.
 
+mod journal;
 mod listeners;
 mod page;
 
@@ -25,6 +26,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     listeners::render_latency(&mut page, &listeners);
     listeners::render_clients(&mut page, &listeners);
     render_swarms(&mut page, sources);
+    journal::render_journal(&mut page, (sources.journal)().as_ref());
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
     render_limits(&mut page, sources);
@@ -259,7 +261,7 @@ pub(super) mod tests {
     use types::Tick;
 
     use super::*;
-    use crate::{AcmeAttempts, ProcessStats, Status};
+    use crate::{AcmeAttempts, JournalStats, ProcessStats, Status};
 
     pub(crate) fn tracker() -> Tracker {
         tracker_with(None)
@@ -299,6 +301,15 @@ pub(super) mod tests {
                 open_fds: 3,
             },
             clock: Box::new(|| Tick(100_000)),
+            journal: Box::new(|| {
+                Some(JournalStats {
+                    bytes: vec![("changes", 7), ("walk", 9)],
+                    disk_bytes: 16,
+                    round_age_s: 61.5,
+                    restored_peers: 3,
+                    ..JournalStats::default()
+                })
+            }),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
                 names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()
@@ -353,6 +364,10 @@ pub(super) mod tests {
             "tidegate_rate_limit_buckets{kind=\"scrape\"} 65536",
             "tidegate_rate_limit_buckets_used{kind=\"scrape\"} 0",
             "tidegate_build_info{version=\"1.2.3\"} 1",
+            "tidegate_journal_bytes_total{kind=\"walk\"} 9",
+            "tidegate_journal_disk_bytes 16",
+            "tidegate_journal_round_age_seconds 61.5",
+            "tidegate_journal_restored_peers 3",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
             "tidegate_certificate_expiry_timestamp_seconds{name=\"t.example\"} 7",
             "tidegate_certificate_expiry_timestamp_seconds{name=\"a\\\"b\"} 7",
@@ -378,18 +393,18 @@ pub(super) mod tests {
         let page = render(&sources, None);
         let mut seen = HashSet::new();
         let mut family = "";
-        let mut is_histogram = false;
+        let mut has_parts = false;
         for line in page.lines() {
             if let Some(head) = line.strip_prefix("# TYPE ") {
                 family = head.split(' ').next().unwrap();
-                is_histogram = head.ends_with(" histogram");
+                has_parts = head.ends_with(" histogram") || head.ends_with(" summary");
                 assert!(seen.insert(head), "{head} twice");
             } else if !line.starts_with('#') {
                 let (series, value) = line.rsplit_once(' ').unwrap();
                 let name = series.split('{').next().unwrap();
                 let of =
                     ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
-                assert_eq!(of.filter(|_| is_histogram).unwrap_or(name), family);
+                assert_eq!(of.filter(|_| has_parts).unwrap_or(name), family);
                 assert!(seen.insert(series), "{series} twice");
                 assert!(value.parse::<f64>().is_ok());
             }

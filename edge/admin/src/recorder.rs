@@ -15,6 +15,7 @@ use crate::clients::samples_by_name;
 use crate::clock::since_epoch;
 use crate::json::json_text;
 use crate::sources::MetricSources;
+use crate::swarms::Swarms;
 
 /// Samples kept: ten minutes of seconds, a day of minutes.
 const SECONDS: usize = 600;
@@ -98,6 +99,8 @@ struct Details {
     downloads: u64,
     memory_used: u64,
     memory_budget: Option<u64>,
+    /// As in `/stats`.
+    swarms: Swarms,
 }
 
 impl Default for Recorder {
@@ -277,6 +280,7 @@ fn details(
         downloads: totals.downloads,
         memory_used: totals.memory_used,
         memory_budget: tracker.memory_budget(),
+        swarms: Swarms::new((sources.journal)().as_ref()),
     };
     json_text(&details)
 }
@@ -332,6 +336,10 @@ mod tests {
         messages.try_recv().unwrap();
         let details: Value = serde_json::from_str(&messages.try_recv().unwrap().data).unwrap();
         assert_eq!(details["clients"], json!({ "other": 0.0 }));
+        let swarms = json!({
+            "journal": "stopped", "round_age_s": 61, "disk_bytes": 16, "restored": 3
+        });
+        assert_eq!(details["swarms"], swarms);
     }
 
     #[test]

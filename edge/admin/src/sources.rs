@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use serde::Serialize;
 use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
+
+use crate::schema::ToSchema;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
 pub struct MetricSources {
@@ -26,6 +29,8 @@ pub struct MetricSources {
     pub certificates: Box<dyn Fn() -> BTreeMap<String, SystemTime> + Send + Sync>,
     /// Attempts to obtain certificates from an ACME server.
     pub acme: AcmeAttempts,
+    /// Returns what the journal of swarms is doing, or `None` if it is off.
+    pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
     /// The version, as `1.2.3`.
     pub version: &'static str,
 }
@@ -76,4 +81,54 @@ pub struct ProcessStats {
     pub resident_bytes: u64,
     /// Open file descriptors.
     pub open_fds: u64,
+}
+
+/// What the journal of swarms is doing, in numbers. Counters count from the start of the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JournalStats {
+    /// What it is doing now.
+    pub state: JournalState,
+    /// Bytes written, by kind of block.
+    pub bytes: Vec<(&'static str, u64)>,
+    /// Blocks written, by kind.
+    pub blocks: Vec<(&'static str, u64)>,
+    /// Times that writing stopped, by reason.
+    pub failures: Vec<(&'static str, u64)>,
+    /// What was not restored, by reason.
+    pub skipped: Vec<(&'static str, u64)>,
+    /// Size on the disk, in bytes.
+    pub disk_bytes: u64,
+    /// Files on the disk.
+    pub segments: u64,
+    /// Seconds since the last complete round began, or since the start.
+    pub round_age_s: f64,
+    /// Age of the oldest change that is not written, in seconds.
+    pub lag_s: f64,
+    /// Times that the journal was forced to the disk.
+    pub syncs: u64,
+    /// Seconds that these took.
+    pub sync_s: f64,
+    /// Changes lost because too many waited.
+    pub missed: u64,
+    /// Peers restored at the start.
+    pub restored_peers: u64,
+    /// Torrents restored at the start.
+    pub restored_torrents: u64,
+    /// Seconds that restoring took; 0 until it has ended.
+    pub restore_s: f64,
+}
+
+/// What a journal is doing now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JournalState {
+    /// There is none: swarms are lost when the process ends.
+    Off,
+    /// Peers are being restored from it. It is written after that.
+    Restoring,
+    /// Changes are written as they happen.
+    Writing,
+    /// The disk or another process prevents writing.
+    #[default]
+    Stopped,
 }

@@ -74,6 +74,7 @@ impl Workers {
             clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.expiries()),
             acme: AcmeAttempts::default(),
+            journal: Box::new(|| None),
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.

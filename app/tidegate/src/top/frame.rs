@@ -2,6 +2,8 @@
 
 use std::iter::repeat_n;
 
+use serde_json::Value;
+
 use super::snapshot::{PROTOCOLS, Snapshot};
 use crate::admin::{Sort, bytes, date, span};
 use crate::cli::printable;
@@ -41,7 +43,7 @@ const COUNT: usize = 11;
 /// Maximum rows of the tables of reasons and clients.
 const RANKS: usize = 8;
 /// Lines above and below the tables.
-const ABOVE: usize = 9;
+const ABOVE: usize = 10;
 const BELOW: usize = 3;
 
 impl StyledLine {
@@ -139,10 +141,28 @@ fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
             .figure("bans", si(table("bans")))
             .figure("allowed", si(table("allowed")))
             .figure("denied", si(table("denied"))),
+        journal(&snapshot.details["swarms"]),
         StyledLine::default(),
     ];
     debug_assert_eq!(lines.len(), ABOVE, "the layout below depends on it");
     lines
+}
+
+/// Returns the state of the journal of swarms.
+fn journal(swarms: &Value) -> StyledLine {
+    let line = StyledLine::labelled("journal");
+    let count = |name: &str| swarms[name].as_f64().unwrap_or_default();
+    let (state, style) = match swarms["journal"].as_str() {
+        // An older tracker does not send it.
+        None | Some("off") => return line.and(Plain, "off"),
+        Some("writing") => ("writing", Plain),
+        Some(state) => (state, Warning),
+    };
+    line.and(style, printable(state))
+        .and(Plain, "   ")
+        .figure("round", span(count("round_age_s") as u64))
+        .figure("disk", bytes(count("disk_bytes")))
+        .figure("restored", si(count("restored")))
 }
 
 fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
@@ -306,6 +326,9 @@ mod tests {
         let tables = json!({
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
+            "swarms": {
+                "journal": "writing", "round_age_s": 130, "disk_bytes": 3 << 20, "restored": 4500
+            },
         });
         snapshot.apply(update("details", &tables));
         let torrents: Vec<_> =
@@ -328,16 +351,17 @@ mod tests {
             "latency   p50 12 µs   p99 1.5 ms   refused 3/s   dropped 0/s",
             "swarms    torrents 7   peers 17   seeders 8   leechers 9",
             "memory 1.0 GiB   for swarms 1.0 KiB of 2.0 KiB",
+            "journal   writing   round 2 min   disk 3.0 MiB   restored 4.5k",
             "up 1 h  ",
         ] {
             assert!(all.contains(due), "{due}\n{all}");
         }
         assert_eq!(text[3], "           █", "an idle second, then a busy one");
-        assert!(text[9].starts_with("refused") && text[9].ends_with("clients"));
-        let row: Vec<_> = text[10].split_whitespace().collect();
+        assert!(text[10].starts_with("refused") && text[10].ends_with("clients"));
+        let row: Vec<_> = text[11].split_whitespace().collect();
         assert_eq!(row, ["not_listed", "3/s", "none", "qBittorrent", "75", "%"]);
-        assert!(text[13].starts_with("torrents by seeders"));
-        assert!(text[14].starts_with(&"0".repeat(40)));
+        assert!(text[14].starts_with("torrents by seeders"));
+        assert!(text[15].starts_with(&"0".repeat(40)));
     }
 
     #[test]

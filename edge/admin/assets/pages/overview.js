@@ -8,6 +8,12 @@ import { bits, bytes, count, micros, part, rate, short, span } from '../format.j
 const SECONDS = 600
 const MINUTES = 1440
 
+// The journal's state, and how much of it there is.
+function journal ({ journal, round_age_s: age, disk_bytes: size, restored }) {
+  if (journal === 'off') return ['off', 'swarms are lost when the tracker ends']
+  return [journal, `round ${span(age)} ago, ${bytes(size)}, ${short(restored)} peers restored`]
+}
+
 export default async function overview (main, { may, isHere }) {
   const stat = (label) => {
     const value = h('div', { class: 'value' }, '–')
@@ -15,7 +21,7 @@ export default async function overview (main, { may, isHere }) {
     const element = h('div', { class: 'card stat' }, h('div', { class: 'label' }, label), value, note)
     return { element, set (text, more = '') { value.textContent = text; note.textContent = more; note.title = more } }
   }
-  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory'].map(label => [label, stat(label)]))
+  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory', 'Journal'].map(label => [label, stat(label)]))
   const charts = [
     chart('Requests by protocol', ['udp', 'http', 'https', 'ws', 'wss'].map(name => [name, sample => sample[`${name}_s`]]), rate, { stacked: true }),
     chart('Server latency', [['p50', sample => sample.p50_us], ['p99', sample => sample.p99_us]], micros),
@@ -38,7 +44,7 @@ export default async function overview (main, { may, isHere }) {
     }
   }, label)
   const memoryOnly = h('p', { class: 'offline', hidden: true },
-    'Records are in memory only: keys, lists, bans, tokens and counters are lost when the tracker ends. Set [state] dir to keep them.')
+    'Records are in memory only: keys, lists, bans, tokens, counters and swarms are lost when the tracker ends. Set [state] dir to keep them.')
   api.get('/stats').then(({ records }) => { memoryOnly.hidden = records.durable }, () => {})
   put(main,
     h('div', { class: 'head' }, h('h1', {}, 'Overview'),
@@ -76,6 +82,7 @@ export default async function overview (main, { may, isHere }) {
     } else {
       const sorted = pairs => Object.entries(pairs).sort((a, b) => b[1] - a[1]).slice(0, 8)
       stats.Downloads.set(count(data.downloads), 'since the start')
+      stats.Journal.set(...journal(data.swarms))
       since.textContent = `up for ${span(data.uptime_s)} · ${count(data.keys)} keys · ${count(data.bans)} bans`
       put(panels['Dropped'], bars(sorted(data.drops), rate, 'None.'))
       put(panels.Refused, bars(sorted(data.refusals), rate, 'None.'))

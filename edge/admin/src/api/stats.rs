@@ -20,6 +20,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::records::RecordsHealth;
 use crate::schema::ToSchema;
+use crate::swarms::Swarms;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -54,6 +55,7 @@ struct Stats {
     /// Traffic by protocol.
     traffic: BTreeMap<String, Traffic>,
     records: Records,
+    swarms: Swarms,
     process: Process,
     /// Events published.
     events: u64,
@@ -173,6 +175,7 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
         },
         traffic,
         records: records(api.records().is_durable(), api.records().health()),
+        swarms: Swarms::new((sources.journal)().as_ref()),
         process: Process {
             cpu_s: process.cpu_s,
             resident_bytes: process.resident_bytes,

@@ -47,6 +47,11 @@ impl Page {
     /// Writes a family with a single sample without labels.
     pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
+        self.plain_sample(name, value);
+    }
+
+    /// Writes a sample without labels.
+    pub(super) fn plain_sample(&mut self, name: &str, value: impl Display) {
         let _ = writeln!(self.text, "{name} {value}");
     }
 }
