@@ -2,7 +2,7 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate. Everything that measures is another program, tidegate-bench.
+//! management API of a running tidegate; [`mod@journal`] reads its files. Everything that measures is another program, tidegate-bench.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod dates;
 mod errors;
+mod journal;
 mod scrape;
 mod serve;
 mod top;
@@ -50,6 +51,7 @@ enum Command {
     Announce(announce::Announce),
     Scrape(scrape::Scrape),
     Check(check::Check),
+    Journal(journal::JournalArgs),
     Admin(admin::Admin),
     Top(top::Top),
 }
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Announce(announce) => return cli::exit(announce.run()),
         Command::Scrape(scrape) => return cli::exit(scrape.run()),
         Command::Check(check) => return cli::exit(check.run()),
+        Command::Journal(journal) => return cli::exit(journal.run(file)),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Top(top) => return top::run(&top, file),
     };
@@ -141,8 +144,9 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
 
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
-    config.warnings().iter().for_each(|text| cli::print_error(format_args!("warning: {text}")));
-    let (problems, notes) = serve::check(&config);
+    let serve::Findings { problems, warnings, notes } = serve::check(&config);
+    let warnings = config.warnings().into_iter().chain(warnings);
+    warnings.for_each(|text| cli::print_error(format_args!("warning: {text}")));
     notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));
     if problems.is_empty() { print("The configuration is valid\n") } else { Err(problems) }
 }

@@ -5,6 +5,7 @@
 //! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
 //! tracker would look alive to its supervisor.
 
+mod check;
 mod confine;
 mod listeners;
 mod log;
@@ -14,6 +15,7 @@ mod secret;
 mod startup;
 mod state;
 mod supervisor;
+mod swarms;
 mod tokens;
 mod transfer;
 mod upgrade;
@@ -32,22 +34,24 @@ use front::Clock;
 use journal::Feed;
 use net::process::{self, Identity, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
-use tracker::counters::MetricsRegistry;
 use tracker::{Options, Secrets, StoreOptions, Tracker};
 
 use crate::access::{self, FileKeys};
 use crate::acme::{self, CertStore};
 use crate::certificates;
 use crate::config::{AcmeConfig, Config, Settings, Transport, worker_count};
+pub(crate) use check::{Findings, check};
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use startup::LocalHosts;
 use supervisor::Supervisor;
+use swarms::{JournalInputs, OpenJournal, Swarms};
 use tokens::FirstToken;
 use transfer::{SwarmSender, SwarmSource, SwarmTarget};
 use upgrade::{HandoffState, OldProcess, Upgrader};
@@ -70,6 +74,8 @@ enum Event {
     ThreadExit(ThreadExit),
     /// A request from the management API.
     Command(Command),
+    /// All swarms that there were are restored.
+    SwarmsRestored,
 }
 
 /// Serves until a signal stops the process. `file` is where `settings` came from, for reloads.
@@ -108,50 +114,114 @@ pub(crate) fn serve(
         reload::apply(&config, &tracker, &mut file_keys)?;
         log.configure(&config.log);
     }
-    // Before the sandbox, which may not ask for the machine's addresses.
-    let hosts = LocalHosts::of_machine(&config, &certificates);
-    let urls = bound.announce_urls(&hosts);
-    let startup_text = bound.startup_text(&config, &urls);
-    let dashboard = bound.dashboard_url(&config);
-    let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
-    let clock = Clock::after(process::monotonic().saturating_sub(handoff.epoch));
-    state::fill(&config, &tracker, &writer, clock)?;
-    let feed = Arc::<Feed>::default();
-    let target = SwarmTarget::new(&tracker, clock);
-    let upgrade_stats = Arc::clone(&target.stats);
-    old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
-    let swarms = SwarmSource::new(&tracker, &feed, clock);
-    let upgrader = Upgrader::new(launcher, bound.descriptors()?, handoff, swarms);
-    let (events, event_receiver) = channel();
-    listen_to_signals(signals, events.clone())?;
-    let state = (Arc::clone(&records), writer, urls);
-    let shared = (&tracker, &certificates, clock);
-    let (mut workers, api, first_token) =
-        start_workers(bound, &config, shared, state, events.clone())?;
-    let acme = start_acme(&mut workers, &config, &certificates)?;
-    let reloader = Reloader {
+    let journal = OpenJournal::open(&config, old_process.is_some());
+    if let Some(elapsed) = journal.as_ref().and_then(OpenJournal::elapsed) {
+        handoff.set_clock(elapsed);
+    }
+    let opened = Opened {
         file,
         settings,
         config,
+        log,
+        launcher,
+        supervisor,
+        old_process,
+        handoff,
+        signals,
+        watcher,
         tracker,
         file_keys,
-        watcher,
         certificates,
-        acme,
-        log,
-        sandbox,
-        reading: ReadState::default(),
+        bound,
+        records,
+        writer,
         overrides,
-        pending: PendingReplies::default(),
-        hub: Arc::clone(api.hub()),
+        journal,
     };
-    print(&(startup_text + &first_token.text(dashboard)))?;
-    // Set once.
-    let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
-    workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
-    old_process.map_or(Ok(()), OldProcess::take_over)?;
-    supervisor.ready();
-    Serving { workers, reloader, upgrader, supervisor, records, events }.run(&event_receiver)
+    opened.serve()
+}
+
+/// What is opened before the sandbox.
+struct Opened {
+    file: Option<PathBuf>,
+    settings: Settings,
+    config: Config,
+    log: Log,
+    launcher: io::Result<Launcher>,
+    supervisor: Supervisor,
+    old_process: Option<OldProcess>,
+    handoff: HandoffState,
+    signals: Signals,
+    watcher: access::FileWatcher,
+    tracker: Arc<Tracker>,
+    file_keys: FileKeys,
+    certificates: Arc<Certificates>,
+    bound: BoundListeners,
+    records: Arc<Records>,
+    writer: admin::records::Writer,
+    overrides: Vec<(String, Value)>,
+    journal: Option<OpenJournal>,
+}
+
+impl Opened {
+    /// Enters the sandbox, starts threads, and serves until a signal stops the process.
+    fn serve(self) -> Result<()> {
+        let Self { file, config, tracker, certificates, mut bound, writer, handoff, .. } = self;
+        let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
+        // Before the sandbox, which may not ask for the machine's addresses.
+        let hosts = LocalHosts::of_machine(&config, &certificates);
+        let urls = bound.announce_urls(&hosts);
+        let startup_text = bound.startup_text(&config, &urls);
+        let dashboard = bound.dashboard_url(&config);
+        let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
+        let clock = handoff.clock();
+        state::fill(&config, &tracker, &writer, clock)?;
+        let feed = Arc::<Feed>::default();
+        let target = SwarmTarget::new(&tracker, clock);
+        let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
+        old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
+        let source = SwarmSource::new(&tracker, &feed, clock);
+        let upgrader = Upgrader::new(self.launcher, bound.descriptors()?, handoff, source);
+        let (events, event_receiver) = channel();
+        listen_to_signals(self.signals, events.clone())?;
+        let state = (Arc::clone(&records), writer, urls);
+        let shared = Shared {
+            tracker: &tracker,
+            certificates: &certificates,
+            clock,
+            journal: journal.as_ref(),
+        };
+        let (mut workers, api, first_token) =
+            start_management(&mut bound, &config, &shared, state, events.clone())?;
+        // Set once.
+        let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
+        let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
+        let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
+        let swarms = journal.map(start).transpose()?;
+        let (acme, acme_configs) = watch::channel(config.acme.clone());
+        let reloader = Reloader {
+            file,
+            settings: self.settings,
+            config,
+            tracker,
+            file_keys: self.file_keys,
+            watcher: self.watcher,
+            certificates,
+            acme,
+            log: self.log,
+            sandbox,
+            reading: ReadState::default(),
+            overrides: self.overrides,
+            pending: PendingReplies::default(),
+            hub: Arc::clone(api.hub()),
+            pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
+        };
+        let startup_text = startup_text + &first_token.text(dashboard);
+        let start = Start { bound, acme_configs, startup_text, old_process };
+        let supervisor = self.supervisor;
+        let serving = Serving { workers, reloader, upgrader, supervisor, records, swarms, events };
+        serving.run(start, &event_receiver)
+    }
 }
 
 /// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
@@ -170,29 +240,6 @@ fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
         "inherited sockets without a listener: {left}: give the socket unit and the configuration the \
          same addresses"
     )
-}
-
-/// Returns everything that would keep `config` from being served on this machine, and notes that a
-/// running tidegate has the ports: `config` may be meant for its next start or reload.
-pub(crate) fn check(config: &Config) -> (Vec<String>, Vec<String>) {
-    let mut problems = Vec::new();
-    if let Err(error) = access::read(config) {
-        problems.push(format!("{error:#}"));
-    }
-    match certificates::read(config) {
-        Ok(read) => problems.extend(certificates::warnings(config, &read)),
-        Err(error) => problems.push(format!("{error:#}")),
-    }
-    problems.extend(acme::check(config));
-    problems.extend(state::check(config));
-    let listeners::BindProblems { in_use_by_tidegate, others } = listeners::check(config);
-    problems.extend(others);
-    if !config.user.is_empty()
-        && let Err(error) = Identity::find(&config.user, &config.group)
-    {
-        problems.push(format!("process.user: {error}"));
-    }
-    (problems, in_use_by_tidegate)
 }
 
 /// Passes signals to the main thread. A second signal to stop ends the process at once.
@@ -250,6 +297,7 @@ fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
 fn become_user(config: &Config) -> Result<()> {
     acme::prepare(config)?;
     state::prepare(config)?;
+    swarms::prepare(config);
     if config.user.is_empty() {
         if process::is_root() {
             warn!(
@@ -269,56 +317,44 @@ fn become_user(config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn start_workers(
-    bound: BoundListeners,
+/// What threads share.
+struct Shared<'a> {
+    tracker: &'a Arc<Tracker>,
+    certificates: &'a Arc<Certificates>,
+    clock: Clock,
+    journal: Option<&'a OpenJournal>,
+}
+
+/// Starts the records and the admin listeners, which are served while swarms are restored.
+fn start_management(
+    bound: &mut BoundListeners,
     config: &Config,
-    (tracker, certificates, clock): (&Arc<Tracker>, &Arc<Certificates>, Clock),
+    shared: &Shared<'_>,
     state: (Arc<Records>, admin::records::Writer, Vec<AnnounceUrl>),
     events: Sender<Event>,
 ) -> Result<(Workers, Arc<Api>, FirstToken)> {
-    let registry = Arc::new(MetricsRegistry::default());
     let end = events.clone();
     let ended = move |ended| {
         // Fails only while the process is going down.
         let _ = end.send(Event::ThreadExit(ended));
     };
-    let mut workers = Workers::new(tracker, &registry, certificates, clock, ended);
-    let (api, first_token) = state::start(&mut workers, config, state, clock, events)?;
-    let tls = TlsConfig::new(certificates);
+    let mut workers = Workers::new(shared, ended);
+    let (api, first_token) = state::start(&mut workers, config, state, shared.clock, events)?;
     workers.start_admin(
-        bound.admin,
+        std::mem::take(&mut bound.admin),
         Service {
             sources: workers.shared_metric_sources(),
             api: Some(Arc::clone(&api)),
             hosts: config.admin_hosts.clone(),
             metrics_token: config.metrics_token,
-            tls: config.admin_tls.then(|| tls.server_config()),
+            tls: config.admin_tls.then(|| TlsConfig::new(shared.certificates).server_config()),
             lower_priority: || {
                 // A failure has been logged at startup.
                 let _ = process::lower_priority();
             },
         },
     )?;
-    workers.start_udp(bound.udp, config)?;
-    workers.start_http(bound.tcp, &tls, config)?;
-    workers.start_sweep()?;
     Ok((workers, api, first_token))
-}
-
-/// Starts the thread that renews certificates. Returns the way to send it another configuration.
-fn start_acme(
-    workers: &mut Workers,
-    config: &Config,
-    certificates: &Arc<Certificates>,
-) -> Result<watch::Sender<Option<AcmeConfig>>> {
-    let (sender, configs) = watch::channel(config.acme.clone());
-    // A reload may add certificates, but cannot open a listener for them.
-    if config.listens(Transport::Tls) {
-        let challenges = Arc::clone(&config.challenges);
-        let store = CertStore { certificates: Arc::clone(certificates), challenges };
-        workers.start_acme(store, configs)?;
-    }
-    Ok(sender)
 }
 
 fn print(lines: &str) -> Result<()> {
@@ -336,7 +372,18 @@ struct Serving {
     upgrader: Upgrader,
     supervisor: Supervisor,
     records: Arc<Records>,
+    swarms: Option<Swarms>,
     events: Sender<Event>,
+}
+
+/// What starts when swarms are restored.
+struct Start {
+    bound: BoundListeners,
+    /// The configuration of the thread that renews certificates.
+    acme_configs: watch::Receiver<Option<AcmeConfig>>,
+    /// What the start prints.
+    startup_text: String,
+    old_process: Option<OldProcess>,
 }
 
 /// Why serving ends.
@@ -350,8 +397,12 @@ enum End {
 }
 
 impl Serving {
-    /// Handles events until one ends the process.
-    fn run(mut self, event_receiver: &Receiver<Event>) -> Result<()> {
+    /// Starts to serve when swarms are restored, and handles events until one ends the process.
+    fn run(mut self, start: Start, event_receiver: &Receiver<Event>) -> Result<()> {
+        if let Some(end) = self.await_swarms(event_receiver) {
+            return self.stop(end);
+        }
+        self.start(start)?;
         let mut checked_at = Instant::now();
         let end = loop {
             // Waiting changes will be acknowledged, so they must be recorded before the new process starts.
@@ -382,6 +433,49 @@ impl Serving {
             }
         };
         self.stop(end)
+    }
+
+    /// Waits until swarms are restored, for a limited time. Returns the end of serving if an event ends it
+    /// before it begins. Other events are handled later.
+    fn await_swarms(&self, event_receiver: &Receiver<Event>) -> Option<End> {
+        let deadline = Instant::now() + self.swarms.as_ref()?.restore_wait;
+        let mut later = Vec::new();
+        let end = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match event_receiver.recv_timeout(left) {
+                Ok(Event::SwarmsRestored) => break None,
+                Ok(Event::Signal(signal @ (SIGTERM | SIGINT))) => break Some(End::Signal(signal)),
+                Ok(Event::ThreadExit(ended)) => break Some(End::Failed(ended)),
+                Ok(event) => later.push(event),
+                Err(_) => {
+                    info!("serving while swarms are still being restored");
+                    break None;
+                }
+            }
+        };
+        // Does not fail, because the receiver is here.
+        later.into_iter().for_each(|event| drop(self.events.send(event)));
+        end
+    }
+
+    fn start(&mut self, start: Start) -> Result<()> {
+        let Start { bound, acme_configs, startup_text, old_process } = start;
+        let Reloader { config, certificates, .. } = &self.reloader;
+        let tls = TlsConfig::new(certificates);
+        self.workers.start_udp(bound.udp, config)?;
+        self.workers.start_http(bound.tcp, &tls, config)?;
+        self.workers.start_sweep()?;
+        // A reload may add certificates, but cannot open a listener for them.
+        if config.listens(Transport::Tls) {
+            let challenges = Arc::clone(&config.challenges);
+            let store = CertStore { certificates: Arc::clone(certificates), challenges };
+            self.workers.start_acme(store, acme_configs)?;
+        }
+        print(&startup_text)?;
+        self.workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
+        old_process.map_or(Ok(()), OldProcess::take_over)?;
+        self.supervisor.ready();
+        Ok(())
     }
 
     /// Handles an event. Returns the end of serving if it is one.
@@ -421,6 +515,8 @@ impl Serving {
             }
             Event::ThreadExit(ended) => return Some(End::Failed(ended)),
             Event::Command(command) => self.execute(command),
+            // It took longer than the start waited.
+            Event::SwarmsRestored => {}
         }
         None
     }
@@ -481,6 +577,9 @@ impl Serving {
         let left = self.workers.stop(is_handed_over, Instant::now() + time);
         // Nothing changes any more.
         sender.into_iter().for_each(SwarmSender::finish);
+        if let Some(swarms) = &self.swarms {
+            swarms.close(Instant::now() + STOP_TIMEOUT);
+        }
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

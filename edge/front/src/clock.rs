@@ -28,10 +28,11 @@ impl Clock {
     }
 
     /// Returns a clock that continues that of another process, `elapsed` after its start, so that
-    /// values which depend on ticks, such as connection ids, stay valid.
+    /// values which depend on ticks, such as connection ids and ages, stay valid. It may have started
+    /// before the machine.
     pub fn after(elapsed: Duration) -> Self {
         let now = Instant::now();
-        // No process started before its machine: such a value is wrong, and the clock starts at 0.
+        // Where the system cannot express that, the clock starts at 0.
         Self(Source::System(now.checked_sub(elapsed).unwrap_or(now)))
     }
 
@@ -99,6 +100,7 @@ mod tests {
         assert!(Clock::start().now() < Tick(60));
         let resumed = Clock::after(Duration::from_millis(1500)).now();
         assert!(resumed >= Tick(1) && resumed < Tick(60));
+        assert!(Clock::after(Duration::from_secs(1 << 30)).now() >= Tick(1 << 30));
         assert!(Clock::after(Duration::MAX).now() < Tick(60));
     }
 

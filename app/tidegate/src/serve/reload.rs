@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use tracker::Tracker;
 
 use super::log::Log;
+use super::swarms::SharedPace;
 use super::{Event, confine};
 use crate::access::{self, AccessFiles, FileKeys};
 use crate::acme;
@@ -46,6 +47,8 @@ pub(super) struct Reloader {
     pub(super) pending: PendingReplies,
     /// Publishes reloads as events.
     pub(super) hub: Arc<EventHub>,
+    /// The pace of the journal of swarms, if there is one.
+    pub(super) pace: Option<SharedPace>,
 }
 
 /// The result of a reload, or the mistakes that prevented it.
@@ -291,6 +294,9 @@ impl Reloader {
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
         access.apply(&self.tracker, &mut self.file_keys);
+        if let (Some(pace), Some(swarms)) = (&self.pace, &config.swarms) {
+            pace.set(swarms);
+        }
         self.acme.send_if_modified(|acme| {
             let is_other = *acme != config.acme;
             acme.clone_from(&config.acme);

@@ -145,7 +145,7 @@ impl BoundListeners {
             let _ = writeln!(text, "  dashboard     {url}");
         }
         if config.state_dir.is_none() {
-            text += "  records are in memory only: keys, lists, bans, tokens and counters are lost when \
+            text += "  records are in memory only: keys, lists, bans, tokens, counters and swarms are lost when \
                      the process ends; set state.dir to keep them\n";
         }
         text

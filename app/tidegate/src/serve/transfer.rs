@@ -128,8 +128,28 @@ pub(super) struct SwarmTarget {
     clock: Clock,
     /// For metrics.
     pub(super) stats: Arc<UpgradeStats>,
+    /// For the journal.
+    pub(super) reception: Arc<Reception>,
+}
+
+/// Whether swarms of an old process come.
+#[derive(Debug, Default)]
+pub(super) struct Reception {
+    is_running: AtomicBool,
     /// Set when everything has come, with the last changes and sessions.
-    is_complete: Arc<AtomicBool>,
+    is_complete: AtomicBool,
+}
+
+impl Reception {
+    /// Whether swarms are still coming.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Acquire)
+    }
+
+    /// Whether all of the old process's swarms are here.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
 }
 
 impl SwarmReceiver {
@@ -151,6 +171,7 @@ impl SwarmReceiver {
         // Before this process serves: what is announced here is younger than what comes.
         target.tracker.store().remember_stopped(true);
         target.tracker.passkeys().begin_import();
+        target.reception.is_running.store(true, Ordering::Release);
         let (sender, walked) = channel();
         let work = move || {
             let begun = Instant::now();
@@ -162,6 +183,7 @@ impl SwarmReceiver {
                     let _ = sender.send(());
                 })
             });
+            target.reception.is_running.store(false, Ordering::Release);
             if let Err(error) = result {
                 warn!("received only some of the old process's swarms: {error:#}");
             }
@@ -183,8 +205,8 @@ impl SwarmReceiver {
 
 impl SwarmTarget {
     pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock) -> Self {
-        let (stats, is_complete) = (Arc::default(), Arc::default());
-        Self { tracker: Arc::clone(tracker), clock, stats, is_complete }
+        let (stats, reception) = (Arc::default(), Arc::default());
+        Self { tracker: Arc::clone(tracker), clock, stats, reception }
     }
 
     /// Receives everything. Calls `walked` when all is there but what still changes.
@@ -218,7 +240,7 @@ impl SwarmTarget {
             warn!(peers = merged.full, "limits.memory_mib is used up: peers were left out");
         }
         result?;
-        self.is_complete.store(true, Ordering::Release);
+        self.reception.is_complete.store(true, Ordering::Release);
         let bytes = receiver.bytes();
         info!(peers = merged.peers, sessions, bytes, "received all swarms of the old process");
         Ok(())

@@ -24,6 +24,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use front::Clock;
 use net::process::{InheritedSockets, Launcher, monotonic};
 use tracing::{info, warn};
 
@@ -49,8 +50,9 @@ pub(super) struct HandoffState {
     pub(super) connection_ids: [u8; 16],
     /// The key of sessions.
     pub(super) sessions: [u8; 16],
-    /// When the tracker's clock was 0, on the system's monotonic clock.
-    pub(super) epoch: Duration,
+    /// When the tracker's clock was 0, in nanoseconds of the system's monotonic clock. Negative if the
+    /// machine has started since: a journal continues the clock of an earlier process.
+    pub(super) epoch_ns: i64,
     /// Bytes that the swarms take.
     pub(super) swarms: u64,
 }
@@ -62,7 +64,19 @@ impl HandoffState {
         getrandom::fill(keys.as_flattened_mut())
             .context("cannot get random numbers from the system")?;
         let [connection_ids, sessions] = keys;
-        Ok(Self { connection_ids, sessions, epoch: monotonic(), swarms: 0 })
+        Ok(Self { connection_ids, sessions, epoch_ns: monotonic_ns(), swarms: 0 })
+    }
+
+    /// Returns the tracker's clock.
+    pub(super) fn clock(&self) -> Clock {
+        let elapsed_ns = monotonic_ns().saturating_sub(self.epoch_ns);
+        Clock::after(Duration::from_nanos(u64::try_from(elapsed_ns).unwrap_or_default()))
+    }
+
+    /// Sets the tracker's clock to `elapsed`.
+    pub(super) fn set_clock(&mut self, elapsed: Duration) {
+        let elapsed_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
+        self.epoch_ns = monotonic_ns().saturating_sub(elapsed_ns);
     }
 
     /// Writes a line per value, and an empty line at the end.
@@ -71,8 +85,7 @@ impl HandoffState {
             [self.connection_ids, self.sessions].map(u128::from_be_bytes);
         format!(
             "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {}\nswarms_bytes {}\n\n",
-            self.epoch.as_nanos(),
-            self.swarms
+            self.epoch_ns, self.swarms
         )
     }
 
@@ -94,9 +107,7 @@ impl HandoffState {
                 "connection_ids" => handoff.connection_ids = key(name, value)?,
                 "sessions" => handoff.sessions = key(name, value)?,
                 "swarms_bytes" => handoff.swarms = value.parse().context(name.to_owned())?,
-                "epoch_ns" => {
-                    handoff.epoch = Duration::from_nanos(value.parse().context(name.to_owned())?)
-                }
+                "epoch_ns" => handoff.epoch_ns = value.parse().context(name.to_owned())?,
                 _ => {}
             }
         }
@@ -105,6 +116,11 @@ impl HandoffState {
 
 fn key(name: &str, value: &str) -> Result<[u8; 16]> {
     Ok(u128::from_str_radix(value, 16).context(name.to_owned())?.to_be_bytes())
+}
+
+fn monotonic_ns() -> i64 {
+    // 2^63 nanoseconds are 292 years.
+    i64::try_from(monotonic().as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// The new process's side: the connection to the old process.
@@ -308,6 +324,8 @@ fn await_ready(stream: &UnixStream) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use types::Tick;
+
     use super::*;
 
     #[test]
@@ -315,7 +333,7 @@ mod tests {
         let handoff = HandoffState {
             connection_ids: [0xa7; 16],
             sessions: [0x0b; 16],
-            epoch: Duration::from_nanos(123_456_789_012),
+            epoch_ns: -123_456_789_012,
             swarms: 77 << 30,
         };
         let read = |text: &str| HandoffState::read(&mut text.as_bytes());
@@ -327,6 +345,18 @@ mod tests {
             ["", "epoch_ns 5\n", "epoch_ns soon\n\n", "connection_ids x\n\n", "sessions y\n\n"]
         {
             assert!(read(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn continues_a_clock_from_before_the_start_of_the_machine() {
+        let mut handoff = HandoffState::fresh().unwrap();
+        assert!(handoff.clock().now() < Tick(60));
+        for elapsed_s in [0, 100, 180 * 24 * 3600] {
+            handoff.set_clock(Duration::from_secs(elapsed_s.into()));
+            let copy = HandoffState::read(&mut handoff.lines().as_bytes()).unwrap();
+            let now = copy.clock().now();
+            assert!(now >= Tick(elapsed_s) && now < Tick(elapsed_s + 60), "{now:?}");
         }
     }
 

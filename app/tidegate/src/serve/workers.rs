@@ -16,13 +16,15 @@ use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::WorkerLink;
 use net::UdpSocket;
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
-use net::tls::{Certificates, TlsConfig};
+use net::tls::TlsConfig;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
+use super::Shared;
 use super::listeners::BoundListener;
+use super::swarms::OpenJournal;
 use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
 
@@ -59,29 +61,29 @@ const STOP_IDLE_GRACE: Duration = Duration::from_millis(500);
 
 impl Workers {
     pub(super) fn new(
-        tracker: &Arc<Tracker>,
-        registry: &Arc<MetricsRegistry>,
-        certificates: &Arc<Certificates>,
-        clock: Clock,
+        shared: &Shared<'_>,
         on_exit: impl Fn(ThreadExit) + Send + Sync + 'static,
     ) -> Self {
-        let certificates = Arc::clone(certificates);
+        let (tracker, clock) = (shared.tracker, shared.clock);
+        let registry = Arc::new(MetricsRegistry::default());
+        let certificates = Arc::clone(shared.certificates);
+        let journal = shared.journal.map(OpenJournal::stats);
         let metric_sources = MetricSources {
             tracker: Arc::clone(tracker),
-            registry: Arc::clone(registry),
+            registry: Arc::clone(&registry),
             status: Status::default(),
             process,
             clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.expiries()),
             acme: AcmeAttempts::default(),
-            journal: Box::new(|| None),
+            journal: Box::new(move || journal.as_ref().map(|stats| stats())),
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
         let _ = start();
         Self {
             tracker: Arc::clone(tracker),
-            registry: Arc::clone(registry),
+            registry,
             metric_sources: Arc::new(metric_sources),
             clock,
             stop: Arc::default(),
@@ -227,6 +229,20 @@ impl Workers {
         // [`Self::stop`] does not wait for it.
         self.threads.pop();
         Ok(())
+    }
+
+    /// Starts the thread that restores and writes the journal of swarms. [`Self::stop`] does not stop it,
+    /// because it writes what the workers change last.
+    pub(super) fn start_journal(
+        &mut self,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<JoinHandle<()>> {
+        self.start("journal".into(), lower_priority, move || {
+            work();
+            Ok(())
+        })?;
+        let (_, thread) = self.threads.pop().context("the thread was just started")?;
+        Ok(thread)
     }
 
     /// Starts the thread that obtains and renews certificates, following the latest of `configs`.

@@ -182,6 +182,32 @@ fn checks_good_and_bad_configurations() {
 }
 
 #[test]
+fn checks_the_directory_of_the_journal() {
+    let directory = Directory::new();
+    let check = |dir: &std::path::Path, more: &str| {
+        let more = format!("[state]\ndir = {dir:?}\n{more}");
+        let file = directory.write("state.toml", &config(0, 0, &more));
+        run(&["config", "check", "--config", file.to_str().unwrap()])
+    };
+    let good = check(&directory.path("new"), "");
+    assert!(good.status.success(), "{}", stderr(&good));
+    assert!(!directory.path("new").exists(), "looking leaves nothing behind");
+    let bad = check(&directory.path("new"), "swarms_round_s = 800\n");
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stderr(&bad).contains("state.swarms_round_s: must be at most 780"), "{}", stderr(&bad));
+    let memory = std::path::Path::new("/dev/shm");
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    if mounts.lines().any(|line| line.contains(" /dev/shm tmpfs ")) {
+        let doubtful = check(&memory.join("tidegate-is-not-there"), "");
+        assert!(doubtful.status.success(), "{}", stderr(&doubtful));
+        let warning = "tidegate: warning: state.dir: the journal of swarms in /dev/shm/";
+        assert!(stderr(&doubtful).contains(warning), "{}", stderr(&doubtful));
+        let off = check(&memory.join("tidegate-is-not-there"), "swarms = false\n");
+        assert!(!stderr(&off).contains("tmpfs"), "{}", stderr(&off));
+    }
+}
+
+#[test]
 fn does_not_start_without_its_lists() {
     let directory = Directory::new();
     let absent = directory.path("allow.txt");

@@ -22,6 +22,7 @@ mod service_manager;
 mod serving;
 mod shutdown;
 mod socket_activation;
+mod swarms;
 #[cfg(target_os = "linux")]
 mod thread_priority;
 mod tls;

@@ -1,0 +1,42 @@
+//! What `tidegate config check` looks at, beside the configuration itself.
+
+use net::process::Identity;
+
+use super::swarms::file_system;
+use super::{listeners, state};
+use crate::config::Config;
+use crate::{access, acme, certificates};
+
+/// What [`check`] finds.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// What keeps the configuration from being served on this machine as it says.
+    pub(crate) problems: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    /// Which ports a running tidegate has: the configuration may be meant for its next start or reload.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Returns what there is to say about serving `config` on this machine.
+pub(crate) fn check(config: &Config) -> Findings {
+    let mut problems = Vec::new();
+    if let Err(error) = access::read(config) {
+        problems.push(format!("{error:#}"));
+    }
+    match certificates::read(config) {
+        Ok(read) => problems.extend(certificates::warnings(config, &read)),
+        Err(error) => problems.push(format!("{error:#}")),
+    }
+    problems.extend(acme::check(config));
+    problems.extend(state::check(config));
+    problems.extend(file_system::check(config));
+    let listeners::BindProblems { in_use_by_tidegate, others } = listeners::check(config);
+    problems.extend(others);
+    if !config.user.is_empty()
+        && let Err(error) = Identity::find(&config.user, &config.group)
+    {
+        problems.push(format!("process.user: {error}"));
+    }
+    let warnings = file_system::warning(config).into_iter().collect();
+    Findings { problems, warnings, notes: in_use_by_tidegate }
+}

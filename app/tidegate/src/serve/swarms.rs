@@ -1,0 +1,402 @@
+//! The journal of swarms: opened before the sandbox; restored and written by a thread of its own.
+
+pub(super) mod file_system;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use admin::{JournalState, JournalStats};
+use anyhow::Result;
+use front::Clock;
+use journal::{
+    Clocks, Failure, Feed, Journal, KINDS, Lock, Now, Pace, SKIPPED, State, Status, Writer,
+};
+use net::process::cores;
+use tracing::{error, info, warn};
+use tracker::Tracker;
+
+use super::Event;
+use super::transfer::Reception;
+use super::workers::Workers;
+use crate::acme::{cache, future_owner};
+use crate::config::{Config, SwarmsConfig};
+
+/// Begins the messages about the directory.
+const KEY_NAME: &str = "state.dir";
+/// How long the start waits for another process, which may be ending, to release the journal.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long the thread waits for that at a time.
+const LOCK_POLL: Duration = Duration::from_millis(200);
+/// How often the thread tries again to create or open the directory.
+const RETRY_PERIOD: Duration = Duration::from_secs(60);
+/// The longest that a tracker's clock continues over restarts: half of what the ages of torrents can express.
+const CLOCK_MAX: Duration = Duration::from_secs(180 * 24 * 3600);
+/// More threads than this would wait for the disk.
+const RESTORE_THREADS_MAX: usize = 8;
+
+/// Creates the directory while the process is still root. A failure is reported when the journal is
+/// opened: nothing about it keeps the tracker from serving.
+pub(super) fn prepare(config: &Config) {
+    if let Some(swarms) = &config.swarms {
+        let _ = cache::create_directory(KEY_NAME, &swarms.dir, future_owner(config));
+    }
+}
+
+/// What may change while a journal is written.
+#[derive(Clone, Debug)]
+pub(super) struct SharedPace(Arc<Mutex<Pace>>);
+
+impl SharedPace {
+    fn new(config: &SwarmsConfig) -> Self {
+        Self(Arc::new(Mutex::new(pace(config))))
+    }
+
+    fn get(&self) -> Pace {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies what a reload can change.
+    pub(super) fn set(&self, config: &SwarmsConfig) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pace(config);
+    }
+}
+
+fn pace(config: &SwarmsConfig) -> Pace {
+    let SwarmsConfig { round, sync, bytes_max, .. } = *config;
+    Pace { round, sync, bytes_max }
+}
+
+/// What statistics show.
+#[derive(Debug)]
+struct Report {
+    status: Arc<Status>,
+    since: Instant,
+    /// Whether peers are being restored.
+    is_restoring: AtomicBool,
+    /// How many peers were restored, each counted once; 0 until that has ended.
+    restored_peers: AtomicU64,
+    /// How many times another process had the journal.
+    locked: AtomicU64,
+    /// How many times the directory could not be opened.
+    unusable: AtomicU64,
+}
+
+impl Report {
+    fn stats(&self) -> JournalStats {
+        let figures = self.status.figures();
+        let now_ms = unix_ms();
+        let age_s = |ms: u64| now_ms.saturating_sub(ms) as f64 / 1000.0;
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut failures: Vec<_> =
+            Failure::ALL.into_iter().map(Failure::name).zip(figures.failures).collect();
+        for (name, count) in &mut failures {
+            if *name == Failure::Io.name() {
+                *count += load(&self.unusable);
+            }
+        }
+        failures.push(("locked", load(&self.locked)));
+        JournalStats {
+            state: match figures.state {
+                _ if self.is_restoring.load(Ordering::Relaxed) => JournalState::Restoring,
+                State::Writing => JournalState::Writing,
+                State::Stopped | State::Off => JournalState::Stopped,
+            },
+            bytes: KINDS.into_iter().zip(figures.bytes).collect(),
+            blocks: KINDS.into_iter().zip(figures.blocks).collect(),
+            failures,
+            skipped: SKIPPED.into_iter().zip(figures.skipped).collect(),
+            disk_bytes: figures.disk_bytes,
+            segments: figures.segments,
+            round_age_s: figures
+                .round_began_ms
+                .map_or_else(|| self.since.elapsed().as_secs_f64(), age_s),
+            lag_s: figures.written_ms.map_or(0.0, age_s),
+            syncs: figures.syncs,
+            sync_s: figures.sync_time.as_secs_f64(),
+            missed: figures.missed,
+            restored_peers: load(&self.restored_peers),
+            restored_torrents: figures.restored_torrents,
+            restore_s: figures.restore_time.as_secs_f64(),
+        }
+    }
+}
+
+/// A journal whose thread does not run yet.
+pub(super) struct OpenJournal {
+    config: SwarmsConfig,
+    pace: SharedPace,
+    source: Source,
+    report: Arc<Report>,
+}
+
+/// What the thread begins with.
+enum Source {
+    /// This process may write. What there is to restore.
+    Locked(Lock, Option<Journal>),
+    /// Another process may write: the old one, in an upgrade.
+    Awaited,
+}
+
+impl OpenJournal {
+    /// Opens the journal, unless it is off. If another process has it, its thread waits for it: in an
+    /// upgrade, the old process has it until it ends.
+    pub(super) fn open(config: &Config, is_upgrade: bool) -> Option<Self> {
+        if let Some(warning) = file_system::warning(config) {
+            warn!("{warning}");
+        }
+        let config = config.swarms.clone()?;
+        let report = Arc::new(Report {
+            status: Arc::default(),
+            since: Instant::now(),
+            is_restoring: AtomicBool::new(true),
+            restored_peers: AtomicU64::new(0),
+            locked: AtomicU64::new(0),
+            unusable: AtomicU64::new(0),
+        });
+        let source = if is_upgrade { None } else { acquire(&config.dir, LOCK_WAIT, &report) };
+        let source = source.map_or(Source::Awaited, |lock| {
+            let journal = open(&config.dir);
+            Source::Locked(lock, journal)
+        });
+        if matches!(source, Source::Awaited) && !is_upgrade {
+            error!(
+                directory = %config.dir.display(),
+                "serving without the journal of swarms until it can be used: they do not survive a restart"
+            );
+        }
+        Some(Self { pace: SharedPace::new(&config), config, source, report })
+    }
+
+    /// Returns how long the tracker's clock has been running if it continues the journal's.
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        let Source::Locked(_, Some(journal)) = &self.source else { return None };
+        elapsed(journal.epoch_ms(), unix_ms())
+    }
+
+    /// Returns what reads its statistics.
+    pub(super) fn stats(&self) -> Box<dyn Fn() -> JournalStats + Send + Sync> {
+        let report = Arc::clone(&self.report);
+        Box::new(move || report.stats())
+    }
+
+    /// Starts the thread that restores and writes. It sends [`Event::SwarmsRestored`] once.
+    pub(super) fn start(
+        self,
+        workers: &mut Workers,
+        tracker: &Arc<Tracker>,
+        inputs: JournalInputs,
+    ) -> Result<Swarms> {
+        let JournalInputs { feed, reception, clock, events } = inputs;
+        let Self { config, pace, source, report } = self;
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = Task {
+            tracker: Arc::clone(tracker),
+            dir: config.dir.clone().into(),
+            clocks: clocks(clock),
+            feed,
+            reception,
+            report,
+            pace: pace.clone(),
+            stop: Arc::clone(&stop),
+        };
+        // Peers that stop while older blocks are restored must not come back.
+        tracker.store().remember_stopped(true);
+        let thread = workers.start_journal(move || task.run(source, &events))?;
+        Ok(Swarms { pace, stop, thread, restore_wait: config.restore_wait })
+    }
+}
+
+/// What the thread of a journal shares with others.
+pub(super) struct JournalInputs {
+    pub(super) feed: Arc<Feed>,
+    pub(super) reception: Arc<Reception>,
+    pub(super) clock: Clock,
+    pub(super) events: Sender<Event>,
+}
+
+/// A journal in use.
+pub(super) struct Swarms {
+    pub(super) pace: SharedPace,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    /// How long the start waits for swarms to be restored.
+    pub(super) restore_wait: Duration,
+}
+
+impl Swarms {
+    /// Writes the last changes, once all workers have stopped. Gives up at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) {
+        self.stop.store(true, Ordering::Relaxed);
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                warn!(
+                    "stopping without the last changes of swarms: cannot write to the disk of state.dir"
+                );
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What the thread needs.
+struct Task {
+    tracker: Arc<Tracker>,
+    dir: Arc<Path>,
+    clocks: Clocks,
+    feed: Arc<Feed>,
+    /// In an upgrade, of the old process's swarms.
+    reception: Arc<Reception>,
+    report: Arc<Report>,
+    pace: SharedPace,
+    stop: Arc<AtomicBool>,
+}
+
+impl Task {
+    fn run(self, source: Source, events: &Sender<Event>) {
+        let store = self.tracker.store();
+        let restored = || {
+            self.report.is_restoring.store(false, Ordering::Relaxed);
+            // Fails only while the process is going down.
+            let _ = events.send(Event::SwarmsRestored);
+        };
+        let (lock, journal) = match source {
+            Source::Locked(lock, journal) => {
+                self.restore(journal);
+                restored();
+                (lock, None)
+            }
+            Source::Awaited => {
+                // The start does not wait.
+                restored();
+                let Some(lock) = self.await_lock() else { return };
+                // The old process has sent everything when it releases the lock.
+                while self.reception.is_running() && !self.stop.load(Ordering::Relaxed) {
+                    thread::sleep(LOCK_POLL);
+                }
+                let has_all = self.reception.is_complete();
+                (lock, if has_all { None } else { open(&self.dir) })
+            }
+        };
+        self.restore(journal);
+        store.remember_stopped(false);
+        let status = Arc::clone(&self.report.status);
+        let writer = Writer::new(self.dir.to_path_buf(), lock, self.feed, self.clocks, status);
+        writer.run(store, || self.pace.get(), &self.stop);
+    }
+
+    fn restore(&self, journal: Option<Journal>) {
+        let Some(journal) = journal else { return };
+        let started = Instant::now();
+        let threads = cores().len().clamp(1, RESTORE_THREADS_MAX);
+        self.report.is_restoring.store(true, Ordering::Relaxed);
+        let (store, status) = (self.tracker.store(), &self.report.status);
+        let merged = journal.restore(store, &self.clocks, threads, status, &self.stop);
+        self.report.is_restoring.store(false, Ordering::Relaxed);
+        // A journal says some things twice.
+        let totals = self.tracker.totals();
+        let known = [totals.v4, totals.v6].map(|counts| counts.seeders + counts.leechers);
+        let peers = merged.peers.min(known.iter().sum());
+        self.report.restored_peers.store(peers, Ordering::Relaxed);
+        info!(
+            peers,
+            torrents = merged.torrents,
+            expired = merged.old,
+            seconds = format!("{:.1}", started.elapsed().as_secs_f64()),
+            "restored swarms from the journal"
+        );
+        if merged.full > 0 {
+            warn!(
+                peers = merged.full,
+                "peers were not restored, because limits.memory_mib is used up"
+            );
+        }
+    }
+
+    /// Waits for the process that has the journal. Returns `None` if this one stops.
+    fn await_lock(&self) -> Option<Lock> {
+        let mut failed_at: Option<Instant> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            if failed_at.is_some_and(|at| at.elapsed() < RETRY_PERIOD) {
+                thread::sleep(LOCK_POLL);
+                continue;
+            }
+            match Lock::acquire(&self.dir, LOCK_POLL) {
+                Ok(Some(lock)) => return Some(lock),
+                Ok(None) => {}
+                Err(error) => {
+                    unusable(&self.dir, &error, &self.report);
+                    failed_at = Some(Instant::now());
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Takes the right to write, if no other process keeps it.
+fn acquire(dir: &Path, wait: Duration, report: &Report) -> Option<Lock> {
+    match Lock::acquire(dir, wait) {
+        Ok(Some(lock)) => return Some(lock),
+        Ok(None) => {
+            report.locked.fetch_add(1, Ordering::Relaxed);
+            error!(
+                directory = %dir.display(),
+                "another process has the journal of swarms: give each tracker its own state.dir"
+            );
+        }
+        Err(error) => unusable(dir, &error, report),
+    }
+    None
+}
+
+fn unusable(dir: &Path, error: &std::io::Error, report: &Report) {
+    report.unusable.fetch_add(1, Ordering::Relaxed);
+    error!(directory = %dir.display(), %error, "cannot open the journal of swarms");
+}
+
+/// Opens what there is to restore.
+fn open(dir: &Path) -> Option<Journal> {
+    Journal::open(dir, unix_ms()).unwrap_or_else(|error| {
+        error!(
+            directory = %dir.display(), %error,
+            "cannot read the journal of swarms: starting without their peers"
+        );
+        None
+    })
+}
+
+/// Returns how long a clock that was 0 at `epoch_ms` has been running, unless that is in the future or too
+/// long ago.
+fn elapsed(epoch_ms: u64, now_ms: u64) -> Option<Duration> {
+    let elapsed = Duration::from_millis(now_ms.checked_sub(epoch_ms)?);
+    (elapsed <= CLOCK_MAX).then_some(elapsed)
+}
+
+fn clocks(clock: Clock) -> Clocks {
+    Arc::new(move || Now { tick: clock.now(), unix_ms: unix_ms() })
+}
+
+fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn continues_clocks_of_the_last_half_year() {
+        let day_ms = 24 * 3600 * 1000;
+        let now_ms = 1000 * day_ms;
+        assert_eq!(elapsed(now_ms - 5, now_ms), Some(Duration::from_millis(5)));
+        assert_eq!(elapsed(now_ms - 180 * day_ms, now_ms), Some(CLOCK_MAX));
+        assert_eq!(elapsed(now_ms - 180 * day_ms - 1, now_ms), None);
+        assert_eq!(elapsed(now_ms + 1, now_ms), None, "the wall clock was set back");
+    }
+}

@@ -1,0 +1,342 @@
+//! The journal of swarms: which peers survive which end of the process.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::api::{Caller, TOKEN};
+use crate::clients::{Udp, announce_target, has, http, http_announce};
+use crate::process::{Directory, Signal, Tracker, is_alive, run, stderr, stdout};
+
+/// The ports of the clients that stay: over UDP and HTTP, each over IPv4 and IPv6.
+const PORTS: [u16; 4] = [1001, 1002, 1003, 1004];
+/// The port of a client that stops.
+const STOPPED: u16 = 1005;
+
+/// The directory of records and journal, which several trackers use one after the other.
+struct State(Directory);
+
+impl State {
+    fn new() -> Self {
+        Self(Directory::new())
+    }
+
+    fn config(&self, more: &str) -> String {
+        format!("[state]\ndir = {:?}\n{more}", self.0.path("state"))
+    }
+
+    /// Serves with this directory and `more` in `[state]`.
+    fn start(&self, more: &str) -> Tracker {
+        let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
+        Tracker::start_with(Directory::new(), &self.config(more), &variables)
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.0.path("state/swarms")
+    }
+
+    /// The files of the journal, the oldest first.
+    fn segments(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.journal()).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|it| it == "tgj")).collect();
+        files.sort();
+        files
+    }
+}
+
+/// Clients come, over all protocols and families; one of them stops, and one completes its download.
+fn fill(tracker: &Tracker) {
+    Udp::connect(tracker.udp4()).announce(0xaa, PORTS[0]);
+    http_announce(tracker.http4(), 0xaa, PORTS[1]);
+    Udp::connect(tracker.udp6()).announce(0xaa, PORTS[2]);
+    http_announce(tracker.http6(), 0xaa, PORTS[3]);
+    for torrent in [0xaa, 0xbb] {
+        http_announce(tracker.http4(), torrent, STOPPED);
+        http(tracker.http4(), &(announce_target(torrent, STOPPED) + "&event=stopped"));
+    }
+    http_announce(tracker.http4(), 0xcc, 1);
+    let seeder = announce_target(0xcc, 1).replace("left=1", "left=0");
+    http(tracker.http4(), &(seeder + "&event=completed"));
+}
+
+/// Returns whether all clients of [`fill`] that stayed are there, and no others.
+fn is_restored(tracker: &Tracker) -> bool {
+    let udp = Udp::connect(tracker.udp4());
+    [0xaa, 0xbb, 0xcc].map(|torrent| udp.scrape(torrent)) == [[0, 0, 4], [0, 0, 0], [1, 1, 0]]
+}
+
+fn assert_restored(tracker: &Tracker) {
+    assert!(is_restored(tracker), "{}", tracker.log());
+    // Answers have the peers of their own family, with these ports.
+    let v4 = Udp::connect(tracker.udp4()).announce(0xaa, 2001);
+    let v6 = Udp::connect(tracker.udp6()).announce(0xaa, 2002);
+    let ports = |reply: &[u8], len: usize| {
+        let peers = reply[20..].chunks(len);
+        let mut ports: Vec<_> =
+            peers.map(|peer| u16::from_be_bytes([peer[len - 2], peer[len - 1]])).collect();
+        ports.sort_unstable();
+        ports
+    };
+    assert_eq!((ports(&v4, 6), ports(&v6, 18)), (PORTS[..2].to_vec(), PORTS[2..].to_vec()));
+}
+
+/// Waits until the journal contains all that has happened until now.
+fn wait_until_written(tracker: &Tracker) {
+    let since = Instant::now();
+    tracker.wait_until("written", |it| {
+        let passed_s = since.elapsed().as_secs_f64();
+        it.metric("tidegate_journal_bytes_total{kind=\"changes\"}") > 0.0
+            && it.metric("tidegate_journal_lag_seconds") < passed_s
+    });
+}
+
+fn stop(mut tracker: Tracker) {
+    tracker.stop();
+    assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
+}
+
+fn kill(mut tracker: Tracker) {
+    tracker.signal(Signal::SIGKILL);
+    tracker.wait_for_end();
+}
+
+#[test]
+fn peers_survive_a_stop_and_a_start() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    stop(tracker);
+    let tracker = state.start("");
+    assert_restored(&tracker);
+    tracker.wait_for_log("restored swarms from the journal expired=0 peers=5 seconds=");
+    assert_eq!(tracker.metric("tidegate_journal_restored_peers"), 5.0);
+    assert_eq!(tracker.metric("tidegate_journal_restored_torrents"), 2.0);
+    assert!(tracker.metric("tidegate_journal_restore_seconds") > 0.0);
+    // Again, from the journal of a process that had restored it.
+    stop(tracker);
+    let tracker = state.start("");
+    let leechers = Udp::connect(tracker.udp4()).scrape(0xaa)[2];
+    assert_eq!(leechers, 6, "two have come with the check above");
+}
+
+#[test]
+fn peers_survive_a_kill() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    wait_until_written(&tracker);
+    kill(tracker);
+    // A second kill, before a round is complete.
+    let tracker = state.start("");
+    assert!(is_restored(&tracker), "{}", tracker.log());
+    kill(tracker);
+    assert_restored(&state.start(""));
+}
+
+#[test]
+fn restores_while_it_serves() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    stop(tracker);
+    let tracker = state.start("swarms_restore_wait_s = 0\n");
+    tracker.wait_until("restored", is_restored);
+    assert_restored(&tracker);
+}
+
+#[test]
+fn leaves_nothing_on_the_disk_if_turned_off() {
+    let state = State::new();
+    let tracker = state.start("swarms = false\n");
+    fill(&tracker);
+    let (_, page) = tracker.admin("/metrics");
+    assert!(!page.contains("tidegate_journal_"), "{page}");
+    let stats = Caller::of(&tracker).expect(200, "GET /stats", None);
+    let off = json!({ "journal": "off", "round_age_s": null, "disk_bytes": 0, "restored": 0 });
+    assert_eq!(stats["swarms"], off);
+    stop(tracker);
+    assert!(!state.journal().exists());
+    let tracker = state.start("");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xaa), [0; 3]);
+}
+
+#[test]
+fn only_one_process_has_the_journal() {
+    let state = State::new();
+    let first = state.start("");
+    fill(&first);
+    let second = state.start("");
+    second.wait_for_log("another process has the journal of swarms: give each tracker its own");
+    second.wait_for_log("serving without the journal of swarms");
+    assert_eq!(second.metric("tidegate_journal_failures_total{reason=\"locked\"}"), 1.0);
+    let journal = || Caller::of(&second).expect(200, "GET /stats", None)["swarms"].clone();
+    assert_eq!(journal()["journal"], "stopped");
+    http_announce(second.http4(), 0xdd, 1);
+    // When the first one has ended, the second one restores and continues its journal.
+    stop(first);
+    second.wait_until("restored", is_restored);
+    second.wait_until("writing", |_| journal()["journal"] == "writing");
+    stop(second);
+    let third = state.start("");
+    assert!(is_restored(&third), "{}", third.log());
+    assert_eq!(Udp::connect(third.udp4()).scrape(0xdd), [0, 0, 1]);
+}
+
+#[test]
+fn starts_with_a_damaged_journal() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    stop(tracker);
+    // The header of one segment, and something within another.
+    let first = state.segments().remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&first, &bytes).unwrap();
+    let tracker = state.start("");
+    tracker.wait_for_log("skipped a damaged part of the journal");
+    assert!(tracker.metric("tidegate_journal_skipped_total{reason=\"damaged\"}") >= 1.0);
+    http_announce(tracker.http4(), 0xdd, 1);
+    stop(tracker);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[0] ^= 1;
+    fs::write(&first, &bytes).unwrap();
+    let tracker = state.start("");
+    tracker.wait_for_log("skipped a segment of the journal");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xdd), [0, 0, 1]);
+}
+
+/// Returns the checksum of segments' headers.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+#[test]
+fn leaves_a_journal_of_a_later_version_alone() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    stop(tracker);
+    let first = state.segments().remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[4] = 2;
+    let crc = crc32c(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&first, &bytes).unwrap();
+    let tracker = state.start("");
+    tracker.wait_for_log("a later version of tidegate wrote the journal of swarms");
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xaa), [0; 3]);
+    let mut later = first.into_os_string();
+    later.push(".later");
+    assert_eq!(fs::read(later).unwrap(), bytes);
+    // It has a journal of its own.
+    fill(&tracker);
+    stop(tracker);
+    assert_restored(&state.start(""));
+}
+
+#[test]
+fn serves_without_a_journal_if_there_is_no_directory_for_it() {
+    let state = State::new();
+    stop(state.start("swarms = false\n"));
+    fs::write(state.journal(), "a file").unwrap();
+    let tracker = state.start("");
+    tracker.wait_for_log("cannot open the journal of swarms");
+    fill(&tracker);
+    assert!(is_restored(&tracker));
+    let failures = tracker.metric("tidegate_journal_failures_total{reason=\"io\"}");
+    assert!(failures >= 1.0, "{failures}");
+}
+
+#[test]
+fn shows_and_reloads_the_journal() {
+    let state = State::new();
+    let tracker = state.start("swarms_sync_s = 0\n");
+    tracker.wait_until("writing", |it| {
+        Caller::of(it).expect(200, "GET /stats", None)["swarms"]["journal"] == "writing"
+    });
+    fill(&tracker);
+    wait_until_written(&tracker);
+    tracker.wait_until("counted", |it| it.metric("tidegate_journal_disk_bytes") > 64.0);
+    assert_eq!(tracker.metric("tidegate_journal_segments"), 1.0);
+    assert!(tracker.metric("tidegate_journal_round_age_seconds") < 600.0);
+    assert_eq!(tracker.metric("tidegate_journal_missed_total"), 0.0);
+    let stats = Caller::of(&tracker).expect(200, "GET /stats", None)["swarms"].clone();
+    assert!(stats["disk_bytes"].as_u64().unwrap() > 64, "{stats}");
+    // Nothing is forced to the disk between the ends of rounds, until the reload.
+    let syncs = |it: &Tracker| it.metric("tidegate_journal_sync_seconds_count");
+    let before = syncs(&tracker);
+    tracker.configure(&state.config("swarms_sync_s = 1\nswarms_round_s = 60\n"));
+    tracker.reload();
+    tracker.wait_for_log("changed=\"state.swarms_round_s, state.swarms_sync_s\"");
+    http_announce(tracker.http4(), 0xdd, 1);
+    tracker.wait_until("synced", |it| syncs(it) > before);
+    tracker.configure(&state.config("swarms_round_s = 781\n"));
+    tracker.reload();
+    tracker.wait_for_log("state.swarms_round_s: must be at most 780");
+}
+
+#[test]
+fn ends_on_a_signal_and_leaves_no_temporary_files() {
+    let state = State::new();
+    let mut tracker = state.start("");
+    let pid = tracker.pid();
+    fill(&tracker);
+    tracker.stop();
+    tracker.wait_for_end();
+    assert!(!is_alive(pid));
+    let mut names: Vec<_> = fs::read_dir(state.journal())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["0000000000000001.tgj", "lock"]);
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(state.journal()), 0o700);
+    assert_eq!(mode(state.segments().remove(0)), 0o600);
+}
+
+#[test]
+fn journal_command_lists_and_checks_files() {
+    let state = State::new();
+    let directory = state.0.path("state");
+    let directory = directory.to_str().unwrap();
+    let missing = run(&["journal", "check", directory]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("cannot read"), "{}", stderr(&missing));
+    let unset = run(&["journal", "show"]);
+    assert_eq!(unset.status.code(), Some(2));
+    assert!(stderr(&unset).contains("state.dir is not set"), "{}", stderr(&unset));
+    let tracker = state.start("");
+    fill(&tracker);
+    wait_until_written(&tracker);
+    // The running tracker is not disturbed.
+    let shown = run(&["journal", "show", directory]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let text = stdout(&shown);
+    for expected in ["0000000000000001.tgj", "1 begins", "files: 1, ", "last complete round: none"]
+    {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+    stop(tracker);
+    let checked = run(&["journal", "check", directory]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
+    assert!(has(&checked.stdout, "no damage"), "{}", stdout(&checked));
+    let first = state.segments().remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[70] ^= 1;
+    fs::write(&first, &bytes).unwrap();
+    let checked = run(&["journal", "check", directory]);
+    assert_eq!(checked.status.code(), Some(1));
+    let text = stdout(&checked);
+    assert!(text.contains("damaged at byte 64") && text.contains("1 damaged place"), "{text}");
+    // The configuration names the directory, too.
+    let file = state.0.write("with.toml", &state.config(""));
+    let checked = run(&["journal", "check", "--config", file.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(1), "{}", stderr(&checked));
+}
