@@ -197,15 +197,6 @@ impl Tracker {
     pub fn upgrade(&self) -> Result<UpgradeTimes> {
         let (old, began) = (self.pid(), Instant::now());
         self.signal(Signal::SIGUSR2)?;
-        self.await_upgrade(old)
-    }
-
-    /// Waits until a new process has taken over from `old`, which has been told to upgrade.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::upgrade`].
-    pub fn await_upgrade(&self, old: u32) -> Result<()> {
         let mut new = None;
         self.wait_until("a successor", |it| {
             new = successor(&it.stderr(), |pid| pid != old && is_alive(pid));

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
-use crate::process::{Directory, Signal, Tracker};
+use crate::process::{Directory, Tracker};
 
 /// What `GET /keys/ID` says that the key's peers have uploaded.
 fn uploaded(api: &Caller, key: &serde_json::Value) -> u64 {
@@ -68,11 +68,14 @@ fn check(tracker: &Tracker) {
 fn an_upgrade_keeps_swarms_without_a_state_directory() {
     let tracker = Tracker::start(Directory::new(), "");
     fill(&tracker);
-    let old = tracker.pid();
-    tracker.signal(Signal::SIGUSR2);
-    // Whichever process this reaches.
-    announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
-    tracker.await_upgrade(old);
+    std::thread::scope(|scope| {
+        // A peer stops meanwhile, at whichever process.
+        scope.spawn(|| {
+            tracker.wait_until("begun", |it| it.log().contains("SIGUSR2: upgrading"));
+            announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
+        });
+        tracker.upgrade();
+    });
     check(&tracker);
     tracker.wait_for_log("received all swarms of the old process bytes=");
     assert!(tracker.metric("tidegate_upgrade_swarms_seconds") > 0.0);

@@ -98,11 +98,6 @@ impl Tracker {
         self.tracker.upgrade().unwrap();
     }
 
-    /// The same with an upgrade that has begun in process `old`.
-    pub(crate) fn await_upgrade(&self, old: u32) {
-        self.tracker.await_upgrade(old).unwrap();
-    }
-
     /// A line of `/proc/PID/status`.
     pub(crate) fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
