@@ -177,7 +177,7 @@ impl Opened {
         let clock = handoff.clock();
         state::fill(&config, &tracker, &writer, clock)?;
         let feed = Arc::<Feed>::default();
-        let target = SwarmTarget::new(&tracker, clock);
+        let target = SwarmTarget::new(&tracker, clock, journal.is_some());
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
         old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
         let source = SwarmSource::new(&tracker, &feed, clock);

@@ -20,7 +20,7 @@ use tracing::{error, info, warn};
 use tracker::Tracker;
 
 use super::Event;
-use super::transfer::Reception;
+use super::transfer::{Reception, session_source};
 use super::workers::Workers;
 use crate::acme::{cache, future_owner};
 use crate::config::{Config, SwarmsConfig};
@@ -203,8 +203,9 @@ impl OpenJournal {
             pace: pace.clone(),
             stop: Arc::clone(&stop),
         };
-        // Peers that stop while older blocks are restored must not come back.
+        // What happens while older blocks are restored is younger: peers that stop must not come back.
         tracker.store().remember_stopped(true);
+        tracker.passkeys().begin_import();
         let thread = workers.start_journal(move || task.run(source, &events))?;
         Ok(Swarms { pace, stop, thread, restore_wait: config.restore_wait })
     }
@@ -284,8 +285,10 @@ impl Task {
         };
         self.restore(journal);
         store.remember_stopped(false);
+        self.tracker.passkeys().finish_import();
         let status = Arc::clone(&self.report.status);
         let writer = Writer::new(self.dir.to_path_buf(), lock, self.feed, self.clocks, status);
+        let writer = writer.with_sessions(session_source(&self.tracker));
         writer.run(store, || self.pace.get(), &self.stop);
     }
 
@@ -295,6 +298,11 @@ impl Task {
         let threads = cores().len().clamp(1, RESTORE_THREADS_MAX);
         self.report.is_restoring.store(true, Ordering::Relaxed);
         let (store, status) = (self.tracker.store(), &self.report.status);
+        let (tracker, clocks) = (Arc::clone(&self.tracker), Arc::clone(&self.clocks));
+        let journal = journal.with_sessions(Box::new(move |ago_s, is_newest, body| {
+            // A body that does not add up is of another version.
+            let _ = tracker.import_sessions(clocks().tick, ago_s, is_newest, body);
+        }));
         let merged = journal.restore(store, &self.clocks, threads, status, &self.stop);
         self.report.is_restoring.store(false, Ordering::Relaxed);
         // A journal says some things twice.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::UpgradeStats;
 use anyhow::{Context, Result};
 use front::Clock;
-use journal::{Clocks, Encoder, Feed, Milestone, Now, SendOrders};
+use journal::{Clocks, Encoder, Feed, Milestone, Now, SendOrders, SessionSource};
 use net::process::{available_memory_bytes, lower_priority};
 use tracing::{info, warn};
 use tracker::{SessionWalk, Tracker};
@@ -76,16 +76,28 @@ impl SwarmSource {
         let _ = lower_priority();
         let boot = (self.clocks)().unix_ms << 8;
         let encoder = Encoder::new(&self.feed, self.tracker.store(), boot);
-        let mut walk = SessionWalk::new(true);
-        let mut sessions = |now: Now, body: &mut Vec<u8>| {
-            self.tracker.passkeys().export_sessions(now.tick, &mut walk, SESSIONS_BYTES, body)
-        };
+        let mut sessions = session_source(&self.tracker);
+        let mut sessions = |now: Now, body: &mut Vec<u8>| sessions(now, true, body);
         match journal::send(stream, encoder, &self.clocks, orders, &mut sessions) {
             Ok(bytes) => info!(bytes, "sent all swarms to the new process"),
             Err(_) if orders.is_cancelled() => {}
             Err(error) => warn!(%error, "cannot send all swarms to the new process"),
         }
     }
+}
+
+/// Returns what exports all sessions, again and again.
+pub(super) fn session_source(tracker: &Arc<Tracker>) -> Box<SessionSource> {
+    let tracker = Arc::clone(tracker);
+    let mut walk = None;
+    Box::new(move |now: Now, is_last: bool, body: &mut Vec<u8>| {
+        let current = walk.get_or_insert_with(|| SessionWalk::new(is_last));
+        let has_more = tracker.passkeys().export_sessions(now.tick, current, SESSIONS_BYTES, body);
+        if !has_more {
+            walk = None;
+        }
+        has_more
+    })
 }
 
 /// The old process's side: sends swarms on a thread.
@@ -130,6 +142,8 @@ pub(super) struct SwarmTarget {
     pub(super) stats: Arc<UpgradeStats>,
     /// For the journal.
     pub(super) reception: Arc<Reception>,
+    /// Whether a journal follows: then what does not come is restored from it.
+    has_journal: bool,
 }
 
 /// Whether swarms of an old process come.
@@ -204,9 +218,9 @@ impl SwarmReceiver {
 }
 
 impl SwarmTarget {
-    pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock) -> Self {
+    pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock, has_journal: bool) -> Self {
         let (stats, reception) = (Arc::default(), Arc::default());
-        Self { tracker: Arc::clone(tracker), clock, stats, reception }
+        Self { tracker: Arc::clone(tracker), clock, stats, reception, has_journal }
     }
 
     /// Receives everything. Calls `walked` when all is there but what still changes.
@@ -233,16 +247,22 @@ impl SwarmTarget {
                 }
             }
         }
-        tracker.passkeys().finish_import();
-        tracker.store().remember_stopped(false);
+        if result.is_ok() || !self.has_journal {
+            tracker.passkeys().finish_import();
+            tracker.store().remember_stopped(false);
+        }
         let merged = receiver.merged();
         if merged.full > 0 {
             warn!(peers = merged.full, "limits.memory_mib is used up: peers were left out");
         }
         result?;
         self.reception.is_complete.store(true, Ordering::Release);
+        // Some come twice: as the walk found them, and as a change.
+        let totals = tracker.totals();
+        let known = [totals.v4, totals.v6].map(|family| family.seeders + family.leechers);
+        let peers = merged.peers.min(known.iter().sum());
         let bytes = receiver.bytes();
-        info!(peers = merged.peers, sessions, bytes, "received all swarms of the old process");
+        info!(peers, sessions, bytes, "received all swarms of the old process");
         Ok(())
     }
 }

@@ -1,19 +1,20 @@
-//! Swarms and sessions of keys that survive upgrades.
+//! Swarms that survive upgrades, and sessions of keys that survive upgrades and restarts.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
 use crate::process::{Directory, Tracker};
 
 /// What `GET /keys/ID` says that the key's peers have uploaded.
-fn uploaded(api: &Caller, key: &serde_json::Value) -> u64 {
-    api.expect(200, &format!("GET /keys/{}", key["id"]), None)["uploaded"].as_u64().unwrap()
+fn uploaded(api: &Caller, key: &Value) -> u64 {
+    let key = api.expect(200, &format!("GET /keys/{}", key["id"]), None);
+    key["totals"]["uploaded"].as_u64().unwrap()
 }
 
 /// Announces over HTTP with these parameters, below `path`, and returns the body.
@@ -116,28 +117,56 @@ fn an_upgrade_works_with_programs_that_take_no_swarms() {
     check(&tracker);
 }
 
+/// A private tracker with records in `state`.
+fn start_private(state: &Directory) -> (Tracker, Caller) {
+    let more = "flush_s = 1\n[access]\nprivate = true\n";
+    start_in(Directory::new(), &format!("[state]\ndir = {:?}\n{more}", state.path("state")))
+}
+
+/// Announces the same peer with a key.
+fn announce_with(tracker: &Tracker, key: &Value, torrent: u8, rest: &str) -> bool {
+    let path = format!("/{}", key["key"].as_str().unwrap());
+    has(&announce(tracker.http4(), &path, torrent, 1, rest), "8:complete")
+}
+
 #[test]
 fn sessions_of_keys_survive_an_upgrade() {
     let state = Directory::new();
-    let more = format!(
-        "[state]\ndir = {:?}\nflush_s = 1\n[access]\nprivate = true\n",
-        state.path("state")
-    );
-    let (tracker, api) = start_in(Directory::new(), &more);
+    let (tracker, api) = start_private(&state);
     let key = api.expect(201, "POST /keys", Some(&json!({ "torrents": 1 })));
-    let path = format!("/{}", key["key"].as_str().unwrap());
-    let by = |torrent, rest: &str| announce(tracker.http4(), &path, torrent, 1, rest);
-    assert!(has(&by(0xaa, "left=9&uploaded=0&event=started"), "8:complete"));
-    assert!(has(&by(0xaa, "left=9&uploaded=1000"), "8:complete"));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=0&event=started"));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1000"));
     tracker.upgrade();
     let api = Caller::of(&tracker);
     tracker.wait_for_log(" peers=1 sessions=1\n");
     tracker.wait_until("counted", |_| uploaded(&api, &key) == 1000);
     // The key's bound holds, and its progress counts from the report to the old process.
-    assert!(has(&by(0xbb, "left=9"), "14:failure reason"));
-    assert!(has(&by(0xaa, "left=9&uploaded=1500"), "8:complete"));
+    assert!(!announce_with(&tracker, &key, 0xbb, "left=9"));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1500"));
     tracker.wait_until("counted", |_| uploaded(&api, &key) == 1500);
     tracker.upgrade();
-    assert!(has(&by(0xaa, "left=9&uploaded=1501"), "8:complete"));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1501"));
     tracker.wait_until("counted", |_| uploaded(&api, &key) == 1501);
+}
+
+#[test]
+fn sessions_of_keys_survive_a_restart() {
+    let state = Directory::new();
+    let (mut tracker, api) = start_private(&state);
+    let key = api.expect(201, "POST /keys", Some(&json!({ "torrents": 1 })));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=0&event=started"));
+    for (from, to) in [(1000, 1500), (1600, 1601)] {
+        assert!(announce_with(&tracker, &key, 0xaa, &format!("left=9&uploaded={from}")));
+        tracker.stop();
+        assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
+        let api;
+        (tracker, api) = start_private(&state);
+        assert_eq!(uploaded(&api, &key), from);
+        assert!(!announce_with(&tracker, &key, 0xbb, "left=9"));
+        assert!(announce_with(&tracker, &key, 0xaa, &format!("left=9&uploaded={to}")));
+        tracker.wait_until("counted", |_| uploaded(&api, &key) == to);
+    }
+    // The secret by which sessions are found again.
+    let secret = fs::metadata(state.path("state/secret")).unwrap();
+    assert_eq!((secret.len(), secret.permissions().mode() & 0o777), (32, 0o600));
 }
