@@ -27,6 +27,8 @@ struct Outlets {
     outlets: Vec<Outlet>,
     /// Changes just taken.
     taken: Batch,
+    /// Whether the store keeps changes for the first encoder, which is yet to come.
+    is_primed: bool,
 }
 
 /// What one encoder has not fetched yet.
@@ -57,6 +59,14 @@ impl Batch {
 }
 
 impl Feed {
+    /// Lets `store` keep its changes from now on, so that the first encoder gets those from before it. Call
+    /// before there are encoders.
+    pub fn prime(&self, store: &Store) {
+        let mut outlets = self.lock();
+        store.keep_changes(limits::CHANGES_MAX);
+        outlets.is_primed = true;
+    }
+
     fn lock(&self) -> MutexGuard<'_, Outlets> {
         // Nothing in there is ever half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,7 +142,8 @@ impl<'a> Encoder<'a> {
     /// [`block::Header::boot`].
     pub fn new(feed: &'a Feed, store: &'a Store, boot: u64) -> Self {
         let mut outlets = feed.lock();
-        if outlets.outlets.is_empty() {
+        let is_primed = std::mem::take(&mut outlets.is_primed);
+        if outlets.outlets.is_empty() && !is_primed {
             store.keep_changes(limits::CHANGES_MAX);
         }
         let key = outlets.next_key;

@@ -192,6 +192,8 @@ impl OpenJournal {
     ) -> Result<Swarms> {
         let JournalInputs { feed, reception, clock, events } = inputs;
         let Self { config, pace, source, report } = self;
+        // What happens before the first round begins belongs to the journal, too.
+        feed.prime(tracker.store());
         let stop = Arc::new(AtomicBool::new(false));
         let task = Task {
             tracker: Arc::clone(tracker),
