@@ -64,13 +64,11 @@ impl SwarmSource {
         Ok((SwarmSender { orders, stream: ours, thread }, theirs.into()))
     }
 
-    fn run(&self, mut stream: &UnixStream, orders: &SendOrders) {
+    /// Sends everything. Returns how many bytes that were, or `None` if the new process takes no swarms.
+    fn run(&self, mut stream: &UnixStream, orders: &SendOrders) -> io::Result<Option<u64>> {
         let mut hello = [0];
         if !matches!(stream.read(&mut hello), Ok(1)) {
-            if !orders.is_cancelled() {
-                info!("the new process takes no swarms: clients come back within an interval");
-            }
-            return;
+            return Ok(None);
         }
         // The workers come first. A failure has been logged at startup.
         let _ = lower_priority();
@@ -78,11 +76,7 @@ impl SwarmSource {
         let encoder = Encoder::new(&self.feed, self.tracker.store(), boot);
         let mut sessions = session_source(&self.tracker);
         let mut sessions = |now: Now, body: &mut Vec<u8>| sessions(now, true, body);
-        match journal::send(stream, encoder, &self.clocks, orders, &mut sessions) {
-            Ok(bytes) => info!(bytes, "sent all swarms to the new process"),
-            Err(_) if orders.is_cancelled() => {}
-            Err(error) => warn!(%error, "cannot send all swarms to the new process"),
-        }
+        journal::send(stream, encoder, &self.clocks, orders, &mut sessions).map(Some)
     }
 }
 
@@ -104,11 +98,11 @@ pub(super) fn session_source(tracker: &Arc<Tracker>) -> Box<SessionSource> {
 pub(super) struct SwarmSender {
     orders: Arc<SendOrders>,
     stream: UnixStream,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<io::Result<Option<u64>>>,
 }
 
 impl SwarmSender {
-    /// Sends what is left. Call when nothing changes any more.
+    /// Sends what is left. Call when the new process serves and nothing changes any more.
     pub(super) fn finish(self) {
         self.orders.finish();
         let deadline = Instant::now() + FINISH_TIMEOUT;
@@ -120,6 +114,15 @@ impl SwarmSender {
                 return self.cancel();
             }
             thread::sleep(Duration::from_millis(5));
+        }
+        match self.thread.join() {
+            Ok(Ok(Some(bytes))) => info!(bytes, "sent all swarms to the new process"),
+            Ok(Ok(None)) => {
+                info!("the new process takes no swarms: clients come back within an interval");
+            }
+            Ok(Err(error)) => warn!(%error, "cannot send all swarms to the new process"),
+            // Its message has been written.
+            Err(_) => warn!("cannot send all swarms to the new process: the sender panicked"),
         }
     }
 
