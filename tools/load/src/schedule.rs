@@ -70,8 +70,32 @@ impl Schedule {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
     use super::*;
+    use crate::counters::Counters;
+    use crate::runner::Worker;
+
+    /// Checks that a worker sends all requests scheduled so far and none before its time. Does not
+    /// depend on how fast the machine is: moves the worker's start into the past, and compares with
+    /// the time that has really passed.
+    pub(crate) fn check_open_loop(worker: &mut impl Worker, rate: f64) {
+        worker.prepare(&AtomicBool::new(false)).unwrap();
+        let base = Instant::now();
+        let mut counters = Counters::default();
+        for behind in [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(1)] {
+            let start = base - behind;
+            worker.start(start);
+            while (counters.sent as f64) < rate * behind.as_secs_f64() {
+                worker.step(Instant::now() + GRAIN, &mut counters).unwrap();
+                let most = rate * start.elapsed().as_secs_f64() + 1.0;
+                assert!(counters.sent as f64 <= most, "{} of {most} {behind:?}", counters.sent);
+            }
+        }
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
+    }
 
     #[test]
     fn schedules_every_request() {

@@ -11,8 +11,10 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
+use super::worker::Http;
 use super::*;
 use crate::random::Random;
+use crate::schedule::tests::check_open_loop;
 
 /// What the test tracker has received.
 #[derive(Default)]
@@ -193,14 +195,10 @@ fn reopens_connections_that_the_tracker_closes() {
 }
 
 #[test]
-fn an_open_loop_sends_at_its_rate() {
+fn an_open_loop_follows_its_schedule() {
     let (url, _) = tracker(false, NONE);
-    let mut options = HttpOptions { rate: Some(500.0), ..options(url) };
-    options.plan.duration = Duration::from_secs(2);
-    let report = load(&options);
-    let expected = 500.0 * report.seconds;
-    assert!((report.sent as f64 - expected).abs() < expected * 0.25, "{report}");
-    no_errors(&report);
+    let options = HttpOptions { rate: Some(500.0), ..options(url) };
+    check_open_loop(&mut Http::new(&options, 0).unwrap(), 500.0);
 }
 
 /// All four connections wait for 200 ms; requests scheduled meanwhile wait, too.

@@ -12,8 +12,10 @@ use wire::webtorrent::{Action, Message, Relay, announce_reply, failure, read, sc
 use wire::ws::{self as frames, Event, Reader};
 
 use super::peer::{Peer, PeerContext};
+use super::worker::{JoinStats, Ws};
 use super::*;
 use crate::random::Random;
+use crate::schedule::tests::check_open_loop;
 use crate::{CheckReport, ResponseKind};
 
 /// The behavior of the test tracker.
@@ -220,14 +222,10 @@ fn counts_and_reports_refusals() {
 }
 
 #[test]
-fn an_open_loop_sends_at_its_rate() {
+fn an_open_loop_follows_its_schedule() {
     let (url, _) = tracker(6, PLAIN);
-    let mut options = WsOptions { timing: AnnounceTiming::Paced(300.0), ..options(url) };
-    options.plan.duration = Duration::from_secs(2);
-    let report = load(&options);
-    let expected = 300.0 * report.seconds;
-    assert!((report.sent as f64 - expected).abs() < expected * 0.3, "{report}");
-    assert!(report.errors.is_empty() && report.loop_mode == LoopMode::Open { rate: 300.0 });
+    let options = WsOptions { timing: AnnounceTiming::Paced(300.0), ..options(url) };
+    check_open_loop(&mut Ws::new(&options, 0, &JoinStats::default()).unwrap(), 300.0);
 }
 
 #[test]
