@@ -13,12 +13,17 @@ const LONG: u32 = 3;
 const TRIES: u32 = 24;
 
 impl<E: Entry> PeerSet<E> {
-    /// Pushes `count` distinct random peers, each peer with the same probability, and never the one
-    /// at `skip`. `count` must not exceed the number of other peers. Equal seeds choose equal
-    /// starts.
+    /// Pushes `count` distinct random peers other than the one at `skip`. `count` must not exceed
+    /// the number of other peers. Equal seeds choose equal starts.
     ///
-    /// Of a set more than twice as large, prefers peers of different networks if a page that the
-    /// sample reaches has several of the same.
+    /// Takes neighbours from a random start on, so that every peer has about the same probability:
+    /// exactly the same in a dense set, where all positions are equally likely starts. There are
+    /// two exceptions, both for sets more than twice as large as the sample:
+    ///
+    /// * If the start's pages have several peers of one public network, or are long, at most one
+    ///   peer of each network is taken as long as there are others within reach. So a peer of a
+    ///   network with many is less likely than one that is alone in its network.
+    /// * Such a sample starts at any page with the same probability, however long the page is.
     pub(crate) fn sample(
         &self,
         arena: &Arena,
