@@ -281,10 +281,10 @@ mod tests {
 
     #[test]
     fn regions_are_zeroed_aligned_and_disjoint() {
-        let mut regions: Vec<_> = [1, 64, 65, HUGE_LINES, HUGE_LINES + 64, 3 * HUGE_LINES]
-            .map(Region::new)
-            .into_iter()
-            .collect();
+        let sizes = [1, 64, 65, HUGE_LINES, HUGE_LINES + 64, 3 * HUGE_LINES];
+        // Miri takes minutes for millions of words.
+        let sizes = if cfg!(miri) { &sizes[..4] } else { &sizes };
+        let mut regions: Vec<_> = sizes.iter().map(|lines| Region::new(*lines)).collect();
         for (at, region) in regions.iter_mut().enumerate() {
             let len = region.lines().len();
             assert!(region.lines().iter().all(|line| line.0 == [0; 8]));
