@@ -1,5 +1,7 @@
 //! Announces as the store sees them.
 
+use std::net::IpAddr;
+
 use types::{Families, InfoHash, PeerId, PeerKey, Role, WebPeer};
 
 /// What an announce does to its swarm.
@@ -64,12 +66,16 @@ pub struct StoreWebAnnounce {
     pub info_hash: InfoHash,
     /// The announcing peer.
     pub peer: WebPeer,
+    /// The client's address, by which `caps` count.
+    pub address: IpAddr,
     /// The peer's role.
     pub role: Role,
     /// What to do with the peer.
     pub action: Action,
     /// As in [`StoreAnnounce`].
     pub min_interval_s: u32,
+    /// Applied when the peer is new. For exempt clients 0.
+    pub caps: PeerCaps,
     /// Most peers to relay offers to, up to [`types::limits::WEB_OFFERS_MAX`].
     pub want: u16,
 }

@@ -3,19 +3,24 @@
 //!
 //! There are few of them, each has a connection of this process that costs far more than the peer
 //! does here, and an announce needs only a handful of random ones by name. So this is the plain
-//! form: an `IndexMap` for each role, with a keyed hash.
+//! form: an `IndexMap` for each role, with a keyed hash, and a tree of the peers by network and host,
+//! which finds those that a cap counts.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
+use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 use indexmap::IndexMap;
 use primitives::Random;
 use primitives::siphash::siphash;
-use types::{FamilyCounts, SwarmCounts, WebPeer, limits};
+use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPeer, limits};
 
+use crate::PeerCaps;
+use crate::entry::Entry;
 use crate::meta::PeerMeta;
 
 /// The result of a WebTorrent announce.
@@ -33,13 +38,48 @@ pub type RelayTargets = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 //= webtorrent#kinds-apart
 /// The WebTorrent peers of a torrent: seeders, leechers.
 pub(crate) struct WebSwarm {
-    pub(crate) peers: [IndexMap<WebPeer, PeerMeta, Keyed>; 2],
+    peers: [IndexMap<WebPeer, WebEntry, Keyed>; 2],
+    /// The peers of both roles with public addresses.
+    by_host: BTreeSet<(Host, WebPeer)>,
+}
+
+#[derive(Clone, Copy)]
+struct WebEntry {
+    meta: PeerMeta,
+    host: Option<Host>,
+}
+
+/// A public v4 address or v6 /64, and the /24 or /48 that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Host {
+    is_v6: bool,
+    network: [u8; 6],
+    host: [u8; 2],
+}
+
+impl Host {
+    /// Returns the host of a public address; `None` for others, to which no cap applies.
+    pub(crate) fn of(ip: IpAddr) -> Option<Self> {
+        match PeerKey::new(ip, 0) {
+            PeerKey::V4(key) => {
+                let [a, b, c] = PackedV4::network(key)?;
+                Some(Self { is_v6: false, network: [a, b, c, 0, 0, 0], host: [key[3], 0] })
+            }
+            PeerKey::V6(key) => {
+                let network = PackedV6::network(key)?;
+                Some(Self { is_v6: true, network, host: [key[6], key[7]] })
+            }
+        }
+    }
 }
 
 impl WebSwarm {
     /// Returns an empty swarm. The key decides where peers are placed.
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        Self { peers: [(); 2].map(|()| IndexMap::with_hasher(Keyed(key))) }
+        Self {
+            peers: [(); 2].map(|()| IndexMap::with_hasher(Keyed(key))),
+            by_host: BTreeSet::new(),
+        }
     }
 
     pub(crate) fn counts(&self) -> FamilyCounts {
@@ -53,6 +93,77 @@ impl WebSwarm {
 
     pub(crate) fn holds(&self, peer: &WebPeer) -> bool {
         self.peers.iter().any(|peers| peers.contains_key(peer))
+    }
+
+    /// Returns a peer's metadata, if it has that role.
+    pub(crate) fn get(&self, role: usize, peer: &WebPeer) -> Option<PeerMeta> {
+        self.peers[role].get(peer).map(|entry| entry.meta)
+    }
+
+    /// Returns the peer of a role at an index, which changes when peers are removed.
+    pub(crate) fn get_index(&self, role: usize, at: usize) -> Option<(WebPeer, PeerMeta)> {
+        self.peers[role].get_index(at).map(|(peer, entry)| (*peer, entry.meta))
+    }
+
+    /// The peers of a role.
+    pub(crate) fn peers(&self, role: usize) -> impl ExactSizeIterator<Item = (&WebPeer, PeerMeta)> {
+        self.peers[role].iter().map(|(peer, entry)| (peer, entry.meta))
+    }
+
+    /// Adds a peer, or refreshes the one of that role.
+    pub(crate) fn insert(
+        &mut self,
+        role: usize,
+        peer: WebPeer,
+        meta: PeerMeta,
+        host: Option<Host>,
+    ) {
+        let old = self.peers[role].insert(peer, WebEntry { meta, host });
+        if let Some(host) = old.and_then(|old| old.host) {
+            self.by_host.remove(&(host, peer));
+        }
+        self.by_host.extend(host.map(|host| (host, peer)));
+    }
+
+    /// Removes a peer. Returns its metadata, if it had that role.
+    pub(crate) fn remove(&mut self, role: usize, peer: &WebPeer) -> Option<PeerMeta> {
+        let entry = self.peers[role].swap_remove(peer)?;
+        if let Some(host) = entry.host {
+            self.by_host.remove(&(host, *peer));
+        }
+        Some(entry.meta)
+    }
+
+    /// Returns the peer that a new one at `host` replaces, if a cap is reached: of those that a cap
+    /// counts, the one that announced longest ago.
+    pub(crate) fn victim(&self, now: Tick, host: Host, caps: PeerCaps) -> Option<WebPeer> {
+        let of_host = || self.between(host, host);
+        if caps.per_address > 0 && is_reached(of_host(), caps.per_address) {
+            return self.oldest(now, of_host());
+        }
+        let network_max = match caps.per_network {
+            0 => limits::PEERS_PER_NETWORK_MAX,
+            cap => cap.min(limits::PEERS_PER_NETWORK_MAX),
+        };
+        let [first, last] = [[0; 2], [0xff; 2]].map(|end| Host { host: end, ..host });
+        let of_network = || self.between(first, last);
+        if is_reached(of_network(), network_max) {
+            return self.oldest(now, of_network());
+        }
+        None
+    }
+
+    /// The peers at hosts from `first` to `last`.
+    fn between(&self, first: Host, last: Host) -> impl Iterator<Item = &WebPeer> {
+        self.by_host.range((first, WebPeer::MIN)..=(last, WebPeer::MAX)).map(|(_, peer)| peer)
+    }
+
+    fn oldest<'a>(&self, now: Tick, peers: impl Iterator<Item = &'a WebPeer>) -> Option<WebPeer> {
+        let age = |peer: &&WebPeer| {
+            let meta = (0..self.peers.len()).find_map(|role| self.get(role, peer));
+            meta.map(|meta| meta.age(now))
+        };
+        peers.max_by_key(age).copied()
     }
 
     /// Returns how many of a role's peers are not `peer`.
@@ -85,6 +196,11 @@ impl WebSwarm {
             targets.extend(peers.get_index(at).map(|(peer, _)| *peer));
         }
     }
+}
+
+/// Whether there are as many as `cap` allows. Looks at no more.
+fn is_reached<'a>(peers: impl Iterator<Item = &'a WebPeer>, cap: u16) -> bool {
+    peers.take(cap.into()).count() >= cap.into()
 }
 
 /// Hashes under the store's key, so that collisions cannot be provoked.

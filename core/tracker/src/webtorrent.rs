@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use primitives::Random;
 use primitives::siphash::siphash;
-use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
+use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
     ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
     WebPeer, limits,
@@ -14,7 +14,7 @@ use types::{
 use crate::admission::{Endpoint, PeerClaim};
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
-use crate::{Policy, Tracker, UnverifiedGrant, View};
+use crate::{Tracker, UnverifiedGrant, View};
 
 /// A WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ impl View<'_> {
         let claim = request.claim();
         let session = self.prefetch_torrent(&request.grant, &claim);
         self.admit_torrent(&request.grant, session, &claim)?;
-        let announce = store_announce(request, policy);
+        let announce = self.store_announce(request);
         let done = tracker.store.announce_web(self.now, random, &announce, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
@@ -79,6 +79,31 @@ impl View<'_> {
             tracker.downloads.raise(&request.info_hash, &mut counts.downloads);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
+    }
+
+    fn store_announce(&self, request: &WebAnnounceRequest) -> StoreWebAnnounce {
+        let policy = &**self.policy;
+        let (action, want) = match request.event {
+            //= webtorrent#stopped
+            Event::Stopped => (Action::Stop, 0),
+            event => (
+                Action::Update { completed: event == Event::Completed },
+                //= webtorrent#relay
+                policy.peers(request.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
+            ),
+        };
+        let address = request.grant.client_ip();
+        let is_exempt = self.is_exempt(address);
+        StoreWebAnnounce {
+            info_hash: request.info_hash,
+            peer: request.peer,
+            address,
+            role: request.role,
+            action,
+            min_interval_s: policy.web_min_interval_s(request.event),
+            caps: if is_exempt { PeerCaps::default() } else { policy.peer_caps },
+            want,
+        }
     }
 }
 
@@ -125,27 +150,6 @@ impl Tracker {
     }
 }
 
-fn store_announce(request: &WebAnnounceRequest, policy: &Policy) -> StoreWebAnnounce {
-    let (action, want) = match request.event {
-        //= webtorrent#stopped
-        Event::Stopped => (Action::Stop, 0),
-        event => (
-            Action::Update { completed: event == Event::Completed },
-            //= webtorrent#relay
-            policy.peers(request.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
-        ),
-    };
-    let min_interval_s = policy.web_min_interval_s(request.event);
-    StoreWebAnnounce {
-        info_hash: request.info_hash,
-        peer: request.peer,
-        role: request.role,
-        action,
-        min_interval_s,
-        want,
-    }
-}
-
 /// The offers that a connection got and may answer, oldest first.
 #[derive(Debug, Default)]
 pub struct Offers(VecDeque<Outstanding>);
@@ -189,8 +193,8 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ListenerPolicyId;
     use crate::tests::tracker;
+    use crate::{ListenerPolicyId, Policy};
 
     const HASH: InfoHash = InfoHash([1; 20]);
 

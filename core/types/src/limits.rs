@@ -114,6 +114,11 @@ pub const UNSENT_MEMORY_MIB: u32 = 32;
 /// removed when a client leaves. 160 connections with the default maximum of 10,000 torrents fill it, or two million with one.
 pub const WS_TORRENTS_MEMORY_MAX: usize = 64 << 20;
 
+/// Peers of one torrent on one WebSocket, whose peer ids differ. A page has one connection and one peer
+/// id, unless it runs several clients at once. Clients behind a proxy that is not trusted seem to have
+/// its address, to which no other cap applies, so that this is all that limits each of them.
+pub const WEB_PEERS_PER_CONNECTION: usize = 4;
+
 /// Offers read from one WebTorrent announce; the rest is ignored. Clients send 5 to 10.
 pub const WEB_OFFERS_MAX: usize = 64;
 /// Seconds in which an offer must be answered. Clients give up after 50.

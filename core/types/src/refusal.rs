@@ -172,6 +172,9 @@ refusals! {
     /// WebTorrent: the connection is in as many torrents as it may be.
     TooManyTorrents => "too_many_torrents", Retry::Unspecified,
         "too many torrents on one connection";
+    /// WebTorrent: the connection has as many peers in this torrent as it may have.
+    TooManyPeers => "too_many_peers", Retry::Unspecified,
+        "too many peers of one torrent on one connection";
     /// The client's prefix is over its rate. UDP answers with silence instead.
     TooManyRequests => "too_many_requests", AFTER_A_MOMENT,
         "too many requests from your address or network: slow down";

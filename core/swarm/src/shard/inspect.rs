@@ -69,11 +69,12 @@ impl Shard {
         }
         if let Some(swarm) = self.web.get(info_hash).filter(|_| record.has_web()) {
             for role in [SEEDERS, LEECHERS] {
-                let all = &swarm.peers[role];
-                peers.extend(all.iter().take(share(all.len())).map(|(peer, meta)| PeerInfo {
+                let all = swarm.peers(role);
+                let share = share(all.len());
+                peers.extend(all.take(share).map(|(peer, meta)| PeerInfo {
                     address: None,
                     id: Some(peer.peer_id),
-                    ..seen(now, role, *meta)
+                    ..seen(now, role, meta)
                 }));
             }
         }

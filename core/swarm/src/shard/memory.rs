@@ -108,8 +108,8 @@ impl Shard {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
 
-    /// Whether WebTorrent peers use up what they may of the budget: half. They have no address, so no
-    /// network has a share of them; but they take 40 times the memory of others, and must not fill it.
+    /// Whether WebTorrent peers use up what they may of the budget: half. No
+    /// network's share counts them; but they take 40 times the memory of others, and must not fill it.
     pub(super) fn is_full_for_web(&self) -> bool {
         self.is_full() || self.budget.is_some_and(|budget| self.web_bytes() >= budget / 2)
     }

@@ -8,7 +8,7 @@ use super::answer::apportion;
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::meta::PeerMeta;
-use crate::web::{RelayTargets, WebAnnounceSummary, WebSwarm};
+use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebSwarm};
 use crate::{Action, StoreWebAnnounce, TorrentEvent};
 
 /// Peers in one visit of the sweep.
@@ -39,6 +39,9 @@ impl Shard {
             let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
+        if is_new {
+            self.make_room_for_web(now, number, announce);
+        }
         let downloaded = self.enter(now, number, announce, completed)?;
         if let Some(swarm) = self.web.get(&announce.info_hash) {
             // Seeders need no seeders.
@@ -54,6 +57,20 @@ impl Shard {
             }
         }
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
+    }
+
+    /// Removes a peer if the new one would exceed a cap.
+    fn make_room_for_web(&mut self, now: Tick, number: u32, announce: &StoreWebAnnounce) {
+        let Some(host) = Host::of(announce.address) else { return };
+        let Some(swarm) = self.web.get_mut(&announce.info_hash) else { return };
+        let Some(victim) = swarm.victim(now, host, announce.caps) else { return };
+        for role in [SEEDERS, LEECHERS] {
+            if let Some(meta) = swarm.remove(role, &victim) {
+                self.count_web_removed(number, role, meta);
+                self.totals.replaced += 1;
+                return;
+            }
+        }
     }
 
     /// Adds or refreshes the peer. Returns whether it was counted as a download, or an error if the
@@ -79,14 +96,14 @@ impl Shard {
             partial: is_partial,
             min_interval_s: announce.min_interval_s,
         };
-        let was_own = swarm.peers[own].get(&announce.peer).copied();
+        let was_own = swarm.get(own, &announce.peer);
         if let Some(old) = was_own {
             update.renew(old)?;
         }
-        let was_other = swarm.peers[other].swap_remove(&announce.peer);
+        let was_other = swarm.remove(other, &announce.peer);
         let was_counted = was_own.or(was_other).is_some_and(PeerMeta::is_counted);
         let meta = update.meta(was_counted);
-        swarm.peers[own].insert(announce.peer, meta);
+        swarm.insert(own, announce.peer, meta, Host::of(announce.address));
         if let Some(old) = was_own {
             self.count_web_removed(number, own, old);
         }
@@ -111,7 +128,7 @@ impl Shard {
         let Some(swarm) = self.web.get_mut(info_hash) else { return };
         let gone = [SEEDERS, LEECHERS]
             .into_iter()
-            .find_map(|role| Some((role, swarm.peers[role].swap_remove(&peer)?)));
+            .find_map(|role| Some((role, swarm.remove(role, &peer)?)));
         if let Some((role, meta)) = gone
             && let Some(number) = self.find(info_hash, hash)
         {
@@ -136,19 +153,16 @@ impl Shard {
             debug_assert!(false, "a torrent with WebTorrent peers has a swarm of them");
             return Visited::default();
         };
-        let peers = &mut swarm.peers[role];
         let mut at = at as usize;
         let mut dead = Vec::new();
         for _ in 0..VISIT {
-            match peers.get_index(at) {
-                Some((_, meta)) if is_expired(*meta) => {
-                    dead.extend(peers.swap_remove_index(at).map(|(_, meta)| meta));
-                }
+            match swarm.get_index(role, at) {
+                Some((peer, meta)) if is_expired(meta) => dead.extend(swarm.remove(role, &peer)),
                 Some(_) => at += 1,
                 None => break,
             }
         }
-        let next = (at < peers.len()).then_some(at as u32);
+        let next = swarm.get_index(role, at).map(|_| at as u32);
         let gone = dead.len() as u64;
         dead.into_iter().for_each(|meta| self.count_web_removed(number, role, meta));
         self.drop_web_if_empty(number);

@@ -104,6 +104,8 @@ fn a_removed_torrent_leaves_nothing() {
             role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
             action: Action::Update { completed: number == 0 },
             min_interval_s: 0,
+            address: Ipv4Addr::LOCALHOST.into(),
+            caps: PeerCaps::default(),
             want: 0,
         };
         let mut summary = RelayTargets::new();
@@ -175,6 +177,8 @@ fn reports_age_of_torrents_and_lag_of_the_sweep() {
         role: Role::Seeder,
         action,
         min_interval_s: 0,
+        address: Ipv4Addr::LOCALHOST.into(),
+        caps: PeerCaps::default(),
         want: 0,
     };
     let mut summary = RelayTargets::new();

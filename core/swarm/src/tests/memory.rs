@@ -199,6 +199,8 @@ fn webtorrent_peers_leave_half_of_the_memory_to_others() {
             role: Role::Leecher,
             action: Action::Update { completed: false },
             min_interval_s: 0,
+            address: Ipv4Addr::LOCALHOST.into(),
+            caps: PeerCaps::default(),
             want: 0,
         };
         let mut random = Random::new(u64::from(torrent));

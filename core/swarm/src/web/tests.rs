@@ -1,6 +1,7 @@
 //! WebTorrent peers beside a naive model, in torrents that have IP peers, too.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
 use types::{
@@ -8,9 +9,9 @@ use types::{
     PeerSink, Role, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
-use super::{RelayTargets, WebAnnounceSummary};
+use super::{Host, RelayTargets, WebAnnounceSummary};
 use crate::meta::AGE_UNIT_S;
-use crate::{Action, Options, Store, StoreAnnounce, StoreWebAnnounce};
+use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, StoreWebAnnounce};
 
 const WEB_LIFETIME_S: u32 = 10 * AGE_UNIT_S;
 const TORRENTS: u8 = 12;
@@ -54,7 +55,7 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         role: Role::Leecher,
         action,
         min_interval_s: 0,
-        caps: crate::PeerCaps::default(),
+        caps: PeerCaps::default(),
         want: 50,
         families: Families::Own,
         with_ids: false,
@@ -75,8 +76,16 @@ fn web_request(
     action: Action,
     want: u16,
 ) -> StoreWebAnnounce {
-    let info_hash = InfoHash([torrent; 20]);
-    StoreWebAnnounce { info_hash, peer, role, action, min_interval_s: 0, want }
+    StoreWebAnnounce {
+        info_hash: InfoHash([torrent; 20]),
+        peer,
+        address: Ipv4Addr::LOCALHOST.into(),
+        role,
+        action,
+        min_interval_s: 0,
+        caps: PeerCaps::default(),
+        want,
+    }
 }
 
 /// The expected role, and whether the download has been counted.
@@ -233,6 +242,78 @@ fn too_soon_announces_change_nothing() {
     assert_eq!(announce(35, Role::Seeder, Action::Stop).unwrap().web.seeders, 0);
     assert!(announce(35, leecher, UPDATE).is_ok(), "it is new");
     assert_eq!(store.totals().web.leechers, 1);
+}
+
+/// Returns an address of a few networks with a few hosts each.
+fn random_address(random: &mut Random) -> IpAddr {
+    let (network, host) = (random.below(3) as u8, random.below(4) as u8);
+    match random.below(4) {
+        0 => Ipv6Addr::from([0x2400, 0, network.into(), host.into(), 0, 0, 0, 1]).into(),
+        1 => Ipv4Addr::new(192, 168, network, host).into(),
+        _ => Ipv4Addr::new(20, 0, network, host).into(),
+    }
+}
+
+#[test]
+fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_network() {
+    const CAPS: PeerCaps = PeerCaps { per_address: 3, per_network: 8 };
+    let (store, mut random) = (store(), Random::new(3));
+    // Each peer's host, and when it last announced.
+    let mut model = BTreeMap::<WebPeer, (Option<Host>, u32)>::new();
+    let (mut targets, mut replaced) = (RelayTargets::new(), 0);
+    let inspected = |now| store.inspect(Tick(now), &InfoHash([1; 20]), 1000).unwrap().peers;
+    for round in 0..3000_u32 {
+        let now = round * AGE_UNIT_S / 32;
+        // A client at an address is a connection; ids differ between connections.
+        let address = random_address(&mut random);
+        let id = random.below(100) as u8;
+        let peer = peer(u64::from(id) % 7, id);
+        let host = Host::of(address);
+        if model.get(&peer).is_some_and(|(other, _)| *other != host) {
+            continue;
+        }
+        if random.below(8) == 0 {
+            store.leave_web(&InfoHash([1; 20]), peer);
+            model.remove(&peer);
+            continue;
+        }
+        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][random.below(3) as usize];
+        let request = StoreWebAnnounce {
+            address,
+            caps: CAPS,
+            min_interval_s: 0,
+            ..web_request(1, peer, role, UPDATE, 0)
+        };
+        store.announce_web(Tick(now), &mut Random::new(1), &request, &mut targets).unwrap();
+        let ids: Vec<_> = inspected(now).into_iter().filter_map(|peer| peer.id).collect();
+        let gone: Vec<_> =
+            model.keys().filter(|peer| !ids.contains(&peer.peer_id)).copied().collect();
+        let is_full = |network: bool, cap| {
+            let is_near = |other: &Host| match host {
+                Some(host) if network => (other.is_v6, other.network) == (host.is_v6, host.network),
+                Some(host) => *other == host,
+                None => false,
+            };
+            let near = model.values().filter(|(other, _)| other.as_ref().is_some_and(is_near));
+            let seen: Vec<u32> = near.map(|(_, seen)| *seen / AGE_UNIT_S).collect();
+            (seen.len() >= cap).then(|| seen.into_iter().min().unwrap())
+        };
+        let oldest = if model.contains_key(&peer) {
+            None
+        } else {
+            is_full(false, 3).or_else(|| is_full(true, 8))
+        };
+        let gone_at = gone.first().map(|gone| model[gone].1 / AGE_UNIT_S);
+        assert_eq!((gone.len(), gone_at), (usize::from(oldest.is_some()), oldest));
+        replaced += gone.len() as u64;
+        model.retain(|peer, _| !gone.contains(peer));
+        model.insert(peer, (host, now));
+    }
+    assert!(replaced > 100, "{replaced}");
+    let totals = store.totals();
+    assert_eq!(totals.replaced, replaced);
+    assert_eq!(totals.web.seeders + totals.web.leechers, model.len() as u64);
+    assert!(model.values().filter(|(host, _)| host.is_none()).count() > 12, "local: no cap");
 }
 
 #[test]

@@ -247,11 +247,10 @@ impl Session {
         let Announce { info_hash, peer_id, event, .. } = *announce;
         self.listener.ws().clients.pass(1, || Some(peer_id));
         let position = self.peers.binary_search(&(info_hash, peer_id));
-        if position.is_err()
+        if let Err(position) = position
             && event != Event::Stopped
-            && self.peers.len() >= self.listener.web_options.torrents_max
         {
-            return Err(Refusal::TooManyTorrents);
+            self.check_room(&info_hash, position)?;
         }
         let view = context.tracker.view(context.now);
         let (policy_id, ip) = (self.listener.options.listener_policy, self.client.ip);
@@ -298,6 +297,21 @@ impl Session {
         let mut counters = self.listener.ws();
         counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
+        Ok(())
+    }
+
+    /// Returns an error if the connection may not have another peer, at `position` of its peers.
+    fn check_room(&self, info_hash: &InfoHash, position: usize) -> Result<(), Refusal> {
+        if self.peers.len() >= self.listener.web_options.torrents_max {
+            return Err(Refusal::TooManyTorrents);
+        }
+        let is_here = |(torrent, _): &&(InfoHash, PeerId)| torrent == info_hash;
+        let (before, after) = self.peers.split_at(position);
+        let here = before.iter().rev().take_while(is_here).count()
+            + after.iter().take_while(is_here).count();
+        if here >= limits::WEB_PEERS_PER_CONNECTION {
+            return Err(Refusal::TooManyPeers);
+        }
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, Policy, RequestKind};
-use types::{Event, InfoHash, OfferId, Refusal};
+use types::{Event, InfoHash, OfferId, PeerId, Refusal, limits};
 use wire::webtorrent::client::{self, WebScrapeEntry};
 use wire::webtorrent::{Announce, Offer};
 use wire::ws::{self, CloseCode};

@@ -154,6 +154,88 @@ fn limits_torrents_per_connection() {
     assert_eq!(client.join(4), announced(0, 3));
 }
 
+fn numbered_leecher(number: u16) -> Announce<'static> {
+    let mut id = [b'a'; 20];
+    id[..2].copy_from_slice(&number.to_be_bytes());
+    Announce { event: Event::Started, left: Some(7), ..Announce::new(HASH, PeerId(id)) }
+}
+
+/// A WebSocket of a client at `ip`, behind a proxy.
+fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
+    let mut client = server.client();
+    client.send(format!(
+        "GET / HTTP/1.1\r\nHost: tracker.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         X-Forwarded-For: {ip}\r\n\r\n"
+    ));
+    WebClient::expect_upgrade(client)
+}
+
+#[test]
+fn a_connection_has_few_peers_of_a_torrent() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    for number in 0..limits::WEB_PEERS_PER_CONNECTION as u16 {
+        client.announce(&numbered_leecher(number));
+        assert_eq!(client.receive(), announced(0, u64::from(number) + 1));
+    }
+    let refused = Received::Failure(Refusal::TooManyPeers.text().into());
+    for number in [100, 5, 6] {
+        client.announce(&numbered_leecher(number));
+        assert_eq!(client.receive(), refused);
+    }
+    client.announce(&numbered_leecher(1));
+    assert_eq!(client.receive(), announced(0, 4));
+    client.announce(&Announce { event: Event::Stopped, ..numbered_leecher(1) });
+    assert_eq!(client.receive(), announced(0, 3));
+    client.announce(&numbered_leecher(100));
+    assert_eq!(client.receive(), announced(0, 4));
+    assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::TooManyPeers.index()], 3);
+}
+
+/// One address has 100 WebSockets with as many peers as each may have. Of the offers of an honest peer
+/// 9 in 10 reach other honest ones.
+#[test]
+fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let server = HttpServer::with(HttpOptions { trusted_proxies, ..HttpOptions::default() });
+    let mut number = 0;
+    let mut join = |client: &mut WebClient, offers| {
+        number += 1;
+        let offers = (0..offers).map(|at| Offer { id: numbered_offer(at), json: OFFER }).collect();
+        client.announce(&Announce { offers, ..numbered_leecher(number) });
+        loop {
+            match client.receive() {
+                Received::Announced { .. } => return,
+                Received::Offer { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let mut honest: Vec<WebClient> =
+        (0..100).map(|number| web_client_at(&server, &format!("45.0.{number}.1"))).collect();
+    honest.iter_mut().for_each(|client| join(client, 0));
+    let mut hostile: Vec<WebClient> =
+        (0..100).map(|_| web_client_at(&server, "93.184.216.34")).collect();
+    for client in &mut hostile {
+        (0..limits::WEB_PEERS_PER_CONNECTION).for_each(|_| join(client, 0));
+    }
+    let held = server.web_peers() - 100;
+    let mut asker = web_client_at(&server, "45.0.200.1");
+    (0..10).for_each(|_| join(&mut asker, 10));
+    let mut reached = 0;
+    for client in &mut honest {
+        let mut frame = Vec::new();
+        ws::client::ping(&mut frame, MASK, b"end");
+        client.send(&frame);
+        while let Received::Offer { .. } = client.receive() {
+            reached += 1;
+        }
+    }
+    assert_eq!(held, limits::PEERS_PER_ADDRESS.into());
+    assert!(reached >= 85, "{reached} of 100 offers reached honest peers");
+}
+
 #[test]
 fn slows_down_floods_of_frames_and_serves_others() {
     let messages_per_s = 10;
