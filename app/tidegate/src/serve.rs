@@ -10,6 +10,7 @@ mod confine;
 mod listeners;
 mod log;
 mod outbound;
+mod overrides;
 mod reload;
 mod secret;
 mod startup;
@@ -110,7 +111,7 @@ pub(crate) fn serve(
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
-    if reload::apply_overrides(&overrides, &mut settings, &mut config) {
+    if overrides::apply(&overrides, &mut settings, &mut config, file.as_deref())? {
         reload::apply(&config, &tracker, &mut file_keys)?;
         log.configure(&config.log);
     }

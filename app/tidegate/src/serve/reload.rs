@@ -318,32 +318,6 @@ impl Reloader {
     }
 }
 
-/// Applies settings changed through the API to the configuration read at startup, if the result is valid.
-/// Returns whether there were any.
-pub(super) fn apply_overrides(
-    overrides: &[(String, Value)],
-    settings: &mut Settings,
-    config: &mut Config,
-) -> bool {
-    if overrides.is_empty() {
-        return false;
-    }
-    let mut with = settings.clone();
-    let mut problems = with.apply_overrides(overrides);
-    match Config::from_settings(&with) {
-        Ok(mut made) => {
-            // The listeners, already bound, refer to these.
-            made.challenges = Arc::clone(&config.challenges);
-            (*settings, *config) = (with, made);
-        }
-        Err(more) => problems.extend(more),
-    }
-    problems
-        .iter()
-        .for_each(|problem| warn!("ignored a setting changed through the API: {problem}"));
-    true
-}
-
 /// Applies at startup what a reload can change.
 pub(super) fn apply(config: &Config, tracker: &Tracker, file_keys: &mut FileKeys) -> Result<()> {
     tracker.reconfigure(&config.policy);

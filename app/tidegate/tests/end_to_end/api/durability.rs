@@ -128,6 +128,55 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     tracker.wait_for_log("writable: ");
 }
 
+/// The file is edited after the change through the API, so that both together make no valid configuration.
+#[test]
+fn refuses_to_start_more_open_than_the_api_has_set() {
+    let state = Directory::new();
+    let in_state = in_folder(&state.path("state"));
+    let (tracker, api) = start_in(Directory::new(), &in_state);
+    let private = json!({ "access.private": true, "tracker.interval_s": 77 });
+    api.expect(200, "PATCH /config", Some(&private));
+    drop(tracker);
+    let open =
+        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:0\"]\naccess.private = false\n";
+    let settings = state.write("t.toml", &config(0, 0, &format!("{in_state}{open}")));
+    let output = tidegate(&["--config"]).arg(&settings).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    for part in [
+        "access.private = true was set through the API and cannot be applied",
+        " is private and [[listener]] http at 127.0.0.1:0 (",
+        "t.toml:",
+        "`tidegate admin config unset access.private`",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // With the previous file it is private again, and the change can be taken back.
+    let (tracker, api) = start_in(Directory::new(), &in_state);
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "this tracker is private"));
+    api.expect(200, "PATCH /config", Some(&json!({ "access.private": null })));
+    drop(tracker);
+    let (tracker, _) = start_in(Directory::new(), &format!("{in_state}{open}"));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "intervali77e"));
+}
+
+#[test]
+fn ignores_only_the_changed_setting_that_is_invalid() {
+    let state = Directory::new();
+    let folder = state.path("state");
+    let (tracker, api) = start_in(Directory::new(), &in_folder(&folder));
+    api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": 77 })));
+    drop(tracker);
+    // As if recorded by a version that accepts it.
+    let records = Connection::open(folder.join("tidegate.db")).unwrap();
+    let invalid = r#"INSERT INTO settings VALUES ('limits.exempt', '["10.0.0.0/33"]')"#;
+    records.execute_batch(invalid).unwrap();
+    drop(records);
+    let (tracker, _) = start_in(Directory::new(), &in_folder(&folder));
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "intervali77e"));
+    tracker.wait_for_log("set through the API: api: limits.exempt: `10.0.0.0/33` is neither");
+}
+
 #[test]
 fn leaves_foreign_database_files_alone() {
     let directory = Directory::new();
