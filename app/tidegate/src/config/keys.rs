@@ -242,7 +242,8 @@ settings! {
         memory_mib: AutoInt(0, u32::MAX) = None;
         /// Maximum number of peers of one torrent at one public address: an IPv4 address or an IPv6
         /// /64. A new peer above it replaces the one that announced longest ago. 0 = unlimited.
-        /// Networks in limits.exempt and addresses that are not public have no maximum.
+        /// WebTorrent peers count by themselves; one WebSocket has at most 4 in a torrent. Networks
+        /// in limits.exempt and addresses that are not public have no maximum.
         peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
         /// The same for one public network: an IPv4 /24 or an IPv6 /48. 0 = 4096, the maximum for
         /// networks in limits.exempt, too.
