@@ -75,7 +75,7 @@ impl Failure {
 pub(crate) struct BoundReached;
 
 /// Names of the kinds of blocks in metrics, in the order of [`Figures::bytes`].
-pub const KINDS: [&str; 3] = ["changes", "walk", "round"];
+pub const KINDS: [&str; 4] = ["changes", "walk", "sessions", "round"];
 
 /// Names of the reasons to skip what a journal holds, in the order of [`Figures::skipped`]. Old and full
 /// count peers; damaged counts places in files.
@@ -185,7 +185,8 @@ impl Status {
         let kind = match kind {
             Kind::CHANGES => 0,
             Kind::WALK => 1,
-            _ => 2,
+            Kind::SESSIONS => 2,
+            _ => 3,
         };
         self.bytes[kind].fetch_add(bytes as u64, Relaxed);
         self.blocks[kind].fetch_add(1, Relaxed);
@@ -262,7 +263,7 @@ mod tests {
         status.damaged(2);
         let figures = status.figures();
         assert_eq!((figures.state, figures.state.name()), (State::Stopped, "stopped"));
-        assert_eq!((figures.bytes, figures.blocks), ([0, 7, 0], [0, 1, 0]));
+        assert_eq!((figures.bytes, figures.blocks), ([0, 7, 0, 0], [0, 1, 0, 0]));
         assert_eq!(figures.failures, [0, 0, 0, 1]);
         assert_eq!((figures.written_ms, figures.round_began_ms), (Some(5), None));
         assert_eq!(figures.skipped, [0, 2, 0]);

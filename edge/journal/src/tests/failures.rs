@@ -79,8 +79,8 @@ fn errors_lose_nothing_but_what_comes_meanwhile() {
 /// Waits until a round that has not begun yet is complete: the second mark from now.
 fn wait_for_round(status: &Status) {
     for _ in 0..2 {
-        let rounds = status.figures().blocks[2];
-        wait_until(|| status.figures().blocks[2] >= rounds + 2);
+        let rounds = status.figures().blocks[3];
+        wait_until(|| status.figures().blocks[3] >= rounds + 2);
     }
 }
 

@@ -101,7 +101,7 @@ fn two_rounds_are_kept() {
     }
     let figures = writer.status.figures();
     assert!(figures.round_began_ms.unwrap() + 2000 > clock.now().unix_ms);
-    let [changes, walk, rounds] = figures.blocks;
+    let [changes, walk, _, rounds] = figures.blocks;
     assert!(changes > 100 && walk > 30 && rounds > 100, "{figures:?}");
 }
 
