@@ -169,6 +169,11 @@ impl Shard {
         lines * LINE as u64 + self.index.bytes() + self.id_bytes() + self.web_bytes()
     }
 
+    #[cfg(test)]
+    pub(crate) fn kept_ids(&self) -> usize {
+        self.ids.as_ref().map_or(0, BTreeMap::len)
+    }
+
     /// Estimates the bytes of the tree of peer ids: entries of 59 bytes in nodes that are two
     /// thirds full.
     fn id_bytes(&self) -> u64 {

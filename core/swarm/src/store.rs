@@ -199,6 +199,12 @@ impl Store {
         (0..self.shards.len()).map(|shard| self.lock(shard).networks.total()).sum()
     }
 
+    /// Returns how many peer ids are kept.
+    #[cfg(test)]
+    pub(crate) fn kept_ids(&self) -> usize {
+        (0..self.shards.len()).map(|shard| self.lock(shard).kept_ids()).sum()
+    }
+
     /// Returns the bytes that the store may take, if limited.
     pub fn memory_budget(&self) -> Option<u64> {
         self.memory_budget

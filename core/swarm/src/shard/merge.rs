@@ -446,3 +446,26 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stopped_peers_are_remembered_up_to_a_limit() {
+        let mut stopped = Stopped::default();
+        let info_hash = InfoHash([1; 20]);
+        let peer = |number: u32| {
+            let [_, b, c, d] = number.to_be_bytes();
+            PeerKey::V4([1, b, c, d, 1, 1])
+        };
+        (0..STOPPED_MAX as u32 + 9)
+            .for_each(|number| stopped.add(info_hash, peer(number), Tick(7)));
+        assert_eq!(stopped.peers.len(), STOPPED_MAX);
+        assert_eq!(stopped.at(info_hash, peer(STOPPED_MAX as u32)), None);
+        // Those that are remembered are renewed.
+        stopped.add(info_hash, peer(3), Tick(99));
+        assert_eq!(stopped.at(info_hash, peer(3)).map(|meta| meta.age(Tick(99))), Some(0));
+        assert_eq!(stopped.at(info_hash, peer(4)).map(|meta| meta.age(Tick(99))), Some(6));
+    }
+}

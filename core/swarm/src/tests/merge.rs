@@ -430,6 +430,9 @@ fn check_sums(store: &Store) {
         let range = (info_hash, PeerKey::V4([0; 6]))..=(info_hash, PeerKey::V6([255; 18]));
         assert_eq!(dump.range(range).count() as u32, count);
     }
+    if store.keeps_peer_ids() {
+        assert_eq!(store.kept_ids(), dump.len());
+    }
     for (_, peer) in dump.keys() {
         let is_public = match *peer {
             PeerKey::V4(key) => <PackedV4 as crate::entry::Entry>::network(key).is_some(),
