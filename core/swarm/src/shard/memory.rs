@@ -18,6 +18,7 @@
 //! too many for a network that shares both counters with large ones: beside 64 networks at their
 //! bound, for one in 16,000.
 
+use primitives::prefetch;
 use primitives::siphash::siphash;
 
 use super::Shard;
@@ -50,6 +51,24 @@ impl Networks {
     #[inline]
     pub(super) fn add<E: Entry>(&mut self, peer: E::Key) {
         self.change::<E>(peer, |cell| *cell = cell.saturating_add(1));
+    }
+
+    /// Prefetches the counters of a peer that is stored. Returns the hash for [`Self::add_hash`], if the
+    /// peer is counted.
+    #[inline]
+    pub(super) fn prefetch<E: Entry>(&self, peer: E::Key) -> Option<u64> {
+        let cells = self.cells.as_ref()?;
+        let hash = network_hash::<E>(&self.key, peer)?;
+        places(hash).iter().for_each(|place| prefetch(&cells[*place]));
+        Some(hash)
+    }
+
+    /// Counts a peer whose counters were prefetched.
+    #[inline]
+    pub(super) fn add_hash(&mut self, hash: u64) {
+        if let Some(cells) = &mut self.cells {
+            places(hash).iter().for_each(|place| cells[*place] = cells[*place].saturating_add(1));
+        }
     }
 
     /// Counts a peer that was removed.

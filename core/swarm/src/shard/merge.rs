@@ -32,6 +32,8 @@ const GROUP_PEERS: u32 = 4;
 const KNOWN_PEERS: u32 = 2;
 /// Peers of a torrent whose pages are prefetched together.
 const AHEAD: usize = 16;
+/// Peers whose networks are counted together.
+const UNCOUNTED_MAX: usize = 32;
 /// Most stopped peers that a shard remembers, of about 100 bytes each. A merge takes seconds, and in each
 /// a hundred thousand peers may stop, in dozens of shards. A peer that is not remembered may come back
 /// until its lifetime ends.
@@ -65,6 +67,8 @@ pub(crate) struct Merger {
     pub(crate) merged: Merged,
     /// The most peers that a network may have, if memory is short.
     network_max: Option<u32>,
+    /// Networks of stored peers that are not counted yet: their counters are being prefetched.
+    uncounted: ArrayVec<u64, UNCOUNTED_MAX>,
     /// The peers of a new torrent.
     v4: Gathered<PackedV4>,
     v6: Gathered<PackedV6>,
@@ -77,6 +81,7 @@ impl Merger {
             random,
             merged: Merged::default(),
             network_max: None,
+            uncounted: ArrayVec::new(),
             v4: Gathered::new(),
             v6: Gathered::new(),
         }
@@ -135,14 +140,34 @@ impl Shard {
         merger.network_max = self.evicts_above();
         self.prefetch_groups(batch, order);
         let mut left = LOCK_PEERS;
-        for (done, at) in order.iter().enumerate() {
+        let mut done = 0;
+        for at in order {
             let staged = &mut batch[*at];
             left = self.merge_group(merger, staged, left).saturating_sub(GROUP_PEERS);
             if staged.peers() > 0 {
-                return done;
+                break;
+            }
+            done += 1;
+        }
+        self.count_networks(merger);
+        done
+    }
+
+    /// Counts a stored peer for its network, a few peers later, when the counters are there.
+    #[inline]
+    fn count_network<E: Entry>(&mut self, merger: &mut Merger, key: E::Key) {
+        if let Some(hash) = self.networks.prefetch::<E>(key) {
+            merger.uncounted.push(hash);
+            // While memory is short, shares depend on the counters.
+            if merger.uncounted.is_full() || merger.network_max.is_some() {
+                self.count_networks(merger);
             }
         }
-        count
+    }
+
+    /// Counts peers for their networks that are not counted yet.
+    fn count_networks(&mut self, merger: &mut Merger) {
+        merger.uncounted.drain(..).for_each(|hash| self.networks.add_hash(hash));
     }
 
     /// Prefetches what groups read first, stage by stage.
@@ -283,7 +308,7 @@ impl Shard {
                 self.spill(number, &mut merger.random);
                 return self.merge_spilled::<PackedV4>(merger, number, key, report, None);
             }
-            self.networks.add::<PackedV4>(key);
+            self.count_network::<PackedV4>(merger, key);
             let peer = PackedV4::new(key, report.meta);
             put_inline(self.records.at_mut(number), report.own, peer);
             self.count_added::<PackedV4>(number, report.own, report.meta);
@@ -306,6 +331,7 @@ impl Shard {
             Verdict::Remove => {
                 let (_, role) = take_inline(record, at);
                 self.count_removed::<PackedV4>(number, role, known);
+                self.count_networks(merger);
                 self.networks.remove::<PackedV4>(key);
                 Outcome::Removed
             }
@@ -335,7 +361,7 @@ impl Shard {
             if !may_store || self.is_crowded::<E>(&sets, key) {
                 return Outcome::Full;
             }
-            self.networks.add::<E>(key);
+            self.count_network::<E>(merger, key);
             self.insert_merged(merger, number, E::new(key, report.meta), report.own);
             return Outcome::Stored { was_counted: false };
         };
@@ -362,6 +388,7 @@ impl Shard {
                     self.insert_merged(merger, number, E::new(key, meta), report.own);
                     return Outcome::Stored { was_counted };
                 }
+                self.count_networks(merger);
                 self.networks.remove::<E>(key);
                 Outcome::Removed
             }

@@ -244,8 +244,9 @@ impl Shard {
 
     /// Stores the peers gathered for a new torrent.
     fn store_gathered(&mut self, merger: &mut Merger, number: u32) {
+        let partial =
+            self.count_gathered::<PackedV4>(merger) + self.count_gathered::<PackedV6>(merger);
         let Merger { v4, v6, random, .. } = merger;
-        let partial: u32 = self.count_gathered(v4) + self.count_gathered(v6);
         self.totals.partial_seeds += u64::from(partial);
         if v6.len() == 0 && v4.len() <= INLINE_MAX {
             let mut peers = [PackedV4::default(); INLINE_MAX];
@@ -272,14 +273,20 @@ impl Shard {
     }
 
     /// Adds gathered peers to the totals and to their networks. Returns how many are partial seeds.
-    fn count_gathered<E: FamilyPeers>(&mut self, gathered: &Gathered<E>) -> u32 {
-        let totals = E::totals(&mut self.totals);
-        totals.seeders += gathered.lens[SEEDERS] as u64;
-        totals.leechers += gathered.lens[LEECHERS] as u64;
+    fn count_gathered<E: MergedFamily>(&mut self, merger: &mut Merger) -> u32 {
+        let mut partial = 0;
         for role in [SEEDERS, LEECHERS] {
-            gathered.peers(role).iter().for_each(|peer| self.networks.add::<E>(peer.key()));
+            let len = E::gathered(merger).lens[role];
+            let totals = E::totals(&mut self.totals);
+            *(if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers }) +=
+                len as u64;
+            for at in 0..len {
+                let peer = E::gathered(merger).peers[role][at];
+                partial += u32::from(peer.meta().is_partial());
+                self.count_network::<E>(merger, peer.key());
+            }
         }
-        gathered.peers(LEECHERS).iter().map(|peer| u32::from(peer.meta().is_partial())).sum()
+        partial
     }
 
     /// Drops the ids of peers that were gathered and could not be stored.
