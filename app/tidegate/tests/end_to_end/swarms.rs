@@ -137,6 +137,28 @@ fn peers_survive_a_kill() {
 }
 
 #[test]
+fn peers_survive_an_upgrade_and_a_kill_after_it() {
+    let state = State::new();
+    let tracker = state.start("");
+    fill(&tracker);
+    tracker.upgrade();
+    assert!(is_restored(&tracker), "{}", tracker.log());
+    // The old process has released the journal when it ended.
+    tracker.wait_until("writing", |it| {
+        Caller::of(it).expect(200, "GET /stats", None)["swarms"]["journal"] == "writing"
+    });
+    http_announce(tracker.http4(), 0xdd, 1);
+    wait_until_written(&tracker);
+    let pid = tracker.pid();
+    tracker.signal(Signal::SIGKILL);
+    tracker.wait_until("its end", |_| !is_alive(pid));
+    drop(tracker);
+    let tracker = state.start("");
+    assert!(is_restored(&tracker), "{}", tracker.log());
+    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xdd), [0, 0, 1]);
+}
+
+#[test]
 fn restores_while_it_serves() {
     let state = State::new();
     let tracker = state.start("");
