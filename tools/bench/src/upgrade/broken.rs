@@ -47,7 +47,10 @@ swarms = 3 + names.index("swarms") if "swarms" in names else None
 
 def read(number):
     if number is not None:
-        socket.socket(fileno=os.dup(number)).recv(1 << 16)
+        swarms = socket.socket(fileno=os.dup(number))
+        # The old process sends once the new one says that it reads.
+        swarms.send(b"s")
+        swarms.recv(1 << 16)
 
 def hang():
     with open(PLACE + "/hung.new", "w") as file:
