@@ -191,6 +191,8 @@ impl SwarmReceiver {
         target.reception.is_running.store(true, Ordering::Release);
         let (sender, walked) = channel();
         let work = move || {
+            // The old process's workers come first, which share the cores. A failure costs only that.
+            let _ = lower_priority();
             let begun = Instant::now();
             let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
                 target.receive(&stream, seed, &mut || {
