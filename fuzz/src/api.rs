@@ -181,7 +181,8 @@ fn sources() -> MetricSources {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let secrets = Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16], sessions: [8; 16] };
+    let secrets =
+        Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16], sessions: [8; 16] };
     MetricSources {
         tracker: Arc::new(Tracker::new(&Options { policy, store }, &secrets)),
         registry: Arc::default(),

@@ -6,6 +6,7 @@ mod api;
 mod block;
 mod config;
 mod forwarded;
+mod journal;
 mod lists;
 mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
@@ -286,4 +287,9 @@ fn write(out: &mut Vec<u8>, value: &Value<'_>) {
 /// Blocks are read as a plain reader reads them, and none breaks the store that they are merged into.
 pub fn block(bytes: &[u8]) {
     block::check(bytes);
+}
+
+/// A journal of any bytes is read, and yields only what is in whole blocks.
+pub fn journal(bytes: &[u8]) {
+    journal::check(bytes);
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 const MUTATIONS: u32 = 200_000;
 /// Those of a target that fills a store with each input.
 const STORE_MUTATIONS: u32 = 20_000;
-/// Those of a target that writes files or sends requests.
+/// Those of a target that starts threads, writes files or sends requests.
 const SLOW_MUTATIONS: u32 = 4000;
 
 fn replay(name: &str, target: fn(&[u8])) {
@@ -104,4 +104,9 @@ fn api() {
 #[test]
 fn block() {
     replay_with("block", tidegate_fuzz::block, STORE_MUTATIONS);
+}
+
+#[test]
+fn journal() {
+    replay_with("journal", tidegate_fuzz::journal, SLOW_MUTATIONS);
 }
