@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use primitives::Random;
-use swarm::block::Kind;
+use swarm::block::{Block, Kind};
+use swarm::{MergeTime, Store};
 use types::{Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
@@ -17,7 +18,7 @@ use super::tracker::{
 use crate::disk::Disk;
 use crate::feed::{Encoder, Feed};
 use crate::log::SegmentLog;
-use crate::{Failure, Journal, Lock, Pace, State, Status, Writer};
+use crate::{Failure, Journal, Lock, Now, Pace, State, Status, Writer};
 
 /// A journal that is read at any time has what the last turn wrote.
 #[test]
@@ -270,4 +271,57 @@ pub(super) fn wait_until(condition: impl Fn() -> bool) {
         assert!(started.elapsed() < Duration::from_secs(60), "the condition was not met");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Steps of walks and announces in any order, by two encoders: the blocks of each say what happened.
+#[test]
+fn blocks_are_in_the_order_of_what_happened() {
+    for seed in 0..30 {
+        let (feed, store) = (Feed::default(), store(false));
+        let clock = TestClock::at(START_MS, 100);
+        let mut random = Random::new(seed);
+        let mut encoders = [1, 2].map(|boot| (Encoder::new(&feed, &store, boot), Vec::new()));
+        for _ in 0..400 {
+            for _ in 0..random.below(6) {
+                announce_random(&store, clock.now().tick, &mut random);
+            }
+            if random.below(4) == 0 {
+                clock.advance(Duration::from_secs(random.below(20).into()));
+            }
+            let (encoder, stream) = &mut encoders[random.below(2) as usize];
+            let sink = &mut |_, block: &[u8]| {
+                stream.extend_from_slice(block);
+                Ok(())
+            };
+            let missed = match random.below(9) {
+                0 => encoder.changes(clock.now(), sink).unwrap(),
+                _ => encoder.step(clock.now(), sink).unwrap().missed,
+            };
+            assert_eq!(missed, 0);
+        }
+        let now = clock.now();
+        for (encoder, stream) in &mut encoders {
+            let sink = &mut |_, block: &[u8]| {
+                stream.extend_from_slice(block);
+                Ok(())
+            };
+            encoder.changes(now, sink).unwrap();
+            let replayed = replay(stream, now);
+            assert_eq!(peers_of(&replayed, now.tick), peers_of(&store, now.tick), "seed {seed}");
+        }
+    }
+}
+
+/// Returns a store into which the blocks of `stream` are merged.
+fn replay(mut stream: &[u8], now: Now) -> Store {
+    let store = store(false);
+    while !stream.is_empty() {
+        let (block, len) = Block::read(stream).unwrap();
+        let cut_ago_s = ((now.unix_ms - block.header.cut_ms) / 1000) as u32;
+        let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
+        let groups = block.groups().unwrap();
+        store.merge(time, &mut Random::new(1), groups, 0..store.shards());
+        stream = &stream[len..];
+    }
+    store
 }
