@@ -129,6 +129,30 @@ fn a_stalled_disk_stalls_the_journal_alone() {
     assert_eq!(restore(&disk, START_MS, 1).peers, peers_of(&store, Tick(0)));
 }
 
+/// What a round has not seen because changes were lost, the round that begins anew sees.
+#[test]
+fn a_voided_round_begins_with_a_new_walk() {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    for number in 0..4000 {
+        announce(&store, Tick(0), number, number % 7, Some(Role::Leecher));
+    }
+    let clock = TestClock::at(START_MS, 0);
+    let pace = Pace { round: Duration::from_secs(10), ..PACE };
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, pace).unwrap();
+    writer.turns(30);
+    // Room for one change in each shard.
+    store.keep_changes(4);
+    for number in 0..4000 {
+        announce(&store, Tick(0), number, 100, Some(Role::Seeder));
+    }
+    writer.turns(75);
+    let figures = writer.status.figures();
+    assert!(figures.missed > 1000 && figures.voided_rounds == 1, "{figures:?}");
+    assert!(figures.round_began_ms.is_some(), "the round is not complete");
+    let restored = restore(&disk, clock.now().unix_ms, 1);
+    assert_eq!(restored.peers, peers_of(&store, clock.now().tick));
+}
+
 /// A disk that never keeps up gets rounds with gaps, and the journal does not grow without end.
 #[test]
 fn rounds_end_although_changes_are_missed() {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use primitives::Random;
 
 use crate::disk::{Disk, SegmentFile};
+use crate::segment::HEADER_LEN;
 
 /// Segments in memory.
 #[derive(Clone, Default)]
@@ -79,7 +80,7 @@ impl MemoryDisk {
         self.lock().faults = faults;
     }
 
-    /// Lets all syncs fail, or none.
+    /// Lets all syncs of segments with blocks fail, or none.
     pub(super) fn fail_syncs(&self, syncs_fail: bool) {
         self.lock().syncs_fail = syncs_fail;
     }
@@ -201,10 +202,11 @@ impl SegmentFile for MemoryFile {
 
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.write()?;
-        if state.syncs_fail {
+        let syncs_fail = state.syncs_fail;
+        let file = state.files.get_mut(&self.number).ok_or(io::ErrorKind::NotFound)?;
+        if syncs_fail && file.bytes.len() > HEADER_LEN {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let file = state.files.get_mut(&self.number).ok_or(io::ErrorKind::NotFound)?;
         file.synced = file.bytes.len();
         Ok(())
     }
