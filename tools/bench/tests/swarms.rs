@@ -1,0 +1,53 @@
+//! Kills, restarts and upgrades of a real tidegate with a few peers. How fast they are is not looked at.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use harness::Directory;
+
+/// Runs a command, which must succeed. Returns what it prints.
+fn run(words: &str) -> String {
+    let bench = env!("CARGO_BIN_EXE_tidegate-bench");
+    let tidegate = Path::new(bench).with_file_name("tidegate");
+    assert!(tidegate.is_file(), "no {}: cargo build --package tidegate", tidegate.display());
+    let directory = Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let mut command = Command::new(bench);
+    command.args(words.split(' ')).arg("--out").arg(directory.root());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}\n{text}{errors}");
+    text
+}
+
+#[test]
+fn peers_survive_kills() {
+    // 99 % is the promise: on a busy machine the journal is written a little later.
+    let text = run("crash swarms 3 --peers 2000 --late 0 --kept 99");
+    assert!(text.contains("# Swarms after kill -9"), "{text}");
+}
+
+#[test]
+fn peers_survive_upgrades() {
+    let text = run("upgrade --runs 2 --peers 2000 --rate 200 --seconds 1 --sample 1000");
+    assert!(text.contains("# Upgrades"), "{text}");
+}
+
+#[test]
+fn new_programs_that_do_not_work_change_nothing() {
+    let text = run("upgrade --runs 0 --peers 2000 --rate 200 --sample 1000 --broken");
+    assert!(text.contains("a new program that is older: 0 unanswered"), "{text}");
+}
+
+#[test]
+fn peers_survive_restarts() {
+    for words in [
+        "restart --peers 2000 --settle 1 --runs 1",
+        "restart --peers 2000 --settle 1 --runs 1 --kill",
+    ] {
+        let text = run(words);
+        assert!(text.contains("100.0000 % of the peers kept"), "{text}");
+    }
+}
