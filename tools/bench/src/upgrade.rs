@@ -114,6 +114,8 @@ impl Upgrade {
         }
         if self.runs > 0 {
             print_line(&format!("all: {}", upgraded.total));
+        }
+        if upgraded.task.is_some() && self.runs > 0 {
             self.judge(&mut session, &upgraded);
         }
         if self.broken {
@@ -199,13 +201,16 @@ impl Upgrade {
         let case = format!("{} peers, {}", count(self.peers.into()), self.load_name());
         let text = format!(
             "the new one serves after {:.2} s, the old one ends after {:.2} s, {} sent; {lost} of {} \
-             unanswered; p99 {} before, {} meanwhile; {} peers, {different} torrents with other counts; {found}",
+             unanswered{}; {} peers, {different} torrents with other counts; {found}",
             times.ready.as_secs_f64(),
             times.ended.as_secs_f64(),
             mib(sent),
             counters.iter().map(|phase| phase.sent).sum::<u64>(),
-            micros(p99(0)),
-            micros(p99(1)),
+            upgraded.task.map_or_else(String::new, |_| format!(
+                "; p99 {} before, {} meanwhile",
+                micros(p99(0)),
+                micros(p99(1))
+            )),
             count(peers as f64),
         );
         let version = env!("CARGO_PKG_VERSION");
