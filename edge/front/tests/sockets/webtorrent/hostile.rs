@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use types::limits;
+
 use super::*;
 
 //= rfc6455#masked-client
@@ -193,36 +195,38 @@ fn a_connection_has_few_peers_of_a_torrent() {
     assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::TooManyPeers.index()], 3);
 }
 
-/// One address has 100 WebSockets with as many peers as each may have. Of the offers of an honest peer
-/// 9 in 10 reach other honest ones.
-#[test]
-fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
+/// Announces with offers, and waits for the answer.
+fn announce_as(client: &mut WebClient, number: u16, offers: u16) {
+    let offers = (0..offers).map(|at| Offer { id: numbered_offer(at), json: OFFER }).collect();
+    client.announce(&Announce { offers, ..numbered_leecher(number) });
+    loop {
+        match client.receive() {
+            Received::Announced { .. } => return,
+            Received::Offer { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A torrent of 100 honest browsers, and one address with 100 WebSockets that have as many peers as
+/// each may. Returns how many peers the address holds, and how many of an honest browser's 100 offers
+/// reach other honest ones.
+fn drown(peer_caps: PeerCaps) -> (u64, u32) {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = HttpServer::with(HttpOptions { trusted_proxies, ..HttpOptions::default() });
-    let mut number = 0;
-    let mut join = |client: &mut WebClient, offers| {
-        number += 1;
-        let offers = (0..offers).map(|at| Offer { id: numbered_offer(at), json: OFFER }).collect();
-        client.announce(&Announce { offers, ..numbered_leecher(number) });
-        loop {
-            match client.receive() {
-                Received::Announced { .. } => return,
-                Received::Offer { .. } => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    };
+    server.tracker.reconfigure(&Policy { peer_caps, ..Policy::default() });
     let mut honest: Vec<WebClient> =
         (0..100).map(|number| web_client_at(&server, &format!("45.0.{number}.1"))).collect();
-    honest.iter_mut().for_each(|client| join(client, 0));
+    (0..).zip(&mut honest).for_each(|(number, client)| announce_as(client, number, 0));
     let mut hostile: Vec<WebClient> =
         (0..100).map(|_| web_client_at(&server, "93.184.216.34")).collect();
-    for client in &mut hostile {
-        (0..limits::WEB_PEERS_PER_CONNECTION).for_each(|_| join(client, 0));
+    for (number, client) in (1000..).step_by(10).zip(&mut hostile) {
+        let numbers = number..number + limits::WEB_PEERS_PER_CONNECTION as u16;
+        numbers.for_each(|number| announce_as(client, number, 0));
     }
     let held = server.web_peers() - 100;
     let mut asker = web_client_at(&server, "45.0.200.1");
-    (0..10).for_each(|_| join(&mut asker, 10));
+    (0..10).for_each(|_| announce_as(&mut asker, 200, 10));
     let mut reached = 0;
     for client in &mut honest {
         let mut frame = Vec::new();
@@ -232,8 +236,17 @@ fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
             reached += 1;
         }
     }
-    assert_eq!(held, limits::PEERS_PER_ADDRESS.into());
-    assert!(reached >= 85, "{reached} of 100 offers reached honest peers");
+    (held, reached)
+}
+
+#[test]
+fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
+    // What the attack does without caps.
+    let (held, reached) = drown(PeerCaps::default());
+    assert!(held == 400 && reached < 35, "{held} {reached}");
+    let (held, reached) = drown(Policy::default().peer_caps);
+    println!("the address holds {held}; {reached} of 100 offers reach honest browsers");
+    assert!(held == limits::PEERS_PER_ADDRESS.into() && reached >= 80, "{held} {reached}");
 }
 
 #[test]
