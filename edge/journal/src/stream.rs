@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
-use swarm::block::{Block, BlockError, HEADER_LEN, Kind};
+use swarm::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
 use swarm::{MergeTime, Merged, Store};
 
 use crate::feed::{BlockSink, Encoder};
@@ -25,8 +25,6 @@ use crate::{Clocks, Now};
 const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
 const CUT_AGO_MAX_S: u64 = 300;
-/// Where a header has the length of the body.
-const LEN_AT: usize = 32;
 /// The rounds whose ends are milestones.
 const WALKED: u64 = 1;
 const COMPLETE: u64 = 2;
@@ -219,7 +217,8 @@ impl<R: Read> Receiver<R> {
             Ok(_) | Err(BlockError::Truncated | BlockError::Damaged) => {}
             Err(error) => return Err(error.into()),
         }
-        let len = header.get(LEN_AT..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+        let len =
+            header.get(BODY_LEN_AT..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let len = u32::from_le_bytes(len) as usize;
         self.block.clear();
         self.block.extend_from_slice(&header);
