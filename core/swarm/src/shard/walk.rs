@@ -48,6 +48,8 @@ const SETS: usize = 4;
 /// The most peers of a page that are visited at once. Only pages of many peers of one network have
 /// more.
 const PART_PEERS: usize = 256;
+/// How many torrents ahead of the current one are prefetched.
+const AHEAD: u32 = 3;
 /// The lines of cold memory that take as long as looking up a peer id.
 const ID_LINES: u32 = 2;
 
@@ -129,9 +131,20 @@ impl Shard {
         while left > 0
             && let Some(number) = walk.torrent(&self.records)
         {
+            number.checked_sub(AHEAD).into_iter().for_each(|ahead| self.prefetch_all(ahead));
             left = left.saturating_sub(1 + self.walk_torrent(walk, number, left, output));
         }
         walk.has_more()
+    }
+
+    /// Prefetches the dense sets of a torrent, and the directories of others.
+    fn prefetch_all(&self, number: u32) {
+        let record = self.records.at(number);
+        if record.is_spilled() {
+            let sets = record.sets();
+            sets.v4.iter().for_each(|set| set.prefetch(&self.arena));
+            sets.v6.iter().for_each(|set| set.prefetch(&self.arena));
+        }
     }
 
     /// Visits up to about `lines` lines of a torrent. Returns how many.
