@@ -1,128 +1,199 @@
 //! What a journal asks of the store while it serves: walks, and keeping changes.
 
-use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ::load::Latencies;
 use primitives::Random;
+use swarm::block::Change;
 use swarm::{Action, Store, StoreAnnounce, StoreWalk, WalkTime};
-use types::Tick;
+use types::{PeerId, Tick, limits};
 
 use super::case::Size;
 use super::contender::{Answer, store};
 use super::work::{job, skewed};
-use crate::figures::Figure;
 use crate::record::Figures;
 
 /// Announces of a batch, as UDP workers collect them.
 const BATCH: usize = 32;
-/// Pairs of runs with and without changes.
+/// Interleaved pairs of measurements with and without changes.
 const PAIRS: usize = 20;
-/// Of this many announces one is of a peer that stops, and comes back with its next one.
-const STOPS_EVERY: u32 = 50;
-/// Changes that a store keeps for a journal.
-const CAPACITY: usize = 1 << 20;
+/// Walks over the whole store.
+const WALKS: u32 = 8;
+/// Steps of a walk between two times that all changes are taken: some milliseconds.
+const STEPS: u32 = 256;
 const NOW: Tick = Tick(1);
 
-/// Walks a full store. A step is what one lock is held for.
-pub(super) fn walk(size: Size) -> Figures {
-    let store = filled(&skewed(size.torrents));
-    let (begun, mut steps) = (Instant::now(), Latencies::default());
-    let bytes = walk_all(&store, |took, _| steps.record(took));
-    let (seconds, peers) = (begun.elapsed().as_secs_f64(), peers(&store));
-    let at = |part| steps.quantile(part).unwrap_or_default().as_nanos() as f64;
-    speed(peers, seconds)
-        .with("p50_ns", at(0.5))
-        .with("p99_ns", at(0.99))
-        .with("p99_9_ns", at(0.999))
-        .with("p99_99_ns", at(0.9999))
-        .with("max_ns", steps.max().as_nanos() as f64)
-        .with("bytes_per_peer", bytes as f64 / peers)
+/// Takes changes, with the same vectors each time, as a journal does.
+#[derive(Default)]
+struct Taker {
+    changes: Vec<Change>,
+    ids: Vec<PeerId>,
+    taken: usize,
 }
 
-/// Announces with and without keeping changes, in turn. Returns the median ratio of the times, too.
-pub(super) fn changes(size: Size) -> Figures {
+impl Taker {
+    /// Takes the changes of a shard and drops them.
+    fn take(&mut self, store: &Store, shard: usize) {
+        let missed = store.take_changes(shard, &mut self.changes, &mut self.ids);
+        assert_eq!(missed, 0, "there is room for all changes");
+        self.clear();
+    }
+
+    fn take_all(&mut self, store: &Store) {
+        (0..store.shards()).for_each(|shard| self.take(store, shard));
+    }
+
+    fn clear(&mut self) {
+        self.taken += self.changes.len();
+        self.changes.clear();
+        self.ids.clear();
+    }
+}
+
+/// Fills a store with peers in torrents of realistic sizes. Returns announces for up to 50 peers. In the
+/// first half three in ten peers stop, and in the second they come again: three in ten are changes, as
+/// with sessions of three hours.
+fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
     let pairs = skewed(size.torrents);
-    let store = filled(&pairs);
-    let mut random = Random::new(5);
-    let mut jobs: Vec<StoreAnnounce> = Vec::new();
-    while jobs.len() < size.operations as usize {
-        let Some((torrent, peer)) = pairs.get(random.below(pairs.len() as u32) as usize) else {
-            break;
-        };
-        let mut announce = job(*torrent, *peer, 50);
-        if random.below(STOPS_EVERY) == 0 {
-            jobs.push(StoreAnnounce { action: Action::Stop, want: 0, ..announce });
-        }
-        announce.action = Action::Update { completed: false };
-        jobs.push(announce);
-    }
-    let mut run = |capacity: usize| {
-        store.keep_changes(capacity);
-        let mut answer = Answer::new();
-        let begun = Instant::now();
-        for batch in jobs.chunks(BATCH) {
-            store.announce(NOW, &mut random, batch, &mut answer);
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        black_box(answer.peers);
-        seconds
-    };
-    // Warm up.
-    run(CAPACITY);
-    let mut times = [Vec::new(), Vec::new()];
-    for pair in 0..PAIRS {
-        // Which one comes first changes, too.
-        for keeps in [pair % 2, 1 - pair % 2] {
-            times[keeps].push(run(keeps * CAPACITY));
-        }
-    }
-    let [without, with] = &times;
-    let ratios = with.iter().zip(without).map(|(with, without)| with / without);
-    let seconds = Figure::of(with.iter().copied()).map_or(f64::NAN, |figure| figure.median);
-    let relative = Figure::of(ratios).map_or(f64::NAN, |figure| figure.median);
-    speed(jobs.len() as f64, seconds).with("relative", relative)
-}
-
-fn speed(count: f64, seconds: f64) -> Figures {
-    Figures::default().with("ns_each", seconds * 1e9 / count).with("per_s", count / seconds)
-}
-
-fn filled(pairs: &[(u32, u64)]) -> Store {
-    let (store, mut random, mut answer) =
-        (store(*b"a key of 16 byte"), Random::new(1), Answer::new());
+    let (mut random, mut answer) = (Random::new(1), Answer::new());
     for part in pairs.chunks(BATCH) {
-        let jobs: Vec<StoreAnnounce> =
-            part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
+        let jobs: Vec<_> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
         store.announce(NOW, &mut random, &jobs, &mut answer);
         // A tracker maintains its tables all the time.
         if random.below(512) == 0 {
             store.sweep(NOW, 600, &|_| false);
         }
     }
-    store
+    let draw = |_| pairs.get(random.below(pairs.len() as u32) as usize);
+    let drawn: Vec<_> = (0..size.operations / 2).filter_map(draw).collect();
+    let come = drawn.iter().map(|(torrent, peer)| job(*torrent, *peer, 50));
+    let leave = come.clone().map(|job| {
+        let action = if random.below(10) < 3 { Action::Stop } else { job.action };
+        StoreAnnounce { action, ..job }
+    });
+    leave.chain(come).collect()
 }
 
-fn peers(store: &Store) -> f64 {
-    let totals = store.totals();
-    (totals.v4.seeders + totals.v4.leechers) as f64
+/// Announces with and without keeping changes, on one store, in turn. Measures CPU time, and the median
+/// ratio of the pairs.
+pub(super) fn changes(size: Size) -> Figures {
+    let store = &store(*b"a key of 16 byte");
+    let jobs = fill(store, size);
+    let (mut random, mut answer, mut taker) = (Random::new(2), Answer::new(), Taker::default());
+    let mut run = |taker: Option<&mut Taker>| {
+        let before = cpu_time();
+        for batch in jobs.chunks(BATCH) {
+            store.announce(NOW, &mut random, batch, &mut answer);
+        }
+        taker.into_iter().for_each(|taker| taker.take_all(store));
+        cpu_time().saturating_sub(before).as_nanos() as f64 / jobs.len() as f64
+    };
+    let (mut pairs, mut changed) = (Vec::new(), 0);
+    for pair in 0..PAIRS {
+        let mut ns = [0.0; 2];
+        for half in [pair % 2, 1 - pair % 2] {
+            let keeps = half == 1;
+            store.keep_changes(if keeps { limits::CHANGES_MAX } else { 0 });
+            // The first time touches the memory of the changes, and the next that of the vector that
+            // goes from shard to shard.
+            for _ in 0..2 {
+                run(keeps.then_some(&mut taker));
+            }
+            let before = taker.taken;
+            ns[half] = run(keeps.then_some(&mut taker));
+            changed += taker.taken - before;
+        }
+        pairs.push(ns);
+    }
+    let share = changed as f64 / (PAIRS * jobs.len()) as f64;
+    let median = |figure: &dyn Fn(&[f64; 2]) -> f64| {
+        let mut all: Vec<f64> = pairs.iter().map(figure).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+    };
+    let ns_each = median(&|[_, kept]| *kept);
+    Figures::default()
+        .with("ns_each", ns_each)
+        .with("per_s", 1e9 / ns_each)
+        .with("relative", median(&|[plain, kept]| kept / plain))
+        .with("changes_percent", share * 100.0)
 }
 
-/// Walks once around. `see` gets how long each step took, and its groups. Returns the bytes of all groups.
-fn walk_all(store: &Store, mut see: impl FnMut(Duration, &[u8])) -> usize {
-    let (mut walk, time) = (StoreWalk::default(), WalkTime { now: NOW, epoch_min: 0 });
-    let (mut changes, mut ids, mut body) = (Vec::new(), Vec::new(), Vec::new());
-    let mut bytes = 0;
-    loop {
-        let begun = Instant::now();
-        let walked = store.walk(time, &mut walk, &mut changes, &mut ids, &mut body);
-        see(begun.elapsed(), &body);
+/// Walks over a store at full speed while another thread announces. Measures the CPU time of each step,
+/// which is that under the lock and some nanoseconds.
+pub(super) fn walk(size: Size) -> Figures {
+    let store = &store(*b"a key of 16 byte");
+    let jobs = fill(store, size);
+    store.keep_changes(limits::CHANGES_MAX);
+    let is_done = AtomicBool::new(false);
+    let announce = || {
+        let (mut random, mut answer) = (Random::new(3), Answer::new());
+        for batch in jobs.chunks(BATCH).cycle() {
+            store.announce(NOW, &mut random, batch, &mut answer);
+            if is_done.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(announce);
+        let figures = walk_all(store);
+        is_done.store(true, Ordering::Relaxed);
+        figures
+    })
+}
+
+fn walk_all(store: &Store) -> Figures {
+    let (mut taker, mut walk, mut body) = (Taker::default(), StoreWalk::default(), Vec::new());
+    let (mut steps, mut takes) = (Latencies::default(), Latencies::default());
+    let (mut bytes, mut walks, mut count) = (0, 0, 0_u32);
+    let time = WalkTime { now: NOW, epoch_min: 29_000_000 };
+    let started = Instant::now();
+    while walks < WALKS {
+        let before = cpu_time();
+        let walked = store.walk(time, &mut walk, &mut taker.changes, &mut taker.ids, &mut body);
+        steps.record(cpu_time().saturating_sub(before));
+        taker.clear();
         bytes += body.len();
         body.clear();
-        changes.clear();
-        ids.clear();
-        if walked.is_complete {
-            return bytes;
+        walks += u32::from(walked.is_complete);
+        count += 1;
+        if count % STEPS == 0 {
+            for shard in 0..store.shards() {
+                let before = cpu_time();
+                taker.take(store, shard);
+                takes.record(cpu_time().saturating_sub(before));
+            }
         }
     }
+    let wall_s = started.elapsed().as_secs_f64();
+    let at = |of: &Latencies, part| of.quantile(part).unwrap_or_default().as_nanos() as f64;
+    let totals = store.totals();
+    let peers = (totals.v4.seeders + totals.v4.leechers) as f64 * f64::from(WALKS);
+    Figures::default()
+        .with("p50_ns", at(&steps, 0.5))
+        .with("p99_ns", at(&steps, 0.99))
+        .with("p99_9_ns", at(&steps, 0.999))
+        .with("p99_99_ns", at(&steps, 0.9999))
+        .with("max_ns", steps.max().as_nanos() as f64)
+        .with("take_p99_9_ns", at(&takes, 0.999))
+        .with("take_max_ns", takes.max().as_nanos() as f64)
+        .with("steps", f64::from(count))
+        .with("per_s", peers / wall_s)
+        .with("ns_each", wall_s / peers * 1e9)
+        .with("bytes_per_peer", bytes as f64 / peers)
+}
+
+/// Returns this thread's CPU time; the time of day where the system does not report it.
+#[cfg(any(target_os = "macos", target_os = "ios"))]
+fn cpu_time() -> Duration {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
+/// See above.
+#[cfg(not(any(target_os = "macos", target_os = "ios")))]
+fn cpu_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -64,6 +64,8 @@ const COLUMNS: &[Column] = &[
     ("longest", |row| row.cell("max_ns", count)),
     ("over 1 ms", |row| row.cell("long", count)),
     ("by itself", |row| row.cell("long_own", count)),
+    ("longest take", |row| row.cell("take_max_ns", count)),
+    ("changes %", |row| row.cell("changes_percent", |percent| format!("{percent:.1}"))),
     ("relative to without", |row| row.cell("relative", |ratio| format!("{ratio:.4}"))),
     ("expiry s", |row| row.cell("expiry_s", |seconds| format!("{seconds:.2}"))),
     ("bytes per peer", |row| row.cell("bytes_per_peer", |bytes| format!("{bytes:.1}"))),
