@@ -1,12 +1,15 @@
 //! The stream of an upgrade: the old process sends what it has to the new one, as a journal would hold it.
 //!
 //! ```text
-//! walk, and changes as they happen │ end of round 1 │ changes │ last changes, sessions │ end of round 2
+//! walk, and changes as they happen │ end of round 1 │ changes │ last changes, walk, sessions │ end of round 2
 //!  the old process serves          │  both serve             │  the new process serves
 //! ```
 //!
 //! The stream consists of blocks. The end of round 1 says that the new process has everything; the end of
 //! round 2 that nothing follows. Kinds that the receiver does not know are skipped.
+//!
+//! Peers that only announced again after the first walk are no changes. The second walk says when they did:
+//! else they would seem to be silent since the announce before, and expire early.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +28,8 @@ use crate::{Clocks, Now};
 const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
 const CUT_AGO_MAX_S: u64 = 300;
+/// Seconds in which a store does not tell two announces of a peer apart.
+const AGE_PRECISION_S: u32 = 16;
 /// The rounds whose ends are milestones.
 const WALKED: u64 = 1;
 const COMPLETE: u64 = 2;
@@ -65,7 +70,7 @@ impl SendOrders {
 pub type NextSessions<'a> = dyn FnMut(Now, &mut Vec<u8>) -> bool + 'a;
 
 /// Sends all that `encoder` gives to `stream`: a walk at full speed, then changes until `orders` say that
-/// nothing changes any more, then sessions. Returns how many bytes that were.
+/// nothing changes any more, then another walk and sessions. Returns how many bytes that were.
 ///
 /// If changes are lost because the receiver is slow, another walk follows.
 ///
@@ -99,6 +104,7 @@ pub fn send(
         std::thread::sleep(CHANGES_PERIOD);
         orders.check()?;
     }
+    walk(&mut encoder, clocks, sink)?;
     let mut body = Vec::new();
     loop {
         let now = clocks();
@@ -149,6 +155,8 @@ pub struct Receiver<R> {
     block: Vec<u8>,
     merged: Merged,
     bytes: u64,
+    /// Whether the first walk is complete.
+    is_walked: bool,
 }
 
 /// Takes the sessions of a block: seconds that count as passed since it was cut, and its body.
@@ -163,6 +171,7 @@ impl<R: Read> Receiver<R> {
             block: Vec::new(),
             merged: Merged::default(),
             bytes: 0,
+            is_walked: false,
         }
     }
 
@@ -184,14 +193,21 @@ impl<R: Read> Receiver<R> {
             let ago_s = now.unix_ms.saturating_sub(block.header.cut_ms) / 1000;
             let cut_ago_s = ago_s.min(CUT_AGO_MAX_S) as u32;
             match block.header.kind {
-                Kind::CHANGES | Kind::WALK => {
+                kind @ (Kind::CHANGES | Kind::WALK) => {
+                    // Who has announced here since, perhaps in another role, stays so even within the
+                    // precision of ages.
+                    let is_repeated = self.is_walked && kind == Kind::WALK;
+                    let cut_ago_s = cut_ago_s + if is_repeated { AGE_PRECISION_S } else { 0 };
                     let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
                     let all = 0..store.shards();
                     let merged = store.merge(time, &mut self.random, block.groups()?, all);
                     self.merged = add(self.merged, merged);
                 }
                 Kind::SESSIONS => sessions(cut_ago_s, block.body),
-                Kind::ROUND if block.body == round_end(WALKED) => return Ok(Milestone::Walked),
+                Kind::ROUND if block.body == round_end(WALKED) => {
+                    self.is_walked = true;
+                    return Ok(Milestone::Walked);
+                }
                 Kind::ROUND if block.body == round_end(COMPLETE) => return Ok(Milestone::Complete),
                 _ => {}
             }

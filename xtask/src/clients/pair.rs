@@ -182,7 +182,7 @@ impl Pair {
 }
 
 /// Returns the configuration of a tracker with a journal.
-fn journal(folder: &Path) -> String {
+pub(super) fn journal(folder: &Path) -> String {
     format!("[state]\ndir = {:?}\n", folder.join("state"))
 }
 
@@ -211,8 +211,11 @@ impl Stage {
         let seeder = self.start(&self.seeder)?;
         self.wait_for_counts(Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
         let announces = |log: &str| log.matches("tracker_announce:").count();
+        // The tracker may know of an announce before the seeder logs it.
+        wait_for(START_MAX, "the seeder's log of its announce", || {
+            Ok(announces(&seeder.stderr()) > 0)
+        })?;
         let announced = announces(&seeder.stderr());
-        ensure!(announced > 0, "the seeder logs no announces");
         // What came in the last moments before a kill is lost.
         thread::sleep(JOURNALLED_AFTER);
         match interruption {

@@ -1,6 +1,7 @@
 //! Prometheus and its checker accept our metrics, rules and their tests, and every metric name in the alerts and
 //! the Grafana dashboard is among those scraped.
 
+use super::pair::journal;
 use crate::command::{command, output};
 use crate::tracker;
 use crate::workspace::root;
@@ -27,7 +28,7 @@ const OPTIONAL: &[&str] =
 pub(super) fn play(folder: &Path) -> Result<()> {
     output(command(&["promtool", "check", "rules", ALERTS])).context("cargo xtask setup")?;
     output(command(&["promtool", "test", "rules", "dist/prometheus/alerts_test.yml"]))?;
-    let tracker = tracker::start(folder, "")?;
+    let tracker = tracker::start(folder, &journal(folder))?;
     let page = folder.join("metrics.txt");
     fs::write(&page, tracker.admin("/metrics")?.body)?;
     let mut promtool = command(&["promtool", "check", "metrics"]);

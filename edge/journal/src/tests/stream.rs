@@ -103,6 +103,32 @@ fn what_happens_at_the_receiver_is_younger() {
     assert_eq!(found.values().filter(|role| **role == Role::Seeder).count(), 1);
 }
 
+/// A peer that only announces again while it is sent does not seem to be silent since the announce before; one
+/// that takes another role at the receiver at the same time keeps that role.
+#[test]
+fn announces_after_the_walk_count() {
+    let (old, new, feed) = (store(false), store(false), Feed::default());
+    let clock = TestClock::at(START_MS, 5000);
+    (0..8).for_each(|peer| announce(&old, Tick(4000), 1, peer, Some(Role::Leecher)));
+    let orders = SendOrders::default();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send_all(&ours, (&feed, &old), &clock, &orders).unwrap());
+        let (mut receiver, clocks) = (Receiver::new(&theirs, 1), clock.clocks());
+        let mut next = || receiver.receive(&new, &clocks, &mut |_, _| {}).unwrap();
+        assert_eq!(next(), Milestone::Walked);
+        (0..8).for_each(|peer| announce(&old, Tick(5000), 1, peer, Some(Role::Leecher)));
+        announce(&new, Tick(5000), 1, 0, Some(Role::Seeder));
+        orders.finish();
+        assert_eq!(next(), Milestone::Complete);
+        sender.join().unwrap();
+    });
+    let peers = new.inspect(Tick(5000), &torrent(1), 10).unwrap().peers;
+    assert_eq!(peers.len(), 8);
+    assert!(peers.iter().all(|peer| peer.age_s <= 16), "{peers:?}");
+    assert_eq!(peers.iter().filter(|peer| peer.role == Role::Seeder).count(), 1);
+}
+
 #[test]
 fn a_cancelled_sender_returns() {
     let (old, feed) = (store(false), Feed::default());
