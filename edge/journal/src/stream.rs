@@ -194,7 +194,7 @@ impl<R: Read> Receiver<R> {
             let cut_ago_s = ago_s.min(CUT_AGO_MAX_S) as u32;
             match block.header.kind {
                 kind @ (Kind::CHANGES | Kind::WALK) => {
-                    // Who has announced here since, perhaps in another role, stays so even within the
+                    // A peer that has announced here since, perhaps in another role, stays so even within the
                     // precision of ages.
                     let is_repeated = self.is_walked && kind == Kind::WALK;
                     let cut_ago_s = cut_ago_s + if is_repeated { AGE_PRECISION_S } else { 0 };
