@@ -88,8 +88,8 @@ impl<S: Read + Write> Connection<S> {
         self.stream.flush()
     }
 
-    /// Receives the next response. Its body is as long as its head says; without a length it ends with
-    /// the connection.
+    /// Receives the next response. Its body is as long as its head says, or comes in chunks; without a
+    /// length it ends with the connection.
     ///
     /// # Errors
     ///
@@ -97,6 +97,10 @@ impl<S: Read + Write> Connection<S> {
     /// HTTP.
     pub fn receive(&mut self) -> io::Result<Response> {
         let mut response = self.receive_head()?;
+        if response.header("Transfer-Encoding").is_some_and(|value| value == "chunked") {
+            response.body = self.receive_chunks()?;
+            return Ok(response);
+        }
         let Some(len) = response.header("Content-Length") else {
             // 1xx, 204 and 304 never have a body.
             if !matches!(response.status, 100..=199 | 204 | 304) {
@@ -106,13 +110,36 @@ impl<S: Read + Write> Connection<S> {
             return Ok(response);
         };
         let len: usize = len.parse().map_err(|_| ErrorKind::InvalidData)?;
+        response.body = self.receive_exactly(len)?;
+        Ok(response)
+    }
+
+    /// Receives a body in chunks, without trailers.
+    fn receive_chunks(&mut self) -> io::Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\r\n") {
+                line.append(&mut self.receive_exactly(1)?);
+            }
+            let len = std::str::from_utf8(&line).map_err(|_| ErrorKind::InvalidData)?;
+            let len = usize::from_str_radix(len.trim_end(), 16);
+            let len = len.map_err(|_| ErrorKind::InvalidData)?;
+            body.append(&mut self.receive_exactly(len)?);
+            self.receive_exactly(2)?;
+            if len == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    fn receive_exactly(&mut self, len: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < len {
             if !self.receive_more()? {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
-        response.body = self.received.drain(..len).collect();
-        Ok(response)
+        Ok(self.received.drain(..len).collect())
     }
 
     /// Receives the next head. What follows stays in `received`.
@@ -227,6 +254,15 @@ mod tests {
         );
         assert_eq!(both.receive().unwrap().status, 204);
         assert_eq!(both.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn chunks_are_joined() {
+        let mut one = connection(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\nB\r\n of its ten\r\n0\r\n\r\nX",
+        );
+        assert_eq!(one.receive().unwrap().text(), "all of its ten");
+        assert_eq!(one.received, b"X");
     }
 
     #[test]

@@ -8,10 +8,10 @@ import { bits, bytes, count, micros, part, rate, short, span } from '../format.j
 const SECONDS = 600
 const MINUTES = 1440
 
-// The journal's state, and how much of it there is.
+// The journal's state, how much of it there is, and what there is to know besides.
 function journal ({ journal, round_age_s: age, disk_bytes: size, restored }) {
-  if (journal === 'off') return ['off', 'swarms are lost when the tracker ends']
-  return [journal, `round ${span(age)} ago, ${bytes(size)}, ${short(restored)} peers restored`]
+  if (journal === 'off') return ['off', 'nothing on disk', 'Swarms are lost when the tracker ends: set state.dir']
+  return [journal, `${bytes(size)} on disk`, `The last complete round began ${span(age)} ago; ${short(restored)} peers were restored at the start`]
 }
 
 export default async function overview (main, { may, isHere }) {
@@ -19,7 +19,7 @@ export default async function overview (main, { may, isHere }) {
     const value = h('div', { class: 'value' }, '–')
     const note = h('div', { class: 'note' })
     const element = h('div', { class: 'card stat' }, h('div', { class: 'label' }, label), value, note)
-    return { element, set (text, more = '') { value.textContent = text; note.textContent = more; note.title = more } }
+    return { element, set (text, more = '', all = more) { value.textContent = text; note.textContent = more; note.title = all } }
   }
   const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory', 'Journal'].map(label => [label, stat(label)]))
   const charts = [
