@@ -22,6 +22,7 @@ use crate::disk::{Directory, Disk};
 use crate::plan::{Plan, PlannedSegment, difference, plan};
 use crate::scan::{Chunk, Scanner, read_header};
 use crate::segment::file_name;
+use crate::stream::AGE_PRECISION_S;
 use crate::{Clocks, Now, SessionSink, Status};
 
 /// Chunks of a MiB that wait for each thread. Reading must not stop while a thread is at a large torrent.
@@ -33,6 +34,8 @@ pub struct Journal {
     plan: Plan,
     epoch_ms: u64,
     opened_ms: u64,
+    /// Seconds added to all ages.
+    older_s: u32,
     sessions: Option<Box<SessionSink>>,
 }
 
@@ -49,7 +52,13 @@ impl Journal {
         let plan = plan(&*disk, unix_ms)?;
         let Some(newest) = plan.segments.last() else { return Ok(None) };
         let epoch_ms = newest.header.epoch_ms;
-        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms, sessions: None }))
+        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms, older_s: 0, sessions: None }))
+    }
+
+    /// Lets what has happened in the store since win over what the journal says of the same unit of time.
+    /// For a store that has served before all of the journal is restored.
+    pub fn behind_announces(self) -> Self {
+        Self { older_s: AGE_PRECISION_S, ..self }
     }
 
     /// Returns the unix time at tick 0 of the tracker that wrote it, in milliseconds.
@@ -84,7 +93,8 @@ impl Journal {
         status.damaged(self.plan.damaged);
         let opened = Now { unix_ms: self.opened_ms, ..clocks() };
         let sessions = self.sessions.as_deref();
-        let context = RestoreContext { store, clocks, opened, status, stop, sessions };
+        let context =
+            RestoreContext { store, clocks, opened, older_s: self.older_s, status, stop, sessions };
         // The store forgets peers that stop; older blocks must not bring them back.
         store.remember_stopped(true);
         let merged = thread::scope(|scope| {
@@ -176,6 +186,7 @@ struct RestoreContext<'a> {
     clocks: &'a Clocks,
     /// The clocks when the journal was opened.
     opened: Now,
+    older_s: u32,
     status: &'a Status,
     stop: &'a AtomicBool,
     sessions: Option<&'a SessionSink>,
@@ -200,7 +211,8 @@ impl RestoreContext<'_> {
                     && shards.start == 0
                     && let Some(sessions) = self.sessions
                 {
-                    sessions(time.cut_ago_s, work.is_newest, block.body);
+                    let ago_s = time.cut_ago_s.saturating_sub(self.older_s);
+                    sessions(ago_s, work.is_newest, block.body);
                 }
                 let Ok(groups) = block.groups() else { continue };
                 let merged = self.store.merge(time, &mut random, groups, shards.clone());
@@ -219,6 +231,7 @@ impl RestoreContext<'_> {
             .saturating_sub(shift_ms)
             .saturating_add(since_opened_ms);
         let cut_ago_s = u32::try_from(ago_ms.max(0) / 1000).unwrap_or(u32::MAX);
+        let cut_ago_s = cut_ago_s.saturating_add(self.older_s);
         MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() }
     }
 }

@@ -29,7 +29,7 @@ const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
 const CUT_AGO_MAX_S: u64 = 300;
 /// Seconds in which a store does not tell two announces of a peer apart.
-const AGE_PRECISION_S: u32 = 16;
+pub(crate) const AGE_PRECISION_S: u32 = 16;
 /// The rounds whose ends are milestones.
 const WALKED: u64 = 1;
 const COMPLETE: u64 = 2;

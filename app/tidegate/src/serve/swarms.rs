@@ -282,7 +282,7 @@ impl Task {
                     thread::sleep(LOCK_POLL);
                 }
                 let has_all = self.reception.is_complete();
-                (lock, if has_all { None } else { open(&self.dir) })
+                (lock, if has_all { None } else { open(&self.dir).map(Journal::behind_announces) })
             }
         };
         self.restore(journal);
