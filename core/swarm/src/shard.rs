@@ -181,8 +181,8 @@ impl Shard {
         self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
     }
 
-    /// Estimates the bytes of WebTorrent peers: for each an entry of 64 bytes and its slot in the
-    /// hash table, with room to grow, and 40 bytes in a tree whose nodes are two thirds full; for
+    /// Estimates the bytes of WebTorrent peers: for each an entry of 56 bytes and its slot in the
+    /// hash table, with room to grow, and 48 bytes in a tree whose nodes are two thirds full; for
     /// each torrent two maps and a tree node.
     fn web_bytes(&self) -> u64 {
         const PEER_BYTES: u64 = 160;
