@@ -39,6 +39,7 @@ mod web;
 pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
+pub use meta::AGE_UNIT_S;
 pub use options::Options;
 pub use store::{MergeTime, Merged, Store, StoreWalk, WalkTime, Walked};
 pub use totals::{FamilyTotals, Totals};

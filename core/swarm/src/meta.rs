@@ -2,8 +2,8 @@
 
 use types::{Tick, limits};
 
-/// Seconds in a unit of age.
-pub(crate) const AGE_UNIT_S: u32 = 16;
+/// Seconds in a unit of age: a store does not tell two announces of a peer apart that are closer together.
+pub const AGE_UNIT_S: u32 = 16;
 /// Times wrap after this many units (3 days).
 const UNITS: u32 = 1 << 14;
 

@@ -15,14 +15,13 @@ use std::time::Instant;
 
 use primitives::Random;
 use swarm::block::Kind;
-use swarm::{MergeTime, Merged, Store};
+use swarm::{AGE_UNIT_S, MergeTime, Merged, Store};
 use tracing::warn;
 
 use crate::disk::{Directory, Disk};
 use crate::plan::{Plan, PlannedSegment, difference, plan};
 use crate::scan::{Chunk, Scanner, read_header};
 use crate::segment::file_name;
-use crate::stream::AGE_PRECISION_S;
 use crate::{Clocks, Now, SessionSink, Status};
 
 /// Chunks of a MiB that wait for each thread. Reading must not stop while a thread is at a large torrent.
@@ -51,17 +50,20 @@ impl Journal {
     pub fn open_on(disk: Arc<dyn Disk>, unix_ms: u64) -> io::Result<Option<Self>> {
         let plan = plan(&*disk, unix_ms)?;
         let Some(newest) = plan.segments.last() else { return Ok(None) };
-        let epoch_ms = newest.header.epoch_ms;
+        // The time forgiven does not pass on the clock. So the last peers are as old as they were, and not up to
+        // a unit of age older or younger.
+        let epoch_ms = newest.header.epoch_ms.saturating_add_signed(newest.shift_ms);
         Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms, older_s: 0, sessions: None }))
     }
 
     /// Lets what has happened in the store since win over what the journal says of the same unit of time.
     /// For a store that has served before all of the journal is restored.
     pub fn behind_announces(self) -> Self {
-        Self { older_s: AGE_PRECISION_S, ..self }
+        Self { older_s: AGE_UNIT_S, ..self }
     }
 
-    /// Returns the unix time at tick 0 of the tracker that wrote it, in milliseconds.
+    /// Returns the unix time at tick 0 of a clock that continues that of the tracker which wrote it, in
+    /// milliseconds. Downtime that does not count as age has not passed on it.
     pub fn epoch_ms(&self) -> u64 {
         self.epoch_ms
     }
@@ -113,7 +115,7 @@ impl Journal {
                 Ok(merged) => merged,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            results.fold(Merged::default(), add)
+            results.fold(Merged::default(), Merged::plus)
         });
         store.remember_stopped(false);
         status.set_restore_time(started.elapsed());
@@ -217,7 +219,7 @@ impl RestoreContext<'_> {
                 let Ok(groups) = block.groups() else { continue };
                 let merged = self.store.merge(time, &mut random, groups, shards.clone());
                 self.status.restored(&merged);
-                sum = add(sum, merged);
+                sum = sum.plus(merged);
             }
         }
         sum
@@ -240,16 +242,6 @@ impl RestoreContext<'_> {
 fn split(shards: usize, parts: usize) -> Vec<Range<usize>> {
     let parts = parts.clamp(1, shards.max(1));
     (0..parts).map(|part| shards * part / parts..shards * (part + 1) / parts).collect()
-}
-
-pub(crate) fn add(a: Merged, b: Merged) -> Merged {
-    Merged {
-        peers: a.peers + b.peers,
-        torrents: a.torrents + b.torrents,
-        gone: a.gone + b.gone,
-        old: a.old + b.old,
-        full: a.full + b.full,
-    }
 }
 
 #[cfg(test)]

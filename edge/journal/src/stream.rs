@@ -17,10 +17,9 @@ use std::time::Duration;
 
 use primitives::Random;
 use swarm::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use swarm::{MergeTime, Merged, Store};
+use swarm::{AGE_UNIT_S, MergeTime, Merged, Store};
 
 use crate::feed::{BlockSink, Encoder};
-use crate::reader::add;
 use crate::{Clocks, Now};
 
 /// How often changes are sent after the walk. A peer that stops at one process and comes to the other within
@@ -28,8 +27,6 @@ use crate::{Clocks, Now};
 const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
 const CUT_AGO_MAX_S: u64 = 300;
-/// Seconds in which a store does not tell two announces of a peer apart.
-pub(crate) const AGE_PRECISION_S: u32 = 16;
 /// The rounds whose ends are milestones.
 const WALKED: u64 = 1;
 const COMPLETE: u64 = 2;
@@ -197,11 +194,11 @@ impl<R: Read> Receiver<R> {
                     // A peer that has announced here since, perhaps in another role, stays so even within the
                     // precision of ages.
                     let is_repeated = self.is_walked && kind == Kind::WALK;
-                    let cut_ago_s = cut_ago_s + if is_repeated { AGE_PRECISION_S } else { 0 };
+                    let cut_ago_s = cut_ago_s + if is_repeated { AGE_UNIT_S } else { 0 };
                     let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
                     let all = 0..store.shards();
                     let merged = store.merge(time, &mut self.random, block.groups()?, all);
-                    self.merged = add(self.merged, merged);
+                    self.merged = self.merged.plus(merged);
                 }
                 Kind::SESSIONS => sessions(cut_ago_s, block.body),
                 Kind::ROUND if block.body == round_end(WALKED) => {

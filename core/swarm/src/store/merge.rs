@@ -50,6 +50,19 @@ pub struct Merged {
     pub full: u64,
 }
 
+impl Merged {
+    /// Returns the sum of two parts.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            peers: self.peers + other.peers,
+            torrents: self.torrents + other.torrents,
+            gone: self.gone + other.gone,
+            old: self.old + other.old,
+            full: self.full + other.full,
+        }
+    }
+}
+
 /// Groups, and their places sorted by shard.
 type Batch<'a> = ArrayVec<StagedGroup<'a>, BATCH>;
 

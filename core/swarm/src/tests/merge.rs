@@ -46,13 +46,7 @@ fn merge_groups(store: &Store, now: u32, cut_ago_s: u32, groups: Groups<'_>) -> 
     let half = store.shards() / 2;
     let first = store.merge(time, &mut random, groups, 0..half);
     let second = store.merge(time, &mut random, groups, half..store.shards());
-    Merged {
-        peers: first.peers + second.peers,
-        torrents: first.torrents + second.torrents,
-        gone: first.gone + second.gone,
-        old: first.old + second.old,
-        full: first.full + second.full,
-    }
+    first.plus(second)
 }
 
 fn merge(store: &Store, now: u32, cut_ago_s: u32, groups: &[PlainGroup], has_ids: bool) -> Merged {

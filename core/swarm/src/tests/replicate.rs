@@ -364,7 +364,7 @@ fn changes_and_walks_tell_what_the_store_holds() {
 
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
 #[test]
-#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says"]
+#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
 #[expect(
     clippy::disallowed_methods,
     clippy::disallowed_macros,

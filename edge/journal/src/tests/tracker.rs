@@ -213,6 +213,8 @@ impl<'a> TestWriter<'a> {
 
 /// What came back from a journal.
 pub(super) struct Restored {
+    /// When it was restored, on the clock that the tracker continues.
+    pub(super) now: Tick,
     pub(super) store: Store,
     pub(super) peers: Peers,
     pub(super) merged: Merged,
@@ -229,6 +231,7 @@ pub(super) fn restore(disk: &MemoryDisk, unix_ms: u64, threads: usize) -> Restor
     let merged = journal.map_or_else(Merged::default, |journal| {
         journal.restore(&store, &clock.clocks(), threads, &status, &AtomicBool::new(false))
     });
-    let peers = peers_of(&store, clock.now().tick);
-    Restored { store, peers, merged, figures: status.figures() }
+    let now = clock.now().tick;
+    let peers = peers_of(&store, now);
+    Restored { now, store, peers, merged, figures: status.figures() }
 }
