@@ -16,6 +16,8 @@ mod portable;
 mod socket;
 #[cfg(target_os = "linux")]
 mod source_filter;
+#[cfg(target_os = "linux")]
+pub mod xdp;
 
 pub use batch::Batch;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};

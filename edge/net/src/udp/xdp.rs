@@ -1,0 +1,126 @@
+//! Before the socket: an XDP program that answers connects and drops what is not worth a socket's time, and
+//! AF_XDP sockets that take the rest past the kernel's UDP path. Linux.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`bpf`] | bpf(2): maps, programs, links |
+//! | `maps` | the program's maps, and typed views of them |
+//! | `frame` | parses frames and builds the headers of replies |
+//! | `ring`, `umem` | AF_XDP sockets |
+//! | `run` | the engine's loop |
+//! | `interface` | what the machine's network interfaces can do |
+//! | `setup` | sets all of it up, and keeps it up to date |
+
+pub mod bpf;
+mod frame;
+mod interface;
+mod maps;
+mod ring;
+mod run;
+mod setup;
+mod umem;
+
+use std::net::SocketAddr;
+
+/// How the program and its sockets are set up.
+#[derive(Clone, Debug)]
+pub struct XdpOptions {
+    /// Names of interfaces. Empty: those of the default routes and of the listeners' own addresses.
+    pub interfaces: Vec<String>,
+    /// Where in the kernel the program runs.
+    pub mode: Mode,
+    /// Whether the driver may write into our memory.
+    pub zero_copy: bool,
+    /// Frames of 4 KiB for each queue.
+    pub frames: u32,
+    /// VLAN ids of frames that are ours.
+    pub vlans: Vec<u16>,
+    /// The destination of replies in the link layer.
+    pub reply_mac: ReplyMac,
+    /// Whether datagrams go to AF_XDP sockets. Otherwise they go to the UDP sockets.
+    pub redirect: bool,
+    /// UDP workers, among which the queues are distributed.
+    pub workers: usize,
+}
+
+/// Where in the kernel the program runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver if it can, in the generic path otherwise.
+    #[default]
+    Auto,
+    /// In the driver, before the kernel allocates anything.
+    Driver,
+    /// In the generic path, which all interfaces have.
+    Generic,
+}
+
+/// The destination of replies in the link layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyMac {
+    /// The request's source.
+    #[default]
+    Swap,
+    /// The next hop of the default route, for sources that are not on the link.
+    Gateway,
+    /// This address.
+    Fixed([u8; 6]),
+}
+
+/// A listener, as the program needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its address, which may be a wildcard.
+    pub address: SocketAddr,
+    /// Whether the program answers connects.
+    pub answers: bool,
+    /// Whether the program drops datagrams with a bad connection id.
+    pub verifies: bool,
+}
+
+/// The time slices whose connection ids are valid. Slices count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdSlots {
+    /// The key of all ids.
+    pub key: [u8; 16],
+    /// The slice of ids that are issued now. That before it is valid, too, unless it is 0.
+    pub current: u32,
+    /// Whether the ids of the slice after it are valid already.
+    pub accepts_next: bool,
+}
+
+/// How often one prefix may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRate {
+    /// Connects a second in the long run.
+    pub per_s: u32,
+    /// Connects that may come at once.
+    pub burst: u32,
+    /// Bits of an IPv4 address that make a prefix.
+    pub prefix_v4: u8,
+    /// Bits of an IPv6 address that make a prefix.
+    pub prefix_v6: u8,
+}
+
+/// What the program did with the datagrams of one listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListenerCounts {
+    /// Connects answered.
+    pub connects: u64,
+    /// Datagrams redirected to AF_XDP sockets.
+    pub steered: u64,
+    /// Datagrams passed to the UDP sockets.
+    pub passed: u64,
+    /// Datagrams of banned networks, dropped.
+    pub banned: u64,
+    /// Datagrams of blocked networks, dropped.
+    pub blocked: u64,
+    /// Connects over the rate of their prefix, dropped.
+    pub over_rate: u64,
+    /// Datagrams with a bad connection id, dropped.
+    pub bad_connection_ids: u64,
+    /// Datagrams too short for a request, dropped.
+    pub too_short: u64,
+    /// Payload bytes of all that were dropped.
+    pub dropped_bytes: u64,
+}
