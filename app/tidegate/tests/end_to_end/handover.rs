@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, link_binary};
 
 /// What `GET /keys/ID` says that the key's peers have uploaded.
 fn uploaded(api: &Caller, key: &Value) -> u64 {
@@ -88,12 +87,7 @@ fn an_upgrade_keeps_swarms_without_a_state_directory() {
 
 #[test]
 fn an_upgrade_works_with_programs_that_take_no_swarms() {
-    let directory = Directory::new();
-    let link = directory.path("tidegate");
-    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
-    let mut command = Command::new(&link);
-    command.stdin(Stdio::null());
-    let tracker = Tracker::start_by(command, directory, "");
+    let (tracker, link) = Tracker::start_by_link(Directory::new());
     fill(&tracker);
     // To this one the stream is a socket of unknown purpose.
     let script = format!(
@@ -112,7 +106,7 @@ fn an_upgrade_works_with_programs_that_take_no_swarms() {
     fill(&tracker);
     announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
     fs::remove_file(&link).unwrap();
-    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    link_binary(&link);
     tracker.upgrade();
     check(&tracker);
 }

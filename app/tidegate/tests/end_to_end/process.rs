@@ -38,6 +38,11 @@ pub(crate) fn tidegate(arguments: &[&str]) -> Command {
     command
 }
 
+/// Makes a symbolic link to the binary.
+pub(crate) fn link_binary(link: &Path) {
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), link).unwrap();
+}
+
 /// Runs the binary to its end, which must come soon.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     tidegate(arguments).output().unwrap()
@@ -78,6 +83,15 @@ impl Tracker {
         let configuration = config(0, 0, more);
         let tracker = harness::Tracker::start(command, directory.0.root(), &configuration);
         Self { tracker: tracker.unwrap(), directory, port: 0 }
+    }
+
+    /// The same by a link to the binary, as where several versions are installed. Returns the link, too.
+    pub(crate) fn start_by_link(directory: Directory) -> (Self, PathBuf) {
+        let link = directory.path("tidegate");
+        link_binary(&link);
+        let mut command = Command::new(&link);
+        command.stdin(Stdio::null());
+        (Self::start_by(command, directory, ""), link)
     }
 
     /// The same on `port` of 127.0.0.1, by a command that prints to its standard error.

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use harness::http::Connection;
 
 use crate::clients::{Udp, announce_target, http_announce, try_http, u32_at};
-use crate::process::{Directory, Signal, Tracker, is_alive, is_listening};
+use crate::process::{Directory, Signal, Tracker, is_alive, is_listening, link_binary};
 
 /// Counts of all clients together.
 #[derive(Default)]
@@ -137,13 +136,7 @@ fn reads_the_new_configuration_at_an_upgrade() {
 
 #[test]
 fn keeps_serving_if_the_new_process_cannot_start() {
-    // Started by a link, as where several versions are installed.
-    let directory = Directory::new();
-    let link = directory.path("tidegate");
-    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
-    let mut command = Command::new(&link);
-    command.stdin(Stdio::null());
-    let tracker = Tracker::start_by(command, directory, "");
+    let (tracker, link) = Tracker::start_by_link(Directory::new());
     let (udp, first) = (Udp::connect(tracker.udp4()), tracker.pid());
     let serves_on = |reason: &str| {
         let message = format!("upgrade failed; this process continues to serve reason=\"{reason}");
@@ -161,7 +154,7 @@ fn keeps_serving_if_the_new_process_cannot_start() {
     tracker.signal(Signal::SIGUSR2);
     serves_on(&format!("cannot start {}: No such file", link.display()));
     // The failed attempts leave nothing behind.
-    symlink(env!("CARGO_BIN_EXE_tidegate"), &link).unwrap();
+    link_binary(&link);
     tracker.upgrade();
     udp.announce(0xaa, 1001);
 }
