@@ -1,1 +1,615 @@
-//! bpf(2): maps, programs, links.
+//! bpf(2): maps, programs, links and test runs.
+//!
+//! A direct interface to the system call, without libbpf and without BTF: the XDP program needs nothing
+//! else. Every call needs CAP_BPF, and attaching CAP_NET_ADMIN (CAP_SYS_ADMIN for both before Linux
+//! 5.8). Programs and links are released when their descriptors close, so a process that dies leaves
+//! nothing attached.
+//!
+//! Instructions are words of 64 bits as they are in memory: opcode, registers, offset, immediate.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use super::Mode;
+
+/// Commands of bpf(2).
+mod command {
+    pub(super) const MAP_CREATE: i32 = 0;
+    pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(super) const MAP_UPDATE_ELEM: i32 = 2;
+    pub(super) const PROG_LOAD: i32 = 5;
+    pub(super) const PROG_TEST_RUN: i32 = 10;
+    pub(super) const LINK_CREATE: i32 = 28;
+    pub(super) const LINK_UPDATE: i32 = 29;
+}
+
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_TYPE_XDP: u32 = 37;
+const XDP_FLAGS_GENERIC: u32 = 1 << 1;
+const XDP_FLAGS_DRIVER: u32 = 1 << 2;
+const TEST_RUN_LIVE_FRAMES: u32 = 1 << 1;
+
+const LOG_INSTRUCTIONS: u32 = 1;
+const LOG_STATISTICS: u32 = 4;
+/// More than a verifier's last words need. If the log is longer, the kernel keeps its end (6.4 and
+/// later) or its beginning.
+const LOG_LEN: usize = 1 << 20;
+
+const INSTRUCTION_SOURCE_SHIFT: u32 = 12;
+const INSTRUCTION_IMMEDIATE_SHIFT: u32 = 32;
+const PSEUDO_MAP_FD: u64 = 1;
+const PSEUDO_MAP_VALUE: u64 = 2;
+
+/// A map's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// An array.
+    Array,
+    /// An array that user space can map into its memory.
+    MappableArray,
+    /// A hash table that forgets what was not used for long.
+    LruHash,
+    /// AF_XDP sockets by queue.
+    Sockets,
+    /// Network devices by any number, for redirects.
+    Devices,
+}
+
+/// What [`create_map`] creates.
+#[derive(Clone, Copy, Debug)]
+pub struct MapSpec {
+    /// Its name for those who list maps: at most 15 letters, digits, dots and underscores.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: MapKind,
+    /// Bytes of a key; 4 unless it is a hash table.
+    pub key_len: u32,
+    /// Bytes of a value.
+    pub value_len: u32,
+    /// Maximum number of entries.
+    pub entries: u32,
+}
+
+/// An XDP program that the kernel refused.
+#[derive(Debug)]
+pub struct LoadError {
+    /// The kernel's error.
+    pub error: io::Error,
+    /// What the verifier wrote. Empty if it did not come to that.
+    pub log: String,
+}
+
+/// What the kernel says about a program that it loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerifierStatistics {
+    /// Instructions that the verifier followed, each as often as it came to it.
+    pub steps: u64,
+    /// Microseconds that it took.
+    pub time_us: u64,
+}
+
+/// What an XDP program did with a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// Its return value: an [`action`].
+    pub action: u32,
+    /// The frame after it.
+    pub frame: Vec<u8>,
+    /// Mean time of a run in nanoseconds, with some 20 of the test's own.
+    pub duration_ns: u32,
+}
+
+/// Return values of XDP programs.
+pub mod action {
+    /// The program failed; the frame is dropped.
+    pub const ABORTED: u32 = 0;
+    /// The frame is dropped.
+    pub const DROP: u32 = 1;
+    /// The kernel processes the frame.
+    pub const PASS: u32 = 2;
+    /// The frame leaves through the interface that it came in by.
+    pub const TX: u32 = 3;
+    /// The frame goes to another interface or to an AF_XDP socket.
+    pub const REDIRECT: u32 = 4;
+}
+
+/// Creates a map, filled with zeros.
+pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
+    const BPF_F_MMAPABLE: u32 = 1 << 10;
+    let (map_type, map_flags) = match spec.kind {
+        MapKind::Array => (2, 0),
+        MapKind::MappableArray => (2, BPF_F_MMAPABLE),
+        MapKind::LruHash => (9, 0),
+        MapKind::Sockets => (17, 0),
+        MapKind::Devices => (14, 0),
+    };
+    let mut attributes = MapCreate {
+        map_type,
+        key_len: spec.key_len,
+        value_len: spec.value_len,
+        entries: spec.entries,
+        map_flags,
+        inner_map: 0,
+        numa_node: 0,
+        name: object_name(spec.name),
+    };
+    // SAFETY: the attributes are those of the command and have no pointers.
+    unsafe { bpf_descriptor(command::MAP_CREATE, &mut attributes) }
+}
+
+/// Sets the value of `key`. Sizes must be those of the map; both lengths are in bytes.
+///
+/// # Panics
+///
+/// Panics if `key` or `value` is not as long as `spec`, by which the map was made, says.
+pub fn update_element(
+    map: BorrowedFd<'_>,
+    spec: &MapSpec,
+    key: &[u8],
+    value: &[u8],
+) -> io::Result<()> {
+    assert_eq!((key.len(), value.len()), (spec.key_len as usize, spec.value_len as usize));
+    let mut attributes = Element {
+        map: map.as_raw_fd(),
+        padding: 0,
+        key: address(key.as_ptr()),
+        value: address(value.as_ptr()),
+        flags: 0,
+    };
+    // SAFETY: key and value live until the call returns, and have the lengths that the kernel reads.
+    unsafe { bpf(command::MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
+}
+
+/// Reads the value of `key` into `value`.
+///
+/// # Errors
+///
+/// `NotFound` if there is none.
+///
+/// # Panics
+///
+/// Panics if `key` or `value` is not as long as `spec`, by which the map was made, says.
+pub fn look_up_element(
+    map: BorrowedFd<'_>,
+    spec: &MapSpec,
+    key: &[u8],
+    value: &mut [u8],
+) -> io::Result<()> {
+    assert_eq!((key.len(), value.len()), (spec.key_len as usize, spec.value_len as usize));
+    let mut attributes = Element {
+        map: map.as_raw_fd(),
+        padding: 0,
+        key: address(key.as_ptr()),
+        value: address(value.as_mut_ptr()),
+        flags: 0,
+    };
+    // SAFETY: key and value live until the call returns, and have the lengths that the kernel reads and
+    // writes.
+    unsafe { bpf(command::MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
+}
+
+/// Makes the instruction pair at `index` (a load of 64 bits) load the address of `map`, as helper
+/// functions take it. `map` must stay open until the program is loaded.
+///
+/// # Panics
+///
+/// Panics if there is no pair at `index`.
+pub fn relocate_to_map(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>) {
+    relocate(instructions, index, map, PSEUDO_MAP_FD, 0);
+}
+
+/// Makes the instruction pair at `index` (a load of 64 bits) load the address of the value of `map`, an
+/// array with one entry, plus the number that the pair loads now. `map` must stay open until the program
+/// is loaded.
+///
+/// # Panics
+///
+/// Panics if there is no pair at `index`.
+pub fn relocate_to_value(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>) {
+    let offset = instructions[index] >> INSTRUCTION_IMMEDIATE_SHIFT;
+    relocate(instructions, index, map, PSEUDO_MAP_VALUE, offset);
+}
+
+fn relocate(
+    instructions: &mut [u64],
+    index: usize,
+    map: BorrowedFd<'_>,
+    pseudo_source: u64,
+    offset: u64,
+) {
+    let [first, second] = &mut instructions[index..index + 2] else {
+        unreachable!("the range has two elements");
+    };
+    let opcode_and_target = *first & 0xfff;
+    *first = opcode_and_target
+        | pseudo_source << INSTRUCTION_SOURCE_SHIFT
+        | u64::from(map.as_raw_fd().cast_unsigned()) << INSTRUCTION_IMMEDIATE_SHIFT;
+    *second = offset << INSTRUCTION_IMMEDIATE_SHIFT;
+}
+
+/// Loads an XDP program. `name` is for those who list programs: at most 15 letters, digits, dots and
+/// underscores. Some helper functions are only for programs whose `license` the kernel counts as
+/// compatible with the GPL.
+pub fn load_program(
+    name: &str,
+    license: &CStr,
+    instructions: &[u64],
+) -> Result<OwnedFd, LoadError> {
+    load(name, license, instructions, &mut [], 0).or_else(|error| {
+        // Only a refused program is worth the time that a log takes.
+        let mut log = vec![0; LOG_LEN];
+        match load(name, license, instructions, &mut log, LOG_INSTRUCTIONS) {
+            Ok(program) => Ok(program),
+            Err(_) => Err(LoadError { error, log: text(&log) }),
+        }
+    })
+}
+
+/// Has the verifier check a program, and returns what that took. The program is not kept.
+pub fn verify_program(
+    license: &CStr,
+    instructions: &[u64],
+) -> Result<VerifierStatistics, LoadError> {
+    let mut log = vec![0; LOG_LEN];
+    let loaded = load("", license, instructions, &mut log, LOG_STATISTICS);
+    let log = text(&log);
+    loaded.map_err(|error| LoadError { error, log: log.clone() })?;
+    let number_after = |words: &str| -> Option<u64> {
+        let (_, rest) = log.split_once(words)?;
+        rest.split_whitespace().next()?.parse().ok()
+    };
+    match (number_after("processed "), number_after("verification time ")) {
+        (Some(steps), Some(time_us)) => Ok(VerifierStatistics { steps, time_us }),
+        _ => Err(LoadError { error: io::ErrorKind::InvalidData.into(), log }),
+    }
+}
+
+fn load(
+    name: &str,
+    license: &CStr,
+    instructions: &[u64],
+    log: &mut [u8],
+    log_level: u32,
+) -> io::Result<OwnedFd> {
+    let mut attributes = ProgLoad {
+        prog_type: PROG_TYPE_XDP,
+        instruction_count: instructions.len() as u32,
+        instructions: address(instructions.as_ptr()),
+        license: address(license.as_ptr()),
+        log_level,
+        log_len: log.len() as u32,
+        log: if log.is_empty() { 0 } else { address(log.as_mut_ptr()) },
+        kernel_version: 0,
+        flags: 0,
+        name: object_name(name),
+        ifindex: 0,
+        attach_type: ATTACH_TYPE_XDP,
+    };
+    // SAFETY: instructions, licence and log live until the call returns; the kernel reads as many
+    // instructions as there are, the licence up to its zero, and writes no more than the log holds.
+    unsafe { bpf_descriptor(command::PROG_LOAD, &mut attributes) }
+}
+
+/// Attaches a program to an interface and returns the link. The program is detached when the link
+/// closes. [`Mode::Auto`] tries the driver first, then the generic path; use one of the others to know
+/// which of them it is.
+///
+/// # Errors
+///
+/// `EBUSY` if the interface has a program; `EOPNOTSUPP` if the driver has no XDP; `ERANGE` or `EINVAL`
+/// if it has none with these settings (MTU, queues, LRO).
+pub fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
+    let attach = |flags| {
+        let mut attributes = LinkCreate {
+            program: program.as_raw_fd(),
+            ifindex,
+            attach_type: ATTACH_TYPE_XDP,
+            flags,
+        };
+        // SAFETY: the attributes are those of the command and have no pointers.
+        unsafe { bpf_descriptor(command::LINK_CREATE, &mut attributes) }
+    };
+    match mode {
+        Mode::Driver => attach(XDP_FLAGS_DRIVER),
+        Mode::Generic => attach(XDP_FLAGS_GENERIC),
+        Mode::Auto => attach(XDP_FLAGS_DRIVER).or_else(|_| attach(XDP_FLAGS_GENERIC)),
+    }
+}
+
+/// Exchanges the program of a link. Each frame is seen by the old one or by the new one.
+pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attributes = LinkUpdate {
+        link: link.as_raw_fd(),
+        program: program.as_raw_fd(),
+        flags: 0,
+        old_program: 0,
+    };
+    // SAFETY: the attributes are those of the command and have no pointers.
+    unsafe { bpf(command::LINK_UPDATE, &mut attributes) }.map(drop)
+}
+
+/// Runs a program `repeat` times on a frame of at least 14 bytes. All runs see what the ones before
+/// left of it. Redirects go nowhere. The frame comes in by queue 0 of the loopback device.
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
+    // A program may have made it longer.
+    let mut out = vec![0; frame.len() + 256];
+    let mut attributes = ProgTestRun {
+        program: program.as_raw_fd(),
+        data_len_in: frame.len() as u32,
+        data_len_out: out.len() as u32,
+        data_in: address(frame.as_ptr()),
+        data_out: address(out.as_mut_ptr()),
+        repeat,
+        ..ProgTestRun::default()
+    };
+    // SAFETY: frame and output live until the call returns; the kernel reads and writes no more bytes
+    // than the lengths say.
+    unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }?;
+    out.truncate(attributes.data_len_out as usize);
+    Ok(TestRun { action: attributes.result, frame: out, duration_ns: attributes.duration_ns })
+}
+
+/// Runs a program on `repeat` copies of a frame, which really go where the program sends them: this is
+/// the kernel's packet generator. The kernel takes up to `batch` frames (at most 256) at a time, and
+/// keeps this thread until all are through. Returns the mean time of a run in nanoseconds.
+///
+/// Frames are recycled: the program must write all that it expects to find in them.
+///
+/// # Errors
+///
+/// `Interrupted` if a signal arrived; the frames up to then are through. `InvalidInput` before Linux
+/// 5.18.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<u32> {
+    let mut attributes = ProgTestRun {
+        program: program.as_raw_fd(),
+        data_len_in: frame.len() as u32,
+        data_in: address(frame.as_ptr()),
+        repeat,
+        flags: TEST_RUN_LIVE_FRAMES,
+        batch_len: batch,
+        ..ProgTestRun::default()
+    };
+    // SAFETY: the frame lives until the call returns; the kernel reads no more bytes than its length.
+    unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }?;
+    Ok(attributes.duration_ns)
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the kernel refused the XDP program: {}", self.error)?;
+        // The verifier's reason is in the last line but one; the last one has statistics.
+        match self.log.lines().rev().find(|line| !line.starts_with("processed ")) {
+            Some(line) => write!(f, ": {line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// The attributes of `MAP_CREATE`, as far as Linux 5.10 has them. The layout of all of these structures
+/// is that of `union bpf_attr`.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_len: u32,
+    value_len: u32,
+    entries: u32,
+    map_flags: u32,
+    inner_map: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+#[repr(C)]
+struct Element {
+    map: i32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct ProgLoad {
+    prog_type: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_len: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    ifindex: u32,
+    attach_type: u32,
+}
+
+#[derive(Default)]
+#[repr(C)]
+struct ProgTestRun {
+    program: i32,
+    result: u32,
+    data_len_in: u32,
+    data_len_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration_ns: u32,
+    context_len_in: u32,
+    context_len_out: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_len: u32,
+    padding: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: i32,
+    ifindex: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct LinkUpdate {
+    link: i32,
+    program: i32,
+    flags: u32,
+    old_program: u32,
+}
+
+/// Calls bpf(2).
+///
+/// # Safety
+///
+/// `attributes` must be those of `command`, without padding, and what they point to must be valid for
+/// the lengths in them.
+unsafe fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
+    // SAFETY: the kernel reads and writes no more than the length of the attributes; the rest is the
+    // caller's promise.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            ptr::from_mut(attributes).cast::<c_void>(),
+            size_of::<T>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+/// Calls bpf(2) with a command that returns a descriptor. The kernel sets close-on-exec.
+///
+/// # Safety
+///
+/// As for [`bpf`].
+unsafe fn bpf_descriptor<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's promise.
+    let descriptor = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn address<T>(pointer: *const T) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+/// Returns a name as the kernel wants it: up to 15 bytes, then zeros.
+fn object_name(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().take(15).zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+/// Returns the text before the first zero.
+fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..len]).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    const ARRAY: MapSpec =
+        MapSpec { name: "test", kind: MapKind::Array, key_len: 4, value_len: 8, entries: 2 };
+    const LICENSE: &CStr = c"Dual MIT/GPL";
+
+    /// `r0 = immediate`
+    fn set_result(immediate: u32) -> u64 {
+        0xb7 | u64::from(immediate) << 32
+    }
+    const EXIT: u64 = 0x95;
+
+    /// Returns false, and says so, if this process may not use bpf(2).
+    fn may_use_bpf(test: &str) -> bool {
+        let error = create_map(&ARRAY).err();
+        let is_refused = error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        if is_refused {
+            println!("skipped: {test} needs CAP_BPF and CAP_NET_ADMIN");
+        }
+        !is_refused
+    }
+
+    #[test]
+    fn elements_are_what_was_stored() {
+        if !may_use_bpf("elements_are_what_was_stored") {
+            return;
+        }
+        let map = create_map(&ARRAY).unwrap();
+        let key = 1_u32.to_ne_bytes();
+        update_element(map.as_fd(), &ARRAY, &key, &[7; 8]).unwrap();
+        let mut value = [0; 8];
+        look_up_element(map.as_fd(), &ARRAY, &key, &mut value).unwrap();
+        assert_eq!(value, [7; 8]);
+        let beyond = 2_u32.to_ne_bytes();
+        let error = look_up_element(map.as_fd(), &ARRAY, &beyond, &mut value).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn programs_run_on_frames() {
+        if !may_use_bpf("programs_run_on_frames") {
+            return;
+        }
+        let program = load_program("pass", LICENSE, &[set_result(action::PASS), EXIT]).unwrap();
+        let run = test_run(program.as_fd(), &[9; 60], 1).unwrap();
+        assert_eq!((run.action, run.frame), (action::PASS, vec![9; 60]));
+        let drop_all = load_program("drop", LICENSE, &[set_result(action::DROP), EXIT]).unwrap();
+        assert_eq!(test_run(drop_all.as_fd(), &[9; 14], 1).unwrap().action, action::DROP);
+        run_live(drop_all.as_fd(), &[9; 60], 1_000, 64).unwrap();
+    }
+
+    #[test]
+    fn refused_programs_come_with_the_reason() {
+        if !may_use_bpf("refused_programs_come_with_the_reason") {
+            return;
+        }
+        // Returns without a result.
+        let error = load_program("bad", LICENSE, &[EXIT]).unwrap_err();
+        assert_eq!(error.error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(error.log.contains("R0 !read_ok"), "{}", error.log);
+        assert!(error.to_string().ends_with("R0 !read_ok"), "{error}");
+    }
+
+    #[test]
+    fn verifier_reports_its_steps() {
+        if !may_use_bpf("verifier_reports_its_steps") {
+            return;
+        }
+        let program = [set_result(action::PASS), EXIT];
+        assert_eq!(verify_program(LICENSE, &program).unwrap().steps, 2);
+    }
+
+    #[test]
+    fn relocations_name_map_and_offset() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let descriptor = u64::from(file.as_raw_fd().cast_unsigned());
+        // `r3 = 40`, as a load of 64 bits.
+        let load = [0x0000_0028_0000_0318, 0];
+        let mut to_map = load;
+        relocate_to_map(&mut to_map, 0, file.as_fd());
+        assert_eq!(to_map, [0x1318 | descriptor << 32, 0]);
+        let mut to_value = load;
+        relocate_to_value(&mut to_value, 0, file.as_fd());
+        assert_eq!(to_value, [0x2318 | descriptor << 32, 40 << 32]);
+    }
+}
