@@ -23,6 +23,7 @@ mod source;
 mod swarms;
 mod trace;
 mod warnings;
+mod xdp;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ pub(crate) use read::{Settings, load};
 pub(crate) use show::{init, list, show};
 pub(crate) use swarms::SwarmsConfig;
 pub(crate) use trace::TraceConfig;
+pub(crate) use xdp::XdpConfig;
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
@@ -59,6 +61,7 @@ pub(crate) struct Config {
     /// 0 = one per core.
     pub(crate) udp_workers: usize,
     pub(crate) engine: Engine,
+    pub(crate) xdp: XdpConfig,
     /// Bytes.
     pub(crate) receive_buffer: usize,
     pub(crate) pin_cores: bool,
@@ -129,6 +132,7 @@ impl Config {
             listener_policies,
             udp_workers: udp.workers.size(),
             engine: udp.engine.value,
+            xdp: XdpConfig::from_section(&sections.xdp, &mut problems),
             receive_buffer: udp.receive_buffer_bytes.size(),
             pin_cores: udp.pin_cores.value,
             http_workers: sections.http.workers.size(),

@@ -90,6 +90,18 @@ pub const BUCKETS_MAX: u32 = 1 << 24;
 /// of them.
 pub const SOURCE_FILTER_MAX: usize = 32;
 
+/// Listeners that the XDP program knows. Its counts have a place for each, on every queue.
+pub const XDP_LISTENERS_MAX: usize = 16;
+
+/// Default of `xdp.frames`: a queue that receives a million datagrams a second may be left alone for 4 ms.
+pub const XDP_FRAMES: u32 = 4096;
+
+/// As many as the rings of a queue need to be of any use: four batches.
+pub const XDP_FRAMES_MIN: u32 = 256;
+
+/// 256 MiB for each queue, locked.
+pub const XDP_FRAMES_MAX: u32 = 1 << 16;
+
 /// Bytes of one WebSocket message, whatever is configured. Offers of a host with many addresses
 /// make 24 KB; 64 KiB must pass.
 pub const WS_MESSAGE_MAX: usize = 128 * 1024;

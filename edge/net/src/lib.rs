@@ -30,7 +30,6 @@ pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, has_input, is_out_of_descriptors, receive,
     shutdown_both, shutdown_write,
 };
-#[cfg(target_os = "linux")]
 pub use udp::xdp;
 pub use udp::{
     BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,

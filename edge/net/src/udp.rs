@@ -16,7 +16,6 @@ mod portable;
 mod socket;
 #[cfg(target_os = "linux")]
 mod source_filter;
-#[cfg(target_os = "linux")]
 pub mod xdp;
 
 pub use batch::Batch;
@@ -46,6 +45,11 @@ pub enum Engine {
     /// One system call for each datagram, on all platforms. A host with several addresses should bind
     /// each of them: the kernel chooses the source address of replies from a wildcard socket.
     Portable,
+    /// [`Engine::Mmsg`] behind an XDP program that answers connects and drops what is not worth a socket's
+    /// time. Linux only.
+    Shield,
+    /// [`Engine::Shield`] with AF_XDP sockets, which take datagrams past the kernel's UDP path. Linux only.
+    Xdp,
 }
 
 impl Engine {
@@ -64,7 +68,19 @@ impl Engine {
             Self::Auto => "auto",
             Self::Mmsg => "mmsg",
             Self::Portable => "portable",
+            Self::Shield => "shield",
+            Self::Xdp => "xdp",
         }
+    }
+
+    /// Returns whether the engine has an XDP program.
+    pub fn has_program(self) -> bool {
+        matches!(self, Self::Shield | Self::Xdp)
+    }
+
+    /// Returns the engine of the sockets: those behind an XDP program are served by [`Engine::Mmsg`].
+    pub fn of_sockets(self) -> Self {
+        if self.has_program() { Self::Mmsg } else { self.resolve() }
     }
 }
 
@@ -101,7 +117,7 @@ pub fn run_udp(
     handler: &mut impl Handler,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    match engine.resolve() {
+    match engine.of_sockets() {
         #[cfg(target_os = "linux")]
         Engine::Mmsg => mmsg::run(sockets, handler, stop),
         Engine::Portable => portable::run(sockets, handler, stop),

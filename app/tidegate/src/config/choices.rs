@@ -2,6 +2,7 @@
 
 use front::http::ForwardedHeader;
 use net::Engine;
+use net::xdp::Mode as XdpMode;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 
@@ -36,7 +37,10 @@ macro_rules! choices {
 }
 
 choices! {
-    Engine { "auto" => Auto, "mmsg" => Mmsg, "portable" => Portable }
+    Engine {
+        "auto" => Auto, "mmsg" => Mmsg, "portable" => Portable, "shield" => Shield, "xdp" => Xdp,
+    }
+    XdpMode { "auto" => Auto, "driver" => Driver, "generic" => Generic }
     ForwardedHeader { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded }
     PrivateAddresses { "auto" => Auto, "allow" => Allow, "deny" => Deny }
     Mode { "open" => Open, "allow" => Allow, "deny" => Deny, "both" => Both }

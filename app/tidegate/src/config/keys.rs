@@ -6,6 +6,7 @@
 use front::http::ForwardedHeader;
 use net::Engine;
 use net::tls::CertificateFiles;
+use net::xdp::Mode as XdpMode;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;
@@ -43,8 +44,11 @@ settings! {
         listen: List = ["0.0.0.0:6969", "[::]:6969"];
         /// Worker threads. 0 = one per core.
         workers: Int(0, WORKERS_MAX) = 0;
-        /// How datagrams are received and sent: auto, mmsg (Linux: one system call per batch) or
-        /// portable. The names uring and xdp are reserved.
+        /// How datagrams are received and sent: auto (mmsg on Linux), mmsg (one system call per
+        /// batch), portable, shield (mmsg behind an XDP program that answers connects and drops
+        /// floods) or xdp (shield, and AF_XDP sockets instead of UDP sockets). The last two need
+        /// Linux and rights, and hide datagrams from firewalls: see docs/xdp.md. The name uring is
+        /// reserved.
         engine: Choice(Engine) = Engine::Auto;
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
         /// The startup output shows how much was granted: net.core.rmem_max may limit it.
@@ -57,6 +61,34 @@ settings! {
         trusted_proxies: List, per_listener = [];
         /// Pin each UDP worker to its own core.
         pin_cores: Flag = false;
+    }
+
+    /// The XDP program of the engines shield and xdp. See docs/xdp.md.
+    ["xdp"] xdp: XdpSection {
+        /// Network interfaces that the program is attached to, e.g. ["eth0"]. [] = those of the
+        /// default routes and those that have an address of udp.listen.
+        interfaces: List = [];
+        /// Where the program runs: driver (before the kernel allocates anything), generic (on any
+        /// interface, but slower) or auto (driver, or generic where the driver cannot).
+        mode: Choice(XdpMode) = XdpMode::Auto;
+        /// Let the driver write into the tracker's memory (engine xdp). Saves a copy, but some
+        /// drivers crash the machine.
+        zero_copy: Flag = false;
+        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
+        /// locked in memory.
+        frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX) = limits::XDP_FRAMES;
+        /// VLAN ids, e.g. ["100"], of tagged frames that are for this tracker. The program does not
+        /// touch other tagged frames, nor do they need it: the sockets receive them.
+        vlans: List = [];
+        /// Where replies go in the link layer: swap (to where the request came from), gateway (to the
+        /// next hop of the default route, if the client is not on the link) or a MAC address. Behind
+        /// a load balancer that lets servers answer directly, swap is wrong.
+        reply_mac: Text, reloadable = "swap";
+        /// Let the program answer connects. If false, they go to the sockets.
+        answer_connects: Flag, reloadable = true;
+        /// Whether the tracker refuses to start if the program cannot be set up. If false, it warns
+        /// and serves with the engine mmsg.
+        required: Flag = false;
     }
 
     /// HTTP tracker (BEP 3) and WebTorrent.

@@ -11,14 +11,14 @@ use front::http::ForwardedHeader;
 use tracker::access::Mode;
 use tracker::{ListenerPolicyId, PrivateAddresses};
 
-fn read(text: &str) -> Result<Settings, Vec<Problem>> {
+pub(super) fn read(text: &str) -> Result<Settings, Vec<Problem>> {
     let directory = harness::Directory::new().unwrap();
     let path = directory.write("tidegate.toml", text).unwrap();
     load(Some(&path), std::iter::empty())
 }
 
 /// Returns the messages about a file, without its path.
-fn says(text: &str) -> Vec<String> {
+pub(super) fn says(text: &str) -> Vec<String> {
     let problems = read(text).and_then(|settings| Config::from_settings(&settings));
     let problems = problems.unwrap_err();
     let line = |problem: &Problem| {
@@ -116,8 +116,8 @@ fn says_what_was_expected_and_found() {
 #[test]
 fn names_the_engines_there_are() {
     assert_eq!(
-        says("[udp]\nengine = \"xdp\"\n"),
-        ["2: udp.engine: expected one of auto, mmsg, portable, found \"xdp\""]
+        says("[udp]\nengine = \"uring\"\n"),
+        ["2: udp.engine: expected one of auto, mmsg, portable, shield, xdp, found \"uring\""]
     );
 }
 

@@ -1,5 +1,7 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
+use net::Engine;
+
 use super::key::unique;
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, Transport};
 
@@ -40,6 +42,7 @@ impl Config {
                     .into(),
             );
         }
+        warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
         for (rate, name) in [
@@ -56,6 +59,21 @@ impl Config {
             }
         }
         warnings
+    }
+
+    /// Returns a warning if a key of `[xdp]` has no effect.
+    fn xdp_warning(&self) -> Option<String> {
+        let engine = self.engine.label();
+        if self.xdp.required && !self.engine.has_program() {
+            return Some(format!(
+                "xdp.required is on, but udp.engine is {engine}, which has no XDP program: it has no effect"
+            ));
+        }
+        (self.xdp.zero_copy && self.engine == Engine::Shield).then(|| {
+            format!(
+                "xdp.zero_copy is on, but only the engine xdp uses it, and udp.engine is {engine}"
+            )
+        })
     }
 
     /// Returns a warning if the authority may not reach a listener.

@@ -73,7 +73,8 @@ fn finish(
 impl UdpSocket {
     fn new(socket: Socket, address: SocketAddr, engine: Engine) -> io::Result<Self> {
         // Only wildcard sockets need it, and it costs kernel time for every datagram.
-        let reports_destination = address.ip().is_unspecified() && engine.resolve() == Engine::Mmsg;
+        let reports_destination =
+            address.ip().is_unspecified() && engine.of_sockets() == Engine::Mmsg;
         if reports_destination {
             enable_destination_info(&socket, address)?;
         }

@@ -11,16 +11,26 @@
 //! | `interface` | what the machine's network interfaces can do |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
+#[cfg(target_os = "linux")]
 pub mod bpf;
+#[cfg(target_os = "linux")]
 mod frame;
+#[cfg(target_os = "linux")]
 mod interface;
+#[cfg(target_os = "linux")]
 mod maps;
+#[cfg(target_os = "linux")]
 mod ring;
+#[cfg(target_os = "linux")]
 mod run;
+#[cfg(target_os = "linux")]
 mod setup;
+#[cfg(target_os = "linux")]
 mod umem;
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 /// How the program and its sockets are set up.
 #[derive(Clone, Debug)]
@@ -66,6 +76,45 @@ pub enum ReplyMac {
     /// This address.
     Fixed([u8; 6]),
 }
+
+impl FromStr for ReplyMac {
+    type Err = ParseReplyMacError;
+
+    /// Parses `swap`, `gateway` or the address of an interface, such as `02:00:5e:10:00:01`.
+    fn from_str(text: &str) -> Result<Self, ParseReplyMacError> {
+        match text {
+            "swap" => Ok(Self::Swap),
+            "gateway" => Ok(Self::Gateway),
+            _ => parse_mac(text).map(Self::Fixed).ok_or(ParseReplyMacError),
+        }
+    }
+}
+
+/// Parses six bytes in hex with colons between them. Addresses of groups belong to no interface.
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = text.split(':').map(|byte| {
+        let is_hex = byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if is_hex { u8::from_str_radix(byte, 16).ok() } else { None }
+    });
+    let mut mac = [0; 6];
+    for place in &mut mac {
+        *place = bytes.next()??;
+    }
+    let is_group = mac[0] & 1 == 1;
+    (bytes.next().is_none() && !is_group && mac != [0; 6]).then_some(mac)
+}
+
+/// A text that is not a [`ReplyMac`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseReplyMacError;
+
+impl fmt::Display for ParseReplyMacError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected `swap`, `gateway` or the MAC address of one interface")
+    }
+}
+
+impl std::error::Error for ParseReplyMacError {}
 
 /// A listener, as the program needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,4 +172,31 @@ pub struct ListenerCounts {
     pub too_short: u64,
     /// Payload bytes of all that were dropped.
     pub dropped_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_destinations_of_replies() {
+        assert_eq!("swap".parse(), Ok(ReplyMac::Swap));
+        assert_eq!("gateway".parse(), Ok(ReplyMac::Gateway));
+        let fixed = "02:00:5e:10:00:fF".parse();
+        assert_eq!(fixed, Ok(ReplyMac::Fixed([2, 0, 0x5e, 0x10, 0, 0xff])));
+        for bad in [
+            "",
+            "Swap",
+            "02:00:5e:10:00",
+            "02:00:5e:10:00:01:02",
+            "2:0:5e:10:0:1",
+            "02-00-5e-10-00-01",
+            "+2:00:5e:10:00:01",
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+        ] {
+            assert_eq!(bad.parse::<ReplyMac>(), Err(ParseReplyMacError), "{bad}");
+        }
+    }
 }

@@ -1,0 +1,138 @@
+//! `[xdp]`: the XDP program before the UDP sockets.
+
+use net::xdp::{Mode, ReplyMac};
+
+use super::key::Problem;
+use super::keys::XdpSection;
+use super::setting::Setting;
+
+/// The longest name of an interface, in bytes.
+const INTERFACE_NAME_MAX: usize = 15;
+/// The highest VLAN id.
+const VLAN_MAX: u16 = 4094;
+
+/// How the XDP program is set up.
+#[cfg_attr(not(test), allow(dead_code, reason = "serve/xdp.rs is being written"))]
+#[derive(Clone, Debug)]
+pub(crate) struct XdpConfig {
+    /// Empty = those of the default routes and of the listeners' addresses.
+    pub(crate) interfaces: Vec<String>,
+    pub(crate) mode: Mode,
+    pub(crate) zero_copy: bool,
+    /// Of each queue; a power of two.
+    pub(crate) frames: u32,
+    pub(crate) vlans: Vec<u16>,
+    pub(crate) reply_mac: ReplyMac,
+    pub(crate) answer_connects: bool,
+    /// Whether the start fails without the program.
+    pub(crate) required: bool,
+}
+
+impl XdpConfig {
+    pub(super) fn from_section(section: &XdpSection, problems: &mut Vec<Problem>) -> Self {
+        let frames = section.frames.value;
+        if !frames.is_power_of_two() {
+            let text = format!("expected a power of two, found {frames}");
+            problems.push(section.frames.problem(text));
+        }
+        let reply_mac = section.reply_mac.value.parse().unwrap_or_else(|error| {
+            let text = format!("{error}, found `{}`", section.reply_mac.value);
+            problems.push(section.reply_mac.problem(text));
+            ReplyMac::Swap
+        });
+        Self {
+            interfaces: interfaces(&section.interfaces, problems),
+            mode: section.mode.value,
+            zero_copy: section.zero_copy.value,
+            frames,
+            vlans: vlans(&section.vlans, problems),
+            reply_mac,
+            answer_connects: section.answer_connects.value,
+            required: section.required.value,
+        }
+    }
+}
+
+fn interfaces(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
+    for (at, name) in list.value.iter().enumerate() {
+        let is_wrong_byte = |byte: u8| byte == b'/' || byte.is_ascii_whitespace();
+        if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.bytes().any(is_wrong_byte) {
+            let text = "expected the name of a network interface, 1 to 15 bytes such as `eth0`";
+            problems.push(list.item_problem(name, text));
+        } else if list.value[..at].contains(name) {
+            problems.push(list.item_problem(name, "is listed twice"));
+        }
+    }
+    list.value.clone()
+}
+
+fn vlans(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
+    let mut vlans = Vec::new();
+    for text in &list.value {
+        match text.parse() {
+            Ok(id) if (1..=VLAN_MAX).contains(&id) => vlans.push(id),
+            _ => problems.push(list.item_problem(text, "expected a VLAN id from 1 to 4094")),
+        }
+    }
+    vlans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::config::tests::{read, says};
+
+    #[test]
+    fn reads_interfaces_vlans_and_addresses() {
+        let settings = read(
+            "[udp]\nengine = \"shield\"\n[xdp]\ninterfaces = [\"eth0\", \"eth1\"]\nmode = \"generic\"\nvlans = \
+             [\"7\", \"4094\"]\nreply_mac = \"02:00:00:00:00:01\"\nframes = 512\n",
+        );
+        let config = Config::from_settings(&settings.unwrap()).unwrap();
+        let XdpConfig { interfaces, mode, vlans, reply_mac, frames, .. } = config.xdp;
+        assert_eq!(config.engine, net::Engine::Shield);
+        assert_eq!(interfaces, ["eth0", "eth1"]);
+        assert_eq!((mode, vlans, frames), (Mode::Generic, vec![7, 4094], 512));
+        assert_eq!(reply_mac, ReplyMac::Fixed([2, 0, 0, 0, 0, 1]));
+    }
+
+    #[test]
+    fn says_what_it_expected() {
+        let found = says(
+            "[xdp]\ninterfaces = [\"eth0\", \"eth0\", \"an-interface-name\"]\nvlans = [\"0\", \"4095\", \
+             \"x\"]\nframes = 300\nreply_mac = \"router\"\nmode = \"native\"\n",
+        );
+        assert_eq!(found, ["6: xdp.mode: expected one of auto, driver, generic, found \"native\""]);
+        let found = says(
+            "[xdp]\ninterfaces = [\"eth0\", \"eth0\", \"an-interface-name\"]\nvlans = [\"0\", \"4095\", \
+             \"x\"]\nframes = 300\nreply_mac = \"router\"\n",
+        );
+        let expected = [
+            "2: xdp.interfaces: `eth0`: is listed twice",
+            "2: xdp.interfaces: `an-interface-name`: expected the name of a network interface, 1 to 15 \
+             bytes such as `eth0`",
+            "3: xdp.vlans: `0`: expected a VLAN id from 1 to 4094",
+            "3: xdp.vlans: `4095`: expected a VLAN id from 1 to 4094",
+            "3: xdp.vlans: `x`: expected a VLAN id from 1 to 4094",
+            "4: xdp.frames: expected a power of two, found 300",
+            "5: xdp.reply_mac: expected `swap`, `gateway` or the MAC address of one interface, found \
+             `router`",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn warns_of_keys_without_effect() {
+        let warnings = |text: &str| {
+            let config = Config::from_settings(&read(text).unwrap()).unwrap();
+            config.warnings()
+        };
+        assert!(warnings("[xdp]\nzero_copy = true\n[udp]\nengine = \"xdp\"\n").is_empty());
+        let unused = warnings("[xdp]\nzero_copy = true\n[udp]\nengine = \"shield\"\n");
+        assert_eq!(unused.len(), 1, "{unused:?}");
+        assert!(unused[0].starts_with("xdp.zero_copy is on"), "{unused:?}");
+        let unused = warnings("[xdp]\nrequired = true\n");
+        assert!(unused[0].starts_with("xdp.required is on"), "{unused:?}");
+    }
+}
