@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 
+#[cfg(target_os = "linux")]
+use crate::network::Namespace;
 use crate::{PATIENCE, Process, http, is_alive, metrics, signal};
 
 /// A tracker that is killed when dropped, with the processes that have taken over from it.
@@ -70,8 +72,27 @@ impl Tracker {
         Self::start_by(Process::start_with_own_stdout, command, folder, configuration)
     }
 
+    /// As [`Self::start`], inside of a namespace. This thread must be able to reach its admin listener.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    #[cfg(target_os = "linux")]
+    pub fn start_in(
+        namespace: &Namespace,
+        command: Command,
+        folder: &Path,
+        configuration: &str,
+    ) -> Result<Self> {
+        let start = |command, folder: &Path, name: &str| {
+            let _inside = namespace.enter()?;
+            Process::start(command, folder, name)
+        };
+        Self::start_by(start, command, folder, configuration)
+    }
+
     fn start_by(
-        start: fn(Command, &Path, &str) -> Result<Process>,
+        start: impl FnOnce(Command, &Path, &str) -> Result<Process>,
         mut command: Command,
         folder: &Path,
         configuration: &str,

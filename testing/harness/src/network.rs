@@ -1,0 +1,339 @@
+//! Networks inside the kernel, for tests of what no loopback device has: other hosts, drivers, frames.
+//!
+//! ```text
+//! clients                       router                       tracker
+//! eth0  198.18.0.2–9/24  ──── clients  198.18.0.1
+//!       2001:db8:1::2–9/64             2001:db8:1::1
+//!                               tracker  203.0.113.1   ──── eth0  203.0.113.2/24
+//!                                        2001:db8:2::1            2001:db8:2::2/64
+//! ```
+//!
+//! Each is a [`Namespace`] without a name: nothing of it is left when the process that made it ends, however
+//! it ends. Tests that run at once do not meet. The addresses look public to a tracker.
+
+mod namespace;
+mod packet_socket;
+mod pass_program;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Context, Result};
+
+use crate::Directory;
+pub use namespace::{Entered, Namespace};
+pub use packet_socket::PacketSocket;
+
+/// The link-layer addresses of the router's interface at the tracker, and of the tracker's.
+pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+/// See [`ROUTER_MAC`].
+pub const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
+/// Those of the clients' link.
+const CLIENT_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+/// The router's addresses on both links.
+const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
+const ROUTER_AT_TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
+/// A link-layer address that no interface has.
+pub const SPARE_MAC: [u8; 6] = [2, 0, 0, 0, 2, 9];
+
+/// What programs that use the network need to be allowed, with its bit in the sets of capabilities.
+const CAPABILITIES: [(u32, &str); 4] =
+    [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
+
+/// Where in the kernel an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver.
+    Driver,
+    /// In the generic path.
+    Generic,
+}
+
+/// What differs between networks.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkOptions {
+    /// The largest packet between router and tracker, in bytes.
+    pub mtu: u32,
+    /// Whether [`Network::packet_socket`] receives VLAN tags as part of the frames. The kernel takes them out
+    /// before any socket sees them. So the router's interface becomes a port of a bridge, which puts them
+    /// back into frames that it forwards: those to [`SPARE_MAC`], and no others, are received.
+    pub tags: bool,
+}
+
+impl Default for NetworkOptions {
+    fn default() -> Self {
+        Self { mtu: 1500, tags: false }
+    }
+}
+
+/// Clients, a router, and the host of a tracker.
+#[derive(Debug)]
+pub struct Network {
+    /// Where clients run.
+    pub clients: Namespace,
+    /// Between them.
+    pub router: Namespace,
+    /// Where the tracker runs.
+    pub tracker: Namespace,
+    tags: bool,
+}
+
+impl Network {
+    /// Returns why networks cannot be set up here, if so.
+    pub fn obstacle() -> Option<String> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
+        let missing = CAPABILITIES.iter().filter(|(bit, _)| set >> bit & 1 == 0);
+        let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+        (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")))
+    }
+
+    /// Sets one up.
+    ///
+    /// # Errors
+    ///
+    /// If there is an [`Self::obstacle`], or `ip` (iproute2) or `ethtool` is not installed.
+    pub fn new(options: NetworkOptions) -> Result<Self> {
+        let network = Self {
+            tags: options.tags,
+            clients: Namespace::new().context("no network namespace")?,
+            router: Namespace::new()?,
+            tracker: Namespace::new()?,
+        };
+        for namespace in [&network.clients, &network.router, &network.tracker] {
+            // Addresses are in use at once, not after a second of asking who else has them.
+            namespace.set("net/ipv6/conf/default/dad_transmits", "0")?;
+        }
+        network.link(options.mtu)?;
+        let interface = if options.tags { network.bridge()? } else { "tracker" };
+        network.address(interface)?;
+        // XDP_TX and XDP_REDIRECT of a veth pair need a program at the other end.
+        network.attach_pass_program(&network.router, "tracker", XdpMode::Driver)?;
+        Ok(network)
+    }
+
+    /// The pairs of interfaces. Those of the tracker's side have two queues.
+    fn link(&self, mtu: u32) -> Result<()> {
+        let (router_mac, tracker_mac) = (mac(ROUTER_MAC), mac(TRACKER_MAC));
+        let [router_mac1, client_mac] = CLIENT_MACS.map(mac);
+        let (clients, tracker) = (self.clients.path(), self.tracker.path());
+        self.router.ip(&format!(
+            "link add clients address {router_mac1} type veth \
+             peer name eth0 address {client_mac} netns {clients}\n\
+             link add tracker address {router_mac} mtu {mtu} numrxqueues 2 numtxqueues 2 type veth \
+             peer name eth0 address {tracker_mac} mtu {mtu} numrxqueues 2 numtxqueues 2 netns {tracker}\n",
+        ))
+    }
+
+    /// Gives addresses to all; the router's towards the tracker to `interface`.
+    fn address(&self, interface: &str) -> Result<()> {
+        // IPv6 neighbours are known from the start: a question that comes before an interface has joined
+        // its multicast groups is repeated only after a second.
+        let neighbour = |ip: Ipv6Addr, of: [u8; 6], interface: &str| {
+            format!("neighbour add {ip} lladdr {} dev {interface} nud reachable\n", mac(of))
+        };
+        let up = "link set lo up\nlink set eth0 up\n";
+        let (mut clients, mut router) = (up.to_owned(), String::new());
+        for host in 2..=9 {
+            let (v4, v6) = (client(host), client_v6(host));
+            clients +=
+                &format!("address add {v4}/24 dev eth0\naddress add {v6}/64 dev eth0 nodad\n");
+            router += &neighbour(v6, CLIENT_MACS[1], "clients");
+        }
+        // Replies to hosts that are only a packet socket are not answered by the router with errors.
+        self.router.ip(&format!(
+            "link set lo up\nlink set clients up\nlink set tracker up\n\
+             address add 198.18.0.1/24 dev clients\naddress add 203.0.113.1/24 dev {interface}\n\
+             address add {ROUTER_V6}/64 dev clients nodad\n\
+             address add {ROUTER_AT_TRACKER_V6}/64 dev {interface} nodad\n\
+             route add blackhole 198.19.0.0/16\nroute add blackhole 2001:db8:9::/64 dev lo\n\
+             {router}{}",
+            neighbour(tracker_v6(), TRACKER_MAC, interface)
+        ))?;
+        self.clients.ip(&format!(
+            "{clients}{}route add default via 198.18.0.1\nroute add default via {ROUTER_V6}\n",
+            neighbour(ROUTER_V6, CLIENT_MACS[0], "eth0")
+        ))?;
+        self.tracker.ip(&format!(
+            "{up}address add {}/24 dev eth0\naddress add {}/64 dev eth0 nodad\n{}\
+             route add default via 203.0.113.1\nroute add default via {ROUTER_AT_TRACKER_V6}\n",
+            tracker(),
+            tracker_v6(),
+            neighbour(ROUTER_AT_TRACKER_V6, ROUTER_MAC, "eth0")
+        ))?;
+        self.router.set("net/ipv4/ip_forward", "1")?;
+        self.router.set("net/ipv6/conf/all/forwarding", "1")
+    }
+
+    /// Makes the router's interface a port of a bridge. Returns the bridge's name.
+    fn bridge(&self) -> Result<&'static str> {
+        self.router.ip(&format!(
+            "link add bridge address {} type bridge stp_state 0 mcast_snooping 0\n\
+             link add spare type veth peer name nowhere\n\
+             link set tracker master bridge\nlink set spare master bridge\n\
+             link set bridge up\nlink set spare up\nlink set nowhere up\n",
+            mac(ROUTER_MAC)
+        ))?;
+        // Otherwise the tag would be left to the driver to put in.
+        self.router.run_command("ethtool", &["-K", "spare", "txvlan", "off"])?;
+        Ok("bridge")
+    }
+
+    /// Attaches a program that passes every frame.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses it.
+    pub fn attach_pass_program(
+        &self,
+        namespace: &Namespace,
+        interface: &str,
+        mode: XdpMode,
+    ) -> Result<()> {
+        let directory = Directory::new()?;
+        let file = directory.write("pass.o", pass_program::object())?;
+        let file = file.to_str().context("the temporary directory's name is no UTF-8")?;
+        let mode = match mode {
+            XdpMode::Driver => "xdpdrv",
+            XdpMode::Generic => "xdpgeneric",
+        };
+        namespace
+            .run_command("ip", &["link", "set", interface, mode, "obj", file, "sec", "xdp"])?;
+        Ok(())
+    }
+
+    /// Opens a socket at the router's interface towards the tracker, which sends and receives whole frames.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not let it be opened.
+    pub fn packet_socket(&self) -> Result<PacketSocket> {
+        let receiver = if self.tags { "spare" } else { "tracker" };
+        self.router.run(|| PacketSocket::open("tracker", receiver))
+    }
+}
+
+fn mac(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// The address of the tracker's host.
+pub fn tracker() -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, 2)
+}
+
+/// The same for IPv6.
+pub fn tracker_v6() -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 2)
+}
+
+/// The address of a host that only [`Network::packet_socket`] plays. The router drops what is sent to it.
+pub fn played() -> Ipv4Addr {
+    Ipv4Addr::new(198, 19, 0, 2)
+}
+
+/// The same for IPv6.
+pub fn played_v6() -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 2)
+}
+
+/// The addresses of clients, whose `host` is 2 to 9.
+pub fn client(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, 0, host)
+}
+
+/// The same for IPv6.
+pub fn client_v6(host: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, host.into())
+}
+
+/// The address of a client in the family of `of`.
+pub fn client_like(host: u8, of: IpAddr) -> IpAddr {
+    if of.is_ipv4() { client(host).into() } else { client_v6(host).into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    fn network(options: NetworkOptions) -> Option<Network> {
+        if let Some(obstacle) = Network::obstacle() {
+            eprintln!("skipped {obstacle}");
+            return None;
+        }
+        Some(Network::new(options).unwrap())
+    }
+
+    #[test]
+    fn hosts_reach_each_other() {
+        for tags in [false, true] {
+            let options = NetworkOptions { tags, ..NetworkOptions::default() };
+            let Some(network) = network(options) else { return };
+            check_hosts(&network);
+        }
+    }
+
+    fn check_hosts(network: &Network) {
+        for (here, there) in [
+            (IpAddr::from(client(2)), IpAddr::from(tracker())),
+            (client_v6(9).into(), tracker_v6().into()),
+        ] {
+            let server = network.tracker.run(|| UdpSocket::bind((there, 0))).unwrap();
+            let to = server.local_addr().unwrap();
+            let client = network.clients.run(|| UdpSocket::bind((here, 0))).unwrap();
+            for socket in [&server, &client] {
+                socket.set_read_timeout(Some(crate::PATIENCE)).unwrap();
+            }
+            client.send_to(b"there", to).unwrap();
+            let mut bytes = [0; 9];
+            let (len, from) = server.recv_from(&mut bytes).unwrap();
+            assert_eq!((&bytes[..len], from), (b"there".as_slice(), client.local_addr().unwrap()));
+            server.send_to(b"and back", from).unwrap();
+            assert_eq!(client.recv_from(&mut bytes).unwrap(), (8, to));
+        }
+    }
+
+    #[test]
+    fn threads_return_from_namespaces() {
+        let Some(network) = network(NetworkOptions::default()) else { return };
+        let bind = || UdpSocket::bind((tracker(), 0)).is_ok();
+        assert!(!bind());
+        {
+            let _inside = network.tracker.enter().unwrap();
+            assert!(bind());
+        }
+        assert!(!bind());
+    }
+
+    #[test]
+    fn packet_sockets_see_whole_frames() {
+        let Some(network) = network(NetworkOptions::default()) else { return };
+        let mut socket = network.packet_socket().unwrap();
+        let server = network.tracker.run(|| UdpSocket::bind((tracker(), 0))).unwrap();
+        server.send_to(b"hello", (played(), 1234)).unwrap();
+        let frame = socket.receive(crate::PATIENCE, |frame| frame.ends_with(b"hello")).unwrap();
+        let frame = frame.unwrap();
+        assert_eq!(frame[..12], [ROUTER_MAC, TRACKER_MAC].concat());
+        socket.send(&frame).unwrap();
+        assert_eq!(
+            socket.receive(Duration::ZERO, |frame| frame.ends_with(b"hello")).unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn packet_sockets_see_tags() {
+        let options = NetworkOptions { tags: true, ..NetworkOptions::default() };
+        let Some(network) = network(options) else { return };
+        let mut socket = network.packet_socket().unwrap();
+        // From the tracker's host, by a socket like that of the router.
+        let there = network.tracker.run(|| PacketSocket::open("eth0", "eth0")).unwrap();
+        let tagged =
+            [&SPARE_MAC, &TRACKER_MAC, [0x81, 0, 0, 7, 8, 0].as_slice(), &[1; 46]].concat();
+        there.send(&tagged).unwrap();
+        let frame = socket.receive(crate::PATIENCE, |frame| frame.ends_with(&[1; 46])).unwrap();
+        assert_eq!(frame.unwrap(), tagged);
+    }
+}
