@@ -8,17 +8,25 @@
 //! | `frame` | parses frames and builds the headers of replies |
 //! | `ring`, `umem` | AF_XDP sockets |
 //! | `run` | the engine's loop |
-//! | `interface` | what the machine's network interfaces can do |
+//! | `netlink`, `ethtool` | asks the kernel about network interfaces |
+//! | `interface` | which of them get the program, and what stands in its way |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "setup.rs is being written")]
+mod ethtool;
+#[cfg(target_os = "linux")]
 mod frame;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "setup.rs is being written")]
 mod interface;
 #[cfg(target_os = "linux")]
 mod maps;
+#[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "setup.rs is being written")]
+mod netlink;
 #[cfg(target_os = "linux")]
 mod ring;
 #[cfg(target_os = "linux")]
