@@ -1,0 +1,120 @@
+//! Serves announces over loopback on one thread, so that valgrind can count the instructions of an
+//! engine, the front and the store.
+//!
+//! The machine's speed does not matter to the count, and all batches are full. Run it twice with
+//! different numbers of batches and divide the difference, so that start-up drops out:
+//!
+//! ```text
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY 200
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null BINARY 400
+//! ```
+//!
+//! Argument: batches of 64 announces. The client's part, a few hundred instructions an announce, is
+//! counted with the rest.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use net::{BATCH_MAX, Batch, Engine, Handler, UdpOptions, bind_udp, run_udp};
+use tidegate_front::Clock;
+use tidegate_front::udp::{UdpFront, UdpListener};
+use tracker::counters::{Listener, MetricsRegistry, Protocol};
+use tracker::{IpPrefix, ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
+use types::Tick;
+
+const TORRENTS: usize = 256;
+const PEERS: usize = 64;
+
+/// The front, and a client that sends a full batch while the one before is served: the worker never
+/// finds less.
+struct Driver {
+    front: UdpFront,
+    tracker: Arc<Tracker>,
+    client: UdpSocket,
+    left: usize,
+    number: usize,
+    stop: Arc<AtomicBool>,
+}
+
+fn main() {
+    let batches = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
+    let left = batches.map_or(8, |word| word.parse().expect("batches: expected a number"));
+    let here = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sockets = bind_udp(here, 1, &UdpOptions::default()).expect("cannot bind");
+    let address = sockets[0].local_addr();
+    let client = UdpSocket::bind(here).expect("cannot bind");
+    client.connect(address).expect("cannot connect");
+    client.set_nonblocking(true).expect("cannot set an option");
+    let tracker = tracker();
+    let registry = MetricsRegistry::default();
+    let listener_policy = ListenerPolicyId(0);
+    let metrics = registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
+    let listener = UdpListener { metrics, listener_policy, proxies: None };
+    let clock = Clock::manual(Box::leak(Box::new(AtomicU32::new(0))));
+    let front = UdpFront::new(Arc::clone(&tracker), vec![listener], clock, 7);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut driver = Driver { front, tracker, client, left, number: 0, stop: Arc::clone(&stop) };
+    driver.send();
+    run_udp(sockets, Engine::Auto, &mut driver, &stop).expect("the worker failed");
+}
+
+fn tracker() -> Arc<Tracker> {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 2,
+        hash_key: [3; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let secrets =
+        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
+    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
+}
+
+impl Driver {
+    /// Sends a full batch, and discards the replies to the one before.
+    fn send(&mut self) {
+        let mut reply = [0; 1500];
+        while self.client.recv(&mut reply).is_ok() {}
+        let ip = self.client.local_addr().expect("no address").ip();
+        let id = self.tracker.view(Tick(0)).issue_connection_id(ip);
+        let mut packet = [0; 98];
+        for _ in 0..BATCH_MAX {
+            let (torrent, peer) = (self.number % TORRENTS, self.number / TORRENTS % PEERS);
+            packet[..8].copy_from_slice(&id.to_be_bytes());
+            packet[11] = 1;
+            packet[16..18].copy_from_slice(&(torrent as u16).to_be_bytes());
+            packet[71] = (peer % 4) as u8;
+            packet[92..96].fill(0xff);
+            packet[96..].copy_from_slice(&(1024 + peer as u16).to_be_bytes());
+            self.client.send(&packet).expect("cannot send");
+            self.number += 1;
+        }
+    }
+}
+
+impl Handler for Driver {
+    fn batch(&mut self, socket: usize, batch: &mut Batch) {
+        assert_eq!(batch.len(), BATCH_MAX, "expected a full batch");
+        self.front.batch(socket, batch);
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            return self.stop.store(true, Ordering::Relaxed);
+        }
+        self.send();
+    }
+
+    /// The timer would add to the count, more to a slower run.
+    fn idle(&mut self) {}
+
+    fn send_failed(&mut self, _: usize, _: usize, _: bool) {
+        unreachable!("replies to a loopback address failed");
+    }
+
+    fn source_filter(&mut self) -> Option<Vec<IpPrefix>> {
+        self.front.source_filter()
+    }
+}
