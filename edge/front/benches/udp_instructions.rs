@@ -16,7 +16,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use net::{BATCH_MAX, Batch, Engine, Handler, UdpOptions, bind_udp, run_udp};
+use net::{BATCH_MAX, Batch, Engine, Handler, UdpOptions, UdpWorker, bind_udp, run_udp};
 use tidegate_front::Clock;
 use tidegate_front::udp::{UdpFront, UdpListener};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
@@ -56,7 +56,8 @@ fn main() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut driver = Driver { front, tracker, client, left, number: 0, stop: Arc::clone(&stop) };
     driver.send();
-    run_udp(sockets, Engine::Auto, &mut driver, &stop).expect("the worker failed");
+    let worker = UdpWorker::new(sockets, Engine::Auto);
+    run_udp(worker, &mut driver, &stop).expect("the worker failed");
 }
 
 fn tracker() -> Arc<Tracker> {

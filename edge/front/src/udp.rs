@@ -105,6 +105,7 @@ impl BatchContext<'_> {
     fn read(&mut self, batch: &mut Batch, slot: usize) -> Option<(AnnounceRequest, Pending)> {
         let from = batch.from(slot).ip();
         let truncated = batch.is_truncated(slot);
+        let room = batch.room(slot);
         let (request, reply) = batch.exchange(slot);
         let UdpListener { metrics, listener_policy, proxies } = &mut *self.listener;
         let counters = &mut metrics.counters;
@@ -113,7 +114,7 @@ impl BatchContext<'_> {
             counters.drop(DropReason::TooLong);
             return None;
         }
-        let (mut ip, mut request, mut reply_slot) = (from, request, ReplySlot::new(from));
+        let (mut ip, mut request, mut reply_slot) = (from, request, ReplySlot::new(from, room));
         let mut local_address = None;
         let mut heavy_hitters = Some(&mut *self.heavy_hitters);
         if proxies.as_ref().is_some_and(|proxies| proxies.contains(from)) {
@@ -203,13 +204,14 @@ impl ReplySlot {
     const V4: Self = Self { family: Family::V4, start: 0, end: limits::UDP_PAYLOAD_V4_MAX };
     const V6: Self = Self { family: Family::V6, start: 0, end: limits::UDP_PAYLOAD_V6_MAX };
 
-    /// For a client without a proxy.
+    /// For a client without a proxy, in a datagram for which the engine has `room` bytes.
     #[inline]
-    fn new(from: IpAddr) -> Self {
-        match Family::of(from) {
+    fn new(from: IpAddr, room: usize) -> Self {
+        let slot = match Family::of(from) {
             Family::V4 => Self::V4,
             Family::V6 => Self::V6,
-        }
+        };
+        Self { end: slot.end.min(room), ..slot }
     }
 
     /// For the client at `ip` behind a proxy. Writes `header` into the slot, before the reply.

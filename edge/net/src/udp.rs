@@ -6,6 +6,7 @@
 //! for a full send buffer: replies that do not fit are dropped and counted. Overload therefore costs
 //! packets, but neither memory nor the time of other clients.
 
+mod area;
 mod batch;
 #[cfg(target_os = "linux")]
 mod control;
@@ -88,7 +89,8 @@ impl Engine {
 /// all of them.
 pub const SOURCE_FILTER_MAX: usize = 32;
 
-/// Answers the datagrams of a worker. Sockets are numbered in the order of [`run_udp`]'s argument.
+/// Answers the datagrams of a worker. Sockets are numbered in the order of
+/// [`UdpWorker::sockets`].
 pub trait Handler {
     /// Reads the datagrams of one socket and writes replies into the batch.
     fn batch(&mut self, socket: usize, batch: &mut Batch);
@@ -108,19 +110,34 @@ pub trait Handler {
     }
 }
 
-/// Serves `sockets` on this thread until `stop` is set; it returns within a quarter of a second then.
+/// What a worker serves with.
+#[derive(Debug)]
+pub struct UdpWorker {
+    /// Its sockets.
+    pub sockets: Vec<UdpSocket>,
+    /// The engine of the sockets.
+    pub engine: Engine,
+    /// Its AF_XDP sockets. What does not come to them comes to the sockets, so it has both.
+    pub xdp: Option<xdp::WorkerQueues>,
+    /// Where networks go that the XDP program should block, beside the sockets.
+    pub blocks: Option<xdp::SourceBlocks>,
+}
+
+impl UdpWorker {
+    /// Returns a worker that has nothing but sockets.
+    pub fn new(sockets: Vec<UdpSocket>, engine: Engine) -> Self {
+        Self { sockets, engine, xdp: None, blocks: None }
+    }
+}
+
+/// Serves `worker` on this thread until `stop` is set; it returns within a quarter of a second then.
 /// Fails if the platform lacks the engine or if a socket is unusable. Errors of single datagrams do
 /// not end it.
-pub fn run_udp(
-    sockets: Vec<UdpSocket>,
-    engine: Engine,
-    handler: &mut impl Handler,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    match engine.of_sockets() {
+pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool) -> io::Result<()> {
+    match worker.engine.of_sockets() {
         #[cfg(target_os = "linux")]
-        Engine::Mmsg => mmsg::run(sockets, handler, stop),
-        Engine::Portable => portable::run(sockets, handler, stop),
+        Engine::Mmsg => mmsg::run(worker, handler, stop),
+        Engine::Portable => portable::run(worker.sockets, handler, stop),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("UDP engine {} needs Linux: use auto or portable", other.label()),

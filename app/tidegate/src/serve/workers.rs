@@ -14,9 +14,9 @@ use front::Clock;
 use front::http::{HttpListener, HttpWorker, StopOrder};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::WorkerLink;
-use net::UdpSocket;
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::TlsConfig;
+use net::{UdpSocket, UdpWorker};
 use tokio::sync::watch;
 use tracing::{info, warn};
 use tracker::Tracker;
@@ -157,7 +157,7 @@ impl Workers {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
-                Ok(net::run_udp(sockets, engine, &mut front, &stop)?)
+                Ok(net::run_udp(UdpWorker::new(sockets, engine), &mut front, &stop)?)
             })?;
         }
         Ok(())

@@ -1,5 +1,6 @@
-//! A batch of datagrams, with buffers for the replies.
+//! A batch of datagrams, with room for the replies: a view of an engine's memory.
 
+use super::area::{Area, Span};
 #[cfg(target_os = "linux")]
 use super::control::ControlMessage;
 use super::{BATCH_MAX, REPLY_MAX, REQUEST_MAX};
@@ -9,42 +10,66 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 /// notified of truncation can detect it, and a whole number of cache lines.
 const STRIDE: usize = REQUEST_MAX + 64;
 
-/// Up to [`BATCH_MAX`] datagrams of one socket, with a buffer for a reply to each. The engine
-/// allocates it once and reuses it for every batch.
+/// Up to [`BATCH_MAX`] datagrams for one socket, with room for a reply to each. The engine allocates it
+/// once and reuses it for every batch.
 pub struct Batch {
     len: usize,
     /// The address that the socket is bound to.
     local: SocketAddr,
     slots: Box<[Slot; BATCH_MAX]>,
-    requests: Box<[u8]>,
-    replies: Box<[u8]>,
+    /// The memory of requests and replies.
+    area: Area,
     /// Used for sockets that report destinations.
     #[cfg(target_os = "linux")]
     controls: Box<[ControlMessage; BATCH_MAX]>,
 }
 
-/// A datagram's metadata.
+/// A datagram's metadata, and where it and its reply are in the area.
 #[derive(Clone, Copy)]
-struct Slot {
-    from: SocketAddr,
-    request: u16,
-    reply: u16,
-    truncated: bool,
+pub(super) struct Slot {
+    pub(super) from: SocketAddr,
+    /// The destination. `None` if that is known from elsewhere: the socket or a control message.
+    pub(super) to: Option<IpAddr>,
+    pub(super) request: Span,
+    /// The reply; its length is 0 until there is one.
+    pub(super) reply: Span,
+    /// Maximum length of the reply.
+    pub(super) room: u16,
+    pub(super) truncated: bool,
 }
 
 const _: () = assert!(STRIDE <= u16::MAX as usize);
 const _: () = assert!(REPLY_MAX <= u16::MAX as usize);
 
 impl Batch {
+    /// Returns a batch in memory of its own, for engines that copy datagrams into it. Requests come
+    /// first, at a distance of [`STRIDE`] bytes.
     pub(crate) fn new() -> Self {
+        let mut batch = Self::over(Area::allocate(BATCH_MAX * (STRIDE + REPLY_MAX)));
+        for (at, slot) in batch.slots.iter_mut().enumerate() {
+            slot.request.at = (at * STRIDE) as u32;
+            slot.reply.at = (BATCH_MAX * STRIDE + at * REPLY_MAX) as u32;
+        }
+        batch
+    }
+
+    /// Returns a batch in `area`, for engines that add datagrams where they are:
+    /// [`Batch::push_slot`].
+    pub(super) fn over(area: Area) -> Self {
         let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { from: unspecified, request: 0, reply: 0, truncated: false };
+        let empty = Slot {
+            from: unspecified,
+            to: None,
+            request: Span::default(),
+            reply: Span::default(),
+            room: REPLY_MAX as u16,
+            truncated: false,
+        };
         Self {
             len: 0,
             local: unspecified,
             slots: Box::new([empty; BATCH_MAX]),
-            requests: vec![0; BATCH_MAX * STRIDE].into_boxed_slice(),
-            replies: vec![0; BATCH_MAX * REPLY_MAX].into_boxed_slice(),
+            area,
             #[cfg(target_os = "linux")]
             controls: Box::new([ControlMessage::EMPTY; BATCH_MAX]),
         }
@@ -72,13 +97,16 @@ impl Batch {
     /// a wildcard address and the engine is [`Portable`](crate::Engine::Portable).
     #[inline]
     pub fn to(&self, i: usize) -> Option<IpAddr> {
-        Some(self.local.ip()).filter(|ip| !ip.is_unspecified()).or_else(|| self.destination_info(i))
+        let slot = &self.slots[i];
+        slot.to
+            .or_else(|| Some(self.local.ip()).filter(|ip| !ip.is_unspecified()))
+            .or_else(|| self.destination_info(i))
     }
 
     /// Returns the bytes of datagram `i`, at most [`REQUEST_MAX`].
     #[inline]
     pub fn bytes(&self, i: usize) -> &[u8] {
-        &self.requests[i * STRIDE..][..usize::from(self.slots[i].request)]
+        self.area.get(self.slots[i].request)
     }
 
     /// Returns whether datagram `i` was longer than [`REQUEST_MAX`] and has been truncated.
@@ -87,20 +115,24 @@ impl Batch {
         self.slots[i].truncated
     }
 
-    /// Returns the buffer of [`REPLY_MAX`] bytes for the reply to datagram `i`. It contains bytes of
+    /// Returns the maximum length of the reply to datagram `i`, at most [`REPLY_MAX`].
+    #[inline]
+    pub fn room(&self, i: usize) -> usize {
+        self.slots[i].room.into()
+    }
+
+    /// Returns the buffer of [`Batch::room`] bytes for the reply to datagram `i`. It contains bytes of
     /// earlier replies. Set the reply's length with [`Batch::set_reply`].
     #[inline]
     pub fn reply_buffer(&mut self, i: usize) -> &mut [u8] {
-        &mut self.replies[i * REPLY_MAX..][..REPLY_MAX]
+        self.area.get_mut(self.slots[i].buffer())
     }
 
     /// Returns the bytes of datagram `i` and its [`Batch::reply_buffer`].
     #[inline]
     pub fn exchange(&mut self, i: usize) -> (&[u8], &mut [u8]) {
-        (
-            &self.requests[i * STRIDE..][..usize::from(self.slots[i].request)],
-            &mut self.replies[i * REPLY_MAX..][..REPLY_MAX],
-        )
+        let slot = &self.slots[i];
+        self.area.get_pair(slot.request, slot.buffer())
     }
 
     /// Sets the reply to datagram `i` to the first `len` bytes of its buffer. No reply is sent if `len`
@@ -108,17 +140,18 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// Panics if `len` is more than [`REPLY_MAX`].
+    /// Panics if `len` is more than [`Batch::room`].
     #[inline]
     pub fn set_reply(&mut self, i: usize, len: usize) {
-        assert!(len <= REPLY_MAX);
-        self.slots[i].reply = len as u16;
+        let slot = &mut self.slots[i];
+        assert!(len <= usize::from(slot.room));
+        slot.reply.len = len as u16;
     }
 
     /// Returns the length of the reply to datagram `i`, 0 if there is none.
     #[inline]
     pub fn reply_len(&self, i: usize) -> usize {
-        self.slots[i].reply.into()
+        self.slots[i].reply.len.into()
     }
 
     /// Empties the batch for datagrams of a socket bound to `local`.
@@ -134,7 +167,8 @@ impl Batch {
     pub(super) fn request_slots(
         &mut self,
     ) -> impl Iterator<Item = (&mut [u8], &mut ControlMessage)> {
-        self.requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
+        let (requests, _) = self.area.all_mut().split_at_mut(BATCH_MAX * STRIDE);
+        requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
     }
 
     /// Returns the control message of datagram `i`.
@@ -145,19 +179,19 @@ impl Batch {
 
     /// Returns the buffer for the next datagram, or `None` if the batch is full.
     pub(crate) fn next_request_slot(&mut self) -> Option<&mut [u8]> {
-        (self.len < BATCH_MAX).then(|| &mut self.requests[self.len * STRIDE..][..STRIDE])
+        let at = self.slots.get(self.len)?.request.at;
+        Some(self.area.get_mut(Span { at, len: STRIDE as u16 }))
     }
 
     /// Adds the datagram in the next request buffer. It counts as truncated if `len` is more than
     /// [`REQUEST_MAX`] or if `truncated` is set.
     #[inline]
     pub(crate) fn push(&mut self, from: SocketAddr, len: usize, truncated: bool) {
-        self.slots[self.len] = Slot {
-            from,
-            request: len.min(REQUEST_MAX) as u16,
-            reply: 0,
-            truncated: truncated || len > REQUEST_MAX,
-        };
+        let slot = &mut self.slots[self.len];
+        slot.from = from;
+        slot.request.len = len.min(REQUEST_MAX) as u16;
+        slot.reply.len = 0;
+        slot.truncated = truncated || len > REQUEST_MAX;
         self.len += 1;
     }
 
@@ -175,6 +209,14 @@ impl Batch {
     /// Returns the reply to datagram `i`, empty if there is none.
     #[inline]
     pub(crate) fn reply(&self, i: usize) -> &[u8] {
-        &self.replies[i * REPLY_MAX..][..usize::from(self.slots[i].reply)]
+        self.area.get(self.slots[i].reply)
+    }
+}
+
+impl Slot {
+    /// Returns where the reply may be written.
+    #[inline]
+    fn buffer(&self) -> Span {
+        Span { at: self.reply.at, len: self.room }
     }
 }

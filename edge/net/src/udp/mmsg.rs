@@ -8,7 +8,7 @@
 
 use super::control::ControlMessage;
 use super::idle_timer::IdleTimer;
-use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
+use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket, UdpWorker};
 use crate::raw_sock_addr::RawSockAddr;
 use std::io;
 use std::mem::zeroed;
@@ -36,10 +36,11 @@ struct MmsgIo {
 
 /// See [`super::run_udp`].
 pub(super) fn run(
-    sockets: Vec<UdpSocket>,
+    worker: UdpWorker,
     handler: &mut impl Handler,
     stop: &AtomicBool,
 ) -> io::Result<()> {
+    let UdpWorker { sockets, blocks, .. } = worker;
     let mut mmsg = MmsgIo::new();
     let mut idle_timer = IdleTimer::start();
     let mut was_quiet = true;
@@ -55,6 +56,9 @@ pub(super) fn run(
         }
         let wait = idle_timer.poll(handler);
         if let Some(networks) = handler.source_filter() {
+            if let Some(blocks) = &blocks {
+                blocks.set(&networks);
+            }
             for socket in &sockets {
                 // On failure the handler keeps dropping these datagrams itself.
                 let _ = socket.source_filter(&networks);

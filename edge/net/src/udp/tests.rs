@@ -46,7 +46,7 @@ fn serve(engine: Engine, listen: &str, clients: impl FnOnce(SocketAddr)) -> Echo
         let stop = Arc::clone(&stop);
         move || {
             let mut echo = Echo::default();
-            run_udp(sockets, engine, &mut echo, &stop).unwrap();
+            run_udp(UdpWorker::new(sockets, engine), &mut echo, &stop).unwrap();
             echo
         }
     });

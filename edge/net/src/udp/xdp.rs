@@ -36,6 +36,19 @@ mod setup;
 #[cfg(target_os = "linux")]
 mod umem;
 
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
+
+mod blocks;
+
+pub use blocks::{BlockLists, SourceBlocks};
+#[cfg(target_os = "linux")]
+pub use run::WorkerQueues;
+#[cfg(target_os = "linux")]
+pub(super) use umem::Mapping;
+#[cfg(not(target_os = "linux"))]
+pub use unsupported::WorkerQueues;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use front::Clock;
 use front::udp::{UdpFront, UdpListener};
-use net::{Engine, UdpOptions, bind_udp, run_udp};
+use net::{Engine, UdpOptions, UdpWorker, bind_udp, run_udp};
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::Refusal;
@@ -83,7 +83,8 @@ impl UdpServer {
         let stop = Arc::new(AtomicBool::new(false));
         let worker = std::thread::spawn({
             let stop = Arc::clone(&stop);
-            move || run_udp(sockets, Engine::Auto, &mut handler, &stop).unwrap()
+            let worker = UdpWorker::new(sockets, Engine::Auto);
+            move || run_udp(worker, &mut handler, &stop).unwrap()
         });
         Self { address, tracker, registry, tick, stop, worker: Some(worker) }
     }

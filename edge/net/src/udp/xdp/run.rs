@@ -1,1 +1,5 @@
-//! (being written)
+//! The engine's loop.
+
+/// The AF_XDP sockets of a worker.
+#[derive(Debug)]
+pub struct WorkerQueues {}
