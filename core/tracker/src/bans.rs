@@ -13,7 +13,7 @@ mod ranges;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,6 +59,8 @@ struct Ban {
 
 #[derive(Default)]
 pub(crate) struct Image {
+    /// Counts the images.
+    version: u64,
     v4: Ranges<u32>,
     v6: Ranges<u128>,
 }
@@ -111,6 +113,17 @@ impl Bans {
     #[inline]
     pub fn contains(&self, now: Tick, ip: IpAddr) -> bool {
         self.view().contains(now, ip)
+    }
+
+    /// Returns the banned ranges of IPv4 addresses, each by its first and last one, as far as the last
+    /// [`Tracker::sweep`](crate::Tracker::sweep) knows. Returns `None` if they are the same as at the call
+    /// that returned `version`, and otherwise their version, too. The first version is 0: no bans.
+    pub fn v4_ranges(&self, version: u64) -> Option<(u64, Vec<(Ipv4Addr, Ipv4Addr)>)> {
+        let image = self.image.load();
+        (image.version != version).then(|| {
+            let ranges = image.v4.iter().map(|(first, last)| (first.into(), last.into()));
+            (image.version, ranges.collect())
+        })
     }
 
     /// Returns the bans in force, for a batch of requests.
@@ -178,7 +191,8 @@ impl Bans {
         }
         // Building takes long: do it without the lock that workers need.
         drop(list);
-        let image = Image { v4: Ranges::new(v4), v6: Ranges::new(v6) };
+        let version = self.image.load().version + 1;
+        let image = Image { version, v4: Ranges::new(v4), v6: Ranges::new(v6) };
         let is_any = !(image.v4.is_empty() && image.v6.is_empty());
         self.image.store(Arc::new(image));
         self.is_any.store(is_any, Ordering::Relaxed);

@@ -14,6 +14,21 @@ pub(crate) struct ConnectionIds {
     key: [u8; 16],
 }
 
+/// Which connection ids are issued and valid now, for an XDP program that does both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionIdSlices {
+    /// The key of all ids.
+    pub key: [u8; 16],
+    /// The slice of the ids that are issued now. Those of the slice before it are valid, too.
+    pub current: u32,
+    /// Whether the ids of the slice after it are valid already.
+    pub accepts_next: bool,
+}
+
+/// Seconds before the end of a slice in which ids of the next one are valid already: parts of the tracker
+/// turn to it at slightly different times.
+const NEXT_SLICE_S: u32 = 10;
+
 impl ConnectionIds {
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self { key }
@@ -25,11 +40,22 @@ impl ConnectionIds {
         self.mac(slice(now, lifetime_s), ip)
     }
 
-    /// Returns whether `id` is that of `ip` in the current slice or the one before it.
+    /// Returns whether `id` is that of `ip` in the current slice, in the one before it or, near the end of
+    /// the current one, in the next.
     //= bep15#connection-id-lifetime
     pub(crate) fn verify(&self, now: Tick, lifetime_s: u32, ip: IpAddr, id: u64) -> bool {
         let slice = slice(now, lifetime_s);
-        id == self.mac(slice, ip) || id == self.mac(slice.wrapping_sub(1), ip)
+        id == self.mac(slice, ip)
+            || id == self.mac(slice.wrapping_sub(1), ip)
+            || accepts_next(now, lifetime_s) && id == self.mac(slice.wrapping_add(1), ip)
+    }
+
+    pub(crate) fn slices(&self, now: Tick, lifetime_s: u32) -> ConnectionIdSlices {
+        ConnectionIdSlices {
+            key: self.key,
+            current: slice(now, lifetime_s),
+            accepts_next: accepts_next(now, lifetime_s),
+        }
     }
 
     /// Hashes 8 bytes for a v4 address and 20 for a v6 one, so that the families cannot collide.
@@ -55,6 +81,12 @@ impl ConnectionIds {
 /// `u32::MAX`.
 fn slice(now: Tick, lifetime_s: u32) -> u32 {
     now.0 / lifetime_s.max(1) + 1
+}
+
+/// Returns whether ids of the next slice are valid already.
+fn accepts_next(now: Tick, lifetime_s: u32) -> bool {
+    let lifetime_s = lifetime_s.max(1);
+    lifetime_s - now.0 % lifetime_s <= NEXT_SLICE_S
 }
 
 #[cfg(test)]
@@ -104,6 +136,19 @@ mod tests {
             let mut octets = "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
             octets[byte] ^= 0x80;
             assert!(!ids.verify(Tick(5), LIFETIME_S, IpAddr::from(octets), id));
+        }
+    }
+
+    #[test]
+    fn ids_of_the_next_slice_are_good_shortly_before_it() {
+        let ids = ConnectionIds::new([7; 16]);
+        let next = ids.issue(Tick(2 * LIFETIME_S), LIFETIME_S, ip("1.2.3.4"));
+        for now in 0..2 * LIFETIME_S {
+            let is_good = ids.verify(Tick(now), LIFETIME_S, ip("1.2.3.4"), next);
+            assert_eq!(is_good, now >= 2 * LIFETIME_S - 10, "{now}");
+            let slices = ids.slices(Tick(now), LIFETIME_S);
+            assert_eq!(slices.accepts_next, now % LIFETIME_S >= LIFETIME_S - 10, "{now}");
+            assert_eq!(slices.current, now / LIFETIME_S + 1);
         }
     }
 }

@@ -39,6 +39,7 @@ use types::{
 pub use admission::{Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, Bans};
 pub use clients::{ClientRules, Prefixes};
+pub use connection_id::ConnectionIdSlices;
 pub use downloads::Downloads;
 pub use inspect::TorrentDetails;
 pub use limiter::{
@@ -238,6 +239,11 @@ impl Tracker {
     /// Returns the banned networks.
     pub fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    /// Returns which connection ids are issued and valid at `now`.
+    pub fn connection_id_slices(&self, now: Tick) -> ConnectionIdSlices {
+        self.connection_ids.slices(now, self.policy.load().connection_id_lifetime_s)
     }
 
     /// Returns the live allow list. It adds to the allow list of every listener, and holds in the same

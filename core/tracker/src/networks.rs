@@ -1,6 +1,6 @@
 //! Sets of networks, for "is this address in one of them?".
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::{IpPrefix, ParseIpPrefixError};
 
@@ -38,6 +38,15 @@ impl Networks {
         self.v4.contains(&(0, u32::MAX.into())) || self.v6.contains(&(0, u128::MAX))
     }
 
+    /// Returns the fewest prefixes that the set consists of.
+    pub fn prefixes(&self) -> Vec<IpPrefix> {
+        let v4 = self.v4.iter().flat_map(|range| prefixes(*range, 32));
+        let v4 = v4.map(|(first, bits)| IpPrefix::v4(Ipv4Addr::from_bits(first as u32), bits));
+        let v6 = self.v6.iter().flat_map(|range| prefixes(*range, 128));
+        let v6 = v6.map(|(first, bits)| IpPrefix::v6(Ipv6Addr::from_bits(first), bits));
+        v4.chain(v6).collect()
+    }
+
     /// Returns whether the set contains `ip`. A v4-mapped v6 address counts as its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
@@ -60,6 +69,23 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     ranges
 }
 
+/// Iterates over the first addresses and lengths of the prefixes that a range of addresses of `width` bits
+/// consists of.
+fn prefixes((first, last): (u128, u128), width: u8) -> impl Iterator<Item = (u128, u8)> {
+    let mut next = Some(first);
+    std::iter::from_fn(move || {
+        let first = next.filter(|first| *first <= last)?;
+        // The longest block that begins here: as its alignment, and what is left, allow.
+        let mut free = first.trailing_zeros().min(width.into());
+        let end = |free: u32| first | u128::MAX.checked_shr(128 - free).unwrap_or(0);
+        while end(free) > last {
+            free -= 1;
+        }
+        next = end(free).checked_add(1);
+        Some((first, width - free as u8))
+    })
+}
+
 /// Returns whether one of the ranges contains `ip`.
 fn contains(ranges: &[(u128, u128)], ip: u128) -> bool {
     let behind = ranges.partition_point(|(first, _)| *first <= ip);
@@ -68,8 +94,6 @@ fn contains(ranges: &[(u128, u128)], ip: u128) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     /// Compares random networks with a scan of the list.
@@ -90,6 +114,10 @@ mod tests {
             let naive: Vec<IpPrefix> = texts.iter().map(|text| text.parse().unwrap()).collect();
             let networks = Networks::parse(texts.iter().map(String::as_str)).unwrap();
             assert_eq!(networks.is_empty(), texts.is_empty());
+            let prefixes: Vec<String> =
+                networks.prefixes().iter().map(ToString::to_string).collect();
+            let again = Networks::parse(prefixes.iter().map(String::as_str)).unwrap();
+            assert_eq!(again, networks, "{prefixes:?}");
             for _ in 0..100 {
                 let v4 = Ipv4Addr::new(10, random(4) as u8, random(4) as u8, random(256) as u8);
                 let v6 = format!("fd00::{:x}:{:x}", random(16), random(1 << 16)).parse().unwrap();
@@ -115,6 +143,18 @@ mod tests {
                 && everybody(&["128.0.0.0/1", "10.0.0.1", "0.0.0.0/1"])
         );
         assert!(!everybody(&[]) && !everybody(&["0.0.0.0/1", "8000::/1"]));
+    }
+
+    #[test]
+    fn prefixes_are_as_few_as_possible() {
+        let prefixes = |texts: &[&str]| {
+            let networks = Networks::parse(texts.iter().copied()).unwrap();
+            networks.prefixes().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(prefixes(&["0.0.0.0/0", "::/0"]), "0.0.0.0/0 ::/0");
+        assert_eq!(prefixes(&["10.0.0.0/9", "10.128.0.0/9", "::1"]), "10.0.0.0/8 ::1/128");
+        assert_eq!(prefixes(&["10.0.1.0/24", "10.0.2.0/24"]), "10.0.1.0/24 10.0.2.0/24");
+        assert_eq!(prefixes(&["255.255.255.255"]), "255.255.255.255/32");
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
         self.ends.is_empty()
     }
 
+    /// Iterates over the ranges, each with its first and last address.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (A, A)> {
+        self.starts.iter().zip(&self.ends).map(|(first, (last, _))| (*first, *last))
+    }
+
     /// Returns the end time of the range that contains `address`.
     #[inline]
     pub(super) fn until(&self, address: A) -> Option<Tick> {

@@ -76,6 +76,28 @@ fn a_v4_client_of_a_v6_socket_is_banned_as_v4() {
 }
 
 #[test]
+fn ranges_are_returned_when_they_have_changed() {
+    let bans = bans();
+    let ranges = |version| {
+        let (version, ranges) = bans.v4_ranges(version)?;
+        let texts: Vec<_> = ranges.iter().map(|(first, last)| format!("{first} {last}")).collect();
+        Some((version, texts))
+    };
+    assert_eq!(ranges(0), None);
+    bans.put(&[(network("192.0.2.0/24"), Some(Tick(9))), (network("2001:db8::/32"), None)]);
+    let (version, found) = ranges(0).unwrap();
+    assert_eq!(found, ["192.0.2.0 192.0.2.255"]);
+    assert_eq!(ranges(version), None);
+    bans.put(&[(network("198.51.100.7"), None)]);
+    let (version, found) = ranges(version).unwrap();
+    assert_eq!(found, ["192.0.2.0 192.0.2.255", "198.51.100.7 198.51.100.7"]);
+    bans.settle(Tick(8));
+    assert_eq!(ranges(version), None);
+    bans.settle(Tick(9));
+    assert_eq!(ranges(version).unwrap().1, ["198.51.100.7 198.51.100.7"]);
+}
+
+#[test]
 fn whole_families_can_be_banned() {
     let bans = bans();
     bans.put(&[(network("::/0"), None), (network("2001:db8::/32"), Some(Tick(5)))]);
