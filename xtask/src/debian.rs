@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("curl", "tests of the binary: TLS, ACME"),
     ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
     ("iproute2", "addresses inside the namespaces of the real-client tests"),
+    ("clang-14", "comparing the XDP program with its source"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];
 

@@ -23,10 +23,13 @@ mod frame;
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod interface;
 #[cfg(target_os = "linux")]
+#[allow(dead_code, reason = "setup.rs is being written")]
 mod maps;
 #[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod netlink;
+#[cfg(target_os = "linux")]
+mod program;
 #[cfg(target_os = "linux")]
 mod ring;
 #[cfg(target_os = "linux")]
@@ -68,6 +71,8 @@ pub struct XdpOptions {
     pub vlans: Vec<u16>,
     /// The destination of replies in the link layer.
     pub reply_mac: ReplyMac,
+    /// The protocol's numbers.
+    pub protocol: ProtocolNumbers,
     /// Whether datagrams go to AF_XDP sockets. Otherwise they go to the UDP sockets.
     pub redirect: bool,
     /// UDP workers, among which the queues are distributed.
@@ -144,8 +149,26 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether the program answers connects.
     pub answers: bool,
-    /// Whether the program drops datagrams with a bad connection id.
+    /// Whether the program drops datagrams with a bad connection id, and those that are no request.
     pub verifies: bool,
+    /// Whether the program drops datagrams of banned and blocked networks. Not for listeners whose clients
+    /// come through proxies.
+    pub filters: bool,
+}
+
+/// The numbers of the protocol that the program compares and writes. A request begins with a connection id
+/// of 8 bytes, an action of 4 and a transaction id of 4; the reply to a connect is its action, the
+/// transaction id and the connection id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtocolNumbers {
+    /// What a connect has in place of a connection id.
+    pub connect_magic: u64,
+    /// The action of a connect.
+    pub connect_action: u32,
+    /// The action of the reply to it.
+    pub connect_reply_action: u32,
+    /// Bytes of the shortest request.
+    pub head_len: u16,
 }
 
 /// The time slices whose connection ids are valid. Slices count from 1.
@@ -189,6 +212,8 @@ pub struct ListenerCounts {
     pub over_rate: u64,
     /// Datagrams with a bad connection id, dropped.
     pub bad_connection_ids: u64,
+    /// Connects without the protocol's magic number, dropped.
+    pub wrong_magic: u64,
     /// Datagrams too short for a request, dropped.
     pub too_short: u64,
     /// Payload bytes of all that were dropped.

@@ -42,8 +42,10 @@ pub(super) struct Endpoint {
     pub(super) listener: u8,
     /// Whether the program answers connects.
     pub(super) answers: bool,
-    /// Whether the program drops datagrams with a bad connection id.
+    /// Whether the program drops datagrams with a bad connection id, and those that are no request.
     pub(super) verifies: bool,
+    /// Whether the program drops datagrams of banned and blocked networks.
+    pub(super) filters: bool,
 }
 
 impl Network {
@@ -217,10 +219,10 @@ impl Network {
             };
             for local in self.addresses.iter().filter(is_wanted).filter(|it| is_routed(it.ip)) {
                 let address = SocketAddr::new(local.ip, port);
-                let (answers, verifies) = (listener.answers, listener.verifies);
+                let Listener { answers, verifies, filters, .. } = *listener;
                 // The sockets bound to an address of their own come before those of a wildcard.
                 let known = endpoints.iter_mut().find(|known| known.address == address);
-                let endpoint = Endpoint { address, listener: at, answers, verifies };
+                let endpoint = Endpoint { address, listener: at, answers, verifies, filters };
                 match known {
                     Some(known) if !ip.is_unspecified() => *known = endpoint,
                     Some(_) => {}
@@ -309,7 +311,7 @@ mod tests {
     }
 
     fn listener(address: &str) -> Listener {
-        Listener { address: address.parse().unwrap(), answers: true, verifies: true }
+        Listener { address: address.parse().unwrap(), answers: true, verifies: true, filters: true }
     }
 
     /// A machine with a bond of two ports, a VLAN on it, and another interface with a VLAN.

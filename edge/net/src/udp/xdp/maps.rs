@@ -1,1 +1,563 @@
-//! (being written)
+//! The program's maps, and typed views of them.
+//!
+//! All that changes while the program runs is in arrays that are mapped into this process's memory, so
+//! that no system call is made after the start: the sandbox denies bpf(2). There is one writer of each
+//! word, the program or this process; words are read and written whole. The structures here are those of
+//! `program.c`, in the same order. What the program compares with packets is in network order, loaded as
+//! a little-endian number, so that it need not convert anything.
+//!
+//! | map | one for each | written by |
+//! |---|---|---|
+//! | [`Config`] | process | this process |
+//! | [`Bans`] | process | this process |
+//! | [`Buckets`] | process | the program |
+//! | [`InterfaceConfig`] | interface | this process |
+//! | [`Counts`] | interface | the program |
+//! | AF_XDP sockets by queue | interface | this process, at the start |
+//!
+//! Lists are changed in place. An entry that stays is never missing meanwhile.
+
+#![allow(unsafe_code)]
+
+mod list;
+mod mapped_words;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use primitives::IpPrefix;
+
+use super::bpf::{
+    LoadError, MapKind, MapSpec, create_map, load_program, relocate_to_map, relocate_to_value,
+    update_element,
+};
+use super::interface::Endpoint;
+use super::program::RELOCATIONS;
+use super::{ConnectRate, IdSlots, ListenerCounts, ProtocolNumbers};
+use list::{UNUSED_V4, UNUSED_V6, network_words, raw_v4, raw_v6, replace, set};
+use mapped_words::{MappedWords, Words};
+
+/// Queues of an interface that are distinguished. AF_XDP sockets exist for these only.
+pub(super) const QUEUES_MAX: usize = 64;
+/// Listeners that are distinguished.
+pub(super) const LISTENERS_MAX: usize = 16;
+/// Maximum numbers of addresses with ports that listeners have.
+pub(super) const ENDPOINTS_V4_MAX: usize = 64;
+pub(super) const ENDPOINTS_V6_MAX: usize = 32;
+/// Maximum numbers of networks that are always passed.
+pub(super) const PASSED_V4_MAX: usize = 32;
+pub(super) const PASSED_V6_MAX: usize = 16;
+/// Maximum number of blocked networks of each family.
+pub(super) const BLOCKED_MAX: usize = crate::SOURCE_FILTER_MAX;
+/// Maximum number of networks of each family on an interface's link.
+pub(super) const ON_LINK_MAX: usize = 8;
+
+/// Longer datagrams are passed to the UDP sockets: the longest that a frame of Ethernet can hold. A chunk
+/// of an AF_XDP socket has room for that in front of the reply.
+const STEERED_LEN_MAX: u64 = 1472;
+
+const SLOTS: usize = 4;
+const RESULTS: usize = 16;
+const WORDS_OF_BANS: usize = (1 << 24) / 64;
+
+/// The instructions, which `cargo xtask bpf` compiles from `program.c`.
+const PROGRAM: &[u8] = include_bytes!("program.bin");
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("program.bin is for little-endian machines");
+
+/// An array that the program refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MapName {
+    Config,
+    Interface,
+    Counts,
+    Buckets,
+    Bans4,
+    Xsks,
+}
+
+/// The maps that all interfaces share.
+pub(super) struct Maps {
+    config: MappedWords<Config>,
+    bans: MappedWords<Bans>,
+    buckets: OwnedFd,
+}
+
+/// The maps of one interface.
+pub(super) struct InterfaceMaps {
+    config: MappedWords<InterfaceConfig>,
+    counts: MappedWords<Counts>,
+    sockets: OwnedFd,
+}
+
+/// The destination of replies in the link layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextHop {
+    /// The source of the request.
+    Swap,
+    /// Always this one.
+    Always([u8; 6]),
+    /// This one, and for hosts on the link the source of the request.
+    OffLink([u8; 6]),
+    /// It is not known: nothing is answered.
+    Unknown,
+}
+
+/// The words that all of the program's runs read.
+#[repr(C)]
+struct Config {
+    /// Whether datagrams go to AF_XDP sockets: 0 or 1.
+    steering: AtomicU64,
+    /// The longest payload that does.
+    steered_len_max: AtomicU64,
+    connect_magic: AtomicU64,
+    connect_action: AtomicU64,
+    reply_action: AtomicU64,
+    /// Bytes of the head of a request; shorter datagrams are dropped.
+    head_len: AtomicU64,
+    /// 0: nothing is banned; otherwise the number of the half of [`Bans`] that is in force.
+    bans: AtomicU64,
+    /// The number of the slot of the current slice. That before it has the slice before, that after it the
+    /// next one. The fourth is not read, so a turn to the next slice is one store.
+    current: AtomicU64,
+    ids: [IdSlot; SLOTS],
+    /// What a connect adds to the debt of its prefix, in units of 256 ns; 0 = no limit.
+    rate_cost: AtomicU64,
+    /// The debt above which connects are dropped, in the same units.
+    rate_tolerance: AtomicU64,
+    /// The key of the hash of prefixes.
+    rate_secret: [AtomicU64; 3],
+    rate_mask_v4: AtomicU64,
+    rate_mask_v6: [AtomicU64; 2],
+    unused: AtomicU64,
+    lengths: Lengths,
+    endpoints_v4: [[AtomicU64; 1]; ENDPOINTS_V4_MAX],
+    endpoints_v6: [[AtomicU64; 3]; ENDPOINTS_V6_MAX],
+    passed_v4: [[AtomicU64; 1]; PASSED_V4_MAX],
+    passed_v6: [[AtomicU64; 4]; PASSED_V6_MAX],
+    blocked_v4: [[AtomicU64; 1]; BLOCKED_MAX],
+    blocked_v6: [[AtomicU64; 4]; BLOCKED_MAX],
+}
+
+/// How many entries of each list are read.
+#[repr(C)]
+struct Lengths {
+    endpoints_v4: AtomicU64,
+    endpoints_v6: AtomicU64,
+    passed_v4: AtomicU64,
+    passed_v6: AtomicU64,
+    blocked_v4: AtomicU64,
+    blocked_v6: AtomicU64,
+}
+
+#[repr(C)]
+struct IdSlot {
+    /// 0 = not in use.
+    slice: AtomicU64,
+    key: [AtomicU64; 2],
+}
+
+/// What differs between interfaces.
+#[repr(C)]
+struct InterfaceConfig {
+    next_hop_v4: AtomicU64,
+    next_hop_v6: AtomicU64,
+    on_link_v4_len: AtomicU64,
+    on_link_v6_len: AtomicU64,
+    on_link_v4: [[AtomicU64; 1]; ON_LINK_MAX],
+    on_link_v6: [[AtomicU64; 4]; ON_LINK_MAX],
+    /// A bit for each id.
+    vlans: [AtomicU64; 64],
+}
+
+/// A bit for each IPv4 /24 that is banned as a whole. The half that is not in force is filled, then the
+/// halves change their roles.
+#[repr(C)]
+struct Bans([[AtomicU64; WORDS_OF_BANS]; 2]);
+
+/// By queue, listener and result.
+#[repr(C)]
+struct Counts([[[AtomicU64; RESULTS]; LISTENERS_MAX]; QUEUES_MAX]);
+
+/// The recent connects of prefixes.
+///
+/// Plain form: a map from prefix to the time at which its debt will be paid. A connect adds its cost, and
+/// one whose debt is more than the tolerance is dropped (the generic cell rate algorithm). Departures:
+///
+/// 1. The table is an array of 65,536 words in sets of 8, which are a cache line. A word has a tag of 20
+///    bits and the time in units of 256 ns, modulo 2^44 (52 days).
+/// 2. A prefix without a word takes the one of its set with the least debt, as in the tracker's own table
+///    of connects. An entry into a hash table of the kernel costs more than answering a connect.
+/// 3. Two CPUs may change a word at the same moment; then one connect is not counted.
+#[repr(C)]
+struct Buckets([[AtomicU64; 8]; 1 << 13]);
+
+const CONFIG: MapSpec = mappable("tidegate_config", size_of::<Config>(), 1);
+const INTERFACE: MapSpec = mappable("tidegate_if", size_of::<InterfaceConfig>(), 1);
+const COUNTS: MapSpec = mappable("tidegate_counts", size_of::<Counts>(), 1);
+const BUCKETS: MapSpec = mappable("tidegate_rates", size_of::<Buckets>(), 1);
+const BANS: MapSpec = mappable("tidegate_bans", size_of::<Bans>() / 2, 2);
+const SOCKETS: MapSpec = MapSpec {
+    name: "tidegate_socks",
+    kind: MapKind::Sockets,
+    key_len: 4,
+    value_len: 4,
+    entries: QUEUES_MAX as u32,
+};
+
+const fn mappable(name: &'static str, value_len: usize, entries: u32) -> MapSpec {
+    MapSpec { name, kind: MapKind::MappableArray, key_len: 4, value_len: value_len as u32, entries }
+}
+
+impl Maps {
+    /// Creates the maps. Nothing is answered, dropped or steered until the setters have said what. `secret`
+    /// is random.
+    pub(super) fn create(protocol: &ProtocolNumbers, secret: [u64; 3]) -> io::Result<Self> {
+        let maps = Self {
+            config: MappedWords::create(&CONFIG)?,
+            bans: MappedWords::create(&BANS)?,
+            buckets: create_map(&BUCKETS)?,
+        };
+        let config = maps.config.view();
+        set(&config.steered_len_max, STEERED_LEN_MAX);
+        set(&config.connect_magic, protocol.connect_magic.swap_bytes());
+        set(&config.connect_action, protocol.connect_action.swap_bytes().into());
+        set(&config.reply_action, protocol.connect_reply_action.swap_bytes().into());
+        set(&config.head_len, protocol.head_len.into());
+        for (word, number) in config.rate_secret.iter().zip(secret) {
+            // The hash multiplies by them.
+            set(word, number | 1);
+        }
+        Ok(maps)
+    }
+
+    /// Sets whether datagrams go to AF_XDP sockets, on queues that have one.
+    pub(super) fn set_steering(&mut self, is_on: bool) {
+        set(&self.config.view().steering, is_on.into());
+    }
+
+    /// Replaces the addresses that datagrams are taken for. Returns how many did not fit: their datagrams
+    /// are passed.
+    pub(super) fn set_endpoints(&mut self, endpoints: &[Endpoint]) -> usize {
+        let config = self.config.view();
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for endpoint in endpoints {
+            let word = endpoint_word(endpoint);
+            match endpoint.address.ip() {
+                IpAddr::V4(ip) => v4.push([u64::from(raw_v4(ip)) << 32 | word]),
+                IpAddr::V6(ip) => {
+                    let [high, low] = raw_v6(ip);
+                    v6.push([high, low, word]);
+                }
+            }
+        }
+        replace(&config.endpoints_v4, &config.lengths.endpoints_v4, [0], &v4)
+            + replace(&config.endpoints_v6, &config.lengths.endpoints_v6, [0; 3], &v6)
+    }
+
+    /// Replaces the networks whose datagrams are always passed to the UDP sockets. Returns how many did not
+    /// fit.
+    pub(super) fn set_passed(&mut self, networks: &[IpPrefix]) -> usize {
+        let config = self.config.view();
+        let (v4, v6) = network_words(networks);
+        replace(&config.passed_v4, &config.lengths.passed_v4, UNUSED_V4, &v4)
+            + replace(&config.passed_v6, &config.lengths.passed_v6, UNUSED_V6, &v6)
+    }
+
+    /// Replaces the networks whose datagrams are dropped. Returns how many did not fit.
+    pub(super) fn set_blocked(&mut self, networks: &[IpPrefix]) -> usize {
+        let config = self.config.view();
+        let (v4, v6) = network_words(networks);
+        replace(&config.blocked_v4, &config.lengths.blocked_v4, UNUSED_V4, &v4)
+            + replace(&config.blocked_v6, &config.lengths.blocked_v6, UNUSED_V6, &v6)
+    }
+
+    /// Replaces the banned IPv4 addresses: ranges, each with its first and last address. Only /24s that a
+    /// range covers whole are dropped here. Writes 2 MiB: call it after changes only.
+    pub(super) fn set_bans(&mut self, ranges: impl IntoIterator<Item = (Ipv4Addr, Ipv4Addr)>) {
+        let in_force = self.config.view().bans.load(Ordering::Relaxed);
+        let next = usize::from(in_force == 1);
+        let bits = &self.bans.view().0[next];
+        bits.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let mut is_any = false;
+        for (first, last) in ranges {
+            let networks = whole_networks(first, last);
+            is_any |= !networks.is_empty();
+            for word in networks.start / 64..networks.end.div_ceil(64) {
+                let from = networks.start.max(word * 64) - word * 64;
+                let until = networks.end.min(word * 64 + 64) - word * 64;
+                let mask = (u64::MAX >> (64 - (until - from))) << from;
+                bits[word as usize].fetch_or(mask, Ordering::Relaxed);
+            }
+        }
+        set(&self.config.view().bans, if is_any { next as u64 + 1 } else { 0 });
+    }
+
+    /// Sets the rate of connects of one prefix. `None` = no limit.
+    pub(super) fn set_rate(&mut self, rate: Option<ConnectRate>) {
+        let config = self.config.view();
+        let Some(rate) = rate.filter(|rate| rate.per_s > 0) else {
+            return set(&config.rate_cost, 0);
+        };
+        let (cost, tolerance) = cost_and_tolerance(&rate);
+        let prefix = IpPrefix::v4(Ipv4Addr::BROADCAST, rate.prefix_v4);
+        set(&config.rate_mask_v4, network_words(&[prefix]).0[0][0] >> 32);
+        let prefix = IpPrefix::v6(Ipv6Addr::from_bits(u128::MAX), rate.prefix_v6);
+        let [_, _, high, low] = network_words(&[prefix]).1[0];
+        set(&config.rate_mask_v6[0], high);
+        set(&config.rate_mask_v6[1], low);
+        set(&config.rate_tolerance, tolerance);
+        set(&config.rate_cost, cost);
+    }
+
+    /// Sets which connection ids are issued and valid. Call it at least as often as the slice changes and
+    /// some seconds before, with `accepts_next`. Then no moment refuses an id that another part of the
+    /// tracker issued. Ids of another key than before are refused at once.
+    pub(super) fn set_ids(&mut self, slots: &IdSlots) {
+        let config = self.config.view();
+        let key = words_of_key(&slots.key);
+        let slice = u64::from(slots.current);
+        let slot = |from_current: usize| {
+            let current = config.current.load(Ordering::Relaxed) as usize;
+            &config.ids[(current + from_current) % SLOTS]
+        };
+        if !slot(0).is(slice, key) {
+            slot(1).write(slice, key);
+            let current = config.current.load(Ordering::Relaxed) as usize;
+            set(&config.current, ((current + 1) % SLOTS) as u64);
+        }
+        slot(SLOTS - 1).write(slice.saturating_sub(1), key);
+        slot(1).write(if slots.accepts_next { slice + 1 } else { 0 }, key);
+        slot(2).write(0, key);
+    }
+}
+
+impl InterfaceMaps {
+    /// Creates the maps of an interface.
+    pub(super) fn create() -> io::Result<Self> {
+        Ok(Self {
+            config: MappedWords::create(&INTERFACE)?,
+            counts: MappedWords::create(&COUNTS)?,
+            sockets: create_map(&SOCKETS)?,
+        })
+    }
+
+    /// Has datagrams of `queue` go to an AF_XDP socket. A system call: not after the start.
+    pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let value = socket.as_raw_fd().to_ne_bytes();
+        update_element(self.sockets.as_fd(), &SOCKETS, &queue.to_ne_bytes(), &value)
+    }
+
+    /// Sets the destination of replies over IPv4 in the link layer.
+    pub(super) fn set_next_hop_v4(&mut self, next_hop: NextHop) {
+        set(&self.config.view().next_hop_v4, next_hop.word());
+    }
+
+    /// Sets the destination of replies over IPv6 in the link layer.
+    pub(super) fn set_next_hop_v6(&mut self, next_hop: NextHop) {
+        set(&self.config.view().next_hop_v6, next_hop.word());
+    }
+
+    /// Replaces the networks on the interface's link, of which [`NextHop::OffLink`] is not the next hop.
+    /// Returns how many did not fit.
+    pub(super) fn set_on_link(&mut self, networks: &[IpPrefix]) -> usize {
+        let config = self.config.view();
+        let (v4, v6) = network_words(networks);
+        replace(&config.on_link_v4, &config.on_link_v4_len, UNUSED_V4, &v4)
+            + replace(&config.on_link_v6, &config.on_link_v6_len, UNUSED_V6, &v6)
+    }
+
+    /// Sets the ids of VLANs whose frames are taken. Frames without a tag always are. Id 0 is the tag of
+    /// frames with a priority and without a VLAN.
+    pub(super) fn set_vlans(&mut self, ids: &[u16]) {
+        let mut words = [0; 64];
+        for id in ids {
+            words[usize::from(id % 4096 / 64)] |= 1 << (id % 64);
+        }
+        for (place, word) in self.config.view().vlans.iter().zip(words) {
+            set(place, word);
+        }
+    }
+
+    /// Returns what was done since the start with the datagrams of a queue and a listener. Queues from
+    /// [`QUEUES_MAX`] on count as those with the same number modulo that.
+    pub(super) fn counts(&self, queue: usize, listener: usize) -> ListenerCounts {
+        let counts = &self.counts.view().0[queue % QUEUES_MAX][listener % LISTENERS_MAX];
+        // In the order of `enum result`.
+        let [
+            connects,
+            steered,
+            passed,
+            banned,
+            blocked,
+            over_rate,
+            bad_connection_ids,
+            wrong_magic,
+            too_short,
+            dropped_bytes,
+            ..,
+        ] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        ListenerCounts {
+            connects,
+            steered,
+            passed,
+            banned,
+            blocked,
+            over_rate,
+            bad_connection_ids,
+            wrong_magic,
+            too_short,
+            dropped_bytes,
+        }
+    }
+}
+
+/// Loads the program with its maps. They live as long as the program.
+pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, LoadError> {
+    load_program("tidegate", LICENSE, &instructions(maps, interface))
+}
+
+/// The licence, as the kernel knows it.
+const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+
+/// Returns the program's instructions, which refer to the maps.
+fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
+    let (words, rest) = PROGRAM.as_chunks::<8>();
+    debug_assert!(rest.is_empty(), "half an instruction");
+    let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    for (index, map) in RELOCATIONS {
+        let values = match map {
+            MapName::Bans4 => {
+                relocate_to_map(&mut instructions, *index, maps.bans.map());
+                continue;
+            }
+            MapName::Xsks => {
+                relocate_to_map(&mut instructions, *index, interface.sockets.as_fd());
+                continue;
+            }
+            MapName::Config => maps.config.map(),
+            MapName::Buckets => maps.buckets.as_fd(),
+            MapName::Interface => interface.config.map(),
+            MapName::Counts => interface.counts.map(),
+        };
+        relocate_to_value(&mut instructions, *index, values);
+    }
+    instructions
+}
+
+/// Returns port, listener and flags, as the program reads them.
+fn endpoint_word(endpoint: &Endpoint) -> u64 {
+    let flags = u64::from(endpoint.answers)
+        | u64::from(endpoint.verifies) << 1
+        | u64::from(endpoint.filters) << 2;
+    let port = endpoint.address.port().swap_bytes();
+    u64::from(port) << 16 | u64::from(endpoint.listener) << 8 | flags
+}
+
+impl NextHop {
+    fn word(self) -> u64 {
+        let (kind, [a, b, c, d, e, f]) = match self {
+            Self::Swap => (0, [0; 6]),
+            Self::Always(mac) => (1, mac),
+            Self::OffLink(mac) => (2, mac),
+            Self::Unknown => (3, [0; 6]),
+        };
+        u64::from_le_bytes([a, b, c, d, e, f, kind, 0])
+    }
+}
+
+impl IdSlot {
+    fn is(&self, slice: u64, key: [u64; 2]) -> bool {
+        let own_key = self.key.each_ref().map(|word| word.load(Ordering::Relaxed));
+        self.slice.load(Ordering::Relaxed) == slice && own_key == key
+    }
+
+    /// Changes nothing if it has these values already.
+    fn write(&self, slice: u64, key: [u64; 2]) {
+        if self.is(slice, key) {
+            return;
+        }
+        set(&self.slice, 0);
+        for (word, value) in self.key.iter().zip(key) {
+            set(word, value);
+        }
+        set(&self.slice, slice);
+    }
+}
+
+/// Returns the /24s, by number, that lie in the range as a whole.
+fn whole_networks(first: Ipv4Addr, last: Ipv4Addr) -> std::ops::Range<u32> {
+    let start = first.to_bits().div_ceil(256);
+    let end = ((u64::from(last.to_bits()) + 1) / 256) as u32;
+    start..end.max(start)
+}
+
+/// Returns cost of a connect and maximum debt, in units of 256 ns. The debt ends far below the range of
+/// the times in [`Buckets`].
+fn cost_and_tolerance(rate: &ConnectRate) -> (u64, u64) {
+    const UNITS_PER_S: u64 = 1_000_000_000 / 256;
+    const TOLERANCE_MAX: u64 = 1 << 42;
+    let per_s = u64::from(rate.per_s.max(1));
+    let cost = ((UNITS_PER_S + per_s / 2) / per_s).max(1);
+    let burst = u64::from(rate.burst.max(1));
+    (cost, (cost * (burst - 1)).min(TOLERANCE_MAX))
+}
+
+fn words_of_key(key: &[u8; 16]) -> [u64; 2] {
+    let key = u128::from_le_bytes(*key);
+    [key as u64, (key >> 64) as u64]
+}
+
+// SAFETY: they have only atomic words, and arrays and C structures of them.
+unsafe impl Words for Config {}
+// SAFETY: as above.
+unsafe impl Words for InterfaceConfig {}
+// SAFETY: as above.
+unsafe impl Words for Bans {}
+// SAFETY: as above.
+unsafe impl Words for Counts {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bpf::{action, test_run};
+    use super::*;
+
+    const PROTOCOL: ProtocolNumbers = ProtocolNumbers {
+        connect_magic: 0x0417_2710_1980,
+        connect_action: 0,
+        connect_reply_action: 0,
+        head_len: 16,
+    };
+
+    #[test]
+    fn connects_are_answered() {
+        let mut maps = match Maps::create(&PROTOCOL, [1, 2, 3]) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                println!("skipped: connects_are_answered needs CAP_BPF and CAP_NET_ADMIN");
+                return;
+            }
+            other => other.unwrap(),
+        };
+        let interface = InterfaceMaps::create().unwrap();
+        let program = load(&maps, &interface).unwrap();
+        let address = "192.0.2.1:6969".parse().unwrap();
+        let endpoint =
+            Endpoint { address, listener: 3, answers: true, verifies: true, filters: true };
+        maps.set_endpoints(&[endpoint]);
+        maps.set_ids(&IdSlots { key: [7; 16], current: 1, accepts_next: false });
+        let frame = [
+            &[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..],
+            &[0x45, 0, 0, 44, 0, 0, 0, 0, 9, 17, 0, 0, 198, 18, 0, 1, 192, 0, 2, 1],
+            &[0x10, 0, 0x1b, 0x39, 0, 24, 0, 0],
+            &PROTOCOL.connect_magic.to_be_bytes(),
+            &[0, 0, 0, 0, 1, 2, 3, 4],
+        ]
+        .concat();
+        let run = test_run(program.as_fd(), &frame, 1).unwrap();
+        assert_eq!(run.action, action::TX);
+        assert_eq!(interface.counts(0, 3), ListenerCounts { connects: 1, ..Default::default() });
+    }
+}

@@ -1,0 +1,170 @@
+//! Compiles the XDP program, whose instructions are committed beside its source.
+//!
+//! No user of the tracker needs a compiler for BPF. Whether the committed files belong together can be
+//! checked with the one compiler that made them.
+
+use crate::command::{Tally, command, output, run};
+use crate::workspace::{root, target};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+
+/// Where the source and both files made from it are.
+const FOLDER: &str = "edge/net/src/udp/xdp";
+/// Another version makes other instructions of the same source.
+const COMPILER: &str = "clang-14";
+const FLAGS: &[&str] = &[
+    "-O2",
+    "-target",
+    "bpf",
+    "-mcpu=v3",
+    "-g0",
+    "-fno-stack-protector",
+    "-nostdinc",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+];
+/// The section that has the program.
+const SECTION: &str = "program";
+
+/// What `program.bin` and `program.rs` consist of.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    /// 8 bytes each, little-endian.
+    instructions: Vec<u8>,
+    /// Numbers of instructions that load the address of a map, with its name in the source.
+    relocations: Vec<(usize, String)>,
+}
+
+/// Compiles the program and writes both files.
+pub(crate) fn compile() -> Result<Tally> {
+    let program = compiled()?;
+    for (name, content) in files(&program)? {
+        fs::write(root().join(FOLDER).join(name), content)?;
+    }
+    println!("{} instructions", program.instructions.len() / 8);
+    Ok(Tally::ONE)
+}
+
+/// Compiles the program and compares both files. Skipped where the compiler is not installed.
+pub(crate) fn check() -> Result<Tally> {
+    if output(command(&[COMPILER, "--version"])).is_err() {
+        println!("skipped: no {COMPILER} here, so nothing shows that program.bin is program.c");
+        return Ok(Tally::default());
+    }
+    for (name, content) in files(&compiled()?)? {
+        let path = format!("{FOLDER}/{name}");
+        let committed = fs::read(root().join(&path)).with_context(|| path.clone())?;
+        ensure!(committed == content, "{path} is not what program.c compiles to: cargo xtask bpf");
+    }
+    Ok(Tally::ONE)
+}
+
+fn compiled() -> Result<Program> {
+    let object = target().join("program.o");
+    fs::create_dir_all(target())?;
+    let (source, object_name) = (format!("{FOLDER}/program.c"), object.display().to_string());
+    let words = [&[COMPILER], FLAGS, &["-c", &source, "-o", &object_name]].concat();
+    run(command(&words)).with_context(|| format!("{COMPILER} is a Debian package"))?;
+    extract(&fs::read(object)?).context("an object file of an unknown form")
+}
+
+fn files(program: &Program) -> Result<[(&'static str, Vec<u8>); 2]> {
+    let mut text = String::from(
+        "//! Which instructions of `program.bin` load the address of a map. Made by `cargo xtask bpf`.\n\n\
+         use super::maps::MapName::{self, ",
+    );
+    let variants: BTreeSet<String> =
+        program.relocations.iter().map(|(_, map)| variant(map)).collect();
+    text += &variants.into_iter().collect::<Vec<_>>().join(", ");
+    text += "};\n\n#[rustfmt::skip]\npub(super) const RELOCATIONS: &[(usize, MapName)] = &[\n";
+    for (index, map) in &program.relocations {
+        writeln!(text, "    ({index}, {}),", variant(map))?;
+    }
+    text += "];\n";
+    Ok([("program.bin", program.instructions.clone()), ("program.rs", text.into_bytes())])
+}
+
+/// Returns the name of a map in Rust.
+fn variant(map: &str) -> String {
+    let (first, rest) = map.split_at(1);
+    first.to_uppercase() + rest
+}
+
+/// Reads the program and its relocations from an object file.
+fn extract(bytes: &[u8]) -> Result<Program> {
+    const SYMBOL_LEN: usize = 24;
+    const RELOCATION_LEN: usize = 16;
+    const ADDRESS_OF_MAP: usize = 1;
+    let object = Object::read(bytes)?;
+    let (symbols, names) = (object.section(".symtab")?, object.section(".strtab")?);
+    let mut relocations = Vec::new();
+    for relocation in object.section(&format!(".rel{SECTION}"))?.chunks(RELOCATION_LEN) {
+        let [offset, kind, symbol] =
+            [(0, 8), (8, 4), (12, 4)].map(|(at, len)| number(relocation, at, len));
+        ensure!(kind? == ADDRESS_OF_MAP, "a relocation that is not the address of a map");
+        let map = name(names, number(symbols, symbol? * SYMBOL_LEN, 4)?)?;
+        relocations.push((offset? / 8, map.to_owned()));
+    }
+    Ok(Program { instructions: object.section(SECTION)?.to_vec(), relocations })
+}
+
+/// An ELF object of 64 bits, little-endian.
+struct Object<'a> {
+    bytes: &'a [u8],
+    /// Where the headers of the sections are, and how long one is.
+    headers: usize,
+    header_len: usize,
+    sections: usize,
+    /// The names of the sections.
+    names: &'a [u8],
+}
+
+impl<'a> Object<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self> {
+        ensure!(bytes.starts_with(b"\x7fELF\x02\x01"), "no ELF of 64 bits, little-endian");
+        let mut object = Self {
+            bytes,
+            headers: number(bytes, 40, 8)?,
+            header_len: number(bytes, 58, 2)?,
+            sections: number(bytes, 60, 2)?,
+            names: &[],
+        };
+        object.names = object.content(number(bytes, 62, 2)?)?;
+        Ok(object)
+    }
+
+    /// Returns the content of the section with this name.
+    fn section(&self, wanted: &str) -> Result<&'a [u8]> {
+        for index in 0..self.sections {
+            let header = self.headers + index * self.header_len;
+            if name(self.names, number(self.bytes, header, 4)?)? == wanted {
+                return self.content(index);
+            }
+        }
+        bail!("no section {wanted}")
+    }
+
+    /// Returns the content of the section with this number.
+    fn content(&self, index: usize) -> Result<&'a [u8]> {
+        let header = self.headers + index * self.header_len;
+        let start = number(self.bytes, header + 24, 8)?;
+        let len = number(self.bytes, header + 32, 8)?;
+        self.bytes.get(start..start + len).context("a section beyond the end of the file")
+    }
+}
+
+/// Returns the number of `len` bytes at `at`.
+fn number(bytes: &[u8], at: usize, len: usize) -> Result<usize> {
+    let bytes = bytes.get(at..at + len).context("the file ends too early")?;
+    Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+}
+
+/// Returns the text at `at`, which ends with a zero.
+fn name(names: &[u8], at: usize) -> Result<&str> {
+    let rest = names.get(at..).context("a name beyond the end of the file")?;
+    let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(std::str::from_utf8(text)?)
+}
