@@ -18,7 +18,7 @@ pub mod bpf;
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod ethtool;
 #[cfg(target_os = "linux")]
-mod frame;
+pub mod frame;
 #[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod interface;
