@@ -6,6 +6,7 @@ mod api;
 mod block;
 mod config;
 mod forwarded;
+mod frame;
 mod journal;
 mod lists;
 mod torrent;
@@ -292,4 +293,9 @@ pub fn block(bytes: &[u8]) {
 /// A journal of any bytes is read, and yields only what is in whole blocks.
 pub fn journal(bytes: &[u8]) {
     journal::check(bytes);
+}
+
+/// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
+pub fn frame(bytes: &[u8]) {
+    frame::check(bytes);
 }

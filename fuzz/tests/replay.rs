@@ -110,3 +110,8 @@ fn block() {
 fn journal() {
     replay_with("journal", tidegate_fuzz::journal, SLOW_MUTATIONS);
 }
+
+#[test]
+fn frame() {
+    replay("frame", tidegate_fuzz::frame);
+}
