@@ -37,6 +37,31 @@ pub fn siphash_ip<const C: usize, const D: usize>(key: &[u8; 16], ip: IpAddr) ->
     }
 }
 
+/// Returns SipHash-`C`-`D` of a time slice (4 bytes, little-endian) and an address under `key`: what only
+/// the holders of the key can say about the address at that time. Families differ in length, so they
+/// cannot collide.
+#[inline]
+pub fn siphash_slice_ip<const C: usize, const D: usize>(
+    key: &[u8; 16],
+    slice: u32,
+    ip: IpAddr,
+) -> u64 {
+    let mut message = [0; 20];
+    let (head, tail) = message.split_at_mut(4);
+    head.copy_from_slice(&slice.to_le_bytes());
+    match ip {
+        IpAddr::V4(ip) => {
+            let (address, _) = tail.split_at_mut(4);
+            address.copy_from_slice(&ip.octets());
+            siphash::<C, D>(key, message.split_at(8).0)
+        }
+        IpAddr::V6(ip) => {
+            tail.copy_from_slice(&ip.octets());
+            siphash::<C, D>(key, &message)
+        }
+    }
+}
+
 struct State {
     v0: u64,
     v1: u64,
@@ -150,6 +175,15 @@ mod tests {
             let [first, second] = siphash_128::<2, 4>(&KEY, &input(len)).map(u64::to_le_bytes);
             assert_eq!([first, second].concat(), expected, "{len} bytes");
         }
+    }
+
+    #[test]
+    fn slice_and_address_are_hashed_one_after_the_other() {
+        let hash = |ip: &str| siphash_slice_ip::<2, 4>(&KEY, 0x0102, ip.parse().unwrap());
+        assert_eq!(hash("1.2.3.4"), siphash::<2, 4>(&KEY, &[2, 1, 0, 0, 1, 2, 3, 4]));
+        let mut message = [0; 20];
+        (message[0], message[1], message[19]) = (2, 1, 9);
+        assert_eq!(hash("::9"), siphash::<2, 4>(&KEY, &message));
     }
 
     /// The standard library's hasher is SipHash-1-3 with a key of zeros.

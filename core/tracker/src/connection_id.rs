@@ -3,11 +3,11 @@
 //! An id is SipHash-2-4, with all its 64 bits, over the number of the time slice and the source
 //! address. Nothing is stored, so a flood of connects costs no memory, and every worker (and every
 //! node with the same key) accepts the ids of all others. The port is left out because clients and
-//! NATs change it between packets.
+//! NATs change it between packets. The XDP program of `edge/net` issues and verifies the same ids.
 
 use std::net::IpAddr;
 
-use primitives::siphash::siphash;
+use primitives::siphash::siphash_slice_ip;
 use types::Tick;
 
 pub(crate) struct ConnectionIds {
@@ -58,22 +58,8 @@ impl ConnectionIds {
         }
     }
 
-    /// Hashes 8 bytes for a v4 address and 20 for a v6 one, so that the families cannot collide.
     fn mac(&self, slice: u32, ip: IpAddr) -> u64 {
-        let mut message = [0; 20];
-        let (head, tail) = message.split_at_mut(4);
-        head.copy_from_slice(&slice.to_le_bytes());
-        match ip {
-            IpAddr::V4(ip) => {
-                let (address, _) = tail.split_at_mut(4);
-                address.copy_from_slice(&ip.octets());
-                siphash::<2, 4>(&self.key, message.split_at(8).0)
-            }
-            IpAddr::V6(ip) => {
-                tail.copy_from_slice(&ip.octets());
-                siphash::<2, 4>(&self.key, &message)
-            }
-        }
+        siphash_slice_ip::<2, 4>(&self.key, slice, ip)
     }
 }
 
