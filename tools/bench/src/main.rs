@@ -34,6 +34,7 @@ mod store;
 mod swarms;
 mod table;
 mod upgrade;
+mod xdp;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -73,6 +74,7 @@ enum Command {
     Restart(restart::Restart),
     Upgrade(upgrade::Upgrade),
     Store(store::Store),
+    Xdp(xdp::XdpCommand),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
 }
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Restart(command) => command.run(),
         Command::Upgrade(command) => command.run(),
         Command::Store(command) => command.run(),
+        Command::Xdp(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),
     };

@@ -7,14 +7,14 @@ mod markdown;
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::chart::{Bars, Chart, Lines};
 use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{api, attacks, compare, crash, flood, latency, private, restart, store, upgrade};
+use crate::{api, attacks, compare, crash, flood, latency, private, restart, store, upgrade, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -36,6 +36,8 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
         ["upgrade"] => upgrade::report(&runs),
+        ["xdp", what] => xdp::report(&runs, what)
+            .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };
     let mut all = vec![Block::Text(format!("{text} {}", runs.origin()))];

@@ -38,6 +38,15 @@ struct Launch {
     environment: Vec<(String, String)>,
 }
 
+/// Where a tracker runs, and where it listens.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The network namespace, by its name, if it is another than this process's.
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) address: SocketAddr,
+    pub(crate) processors: &'a [usize],
+}
+
 /// Time for a tracker to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to settle after that.
@@ -53,7 +62,19 @@ impl Lab {
         processors: &[usize],
         environment: &[(&str, &str)],
     ) -> Result<RunningTracker> {
-        let address = free_address()?;
+        let place = Place { namespace: None, address: free_address()?, processors };
+        self.start_at(subject, protocol, place, environment)
+    }
+
+    /// The same at a place.
+    pub(crate) fn start_at(
+        &self,
+        subject: &Subject,
+        protocol: Protocol,
+        place: Place<'_>,
+        environment: &[(&str, &str)],
+    ) -> Result<RunningTracker> {
+        let Place { namespace, address, processors } = place;
         let vars = self.vars_of(protocol, address, processors.len());
         let secure = protocol.is_secure();
         let mut listening = vec![address];
@@ -72,7 +93,7 @@ impl Lab {
         // A tracker that keeps something there begins anew.
         let _ = fs::remove_dir_all(self.folder.join("kept"));
         let log = self.folder.join("tracker.log");
-        let mut command = command(tracker, front)?;
+        let mut command = command(tracker.within(namespace), front)?;
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A separate process group, so that descendants end with it and Ctrl-C reaches only this
@@ -116,12 +137,24 @@ impl Lab {
     }
 }
 
+impl Launch {
+    /// Starts it in a network namespace, with the files of /sys that belong to it.
+    fn within(mut self, namespace: Option<&str>) -> Self {
+        if let Some(name) = namespace {
+            let exec = ["ip", "netns", "exec", name].map(str::to_owned);
+            self.words.splice(..0, exec);
+        }
+        self
+    }
+}
+
 impl RunningTracker {
     /// Waits until the tracker listens: TCP accepts a connection, a UDP socket appears in the
     /// kernel's table.
     fn wait_until_it_listens(&mut self, places: &[SocketAddr], protocol: Protocol) -> Result<()> {
+        let process = self.process();
         let is_ready = |place: &SocketAddr| match protocol {
-            Protocol::Udp => has_udp_socket(place.port()),
+            Protocol::Udp => has_udp_socket(process, place.port()),
             _ => TcpStream::connect_timeout(place, Duration::from_millis(100)).is_ok(),
         };
         let deadline = Instant::now() + PATIENCE;
@@ -221,8 +254,10 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
 /// Below the ephemeral port ranges.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-fn has_udp_socket(port: u16) -> bool {
-    let tables = ["/proc/net/udp", "/proc/net/udp6"].map(fs::read_to_string);
+/// Returns whether there is such a socket in the network namespace of a process.
+fn has_udp_socket(process: u32, port: u16) -> bool {
+    let tables =
+        ["udp", "udp6"].map(|name| fs::read_to_string(format!("/proc/{process}/net/{name}")));
     tables.iter().flatten().any(|table| lists_port(table, port))
 }
 

@@ -115,5 +115,5 @@ fn sockets_are_found_in_the_kernel_s_table() {
                  1234: 0100007F:0BB9 00000000:0000 07 00000000:00000000\n";
     assert!(lists_port(table, 3001) && !lists_port(table, 3002) && !lists_port("", 3001));
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    assert!(has_udp_socket(socket.local_addr().unwrap().port()));
+    assert!(has_udp_socket(std::process::id(), socket.local_addr().unwrap().port()));
 }

@@ -1,0 +1,105 @@
+//! `tidegate-bench xdp`: UDP engines and trackers on a network of their own, a veth pair between two
+//! namespaces, under frames that the kernel generates. Real network interfaces hand frames over as this
+//! pair does, before there are sockets, so this is where engines before the socket can be compared.
+//!
+//! One processor is the tracker's, the other the generator's ([`mod@generator`]). Either of them can pay for
+//! receiving ([`network::Arrangement`]). Replies are counted by an XDP program at the generator's end
+//! ([`mod@program`]); some go to ordinary sockets, which check them ([`traffic::Witness`]).
+
+#[cfg(target_os = "linux")]
+mod assembler;
+#[cfg(target_os = "linux")]
+mod bench;
+#[cfg(target_os = "linux")]
+mod floods;
+#[cfg(target_os = "linux")]
+mod frames;
+#[cfg(target_os = "linux")]
+mod generator;
+#[cfg(target_os = "linux")]
+mod latency;
+#[cfg(target_os = "linux")]
+mod loads;
+#[cfg(target_os = "linux")]
+mod network;
+#[cfg(target_os = "linux")]
+mod profile;
+#[cfg(target_os = "linux")]
+mod program;
+mod report;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
+#[cfg(target_os = "linux")]
+mod traffic;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand, value_parser};
+
+use crate::lab::LabArgs;
+use crate::session::ResultArgs;
+
+pub(crate) use report::report;
+
+/// The engines, as they are called in records. The others are compared with the first one.
+const ENGINES: [&str; 4] = ["mmsg", "shield", "xdp, driver", "xdp, generic"];
+
+/// Compare UDP engines and trackers on a veth pair, with frames from the kernel (needs root).
+#[derive(Args)]
+pub(crate) struct XdpCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Throughput and CPU time per response: connects, announces, both, bad connection ids.
+    Loads(XdpArgs),
+    /// What honest announces lose beside floods, and how long they take.
+    Floods(XdpArgs),
+    /// Response times at half of the maximum throughput.
+    Latency(XdpArgs),
+    /// Where the tracker's processor spends its time under announces (needs perf).
+    Profile(XdpArgs),
+}
+
+/// What all of them can be told.
+#[derive(Args, Clone, Debug)]
+struct XdpArgs {
+    /// Runs per figure.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Measured milliseconds per run.
+    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = value_parser!(u32).range(100..=600_000))]
+    milliseconds: u32,
+    /// Measure only this engine or tracker; repeatable.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Over IPv6.
+    #[arg(long)]
+    v6: bool,
+    #[command(flatten)]
+    lab: LabArgs,
+    #[command(flatten)]
+    output: ResultArgs,
+}
+
+impl XdpCommand {
+    /// Runs the benchmark and reports it.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        match &self.what {
+            What::Loads(arguments) => loads::run(arguments),
+            What::Floods(arguments) => floods::run(arguments),
+            What::Latency(arguments) => latency::run(arguments),
+            What::Profile(arguments) => profile::run(arguments),
+        }
+    }
+
+    /// Other systems have no XDP.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        anyhow::bail!("this requires Linux")
+    }
+}

@@ -1,0 +1,288 @@
+//! The generator: frames made beforehand, sent by the kernel on the generator's processor at a chosen
+//! rate, and the counts of the replies.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, ScopedJoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use net::xdp::Mode;
+use net::xdp::bpf::{self, MapKind, MapSpec};
+use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+
+use super::frames::Family;
+use super::network::{Network, PORT};
+use super::program::{self, GeneratorMaps};
+use crate::lab::on;
+
+const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+/// Frames that the kernel takes at a time.
+const BATCH: u32 = 64;
+/// Ends when a signal arrives.
+const FOREVER: u32 = 1 << 30;
+/// Interrupts the thread of the generator. Its handler only has to exist.
+const INTERRUPT: Signal = Signal::SIGUSR1;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const SLOTS: MapSpec = MapSpec {
+    name: "tg_slots",
+    kind: MapKind::Array,
+    key_len: 4,
+    value_len: program::SLOT as u32,
+    entries: program::SLOTS as u32,
+};
+const CONTROL: MapSpec = single("tg_control", 8 * program::CONTROL_WORDS);
+const STATE: MapSpec = single("tg_state", 8 * program::STATE_WORDS);
+const COUNTS: MapSpec = single("tg_counts", 8 * program::COUNT_WORDS);
+const TIMES: MapSpec = single("tg_times", 4 * program::TIMES);
+
+const fn single(name: &'static str, len: usize) -> MapSpec {
+    MapSpec { name, kind: MapKind::Array, key_len: 4, value_len: len as u32, entries: 1 }
+}
+
+/// A frame of a load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// By which it is counted. From [`program::FIRST_STAMPED`] on it carries its time.
+    pub(super) class: u8,
+    pub(super) frame: Vec<u8>,
+}
+
+/// How fast frames leave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pace {
+    /// Frames per second; infinite = as fast as the processor can.
+    pub(super) per_s: f64,
+    /// Frames that leave together.
+    pub(super) burst: u32,
+}
+
+/// What was sent of a class, and what came back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FrameCounts {
+    pub(super) sent: u64,
+    pub(super) connects: u64,
+    pub(super) announces: u64,
+    pub(super) errors: u64,
+    pub(super) others: u64,
+    /// UDP headers and payloads of all that came back.
+    pub(super) bytes: u64,
+}
+
+/// What was sent and came back until a moment, by class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Snapshot {
+    pub(super) at: Instant,
+    pub(super) tallies: [FrameCounts; program::CLASSES],
+}
+
+/// Counts the replies at the generator's end; until dropped.
+pub(super) struct Counter {
+    counts: OwnedFd,
+    times: OwnedFd,
+    _link: OwnedFd,
+}
+
+/// The generator with the frames of a load.
+pub(super) struct Generator {
+    control: OwnedFd,
+    state: OwnedFd,
+    program: OwnedFd,
+    /// Frames are as long as the longest when the program gets them.
+    template: Vec<u8>,
+}
+
+impl FrameCounts {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            sent: self.sent - before.sent,
+            connects: self.connects - before.connects,
+            announces: self.announces - before.announces,
+            errors: self.errors - before.errors,
+            others: self.others - before.others,
+            bytes: self.bytes - before.bytes,
+        }
+    }
+
+    /// Returns the number of replies to connects and announces.
+    pub(super) fn answered(&self) -> u64 {
+        self.connects + self.announces
+    }
+}
+
+impl Snapshot {
+    /// Returns what was sent and came back since an earlier one, and the seconds between them.
+    pub(super) fn since(&self, before: &Self) -> (f64, [FrameCounts; program::CLASSES]) {
+        let mut tallies = self.tallies;
+        for (tally, before) in tallies.iter_mut().zip(&before.tallies) {
+            *tally = tally.since(before);
+        }
+        ((self.at - before.at).as_secs_f64(), tallies)
+    }
+}
+
+impl Counter {
+    /// Attaches the counting program to the generator's end.
+    pub(super) fn attach(network: &Network) -> Result<Self> {
+        let (counts, times) = (create(&COUNTS)?, create(&TIMES)?);
+        let code = program::counter(PORT, counts.as_fd(), times.as_fd());
+        let device = network.generator_device()?;
+        let link = network.in_generator(|| {
+            let program = bpf::load_program("tg_counter", LICENSE, &code)?;
+            bpf::attach_xdp(program.as_fd(), device, Mode::Driver)
+                .context("cannot attach a program to the veth pair")
+        })?;
+        Ok(Self { counts, times, _link: link })
+    }
+
+    /// Forgets all response times.
+    pub(super) fn clear_times(&self) -> Result<()> {
+        set(&self.times, &TIMES, 0, &vec![0; 4 * program::TIMES])
+    }
+
+    /// Returns the number of responses by their time, each of [`program::TIME_SHIFT`] bits of
+    /// nanoseconds.
+    pub(super) fn times(&self) -> Result<Vec<u32>> {
+        let bytes = value(&self.times, &TIMES)?;
+        Ok(bytes.as_chunks().0.iter().copied().map(u32::from_ne_bytes).collect())
+    }
+}
+
+impl Generator {
+    /// Makes a generator of these frames, of which there may be up to [`program::SLOTS`]; that many
+    /// must be a multiple of theirs.
+    pub(super) fn new(network: &Network, family: Family, frames: &[Slot]) -> Result<Self> {
+        let len = frames.iter().map(|one| one.frame.len()).max().context("a load has no frames")?;
+        ensure!(program::SLOTS.is_multiple_of(frames.len()), "{} frames", frames.len());
+        let (slots, control, state) = (create(&SLOTS)?, create(&CONTROL)?, create(&STATE)?);
+        for (number, slot) in frames.iter().cycle().take(program::SLOTS).enumerate() {
+            set(&slots, &SLOTS, number as u32, &slot.bytes())?;
+        }
+        let maps =
+            GeneratorMaps { slots: slots.as_fd(), control: control.as_fd(), state: state.as_fd() };
+        let code = program::generator(family, len, network.generator_device()?, maps);
+        let program = bpf::load_program("tg_generator", LICENSE, &code)?;
+        // The program keeps the slots.
+        Ok(Self { control, state, program, template: vec![0; len] })
+    }
+
+    /// Changes how fast frames leave.
+    pub(super) fn pace(&self, pace: Pace) -> Result<()> {
+        let interval = f64::from(pace.burst) / pace.per_s * 1e9;
+        let words = [interval.round() as u64, pace.burst.max(1).into()];
+        set(&self.control, &CONTROL, 0, words.map(u64::to_ne_bytes).as_flattened())
+    }
+
+    /// Returns what was sent and what came back until now.
+    pub(super) fn snapshot(&self, counter: &Counter) -> Result<Snapshot> {
+        let at = Instant::now();
+        let sent = words(&value(&self.state, &STATE)?);
+        let counts = words(&value(&counter.counts, &COUNTS)?);
+        let mut tallies = [FrameCounts::default(); program::CLASSES];
+        for (class, tally) in tallies.iter_mut().enumerate() {
+            let of_all = |kind: usize| {
+                let first = counts.iter().skip(class * program::COUNTS + kind);
+                first.step_by(program::CLASSES * program::COUNTS).sum()
+            };
+            *tally = FrameCounts {
+                sent: sent[program::SENT + class],
+                connects: of_all(0),
+                announces: of_all(1),
+                errors: of_all(2),
+                others: of_all(3),
+                bytes: of_all(program::BYTES),
+            };
+        }
+        Ok(Snapshot { at, tallies })
+    }
+
+    /// Sends frames on this processor while `work` runs.
+    pub(super) fn run<T>(
+        &self,
+        network: &Network,
+        processor: usize,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        // Without a handler the signal would end the process.
+        let _flag = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(INTERRUPT as i32, _flag).context("cannot handle a signal")?;
+        let stop = AtomicBool::new(false);
+        let (name_thread, thread_name) = mpsc::channel();
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| -> Result<()> {
+                let name = pthread_self();
+                network.enter_generator()?;
+                on(&[processor], || {
+                    let _ = name_thread.send(name);
+                    self.send(&stop)
+                })?
+            });
+            let name = thread_name.recv_timeout(PATIENCE).ok();
+            let done = match name {
+                Some(_) => work(),
+                None => Err(anyhow!("the generator did not start")),
+            };
+            stop.store(true, Ordering::Relaxed);
+            end(name, &sender);
+            sender.join().map_err(|_| anyhow!("the generator panicked"))??;
+            done
+        })
+    }
+
+    fn send(&self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            match bpf::run_live(self.program.as_fd(), &self.template, FOREVER, BATCH) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    return Err(error).context("cannot send live frames (needs Linux 5.18)");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Interrupts the generator's thread until it has ended.
+fn end<T>(name: Option<Pthread>, thread: &ScopedJoinHandle<'_, T>) {
+    while !thread.is_finished() {
+        if let Some(name) = name {
+            // It was alive a moment ago; its name is valid until it is joined.
+            let _ = pthread_kill(name, INTERRUPT);
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+impl Slot {
+    /// Returns the slot as the generator's program reads it.
+    pub(super) fn bytes(&self) -> [u8; program::SLOT] {
+        let mut bytes = [0; program::SLOT];
+        bytes[..2].copy_from_slice(&(self.frame.len() as u16).to_ne_bytes());
+        bytes[2] = self.class;
+        bytes[3] = u8::from(self.class >= program::FIRST_STAMPED);
+        bytes[program::SLOT_HEAD..][..self.frame.len()].copy_from_slice(&self.frame);
+        bytes
+    }
+}
+
+fn create(spec: &MapSpec) -> Result<OwnedFd> {
+    bpf::create_map(spec).context("cannot create a BPF map (needs CAP_BPF)")
+}
+
+fn set(map: &OwnedFd, spec: &MapSpec, key: u32, value: &[u8]) -> Result<()> {
+    bpf::update_element(map.as_fd(), spec, &key.to_ne_bytes(), value).context(spec.name)
+}
+
+fn value(map: &OwnedFd, spec: &MapSpec) -> Result<Vec<u8>> {
+    let mut value = vec![0; spec.value_len as usize];
+    bpf::look_up_element(map.as_fd(), spec, &[0; 4], &mut value).context(spec.name)?;
+    Ok(value)
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect()
+}

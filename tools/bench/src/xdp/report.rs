@@ -1,0 +1,238 @@
+//! Reports of `tidegate-bench xdp`.
+
+use super::ENGINES;
+use crate::figures::{count, micros, percent};
+use crate::report::{
+    Block, CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Runs, SUBJECT,
+    noise_notice, table,
+};
+use crate::table::{Cell, Table};
+
+/// The processor that pays for receiving, as cases begin in records: the sender's or the tracker's.
+pub(super) const CASES: [&str; 2] = ["V1", "V2"];
+/// The floods, as cases end in records.
+pub(super) const FLOODS: [&str; 3] = [
+    "2,000,000 bad connection ids per second",
+    "2,000,000 connects per second",
+    "300,000 announces per second of a banned network",
+];
+pub(super) const HALF_OF_OWN: &str = "at half of its own throughput";
+pub(super) const HALF_OF_FIRST: &str = "at half of the throughput of mmsg";
+
+const ARRANGEMENTS: [(&str, &str, &str); 2] = [
+    (
+        "V1",
+        "The sender pays for receiving (V1)",
+        "The generator's processor takes each frame to the tracker's socket, and runs the XDP program. \
+         What the program answers or drops costs the tracker's processor nothing.",
+    ),
+    (
+        "V2",
+        "The tracker pays for everything (V2)",
+        "A NAPI thread of real-time priority on the tracker's processor takes the frames from the pair. \
+         Its time counts as the tracker's. The rate is the highest with less than 1 % lost, less a tenth.",
+    ),
+];
+
+/// A goal: engine, case, figure, and the least ratio to mmsg.
+type Goal = (&'static str, &'static str, &'static str, f64);
+
+const GOALS: [Goal; 7] = [
+    ("shield", "V2: connects", "per_cpu_s", 8.0),
+    ("shield", "V2: connects and announces, 1:1", "per_cpu_s", 1.25),
+    ("shield", "V2: bad connection ids", "per_cpu_s", 8.0),
+    ("shield", "V2: announces", "per_cpu_s", 0.97),
+    ("xdp, driver", "V1: announces", "responses_s", 2.2),
+    ("xdp, driver", "V2: announces", "per_cpu_s", 1.5),
+    ("xdp, driver", "V2: connects", "per_cpu_s", 8.0),
+];
+/// The least ratio to the best other tracker's announces in V1.
+const RIVALS_GOAL: f64 = 3.0;
+
+/// Reports the runs.
+pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Option<Content> {
+    let content = match what {
+        "loads" => loads(runs),
+        "floods" => floods(runs),
+        "latency" => latency(runs),
+        "profile" => profile(runs),
+        _ => return None,
+    };
+    Some(content)
+}
+
+fn loads(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        CASE,
+        SUBJECT,
+        RESPONSES_S,
+        ("relative", |row| row.relative("responses_s")),
+        PER_CPU_S,
+        ("min – max", |row| row.range("per_cpu_s")),
+        RELATIVE,
+        PAIRS,
+        ("sent/s", |row| row.cell("sent_s", count)),
+        ("lost", |row| row.cell("lost_part", percent)),
+        ("busy", |row| row.cell("busy_part", percent)),
+        ("reply", |row| row.cell("reply_bytes", |bytes| format!("{bytes:.0} B"))),
+    ];
+    let text = "UDP engines of tidegate, and other trackers, on a veth pair under frames of 16,384 \
+                clients in 512 torrents that ask for up to 30 peers. \"per CPU-s\" is of the time of the \
+                tracker's threads and of the kernel's that receive for it, on one processor. For bad \
+                connection ids, it is requests dealt with instead of responses. Whole replies were \
+                checked beside every run by ordinary sockets.";
+    let mut blocks = goals(runs);
+    blocks.extend(by_arrangement(runs, COLUMNS));
+    ("Engines and trackers on a veth pair".to_owned(), text.to_owned(), blocks)
+}
+
+fn floods(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        CASE,
+        SUBJECT,
+        ("sent/s", |row| row.cell("sent_s", count)),
+        ("honest lost", |row| row.cell("lost_part", |part| format!("{:.3} %", part * 100.0))),
+        ("50 %", |row| row.cell("p50_us", micros)),
+        ("99 %", |row| row.cell("p99_us", micros)),
+        ("99.9 %", |row| row.cell("p99_9_us", micros)),
+        ("flood answered/s", |row| row.cell("hostile_answered_s", count)),
+        ("busy", |row| row.cell("busy_part", percent)),
+    ];
+    let text = "50,000 honest announces a second beside floods. 65,536 other networks are banned. Times \
+                are from the moment at which the generator wrote a frame to its reply's arrival at the \
+                generator's end.";
+    ("Floods on a veth pair".to_owned(), text.to_owned(), by_arrangement(runs, COLUMNS))
+}
+
+fn latency(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        CASE,
+        SUBJECT,
+        ("requests/s", |row| row.cell("sent_s", count)),
+        ("50 %", |row| row.cell("p50_us", micros)),
+        ("90 %", |row| row.cell("p90_us", micros)),
+        ("99 %", |row| row.cell("p99_us", micros)),
+        ("99.9 %", |row| row.cell("p99_9_us", micros)),
+        ("lost", |row| row.cell("lost_part", percent)),
+        ("busy", |row| row.cell("busy_part", percent)),
+    ];
+    let text = "Announces that come alone. Times are from the moment at which the generator wrote a \
+                frame to its reply's arrival at the generator's end.";
+    ("Response times on a veth pair".to_owned(), text.to_owned(), by_arrangement(runs, COLUMNS))
+}
+
+fn profile(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        SUBJECT,
+        RESPONSES_S,
+        ("user space", |row| row.cell("user_part", percent)),
+        ("memmove, memcpy of ours", |row| row.cell("user_memmove_part", percent)),
+        ("copies of the kernel", |row| row.cell("kernel_copy_part", percent)),
+    ];
+    let text = "Samples of the tracker under as many announces as it can answer (V1): perf record -e \
+                cpu-clock. What interrupts do in its time counts as the kernel's.";
+    let blocks = vec![table(&runs.rows(), COLUMNS)];
+    ("Profile of engines on a veth pair".to_owned(), text.to_owned(), blocks)
+}
+
+/// Returns a table for each arrangement.
+fn by_arrangement(runs: &Runs<'_>, columns: &[Column]) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for (name, heading, text) in ARRANGEMENTS {
+        let rows = runs.filter(|run| run.case.starts_with(name)).rows();
+        if rows.is_empty() {
+            continue;
+        }
+        blocks.extend([Block::Heading(heading.to_owned()), Block::Text(text.to_owned())]);
+        blocks.extend(noise_notice(&rows));
+        blocks.push(table(&rows, columns));
+    }
+    blocks
+}
+
+/// Returns a table of the goals and of what was reached.
+fn goals(runs: &Runs<'_>) -> Vec<Block> {
+    let of = |subject: &str, case: &str, figure: &str| {
+        runs.filter(|run| run.subject == subject && run.case == case).median(figure)
+    };
+    let mut rows = Vec::new();
+    let mut add = |what: String, least: f64, ratio: Option<f64>| {
+        let Some(ratio) = ratio else { return };
+        rows.push(vec![
+            Cell::Text(what),
+            Cell::Number(format!("≥ {least:.2}")),
+            Cell::Number(format!("{ratio:.2}")),
+            Cell::Text(if ratio >= least { "yes" } else { "no" }.to_owned()),
+        ]);
+    };
+    for (engine, case, figure, least) in GOALS {
+        let ratio = of(engine, case, figure).zip(of(ENGINES[0], case, figure));
+        let unit = if figure == "per_cpu_s" { "per CPU-s" } else { "responses/s" };
+        let what = format!("{engine} to mmsg, {case}, {unit}");
+        add(what, least, ratio.map(|(own, first)| own / first));
+    }
+    let case = "V1: announces";
+    let rivals = runs.filter(|run| !ENGINES.contains(&&*run.subject) && run.case == case);
+    let best = rivals.distinct(|run| run.subject.as_str()).into_iter();
+    let best = best.filter_map(|name| Some((name, of(name, case, "responses_s")?)));
+    let best = best.max_by(|one, other| one.1.total_cmp(&other.1));
+    if let Some((name, figure)) = best {
+        let own = of("xdp, driver", case, "responses_s");
+        let what = format!("xdp, driver to {name}, {case}, responses/s");
+        add(what, RIVALS_GOAL, own.map(|own| own / figure));
+    }
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let head = ["ratio of medians", "goal", "reached", ""].map(str::to_owned).into();
+    vec![Block::Heading("Goals".to_owned()), Block::Table(Table { head, rows })]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Run;
+    use crate::record::tests::run;
+
+    fn text(runs: &[Run], what: &str) -> String {
+        let (_, _, blocks) = report(&Runs::counted(runs), what).unwrap();
+        let lines = blocks.iter().map(|block| match block {
+            Block::Table(table) => table.to_string(),
+            Block::Heading(text) | Block::Text(text) => format!("{text}\n"),
+            _ => String::new(),
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn ratios_are_held_against_the_goals() {
+        let case = "V1: announces";
+        let one = |name, figure| run(name, case, 1, &[("responses_s", figure)]);
+        let runs =
+            [one("mmsg", 5.0), one("xdp, driver", 12.0), one("rival", 3.0), one("other", 2.0)];
+        let text = text(&runs, "loads");
+        assert!(
+            text.contains(
+                "| xdp, driver to mmsg, V1: announces, responses/s  | ≥ 2.20 |    2.40 | yes"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "| xdp, driver to rival, V1: announces, responses/s | ≥ 3.00 |    4.00 | yes"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("The sender pays") && !text.contains("The tracker pays"), "{text}");
+    }
+
+    #[test]
+    fn floods_and_times_have_tables() {
+        let figures = [("lost_part", 0.0005), ("p50_us", 20.0), ("user_part", 0.5)];
+        let runs = [run("mmsg", "V2: x", 1, &figures)];
+        assert!(text(&runs, "floods").contains("0.050 %"));
+        assert!(text(&runs, "latency").contains("20 µs"));
+        assert!(text(&runs, "profile").contains("50.0 %"));
+        assert!(report(&Runs::counted(&runs), "else").is_none());
+    }
+}
