@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! clients                       router                       tracker
-//! eth0  198.18.0.2–9/24  ──── clients  198.18.0.1
-//!       2001:db8:1::2–9/64             2001:db8:1::1
-//!                               tracker  203.0.113.1   ──── eth0  203.0.113.2/24
-//!                                        2001:db8:2::1            2001:db8:2::2/64
+//! eth0  198.18.1–8.2/16      ── clients  198.18.0.1
+//!       2001:db8:1:1–8::2/48             2001:db8:1::1
+//!                               tracker  203.0.113.1   ──── eth0  203.0.113.2–5/24
+//!                                        2001:db8:2::1            2001:db8:2::2–5/64
 //! ```
 //!
 //! Each is a [`Namespace`] without a name: nothing of it is left when the process that made it ends, however
@@ -15,7 +15,7 @@ mod namespace;
 mod packet_socket;
 mod pass_program;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context, Result};
 
@@ -29,6 +29,9 @@ pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 pub const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 /// Those of the clients' link.
 const CLIENT_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+/// Addresses of the clients' host, and of the tracker's.
+const CLIENTS: u8 = 8;
+const TRACKER_ADDRESSES: u8 = 4;
 /// The router's addresses on both links.
 const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 const ROUTER_AT_TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
@@ -134,31 +137,35 @@ impl Network {
         };
         let up = "link set lo up\nlink set eth0 up\n";
         let (mut clients, mut router) = (up.to_owned(), String::new());
-        for host in 2..=9 {
+        for host in 1..=CLIENTS {
             let (v4, v6) = (client(host), client_v6(host));
             clients +=
-                &format!("address add {v4}/24 dev eth0\naddress add {v6}/64 dev eth0 nodad\n");
+                &format!("address add {v4}/16 dev eth0\naddress add {v6}/48 dev eth0 nodad\n");
             router += &neighbour(v6, CLIENT_MACS[1], "clients");
+        }
+        let mut addresses = up.to_owned();
+        for number in 1..=TRACKER_ADDRESSES {
+            let (v4, v6) = (tracker(number), tracker_v6(number));
+            addresses +=
+                &format!("address add {v4}/24 dev eth0\naddress add {v6}/64 dev eth0 nodad\n");
+            router += &neighbour(v6, TRACKER_MAC, interface);
         }
         // Replies to hosts that are only a packet socket are not answered by the router with errors.
         self.router.ip(&format!(
             "link set lo up\nlink set clients up\nlink set tracker up\n\
-             address add 198.18.0.1/24 dev clients\naddress add 203.0.113.1/24 dev {interface}\n\
-             address add {ROUTER_V6}/64 dev clients nodad\n\
+             address add 198.18.0.1/16 dev clients\naddress add 203.0.113.1/24 dev {interface}\n\
+             address add {ROUTER_V6}/48 dev clients nodad\n\
              address add {ROUTER_AT_TRACKER_V6}/64 dev {interface} nodad\n\
              route add blackhole 198.19.0.0/16\nroute add blackhole 2001:db8:9::/64 dev lo\n\
-             {router}{}",
-            neighbour(tracker_v6(), TRACKER_MAC, interface)
+             {router}"
         ))?;
         self.clients.ip(&format!(
             "{clients}{}route add default via 198.18.0.1\nroute add default via {ROUTER_V6}\n",
             neighbour(ROUTER_V6, CLIENT_MACS[0], "eth0")
         ))?;
         self.tracker.ip(&format!(
-            "{up}address add {}/24 dev eth0\naddress add {}/64 dev eth0 nodad\n{}\
-             route add default via 203.0.113.1\nroute add default via {ROUTER_AT_TRACKER_V6}\n",
-            tracker(),
-            tracker_v6(),
+            "{addresses}{}route add default via 203.0.113.1\n\
+             route add default via {ROUTER_AT_TRACKER_V6}\n",
             neighbour(ROUTER_AT_TRACKER_V6, ROUTER_MAC, "eth0")
         ))?;
         self.router.set("net/ipv4/ip_forward", "1")?;
@@ -217,14 +224,14 @@ fn mac(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// The address of the tracker's host.
-pub fn tracker() -> Ipv4Addr {
-    Ipv4Addr::new(203, 0, 113, 2)
+/// The addresses of the tracker's host: `number` is 1 to 4.
+pub fn tracker(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, 1 + number)
 }
 
 /// The same for IPv6.
-pub fn tracker_v6() -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 2)
+pub fn tracker_v6(number: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1 + u16::from(number))
 }
 
 /// The address of a host that only [`Network::packet_socket`] plays. The router drops what is sent to it.
@@ -237,25 +244,20 @@ pub fn played_v6() -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 2)
 }
 
-/// The addresses of clients, whose `host` is 2 to 9.
-pub fn client(host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(198, 18, 0, host)
+/// The addresses of clients, each in a network of its own: `number` is 1 to 8.
+pub fn client(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, number, 2)
 }
 
 /// The same for IPv6.
-pub fn client_v6(host: u8) -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, host.into())
-}
-
-/// The address of a client in the family of `of`.
-pub fn client_like(host: u8, of: IpAddr) -> IpAddr {
-    if of.is_ipv4() { client(host).into() } else { client_v6(host).into() }
+pub fn client_v6(number: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 1, number.into(), 0, 0, 0, 2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
+    use std::net::{IpAddr, UdpSocket};
     use std::time::Duration;
 
     fn network(options: NetworkOptions) -> Option<Network> {
@@ -277,8 +279,8 @@ mod tests {
 
     fn check_hosts(network: &Network) {
         for (here, there) in [
-            (IpAddr::from(client(2)), IpAddr::from(tracker())),
-            (client_v6(9).into(), tracker_v6().into()),
+            (IpAddr::from(client(1)), IpAddr::from(tracker(1))),
+            (client_v6(8).into(), tracker_v6(4).into()),
         ] {
             let server = network.tracker.run(|| UdpSocket::bind((there, 0))).unwrap();
             let to = server.local_addr().unwrap();
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn threads_return_from_namespaces() {
         let Some(network) = network(NetworkOptions::default()) else { return };
-        let bind = || UdpSocket::bind((tracker(), 0)).is_ok();
+        let bind = || UdpSocket::bind((tracker(1), 0)).is_ok();
         assert!(!bind());
         {
             let _inside = network.tracker.enter().unwrap();
@@ -311,7 +313,7 @@ mod tests {
     fn packet_sockets_see_whole_frames() {
         let Some(network) = network(NetworkOptions::default()) else { return };
         let mut socket = network.packet_socket().unwrap();
-        let server = network.tracker.run(|| UdpSocket::bind((tracker(), 0))).unwrap();
+        let server = network.tracker.run(|| UdpSocket::bind((tracker(1), 0))).unwrap();
         server.send_to(b"hello", (played(), 1234)).unwrap();
         let frame = socket.receive(crate::PATIENCE, |frame| frame.ends_with(b"hello")).unwrap();
         let frame = frame.unwrap();

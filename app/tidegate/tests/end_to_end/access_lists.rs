@@ -3,6 +3,8 @@
 use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, Tracker};
 
+crate::site::on_engines! { applies_and_follows_the_deny_list }
+
 const FAILURES: &str = "tidegate_reload_failures_total";
 const REASON: &[u8] = b"this torrent is on the tracker's deny list";
 

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use harness::http::Connection;
 
 use crate::process::PATIENCE;
+use crate::site;
 
 pub(crate) use harness::http::contains as has;
 
@@ -54,21 +55,30 @@ pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
 
 /// A UDP client with a connection id.
 pub(crate) struct Udp {
-    socket: UdpSocket,
-    id: u64,
+    pub(crate) socket: UdpSocket,
+    pub(crate) id: u64,
 }
 
 impl Udp {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let own = if address.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
-        let socket = UdpSocket::bind(own).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.connect(address).unwrap();
-        let mut udp = Self { socket, id: 0x417_2710_1980 };
+        Self::connect_as(1, address)
+    }
+
+    /// The same as one of the [`site`]'s clients.
+    pub(crate) fn connect_as(client: u8, address: SocketAddr) -> Self {
+        let mut udp = Self::unconnected(client, address);
         let reply = udp.ask(0, &[]);
         assert_eq!(reply[..4], [0; 4]);
         udp.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
         udp
+    }
+
+    /// A client that has no connection id yet.
+    pub(crate) fn unconnected(client: u8, address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((site::client_of(client, address), 0)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect(address).unwrap();
+        Self { socket, id: 0x417_2710_1980 }
     }
 
     /// Announces a leecher at `port` and returns the reply.
@@ -121,10 +131,22 @@ impl Udp {
         self.socket.send(&packet).map(drop)
     }
 
-    fn hear(&self) -> io::Result<Vec<u8>> {
+    /// Sends a whole packet and returns the reply.
+    pub(crate) fn request(&self, packet: &[u8]) -> Vec<u8> {
+        self.socket.send(packet).unwrap();
+        self.receive().unwrap()
+    }
+
+    /// Returns the next reply, to whatever request.
+    pub(crate) fn receive(&self) -> io::Result<Vec<u8>> {
         let mut reply = vec![0; 2048];
         let len = self.socket.recv(&mut reply)?;
         reply.truncate(len);
+        Ok(reply)
+    }
+
+    fn hear(&self) -> io::Result<Vec<u8>> {
+        let reply = self.receive()?;
         assert_eq!(u32_at(&reply, 4), 0x5eed);
         Ok(reply)
     }

@@ -7,6 +7,8 @@ use std::net::TcpStream;
 use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, PATIENCE, Tracker};
 
+crate::site::on_engines! { enforces_intervals_from_sighup_on }
+
 const RELOADS: &str = "tidegate_reloads_total";
 const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";
 

@@ -8,23 +8,27 @@ use harness::http::Connection;
 
 use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
+use crate::site;
+
+crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
 
 const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
 
-/// Returns a `[[listener]]` table at 127.0.0.`host`, port 0. Tables are distinguished by their addresses,
-/// so each needs another host.
-fn table(protocol: &str, host: u8, more: &str) -> String {
-    format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"127.0.0.{host}:0\"]\n{more}\n")
+/// Returns a `[[listener]]` table at the tracker's address `number`, port 0. Tables are distinguished by their
+/// addresses, so each needs another.
+fn table(protocol: &str, number: u8, more: &str) -> String {
+    let ip = site::tracker(number);
+    format!("[[listener]]\nprotocol = \"{protocol}\"\nlisten = [\"{ip}:0\"]\n{more}\n")
 }
 
-fn http_at(tracker: &Tracker, host: u8) -> SocketAddr {
-    tracker.listener("http", [127, 0, 0, host])
+fn http_at(tracker: &Tracker, number: u8) -> SocketAddr {
+    tracker.listener("http", site::tracker(number))
 }
 
-fn udp_at(tracker: &Tracker, host: u8) -> SocketAddr {
-    tracker.listener("udp", [127, 0, 0, host])
+fn udp_at(tracker: &Tracker, number: u8) -> SocketAddr {
+    tracker.listener("udp", site::tracker(number))
 }
 
 fn line(torrent: u8) -> String {
@@ -62,6 +66,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     let deny = directory.write("deny.txt", &line(0xdd)).display().to_string();
     let allow = directory.write("allow.txt", &line(0xaa)).display().to_string();
     let (open, own, late) = (2, 3, 4);
+    let late_ip = site::tracker(late);
     let sections = format!("[access]\nmode = \"deny\"\ndeny = \"{deny}\"\n");
     let allowed = format!("access.mode = \"allow\"\naccess.allow = \"{allow}\"");
     let tables = sections.clone()
@@ -113,11 +118,10 @@ fn applies_lists_per_listener_and_reloads_them() {
         + &table("http", late, "");
     reload(&tracker, &tables);
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
-    assert!(!tracker.admin("/metrics").1.contains(&format!("127.0.0.{late}:")));
+    assert!(!tracker.admin("/metrics").1.contains(&format!("{late_ip}:")));
     let mut wanted = String::new();
-    write!(wanted, "some changes need a restart changes=\"[[listener]] http 127.0.0.{late}:0")
-        .unwrap();
-    write!(wanted, ", [[listener]] http 127.0.0.{open}:0").unwrap();
+    write!(wanted, "some changes need a restart changes=\"[[listener]] http {late_ip}:0").unwrap();
+    write!(wanted, ", [[listener]] http {}:0", site::tracker(open)).unwrap();
     tracker.wait_until("said", |it| it.log().contains(&wanted));
     // An upgrade does both.
     tracker.upgrade();
@@ -129,16 +133,18 @@ fn applies_lists_per_listener_and_reloads_them() {
 #[test]
 fn trusts_proxies_per_listener() {
     let (behind, strict) = (2, 3);
-    let proxies = "http.trusted_proxies = [\"127.0.0.1\"]";
-    let tables = table("http", behind, proxies)
+    let proxy = site::client(1);
+    let proxies = format!("http.trusted_proxies = [\"{proxy}\"]");
+    let udp_proxies = format!("udp.simple_proxy = true\nudp.trusted_proxies = [\"{proxy}\"]");
+    let tables = table("http", behind, &proxies)
         + &table("http", strict, &format!("http.proxy_protocol = \"v1v2\"\n{proxies}"))
-        + &table("udp", strict, "udp.simple_proxy = true\nudp.trusted_proxies = [\"127.0.0.1\"]");
+        + &table("udp", strict, &udp_proxies);
     let tracker = Tracker::start(Directory::new(), &tables);
     let (behind, strict_udp) = (http_at(&tracker, behind), udp_at(&tracker, strict));
     let strict = http_at(&tracker, strict);
     let forwarded = announce(0xaa, "X-Forwarded-For: 192.0.2.7\r\n");
     let proxied = format!("PROXY TCP4 192.0.2.8 192.0.2.1 1 2\r\n{}", announce(0xaa, ""));
-    let (here, seven, eight) = ([127, 0, 0, 1], [192, 0, 2, 7], [192, 0, 2, 8]);
+    let (here, seven, eight) = (proxy.octets(), [192, 0, 2, 7], [192, 0, 2, 8]);
     let is_known_as = |to, request: &str, ip: [u8; 4]| {
         has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
     };
@@ -157,7 +163,7 @@ fn trusts_proxies_per_listener() {
         counted(&tracker, "drops_total", ("http", address), &format!("reason=\"{reason}\""));
     }
     // The same over UDP.
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind((proxy, 0)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let connect = [0x417_2710_1980_u64, 0x5eed].map(u64::to_be_bytes).concat();
     let mut header = vec![0x56, 0xec];

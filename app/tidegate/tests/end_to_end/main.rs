@@ -21,6 +21,7 @@ mod sandbox;
 mod service_manager;
 mod serving;
 mod shutdown;
+mod site;
 mod socket_activation;
 mod swarms;
 #[cfg(target_os = "linux")]
@@ -28,4 +29,5 @@ mod thread_priority;
 mod tls;
 mod top_command;
 mod traces;
+mod udp;
 mod upgrade;

@@ -10,6 +10,15 @@ use types::Refusal;
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
 use crate::process::{Directory, Tracker, config, stderr, tidegate};
+use crate::site;
+
+crate::site::on_engines! {
+    refuses_requests_without_a_key,
+    applies_and_follows_the_file_of_keys,
+    refuses_client_software_by_peer_id,
+    bans_clients_that_guess_keys,
+    bans_clients_that_send_garbage,
+}
 
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
@@ -301,11 +310,12 @@ fn lift_ban(tracker: &Tracker, api: &Caller) {
     let bans = || api.expect(200, "GET /bans", None)["bans"].as_array().unwrap().clone();
     tracker.wait_until("it is recorded", |_| !bans().is_empty());
     let [ban] = &bans()[..] else { panic!("{:?}", bans()) };
-    assert_eq!((&ban["network"], &ban["automatic"]), (&"127.0.0.1/32".into(), &true.into()));
+    let network = format!("{}/32", site::client(1));
+    assert_eq!((&ban["network"], &ban["automatic"]), (&network.as_str().into(), &true.into()));
     let [created, expires] = ["created", "expires"].map(|name| ban[name].as_i64().unwrap());
     // It is recorded a moment after it was made.
     assert!((3500..=3601).contains(&(expires - created)), "{ban}");
-    api.expect(204, "DELETE /bans/127.0.0.1/32", None);
+    api.expect(204, &format!("DELETE /bans/{network}"), None);
 }
 
 #[test]

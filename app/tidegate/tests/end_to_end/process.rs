@@ -1,9 +1,11 @@
 //! The binary, run to its end or serving until a test is over.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
+
+use crate::site;
 
 pub(crate) use harness::{PATIENCE, Signal, is_alive, is_listening, unused_address};
 
@@ -60,12 +62,12 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) struct Tracker {
     tracker: harness::Tracker,
     pub(crate) directory: Directory,
-    /// Of its listeners at 127.0.0.1, as configured: 0 unless the test has chosen one.
+    /// Of its IPv4 listeners, as configured: 0 unless the test has chosen one.
     port: u16,
 }
 
 impl Tracker {
-    /// Serves on the loopback addresses of both families with `more` behind the listeners in its
+    /// Serves at the [`site`]'s addresses of both families with `more` behind the listeners in its
     /// configuration. Lists that `more` names must exist already.
     pub(crate) fn start(directory: Directory, more: &str) -> Self {
         Self::start_by(tidegate(&[]), directory, more)
@@ -81,7 +83,7 @@ impl Tracker {
     /// The same by a command of the test's own.
     pub(crate) fn start_by(command: Command, directory: Directory, more: &str) -> Self {
         let configuration = config(0, 0, more);
-        let tracker = harness::Tracker::start(command, directory.0.root(), &configuration);
+        let tracker = site::start(command, directory.0.root(), &configuration);
         Self { tracker: tracker.unwrap(), directory, port: 0 }
     }
 
@@ -124,24 +126,24 @@ impl Tracker {
         self.tracker.configure(&config(self.port, 0, more)).unwrap();
     }
 
-    /// Where it listens for UDP at 127.0.0.1.
+    /// Where it listens for UDP over IPv4.
     pub(crate) fn udp4(&self) -> SocketAddr {
-        self.listener("udp", Ipv4Addr::LOCALHOST)
+        self.listener("udp", site::tracker(1))
     }
 
-    /// Where it listens for UDP at ::1.
+    /// Where it listens for UDP over IPv6.
     pub(crate) fn udp6(&self) -> SocketAddr {
-        self.listener("udp", Ipv6Addr::LOCALHOST)
+        self.listener("udp", site::tracker_v6())
     }
 
-    /// Where it listens for HTTP at 127.0.0.1.
+    /// Where it listens for HTTP over IPv4.
     pub(crate) fn http4(&self) -> SocketAddr {
-        self.listener("http", Ipv4Addr::LOCALHOST)
+        self.listener("http", site::tracker(1))
     }
 
-    /// Where it listens for HTTP at ::1.
+    /// Where it listens for HTTP over IPv6.
     pub(crate) fn http6(&self) -> SocketAddr {
-        self.listener("http", Ipv6Addr::LOCALHOST)
+        self.listener("http", site::tracker_v6())
     }
 
     /// Where it listens for `udp`, `http` or `https` at an IP address.
@@ -166,6 +168,11 @@ impl Tracker {
         let (_, page) = self.admin("/metrics");
         let value = harness::metrics::value(&page, series);
         value.unwrap_or_else(|| panic!("no {series} in\n{page}"))
+    }
+
+    /// The sum of a metric over all series that have these labels.
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.tracker.metric(name, labels).unwrap()
     }
 
     /// What it has written to standard output.
@@ -207,12 +214,7 @@ impl Tracker {
     }
 }
 
-/// A configuration with listeners on both loopback addresses, those of 127.0.0.1 on these ports.
+/// A configuration with listeners at the [`site`]'s addresses, those of IPv4 on these ports.
 pub(crate) fn config(port: u16, admin_port: u16, more: &str) -> String {
-    format!(
-        "[udp]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
-         receive_buffer_bytes = 65536\n\
-         [http]\nlisten = [\"127.0.0.1:{port}\", \"[::1]:0\"]\nworkers = 2\n\
-         [admin]\nlisten = [\"127.0.0.1:{admin_port}\"]\n{more}"
-    )
+    site::configuration(port, admin_port) + more
 }

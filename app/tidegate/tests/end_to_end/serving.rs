@@ -5,6 +5,13 @@ use std::net::{TcpStream, UdpSocket};
 
 use crate::clients::{Udp, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Signal, Tracker};
+use crate::site;
+
+crate::site::on_engines! {
+    shares_one_swarm_between_protocols_and_families,
+    counts_requests_by_listener_and_family,
+    changes_the_interval_on_sighup,
+}
 
 fn start(more: &str) -> Tracker {
     Tracker::start(Directory::new(), more)
@@ -17,7 +24,9 @@ fn shares_one_swarm_between_protocols_and_families() {
     assert_eq!((u32_at(&reply, 8), reply.len()), (1800, 20));
     // HTTP returns the UDP peer, and peers of both families.
     let body = http_announce(tracker.http4(), 0xaa, 1002);
-    assert!(has(&body, b"5:peers6:\x7f\0\0\x01\x03\xe9e"), "{}", body.escape_ascii());
+    let own = site::client(1).octets();
+    let peers = [b"5:peers6:".as_slice(), &own, b"\x03\xe9e"].concat();
+    assert!(has(&body, peers), "{}", body.escape_ascii());
     let body = http_announce(tracker.http6(), 0xaa, 1003);
     assert!(has(&body, "10:incompletei3e") && has(&body, "5:peers12:"), "{}", body.escape_ascii());
     // UDP returns peers of its own family only.
@@ -26,7 +35,7 @@ fn shares_one_swarm_between_protocols_and_families() {
     assert_eq!((u32_at(&reply, 12), reply.len()), (4, 20 + 18));
     assert_eq!(reply[36..], 1003_u16.to_be_bytes());
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
-    assert_eq!(reply[20..], [127, 0, 0, 1, 3, 234]);
+    assert_eq!(reply[20..], [&own[..], &[3, 234]].concat());
     assert_eq!(v6.scrape(0xaa), [0, 0, 4]);
     let (status, body) = http(tracker.http4(), &format!("/scrape?info_hash={}", "%aa".repeat(20)));
     assert_eq!(status, 200);
@@ -43,7 +52,7 @@ fn counts_requests_by_listener_and_family() {
     http_announce(tracker.http4(), 0xaa, 1002);
     http(tracker.http4(), "/nothing");
     // Not tracker traffic: dropped.
-    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", tracker.udp4()).unwrap();
+    UdpSocket::bind((site::client(1), 0)).unwrap().send_to(b"hello", tracker.udp4()).unwrap();
     let series = |name: &str, address: String, protocol: &str, family: &str, kind: &str| {
         format!(
             "tidegate_{name}{{listener=\"{address}\",protocol=\"{protocol}\",\

@@ -1,0 +1,164 @@
+//! Bans, rates, and torrents that are not served.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::api::{Caller, TOKEN};
+use crate::process::PATIENCE;
+use crate::site;
+
+crate::site::on_engines! {
+    ignores_banned_networks,
+    limits_connects,
+    limits_announces_and_scrapes,
+    blocks_sources_of_floods,
+    refuses_frozen_torrents,
+}
+
+fn start_managed(more: &str) -> (Tracker, Caller) {
+    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
+    let tracker = Tracker::start_with(Directory::new(), more, &variables);
+    let api = Caller::of(&tracker);
+    (tracker, api)
+}
+
+/// Waits until a connect of `client` is answered, or until none is.
+fn wait_for_connects(client: &Udp, are_answered: bool) {
+    client.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut transaction = MARKER;
+    harness::wait_until("connects are answered or not", || {
+        transaction += 1;
+        client.socket.send(&connect(transaction)).unwrap();
+        let is_it = |reply: Vec<u8>| u32_at(&reply, 4) == transaction;
+        client.receive().is_ok_and(is_it) == are_answered
+    });
+    // Late replies to what was sent before.
+    while client.receive().is_ok() {}
+    client.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+#[test]
+fn ignores_banned_networks() {
+    let (tracker, api) = start_managed("[limits]\nexempt = []\n");
+    let to = tracker.udp4();
+    let [client, other] = [1, 2].map(|number| Udp::connect_as(number, to));
+    let [a, b, c, _] = site::client(1).octets();
+    let network = std::net::Ipv4Addr::from([a, b, c, 0]);
+    // A network of 256 addresses, and one of them.
+    for ban in [format!("{network}/24"), format!("{}/32", site::client(1))] {
+        api.expect(201, "POST /bans", Some(&json!({ "network": ban })));
+        wait_for_connects(&client, false);
+        let reason = [("protocol", "udp"), ("reason", "banned")];
+        let drops = |it: &Tracker| it.sum("tidegate_drops_total", &reason);
+        let before = drops(&tracker);
+        for packet in [announce(client.id, LEECHER), scrape(client.id, &[HASH]), connect(1)] {
+            client.socket.send(&packet).unwrap();
+        }
+        tracker.wait_until("counted", |it| drops(it) >= before + 3.0);
+        // Two loopback clients are in the same network.
+        if b != 0 || ban.ends_with("/32") {
+            parse_announce(&other.say(LEECHER));
+        }
+        api.expect(204, &format!("DELETE /bans/{ban}"), None);
+        wait_for_connects(&client, true);
+        parse_announce(&client.say(LEECHER));
+    }
+}
+
+/// Sends many packets and returns how many were answered.
+fn flood(client: &Udp, packet: &[u8], count: u32) -> u32 {
+    for _ in 0..count {
+        client.socket.send(packet).unwrap();
+    }
+    let marker = head(client.id, UNKNOWN, MARKER);
+    client.socket.send(&marker).unwrap();
+    let replies = std::iter::from_fn(|| client.receive().ok());
+    replies.take_while(|reply| u32_at(reply, 4) != MARKER).count() as u32
+}
+
+#[test]
+fn limits_connects() {
+    let tracker = start("[limits]\nexempt = []\nconnects_per_s = 1\nconnects_burst = 4\n");
+    for to in both(&tracker) {
+        let client = Udp::connect(to);
+        let answered = flood(&client, &connect(TRANSACTION), 40);
+        // The first was answered before. Some seconds may have passed.
+        assert!((3..20).contains(&answered), "{answered} at {to}");
+        wait_for_drops(&tracker, to, "connect_rate", 40 - answered);
+        // Verified requests have a rate of their own, and so have other addresses.
+        parse_announce(&client.say(LEECHER));
+        if to.is_ipv4() {
+            Udp::connect_as(2, to);
+        }
+    }
+}
+
+#[test]
+fn limits_announces_and_scrapes() {
+    let rates = "announces_per_s = 1\nannounces_burst = 4\nscrapes_per_s = 1\nscrapes_burst = 4\n";
+    let tracker = start(&format!("[limits]\nexempt = []\n{rates}"));
+    let to = tracker.udp4();
+    // One for each kind: the marker counts as an announce.
+    let mut dropped = 0;
+    for (number, is_scrape) in [(1, true), (2, false)] {
+        let client = Udp::connect_as(number, to);
+        let packet =
+            if is_scrape { scrape(client.id, &[HASH]) } else { announce(client.id, LEECHER) };
+        for _ in 0..40 {
+            client.socket.send(&packet).unwrap();
+        }
+        let reason = [("protocol", "udp"), ("reason", "request_rate")];
+        let drops = |it: &Tracker| it.sum("tidegate_drops_total", &reason);
+        tracker.wait_until("dropped", |it| drops(it) >= f64::from(dropped + 20));
+        client.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let answered = std::iter::from_fn(|| client.receive().ok()).count() as u32;
+        assert!((4..20).contains(&answered), "{answered}");
+        dropped += 40 - answered;
+        wait_for_drops(&tracker, to, "request_rate", dropped);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn blocks_sources_of_floods() {
+    let tracker = start(
+        "[limits]\nexempt = []\nannounces_per_s = 1\nannounces_burst = 3\nkernel_block_per_s = 10\n\
+         kernel_block_s = 3600\n",
+    );
+    let to = tracker.udp4();
+    let [flooder, other] = [1, 2].map(|number| Udp::connect_as(number, to));
+    flooder.socket.set_nonblocking(true).unwrap();
+    let mut unanswered = 0;
+    harness::wait_until("the flooder's connects are dropped, too", || {
+        for _ in 0..50 {
+            flooder.socket.send(&announce(flooder.id, LEECHER)).unwrap();
+        }
+        flooder.socket.send(&connect(4)).unwrap();
+        // Replies to the flooder have been sent when this is answered, or soon after.
+        other.request(&connect(5));
+        let is_connect = |reply: Vec<u8>| u32_at(&reply, 0) == CONNECT;
+        let is_answered = std::iter::from_fn(|| flooder.receive().ok()).any(is_connect);
+        unanswered = if is_answered { 0 } else { unanswered + 1 };
+        unanswered == 20
+    });
+    let labels = [("protocol", "udp")];
+    tracker.wait_until("counted", |it| it.sum("tidegate_kernel_blocks_total", &labels) >= 1.0);
+}
+
+#[test]
+fn refuses_frozen_torrents() {
+    let (tracker, api) = start_managed("");
+    let torrent = format!("/torrents/{}/freeze", "ab".repeat(20));
+    for to in both(&tracker) {
+        let client = Udp::connect(to);
+        parse_announce(&client.say(LEECHER));
+        api.expect(204, &format!("PUT {torrent}"), None);
+        let reply = client.say(LEECHER);
+        assert!(is_error(&reply, Refusal::Frozen), "{}", reply.escape_ascii());
+        parse_announce(&client.say(Announce { hash: [1; 20], ..LEECHER }));
+        api.expect(204, &format!("DELETE {torrent}"), None);
+        parse_announce(&client.say(LEECHER));
+    }
+}

@@ -1,0 +1,109 @@
+//! URLs in announces (BEP 41), the keys in them, and clients behind a proxy.
+
+use super::*;
+use crate::site;
+
+crate::site::on_engines! {
+    serves_announces_with_any_options,
+    knows_keys_by_urls,
+    serves_clients_behind_a_proxy,
+}
+
+#[test]
+fn serves_announces_with_any_options() {
+    let tracker = start("");
+    let long = [&[2, 255][..], &[b'x'; 255]].concat().repeat(4);
+    let sound: [&[u8]; 5] =
+        [b"\x02\x09/announce", b"\x01\x01\x00 what follows the end", b"\x7f\x02ab", &[0], &long];
+    let broken: [&[u8]; 3] = [b"\x02", b"\x02\x09/ann", b"\x7f\xff"];
+    for to in both(&tracker) {
+        let client = Udp::connect(to);
+        for tail in sound.iter().chain(&broken) {
+            let reply = client.request(&[&announce(client.id, LEECHER)[..], tail].concat());
+            assert!(parse_announce(&reply).2.is_empty(), "{tail:?}");
+        }
+        wait_for_drops(&tracker, to, "malformed_options", broken.len() as u32);
+    }
+}
+
+#[test]
+fn knows_keys_by_urls() {
+    let key = "user-key-012345678";
+    let directory = Directory::new();
+    let keys = directory.write("keys.txt", key);
+    let more = format!("[access]\nprivate = true\nkeys = {keys:?}\n");
+    let tracker = Tracker::start(directory, &more);
+    for to in both(&tracker) {
+        let client = Udp::connect(to);
+        let ask = |pieces: &[&str]| client.request(&announce_at(client.id, pieces));
+        for url in ["/announce/", "/announce?key=", "/announce?x=1&passkey="] {
+            parse_announce(&ask(&[&format!("{url}{key}")]));
+        }
+        parse_announce(&ask(&["/", key, "/announce"]));
+        for (pieces, why) in [
+            (&[][..], Refusal::KeyMissing),
+            (&["/announce"], Refusal::KeyMissing),
+            (&["/announce/", key, "9"], Refusal::KeyUnknown),
+        ] {
+            let reply = ask(pieces);
+            assert!(is_error(&reply, why), "{pieces:?}: {}", reply.escape_ascii());
+        }
+        let reply = client.request(&scrape(client.id, &[HASH]));
+        assert!(is_error(&reply, Refusal::ScrapeWithoutKey), "{}", reply.escape_ascii());
+    }
+}
+
+/// Returns a Simple Proxy header for a client at 192.0.2.`host`.
+fn header(host: u8) -> Vec<u8> {
+    let mut header = vec![0x56, 0xec];
+    for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
+        header.extend([0; 10]);
+        header.extend([0xff, 0xff]);
+        header.extend(ip);
+    }
+    header.extend([0x12, 0x34, 0x1b, 0x39]);
+    header
+}
+
+#[test]
+fn serves_clients_behind_a_proxy() {
+    let proxy = site::client(1).to_string();
+    let variables =
+        [("TIDEGATE_UDP__SIMPLE_PROXY", "true"), ("TIDEGATE_UDP__TRUSTED_PROXIES", &proxy)];
+    let tracker = Tracker::start_with(Directory::new(), "", &variables);
+    let to = tracker.udp4();
+    let proxy = Udp::unconnected(1, to);
+    let ask = |host: u8, packet: &[u8]| {
+        let reply = proxy.request(&[&header(host), packet].concat());
+        assert_eq!(reply[..38], header(host));
+        reply[38..].to_vec()
+    };
+    let id_of = |host| {
+        let reply = ask(host, &connect(TRANSACTION));
+        assert_eq!(reply[..8], connect(TRANSACTION)[8..]);
+        u64::from_be_bytes(reply[8..].try_into().unwrap())
+    };
+    let [first, second] = [1, 2].map(id_of);
+    assert_ne!(first, second, "ids belong to clients, not to the proxy");
+    assert_eq!(parse_announce(&ask(1, &announce(first, LEECHER))), (1, 0, &[][..]));
+    let expected = (2, 0, &[192, 0, 2, 1, 0x1a, 0xe1][..]);
+    assert_eq!(parse_announce(&ask(2, &announce(second, LEECHER))), expected);
+    // The id of another client, no header at all, and a header that is cut.
+    let ignored = [
+        [header(1), announce(second, LEECHER)].concat(),
+        connect(1),
+        announce(first, LEECHER),
+        header(1)[..37].to_vec(),
+    ];
+    for packet in ignored {
+        proxy.socket.send(&packet).unwrap();
+        assert_eq!(ask(1, &head(first, UNKNOWN, MARKER))[4..8], MARKER.to_be_bytes());
+    }
+    wait_for_drops(&tracker, to, "bad_connection_id", 1);
+    wait_for_drops(&tracker, to, "bad_proxy_header", 3);
+    // Others are served without a header only.
+    let direct = Udp::connect_as(2, to);
+    parse_announce(&direct.say(LEECHER));
+    assert!(direct.is_ignored(&[header(1), connect(1)].concat()));
+    wait_for_drops(&tracker, to, "untrusted_proxy", 1);
+}
