@@ -20,7 +20,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!((back.from, back.to), (request.to, request.from));
     assert_eq!((&reply[back.payload.clone()], back.payload.end), (&payload[..], reply.len()));
     assert_eq!(reply[6..12], frame[..6]);
-    assert_eq!(reply[..6], mac.map_or(&frame[6..12], |mac| &mac[..])[..6]);
+    assert_eq!(&reply[..6], mac.as_ref().map_or(&frame[6..12], |mac| &mac[..]));
     check_sums(reply, request.from.is_ipv4(), back.payload.start - 8);
     // The reply to the reply goes back.
     let mut again = vec![0; HEADERS_MAX];

@@ -136,6 +136,8 @@ impl UdpWorker {
 pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool) -> io::Result<()> {
     match worker.engine.of_sockets() {
         #[cfg(target_os = "linux")]
+        Engine::Mmsg if worker.xdp.is_some() => xdp::run(worker, handler, stop),
+        #[cfg(target_os = "linux")]
         Engine::Mmsg => mmsg::run(worker, handler, stop),
         Engine::Portable => portable::run(worker.sockets, handler, stop),
         other => Err(io::Error::new(

@@ -55,7 +55,6 @@ impl Area {
     /// Nothing else in this process accesses the mapped memory, and the kernel writes to no part of it that is
     /// accessed through the area meanwhile.
     #[cfg(target_os = "linux")]
-    #[allow(dead_code, reason = "the AF_XDP engine follows")]
     pub(super) unsafe fn mapped(mapping: Arc<super::xdp::Mapping>) -> Self {
         let (start, len) = (mapping.start(), mapping.len());
         Self { start, len, mapping: Some(mapping) }
@@ -94,6 +93,15 @@ impl Area {
                 NonNull::slice_from_raw_parts(self.start.add(read_at), read_len).as_ref(),
                 NonNull::slice_from_raw_parts(self.start.add(write_at), write_len).as_mut(),
             )
+        }
+    }
+
+    /// Loads the cache line of a byte, if it is in the area.
+    #[cfg(target_os = "linux")]
+    #[inline]
+    pub(super) fn prefetch(&self, at: u32) {
+        if (at as usize) < self.len {
+            primitives::prefetch(&self.get(Span { at, len: 1 })[0]);
         }
     }
 

@@ -195,6 +195,24 @@ impl Batch {
         self.len += 1;
     }
 
+    /// Adds a datagram that is in the area already.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the batch is full.
+    #[cfg(target_os = "linux")]
+    #[inline]
+    pub(super) fn push_slot(&mut self, slot: Slot) {
+        self.slots[self.len] = slot;
+        self.len += 1;
+    }
+
+    /// Returns the memory of requests and replies.
+    #[cfg(target_os = "linux")]
+    pub(super) fn area(&mut self) -> &mut Area {
+        &mut self.area
+    }
+
     /// Returns the destination of datagram `i` that the kernel reported.
     #[cfg(target_os = "linux")]
     fn destination_info(&self, i: usize) -> Option<IpAddr> {

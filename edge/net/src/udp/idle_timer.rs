@@ -4,7 +4,7 @@ use super::Handler;
 use std::time::{Duration, Instant};
 
 /// The time between idle calls. Also the longest sleep, and the longest delay until `stop` is seen.
-const IDLE_PERIOD: Duration = Duration::from_millis(250);
+pub(super) const IDLE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Calls a handler's [`Handler::idle`] every [`IDLE_PERIOD`].
 pub(super) struct IdleTimer {

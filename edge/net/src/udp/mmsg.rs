@@ -27,7 +27,7 @@ const MIN_BATCH: usize = BATCH_MAX / 2;
 const COALESCE_DELAY: Duration = Duration::from_micros(50);
 
 /// The arrays for both system calls, and the batch between them.
-struct MmsgIo {
+pub(super) struct MmsgIo {
     batch: Batch,
     addresses: Box<[RawSockAddr; BATCH_MAX]>,
     vectors: Box<[libc::iovec; BATCH_MAX]>,
@@ -47,12 +47,7 @@ pub(super) fn run(
     while !stop.load(Ordering::Relaxed) {
         let mut largest = 0;
         for (at, socket) in sockets.iter().enumerate() {
-            let received = mmsg.receive(socket)?;
-            if received > 0 {
-                largest = largest.max(received);
-                handler.batch(at, &mut mmsg.batch);
-                mmsg.send(at, socket, handler);
-            }
+            largest = largest.max(mmsg.exchange(at, socket, handler)?);
         }
         let wait = idle_timer.poll(handler);
         if let Some(networks) = handler.source_filter() {
@@ -80,7 +75,7 @@ pub(super) fn run(
 }
 
 impl MmsgIo {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // SAFETY: both are plain structs of numbers and pointers, for which zero bytes are valid.
         let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
         Self {
@@ -89,6 +84,21 @@ impl MmsgIo {
             vectors: Box::new([vector; BATCH_MAX]),
             headers: Box::new([header; BATCH_MAX]),
         }
+    }
+
+    /// Serves the datagrams that wait in `socket`, up to a full batch. Returns their number.
+    pub(super) fn exchange(
+        &mut self,
+        at: usize,
+        socket: &UdpSocket,
+        handler: &mut impl Handler,
+    ) -> io::Result<usize> {
+        let received = self.receive(socket)?;
+        if received > 0 {
+            handler.batch(at, &mut self.batch);
+            self.send(at, socket, handler);
+        }
+        Ok(received)
     }
 
     /// Receives waiting datagrams into the batch without blocking. Returns their number.

@@ -6,7 +6,7 @@
 //! | [`bpf`] | bpf(2): maps, programs, links |
 //! | `maps` | the program's maps, and typed views of them |
 //! | `frame` | parses frames and builds the headers of replies |
-//! | `ring`, `umem` | AF_XDP sockets |
+//! | `queue`, `umem`, `ring`, `chunks` | AF_XDP sockets: their memory, its rings, what goes round in them |
 //! | `run` | the engine's loop |
 //! | `netlink`, `ethtool` | asks the kernel about network interfaces |
 //! | `interface` | which of them get the program, and what stands in its way |
@@ -14,6 +14,8 @@
 
 #[cfg(target_os = "linux")]
 pub mod bpf;
+#[cfg(target_os = "linux")]
+mod chunks;
 #[cfg(target_os = "linux")]
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod ethtool;
@@ -29,7 +31,11 @@ mod maps;
 #[allow(dead_code, reason = "setup.rs is being written")]
 mod netlink;
 #[cfg(target_os = "linux")]
+mod next_hops;
+#[cfg(target_os = "linux")]
 mod program;
+#[cfg(target_os = "linux")]
+mod queue;
 #[cfg(target_os = "linux")]
 mod ring;
 #[cfg(target_os = "linux")]
@@ -46,7 +52,11 @@ mod blocks;
 
 pub use blocks::{BlockLists, SourceBlocks};
 #[cfg(target_os = "linux")]
+pub use queue::{Queue, RingDrops};
+#[cfg(target_os = "linux")]
 pub use run::WorkerQueues;
+#[cfg(target_os = "linux")]
+pub(super) use run::run;
 #[cfg(target_os = "linux")]
 pub(super) use umem::Mapping;
 #[cfg(not(target_os = "linux"))]

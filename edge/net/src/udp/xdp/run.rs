@@ -1,5 +1,385 @@
-//! The engine's loop.
+//! The loop of a worker with AF_XDP sockets.
+//!
+//! A turn serves up to a full batch of each queue: frames are parsed where the driver wrote them, the
+//! handler writes replies into the same chunks, headers go before them. Now and then, and when no frames
+//! come, a turn serves the worker's UDP sockets, too: fragments come to them, and whatever else the
+//! program passes.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use primitives::Random;
+
+use super::chunks::Chunk;
+use super::frame::Datagram;
+use super::next_hops::{Destination, NextHops};
+use super::queue::{Queue, RingDrops, sleep_until_readable};
+use crate::BATCH_MAX;
+use crate::udp::area::Span;
+use crate::udp::batch::Slot;
+use crate::udp::idle_timer::{IDLE_PERIOD, IdleTimer};
+use crate::udp::mmsg::MmsgIo;
+use crate::udp::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
+
+/// The sockets are served once in this many turns even if the queues are never empty.
+const TURNS_PER_SOCKET_TURN: u32 = 16;
+/// The longest v6 reply: no router on the way may fragment it, and 1,280 bytes pass any.
+const REPLY_V6_MAX: usize = 1280 - 40 - 8;
+/// A frame is prefetched while this many before it are parsed.
+const PREFETCHED_AHEAD: u32 = 8;
+const CACHE_LINE: u32 = 64;
+/// For batches whose datagrams have their destinations with them.
+const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The AF_XDP sockets of a worker.
+#[derive(Debug, Default)]
+pub struct WorkerQueues {
+    pub(super) queues: Vec<WorkerQueue>,
+}
+
+/// An AF_XDP socket of a worker, and what the worker shares with those who set it up.
 #[derive(Debug)]
-pub struct WorkerQueues {}
+pub(super) struct WorkerQueue {
+    pub(super) queue: Queue,
+    pub(super) next_hops: Arc<ArcSwap<NextHops>>,
+    pub(super) status: Arc<QueueStatus>,
+}
+
+/// What others may know of a queue that is served, and how they stop that.
+#[derive(Debug, Default)]
+pub(super) struct QueueStatus {
+    /// Asks the worker to leave the queue alone, for a process that takes it over.
+    park: AtomicBool,
+    /// Whether it does.
+    parked: AtomicBool,
+    /// Whether the socket has been closed, because its interface is gone.
+    closed: AtomicBool,
+    rx_full: AtomicU64,
+    fill_empty: AtomicU64,
+    rx_invalid: AtomicU64,
+    tx_invalid: AtomicU64,
+    tx_full: AtomicU64,
+}
+
+/// A queue that is served.
+struct ServedQueue {
+    queue: Queue,
+    next_hops: Arc<ArcSwap<NextHops>>,
+    status: Arc<QueueStatus>,
+    /// A view of the queue's chunks.
+    batch: Batch,
+    /// The frames in hand.
+    frames: Vec<Frame>,
+    random: Random,
+    /// Frames that are not what the program steers.
+    unparsed: u64,
+    /// Replies for which the ring had no place.
+    tx_full: u64,
+}
+
+/// A frame in hand.
+struct Frame {
+    chunk: Chunk,
+    payload: Span,
+    datagram: Datagram,
+    /// The number of its listener's socket.
+    socket: usize,
+}
+
+/// A worker's sockets by address.
+struct Listeners(Vec<SocketAddr>);
+
+/// See [`crate::run_udp`].
+pub(in crate::udp) fn run(
+    worker: UdpWorker,
+    handler: &mut impl Handler,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let UdpWorker { sockets, xdp, blocks, .. } = worker;
+    let listeners = Listeners(sockets.iter().map(UdpSocket::local_addr).collect());
+    let queues = xdp.unwrap_or_default().queues.into_iter();
+    let mut queues: Vec<ServedQueue> = queues.map(ServedQueue::new).collect();
+    let mut mmsg = MmsgIo::new();
+    let mut idle_timer = IdleTimer::start();
+    let mut turn = 0_u32;
+    let mut was_quiet = true;
+    while !stop.load(Ordering::Relaxed) {
+        let mut largest = 0;
+        for queue in &mut queues {
+            largest = largest.max(queue.turn(&listeners, handler));
+        }
+        turn = turn.wrapping_add(1);
+        if largest == 0 || turn.is_multiple_of(TURNS_PER_SOCKET_TURN) {
+            for (at, socket) in sockets.iter().enumerate() {
+                largest = largest.max(mmsg.exchange(at, socket, handler)?);
+            }
+        }
+        let wait = idle_timer.poll(handler);
+        if let Some(networks) = handler.source_filter() {
+            if let Some(blocks) = &blocks {
+                blocks.set(&networks);
+            }
+            for socket in &sockets {
+                // On failure the handler keeps dropping these datagrams itself.
+                let _ = socket.source_filter(&networks);
+            }
+        }
+        if wait == IDLE_PERIOD {
+            queues.retain_mut(ServedQueue::check);
+        }
+        if largest == 0 {
+            sleep(&mut queues, &sockets, wait)?;
+        } else if largest < BATCH_MAX / 2 && !was_quiet {
+            thread::sleep(Duration::from_micros(50));
+        }
+        was_quiet = largest == 0;
+    }
+    for queue in &mut queues {
+        // What has come is served, as far as it is in hand.
+        queue.turn(&listeners, handler);
+        queue.check();
+    }
+    handler.idle();
+    // Another process may take over the sockets.
+    for socket in &sockets {
+        let _ = socket.source_filter(&[]);
+    }
+    Ok(())
+}
+
+/// Sleeps until a frame or a datagram comes. Drops queues whose socket has an error.
+fn sleep(queues: &mut Vec<ServedQueue>, sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
+    let pollfd = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let of_queue = |queue: &ServedQueue| {
+        // A negative descriptor is not polled.
+        if queue.status.is_parked() { -1 } else { queue.queue.descriptors().0.as_raw_fd() }
+    };
+    let mut polls: Vec<libc::pollfd> = queues.iter().map(of_queue).map(pollfd).collect();
+    polls.extend(sockets.iter().map(|socket| pollfd(socket.socket.as_raw_fd())));
+    // Replies that the kernel could not take yet are tried again soon.
+    let is_sending = queues.iter_mut().any(|queue| queue.queue.rings.tx.pending() > 0);
+    let wait = if is_sending { Duration::ZERO } else { wait };
+    sleep_until_readable(&mut polls, wait)?;
+    let mut polls = polls.iter();
+    queues.retain(|queue| {
+        let events = polls.next().map_or(0, |poll| poll.revents);
+        let has_failed = events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
+        if has_failed {
+            queue.status.closed.store(true, Ordering::Relaxed);
+        }
+        !has_failed
+    });
+    Ok(())
+}
+
+impl Listeners {
+    /// Returns the number of the socket that a datagram to `to` belongs to: that of the address itself, or
+    /// of the wildcard address.
+    #[inline]
+    fn find(&self, to: SocketAddr) -> Option<usize> {
+        let is_wildcard = |own: &SocketAddr| {
+            own.port() == to.port() && own.ip().is_unspecified() && own.is_ipv4() == to.is_ipv4()
+        };
+        let exact = self.0.iter().position(|own| (own.ip(), own.port()) == (to.ip(), to.port()));
+        exact.or_else(|| self.0.iter().position(is_wildcard))
+    }
+}
+
+#[allow(dead_code, reason = "setup.rs is being written")]
+impl QueueStatus {
+    /// Asks the worker to leave the queue alone, or to go on.
+    pub(super) fn park(&self, park: bool) {
+        self.park.store(park, Ordering::Release);
+    }
+
+    /// Returns whether the worker leaves the queue alone.
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the queue is served no more, because its interface is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns what was dropped, as of a moment ago.
+    pub(super) fn drops(&self) -> RingDrops {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        RingDrops {
+            rx_full: read(&self.rx_full),
+            fill_empty: read(&self.fill_empty),
+            rx_invalid: read(&self.rx_invalid),
+            tx_invalid: read(&self.tx_invalid),
+            tx_full: read(&self.tx_full),
+        }
+    }
+
+    fn publish(&self, drops: &RingDrops) {
+        let write = |count: &AtomicU64, number| count.store(number, Ordering::Relaxed);
+        write(&self.rx_full, drops.rx_full);
+        write(&self.fill_empty, drops.fill_empty);
+        write(&self.rx_invalid, drops.rx_invalid);
+        write(&self.tx_invalid, drops.tx_invalid);
+        write(&self.tx_full, drops.tx_full);
+    }
+}
+
+impl ServedQueue {
+    fn new(own: WorkerQueue) -> Self {
+        let WorkerQueue { mut queue, next_hops, status } = own;
+        let batch = Batch::over(queue.take_area().expect("a queue is served once"));
+        let seed = u64::from(std::process::id()) ^ (queue.descriptors().0.as_raw_fd() as u64) << 32;
+        Self {
+            queue,
+            next_hops,
+            status,
+            batch,
+            frames: Vec::with_capacity(BATCH_MAX),
+            random: Random::new(seed),
+            unparsed: 0,
+            tx_full: 0,
+        }
+    }
+
+    /// Serves the frames that have come, up to a full batch. Returns their number.
+    fn turn(&mut self, listeners: &Listeners, handler: &mut impl Handler) -> usize {
+        // Between turns no chunk is in hand, so another process may go on from here.
+        let is_parked = self.status.park.load(Ordering::Acquire);
+        self.status.parked.store(is_parked, Ordering::Release);
+        if is_parked {
+            return 0;
+        }
+        self.queue.rings.recycle_sent();
+        let received = self.receive(listeners);
+        while let Some(first) = self.frames.first() {
+            let socket = first.socket;
+            let of_socket = self.frames.iter().take_while(|frame| frame.socket == socket);
+            let count = of_socket.count();
+            self.serve(socket, count, handler);
+        }
+        self.queue.rings.publish();
+        self.queue.wake_driver();
+        self.send();
+        received
+    }
+
+    /// Takes frames in hand. Returns how many have come.
+    fn receive(&mut self, listeners: &Listeners) -> usize {
+        let mut received = 0;
+        let rings = &mut self.queue.rings;
+        while received < BATCH_MAX {
+            let Some((chunk, span)) = rings.receive() else { break };
+            received += 1;
+            let area = self.batch.area();
+            if let Some(begin) = rings.upcoming(PREFETCHED_AHEAD) {
+                area.prefetch(begin);
+                area.prefetch(begin + CACHE_LINE);
+            }
+            let datagram = Datagram::parse(area.get(span));
+            let owner =
+                datagram.and_then(|datagram| Some((listeners.find(datagram.to)?, datagram)));
+            let Some((socket, datagram)) = owner else {
+                self.unparsed += 1;
+                rings.recycle(chunk);
+                continue;
+            };
+            let payload = Span {
+                at: span.at + datagram.payload.start as u32,
+                len: datagram.payload.len() as u16,
+            };
+            self.frames.push(Frame { chunk, payload, datagram, socket });
+        }
+        let is_mixed = self.frames.windows(2).any(|pair| pair[0].socket != pair[1].socket);
+        if is_mixed {
+            self.frames.sort_by_key(|frame| frame.socket);
+        }
+        received
+    }
+
+    /// Lets the handler answer the first `count` frames, which are of one socket, and queues the replies.
+    fn serve(&mut self, socket: usize, count: usize, handler: &mut impl Handler) {
+        self.batch.clear(UNSPECIFIED);
+        for frame in self.frames.iter().take(count) {
+            self.batch.push_slot(frame.slot());
+        }
+        handler.batch(socket, &mut self.batch);
+        let (mut refused, mut blocked) = (0, 0);
+        let next_hops = self.next_hops.load();
+        let rings = &mut self.queue.rings;
+        for (at, Frame { chunk, datagram, .. }) in self.frames.drain(..count).enumerate() {
+            let len = self.batch.reply_len(at);
+            if len == 0 {
+                rings.recycle(chunk);
+                continue;
+            }
+            let mac = match next_hops.of(datagram.from.ip()) {
+                // No datagram can be sent to port 0: the source is forged.
+                _ if datagram.from.port() == 0 => Err(()),
+                Destination::Back => Ok(None),
+                Destination::Mac(mac) => Ok(Some(mac)),
+                Destination::Unknown => Err(()),
+            };
+            let Ok(mac) = mac else {
+                rings.recycle(chunk);
+                refused += 1;
+                continue;
+            };
+            let frame = chunk.reply_frame(len);
+            let buffer = self.batch.area().get_mut(frame);
+            let begin = datagram.write_reply_headers(buffer, mac, self.random.next() as u16);
+            blocked += usize::from(!rings.transmit(chunk, frame, begin));
+        }
+        self.tx_full += blocked as u64;
+        if refused > 0 {
+            handler.send_failed(socket, refused, false);
+        }
+        if blocked > 0 {
+            handler.send_failed(socket, blocked, true);
+        }
+    }
+
+    /// Calls the kernel until it has taken all replies. It takes a limited number at a time, and none if the
+    /// interface cannot take more: they stay in the ring then.
+    fn send(&mut self) {
+        let mut pending = self.queue.rings.tx.pending();
+        while pending > 0 && self.queue.rings.tx.needs_wakeup() {
+            // The error says only that there is more, or that no more can be taken now.
+            let _ = self.queue.send();
+            let left = self.queue.rings.tx.pending();
+            if left == pending {
+                break;
+            }
+            pending = left;
+        }
+    }
+
+    /// Publishes what was dropped. Returns whether the queue can be served.
+    fn check(&mut self) -> bool {
+        let Ok(drops) = self.queue.drops() else { return true };
+        let rx_invalid = drops.rx_invalid + self.unparsed;
+        self.status.publish(&RingDrops { rx_invalid, tx_full: self.tx_full, ..drops });
+        let is_gone = self.queue.is_gone();
+        self.status.closed.store(is_gone, Ordering::Relaxed);
+        !is_gone
+    }
+}
+
+impl Frame {
+    fn slot(&self) -> Slot {
+        let room = if self.datagram.from.is_ipv4() { REPLY_MAX } else { REPLY_V6_MAX };
+        Slot {
+            from: self.datagram.from,
+            to: Some(self.datagram.to.ip()),
+            request: self.payload,
+            reply: Span { at: self.chunk.reply_at(), len: 0 },
+            room: room as u16,
+            truncated: false,
+        }
+    }
+}

@@ -22,7 +22,6 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-#[allow(dead_code, reason = "the AF_XDP engine follows")]
 impl Mapping {
     /// Maps `len` bytes of `descriptor` from `offset`, and all of its pages at once.
     pub(in crate::udp) fn new(
@@ -40,6 +39,17 @@ impl Mapping {
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
+    }
+
+    /// Maps `len` bytes of zeros that are shared with nothing.
+    #[cfg(test)]
+    pub(in crate::udp) fn of_zeros(len: usize) -> Self {
+        let (access, sharing) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: the kernel chooses an address range that is free.
+        let start = unsafe { libc::mmap(null_mut(), len, access, sharing, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self { start: NonNull::new(start.cast()).unwrap(), len }
     }
 
     /// Returns the address of the first byte, which is that of a page.

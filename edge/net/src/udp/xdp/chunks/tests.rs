@@ -1,0 +1,147 @@
+//! Chunks go round between the engine and a kernel that takes its time.
+
+use super::*;
+use crate::udp::xdp::ring::RingLayout;
+use crate::udp::xdp::umem::Mapping;
+use primitives::Random;
+use std::sync::Arc;
+
+const COUNT: u32 = 64;
+/// Shorter than there are chunks, so that it is full at times.
+const TX_LEN: u32 = 16;
+const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
+
+/// The other side of the rings.
+struct Kernel {
+    fill: Consumer<u64>,
+    completion: Producer<u64>,
+    rx: Producer<Descriptor>,
+    tx: Consumer<Descriptor>,
+    /// Chunks that it has taken from the fill ring, and of replies that it is sending.
+    own: Vec<u64>,
+    sending: Vec<u64>,
+}
+
+fn pair() -> (Rings, Kernel) {
+    let memory = || Arc::new(Mapping::of_zeros(4096));
+    let [fill, completion, rx, tx] = [(); 4].map(|()| memory());
+    let rings = Rings {
+        fill: Producer::new(Arc::clone(&fill), &LAYOUT, COUNT),
+        completion: Consumer::new(Arc::clone(&completion), &LAYOUT, COUNT),
+        rx: Consumer::new(Arc::clone(&rx), &LAYOUT, COUNT),
+        tx: Producer::new(Arc::clone(&tx), &LAYOUT, TX_LEN),
+    };
+    let kernel = Kernel {
+        fill: Consumer::new(fill, &LAYOUT, COUNT),
+        completion: Producer::new(completion, &LAYOUT, COUNT),
+        rx: Producer::new(rx, &LAYOUT, COUNT),
+        tx: Consumer::new(tx, &LAYOUT, TX_LEN),
+        own: Vec::new(),
+        sending: Vec::new(),
+    };
+    (rings, kernel)
+}
+
+impl Kernel {
+    /// Does a random part of what it could do.
+    fn run(&mut self, random: &mut Random) {
+        for _ in 0..random.below(20) {
+            self.own.extend(self.fill.pop());
+        }
+        self.fill.release();
+        for _ in 0..random.below(20) {
+            let Some(at) = self.own.pop() else { break };
+            let len = 60 + random.below(3000);
+            assert!(self.rx.push(Descriptor { at: at + 256, len, options: 0 }));
+        }
+        self.rx.publish();
+        for _ in 0..random.below(20) {
+            self.sending.extend(self.tx.pop().map(|reply| reply.at));
+        }
+        self.tx.release();
+        for _ in 0..random.below(20) {
+            let Some(at) = self.sending.pop() else { break };
+            assert!(self.completion.push(at));
+        }
+        self.completion.publish();
+    }
+
+    /// Takes all that is in rings. Returns the chunks, sorted.
+    fn drain(mut self, mut rings: Rings, in_hand: Vec<Chunk>) -> Vec<u64> {
+        rings.publish();
+        in_hand.into_iter().for_each(|chunk| rings.recycle(chunk));
+        rings.recycle_sent();
+        while let Some((chunk, _)) = rings.receive() {
+            rings.recycle(chunk);
+        }
+        rings.publish();
+        let mut all: Vec<u64> = std::iter::from_fn(|| self.fill.pop()).collect();
+        all.extend(std::iter::from_fn(|| self.tx.pop()).map(|reply| reply.at));
+        all.extend(self.own);
+        all.extend(self.sending);
+        all.iter_mut().for_each(|at| *at &= !(CHUNK_LEN as u64 - 1));
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Chunks in rings and in hand are all that there are, whatever happens in which order.
+#[test]
+fn no_chunk_is_lost_or_doubled() {
+    for seed in 0..if cfg!(miri) { 2 } else { 300 } {
+        let mut random = Random::new(seed);
+        let (mut rings, mut kernel) = pair();
+        rings.fill_all(COUNT);
+        let mut in_hand = Vec::new();
+        let mut refused = 0;
+        for _ in 0..random.below(200) {
+            match random.below(4) {
+                0 => kernel.run(&mut random),
+                1 => rings.recycle_sent(),
+                2 => {
+                    while let Some((chunk, frame)) = rings.receive() {
+                        assert_eq!(frame.at % CHUNK_LEN as u32, 256);
+                        assert!(usize::from(frame.len) + 256 <= HEADERS_AT);
+                        in_hand.push(chunk);
+                    }
+                }
+                _ => {
+                    for _ in 0..random.below(30) {
+                        let Some(chunk) = in_hand.pop() else { break };
+                        let frame = chunk.reply_frame(200);
+                        if random.below(4) == 0 {
+                            rings.recycle(chunk);
+                        } else {
+                            refused += usize::from(!rings.transmit(chunk, frame, 24));
+                        }
+                    }
+                }
+            }
+            rings.publish();
+        }
+        let all = kernel.drain(rings, in_hand);
+        let expected: Vec<u64> = (0..COUNT).map(|number| u64::from(number) << 12).collect();
+        assert_eq!(all, expected, "seed {seed}, {refused} refused");
+    }
+}
+
+#[test]
+fn replies_are_behind_requests_in_the_same_chunk() {
+    let (mut rings, mut kernel) = pair();
+    rings.fill_all(3);
+    assert!(kernel.fill.pop().is_some());
+    let at = kernel.fill.pop().unwrap();
+    assert!(kernel.rx.push(Descriptor { at: at + 256, len: 140, options: 0 }));
+    kernel.rx.publish();
+    assert_eq!(rings.upcoming(0), Some(4096 + 256));
+    assert_eq!(rings.upcoming(1), None);
+    let (chunk, request) = rings.receive().unwrap();
+    assert_eq!(request, Span { at: 4096 + 256, len: 140 });
+    let reply = chunk.reply_frame(100);
+    assert_eq!(chunk.reply_at() + 100, reply.at + u32::from(reply.len));
+    assert!(rings.transmit(chunk, reply, 24));
+    rings.publish();
+    let sent = kernel.tx.pop().unwrap();
+    assert_eq!(sent.at, u64::from(reply.at) + 24);
+    assert_eq!(sent.len, HEADERS_MAX as u32 - 24 + 100);
+}
