@@ -29,6 +29,8 @@ pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 pub const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 /// Those of the clients' link.
 const CLIENT_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+/// The driver of veth pairs refuses programs if packets are longer than a page.
+const DRIVER_MTU_MAX: u32 = 3000;
 /// Addresses of the clients' host, and of the tracker's.
 const CLIENTS: u8 = 8;
 const TRACKER_ADDRESSES: u8 = 4;
@@ -54,7 +56,8 @@ pub enum XdpMode {
 /// What differs between networks.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkOptions {
-    /// The largest packet between router and tracker, in bytes.
+    /// The largest packet between router and tracker, in bytes. If it is larger than 3000, XDP programs run in
+    /// the generic path only.
     pub mtu: u32,
     /// Whether [`Network::packet_socket`] receives VLAN tags as part of the frames. The kernel takes them out
     /// before any socket sees them. So the router's interface becomes a port of a bridge, which puts them
@@ -111,7 +114,9 @@ impl Network {
         let interface = if options.tags { network.bridge()? } else { "tracker" };
         network.address(interface)?;
         // XDP_TX and XDP_REDIRECT of a veth pair need a program at the other end.
-        network.attach_pass_program(&network.router, "tracker", XdpMode::Driver)?;
+        if options.mtu <= DRIVER_MTU_MAX {
+            network.attach_pass_program(&network.router, "tracker", XdpMode::Driver)?;
+        }
         Ok(network)
     }
 

@@ -31,3 +31,5 @@ mod top_command;
 mod traces;
 mod udp;
 mod upgrade;
+#[cfg(target_os = "linux")]
+mod wire;

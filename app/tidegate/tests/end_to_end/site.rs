@@ -197,13 +197,14 @@ mod networks {
         }
     }
 
-    fn site() -> Option<Rc<Site>> {
+    /// The network of this thread.
+    pub(crate) fn current() -> Option<Rc<Site>> {
         SITE.with_borrow(Clone::clone)
     }
 
     /// The engine of trackers that are started here. None on loopback addresses.
     pub(crate) fn current_engine() -> Option<Engine> {
-        site().map(|site| site.engine.get())
+        current().map(|site| site.engine.get())
     }
 
     pub(super) fn addresses() -> Addresses {
@@ -213,7 +214,7 @@ mod networks {
             client: network::client,
             client_v6: network::client_v6,
         };
-        if site().is_some() { public } else { LOOPBACK }
+        if current().is_some() { public } else { LOOPBACK }
     }
 
     pub(super) fn engine() -> &'static str {
@@ -226,7 +227,7 @@ mod networks {
         folder: &Path,
         configuration: &str,
     ) -> anyhow::Result<harness::Tracker> {
-        match site() {
+        match current() {
             None => harness::Tracker::start(command, folder, configuration),
             Some(site) => {
                 let namespace = &site.network.tracker;

@@ -16,44 +16,45 @@ use crate::process::{Directory, Tracker};
 #[cfg(target_os = "linux")]
 use crate::site;
 
-const HASH: [u8; 20] = [0xab; 20];
+pub(crate) const HASH: [u8; 20] = [0xab; 20];
 const CONNECT: u32 = 0;
 const ANNOUNCE: u32 = 1;
 const SCRAPE: u32 = 2;
 const ERROR: u32 = 3;
 /// An action that does not exist, whose requests are answered with an error.
-const UNKNOWN: u32 = 9;
+pub(crate) const UNKNOWN: u32 = 9;
 /// The transaction ids of announces and scrapes, and of what comes behind a datagram that is ignored.
 const TRANSACTION: u32 = 0x5eed;
-const MARKER: u32 = 0xfeed_f00d;
+pub(crate) const MARKER: u32 = 0xfeed_f00d;
 
 /// The fields of an announce that tests vary.
 #[derive(Clone, Copy)]
-struct Announce {
-    hash: [u8; 20],
-    left: u64,
-    event: u32,
-    want: i32,
-    port: u16,
+pub(crate) struct Announce {
+    pub(crate) hash: [u8; 20],
+    pub(crate) left: u64,
+    pub(crate) event: u32,
+    pub(crate) want: i32,
+    pub(crate) port: u16,
 }
 
-const LEECHER: Announce = Announce { hash: HASH, left: 1, event: 2, want: -1, port: 6881 };
+pub(crate) const LEECHER: Announce =
+    Announce { hash: HASH, left: 1, event: 2, want: -1, port: 6881 };
 
-fn head(id: u64, action: u32, transaction: u32) -> Vec<u8> {
+pub(crate) fn head(id: u64, action: u32, transaction: u32) -> Vec<u8> {
     let mut packet = id.to_be_bytes().to_vec();
     packet.extend([action, transaction].map(u32::to_be_bytes).as_flattened());
     packet
 }
 
-fn connect(transaction: u32) -> Vec<u8> {
+pub(crate) fn connect(transaction: u32) -> Vec<u8> {
     head(0x417_2710_1980, CONNECT, transaction)
 }
 
-fn scrape(id: u64, hashes: &[[u8; 20]]) -> Vec<u8> {
+pub(crate) fn scrape(id: u64, hashes: &[[u8; 20]]) -> Vec<u8> {
     [head(id, SCRAPE, TRANSACTION), hashes.as_flattened().to_vec()].concat()
 }
 
-fn announce(id: u64, say: Announce) -> Vec<u8> {
+pub(crate) fn announce(id: u64, say: Announce) -> Vec<u8> {
     let mut packet = head(id, ANNOUNCE, TRANSACTION);
     packet.extend(say.hash);
     packet.extend(b"-XX0001-000000000000");
@@ -68,7 +69,7 @@ fn announce(id: u64, say: Announce) -> Vec<u8> {
 }
 
 /// An announce with the options that carry a URL's path and query, one for each piece.
-fn announce_at(id: u64, pieces: &[&str]) -> Vec<u8> {
+pub(crate) fn announce_at(id: u64, pieces: &[&str]) -> Vec<u8> {
     let mut packet = announce(id, LEECHER);
     for piece in pieces {
         packet.extend([2, piece.len() as u8]);
@@ -98,7 +99,21 @@ impl Udp {
         is_ignored
     }
 
-    fn say(&self, say: Announce) -> Vec<u8> {
+    /// Announces leechers of a torrent, many at once, that want no peers.
+    pub(crate) fn join(&self, hash: [u8; 20], ports: &[u16]) {
+        // What a socket's buffer has room for.
+        for ports in ports.chunks(40) {
+            for port in ports {
+                let say = Announce { hash, want: 0, port: *port, ..LEECHER };
+                self.socket.send(&announce(self.id, say)).unwrap();
+            }
+            for _ in ports {
+                parse_announce(&self.receive().unwrap());
+            }
+        }
+    }
+
+    pub(crate) fn say(&self, say: Announce) -> Vec<u8> {
         self.request(&announce(self.id, say))
     }
 }
