@@ -34,6 +34,9 @@ mod netlink;
 mod next_hops;
 #[cfg(target_os = "linux")]
 mod program;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod program_tests;
 #[cfg(target_os = "linux")]
 mod queue;
 #[cfg(target_os = "linux")]

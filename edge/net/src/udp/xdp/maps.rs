@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use primitives::IpPrefix;
 
+#[cfg(test)]
+use super::bpf::look_up_element;
 use super::bpf::{
     LoadError, MapKind, MapSpec, create_map, load_program, relocate_to_map, relocate_to_value,
     update_element,
@@ -285,7 +287,10 @@ impl Maps {
         let mut is_any = false;
         for (first, last) in ranges {
             let networks = whole_networks(first, last);
-            is_any |= !networks.is_empty();
+            if networks.is_empty() {
+                continue;
+            }
+            is_any = true;
             for word in networks.start / 64..networks.end.div_ceil(64) {
                 let from = networks.start.max(word * 64) - word * 64;
                 let until = networks.end.min(word * 64 + 64) - word * 64;
@@ -313,6 +318,20 @@ impl Maps {
         set(&config.rate_cost, cost);
     }
 
+    /// Returns the recent connects of prefixes: [`Buckets`], as they are.
+    #[cfg(test)]
+    pub(super) fn buckets(&self) -> Vec<u64> {
+        let mut bytes = vec![0; size_of::<Buckets>()];
+        look_up_element(self.buckets.as_fd(), &BUCKETS, &[0; 4], &mut bytes).unwrap();
+        bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_buckets(&mut self, buckets: &[u64]) {
+        let bytes: Vec<u8> = buckets.iter().flat_map(|word| word.to_le_bytes()).collect();
+        update_element(self.buckets.as_fd(), &BUCKETS, &[0; 4], &bytes).unwrap();
+    }
+
     /// Sets which connection ids are issued and valid. Call it at least as often as the slice changes and
     /// some seconds before, with `accepts_next`. Then no moment refuses an id that another part of the
     /// tracker issued. Ids of another key than before are refused at once.
@@ -330,7 +349,8 @@ impl Maps {
             set(&config.current, ((current + 1) % SLOTS) as u64);
         }
         slot(SLOTS - 1).write(slice.saturating_sub(1), key);
-        slot(1).write(if slots.accepts_next { slice + 1 } else { 0 }, key);
+        let next = slots.current.checked_add(1).filter(|_| slots.accepts_next);
+        slot(1).write(next.map_or(0, u64::from), key);
         slot(2).write(0, key);
     }
 }
@@ -421,10 +441,10 @@ pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, Lo
 }
 
 /// The licence, as the kernel knows it.
-const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
+pub(super) const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// Returns the program's instructions, which refer to the maps.
-fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
+pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
     let (words, rest) = PROGRAM.as_chunks::<8>();
     debug_assert!(rest.is_empty(), "half an instruction");
     let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -519,45 +539,3 @@ unsafe impl Words for InterfaceConfig {}
 unsafe impl Words for Bans {}
 // SAFETY: as above.
 unsafe impl Words for Counts {}
-
-#[cfg(test)]
-mod tests {
-    use super::super::bpf::{action, test_run};
-    use super::*;
-
-    const PROTOCOL: ProtocolNumbers = ProtocolNumbers {
-        connect_magic: 0x0417_2710_1980,
-        connect_action: 0,
-        connect_reply_action: 0,
-        head_len: 16,
-    };
-
-    #[test]
-    fn connects_are_answered() {
-        let mut maps = match Maps::create(&PROTOCOL, [1, 2, 3]) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                println!("skipped: connects_are_answered needs CAP_BPF and CAP_NET_ADMIN");
-                return;
-            }
-            other => other.unwrap(),
-        };
-        let interface = InterfaceMaps::create().unwrap();
-        let program = load(&maps, &interface).unwrap();
-        let address = "192.0.2.1:6969".parse().unwrap();
-        let endpoint =
-            Endpoint { address, listener: 3, answers: true, verifies: true, filters: true };
-        maps.set_endpoints(&[endpoint]);
-        maps.set_ids(&IdSlots { key: [7; 16], current: 1, accepts_next: false });
-        let frame = [
-            &[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..],
-            &[0x45, 0, 0, 44, 0, 0, 0, 0, 9, 17, 0, 0, 198, 18, 0, 1, 192, 0, 2, 1],
-            &[0x10, 0, 0x1b, 0x39, 0, 24, 0, 0],
-            &PROTOCOL.connect_magic.to_be_bytes(),
-            &[0, 0, 0, 0, 1, 2, 3, 4],
-        ]
-        .concat();
-        let run = test_run(program.as_fd(), &frame, 1).unwrap();
-        assert_eq!(run.action, action::TX);
-        assert_eq!(interface.counts(0, 3), ListenerCounts { connects: 1, ..Default::default() });
-    }
-}

@@ -1,0 +1,167 @@
+//! Rates of connects.
+
+use std::collections::HashSet;
+
+use super::frames::{announce, connect};
+use super::{Program, model};
+use crate::udp::xdp::ConnectRate;
+use crate::udp::xdp::bpf::action;
+
+const V4: &str = "192.0.2.1:6969";
+const V6: &str = "[2001:db8::1]:6969";
+/// Units of time in a second.
+const SECOND: u64 = 1_000_000_000 / 256;
+const TIME_BITS: u32 = 44;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+/// Slow enough that no connect is paid during a test.
+const SLOW: ConnectRate = ConnectRate { per_s: 1, burst: 5, prefix_v4: 24, prefix_v6: 64 };
+
+fn program(test: &str, rate: ConnectRate) -> Option<Program> {
+    let mut program = Program::load(test, model())?;
+    program.maps.set_rate(Some(rate));
+    Some(program)
+}
+
+/// Returns whether a connect is answered.
+fn connects(program: &Program, from: &str) -> bool {
+    let server = if from.starts_with('[') { V6 } else { V4 };
+    let run = program.run(&connect(from, server));
+    assert!([action::TX, action::DROP].contains(&run.action), "{run:?}");
+    run.action == action::TX
+}
+
+fn answered(program: &Program, from: &str, times: usize) -> usize {
+    (0..times).filter(|_| connects(program, from)).count()
+}
+
+/// Moves all times back by `units`, as if time had passed.
+fn pass(program: &mut Program, units: u64) {
+    let move_back = |word: u64| {
+        if word == 0 { 0 } else { word & !TIME_MASK | word.wrapping_sub(units) & TIME_MASK }
+    };
+    let buckets: Vec<u64> = program.maps.buckets().into_iter().map(move_back).collect();
+    program.maps.set_buckets(&buckets);
+}
+
+#[test]
+fn a_burst_is_answered_and_no_more() {
+    let Some(program) = program("a_burst_is_answered_and_no_more", SLOW) else { return };
+    assert_eq!(answered(&program, "198.18.0.1:9", 20), 5);
+    // The same prefix.
+    assert_eq!(answered(&program, "198.18.0.255:9", 20), 0);
+    assert_eq!(answered(&program, "198.18.1.0:9", 20), 5);
+    assert_eq!(answered(&program, "[2001:db8:1::1]:9", 20), 5);
+    assert_eq!(answered(&program, "[2001:db8:1::ffff:0:0:1]:9", 20), 0);
+    assert_eq!(answered(&program, "[2001:db8:1:1::1]:9", 20), 5);
+    let counts = program.interface.counts(0, 0);
+    assert_eq!((counts.connects, counts.over_rate, counts.dropped_bytes), (10, 50, 50 * 16));
+    // Announces are none of its business.
+    let id = program.model.id(7, "198.18.0.1".parse().unwrap());
+    assert_eq!(program.run(&announce("198.18.0.1:9", V4, id)).action, action::REDIRECT);
+}
+
+#[test]
+fn prefixes_have_the_configured_length() {
+    for (prefix_v4, prefix_v6, shares) in [(32, 128, [false; 2]), (8, 32, [true; 2])] {
+        let rate = ConnectRate { prefix_v4, prefix_v6, ..SLOW };
+        let Some(program) = program("prefixes_have_the_configured_length", rate) else { return };
+        for (first, other, shares) in [
+            ("198.18.0.1:9", "198.18.0.2:9", shares[0]),
+            ("[2001:db8:5::1]:9", "[2001:db8:5::2]:9", shares[1]),
+        ] {
+            assert_eq!(answered(&program, first, 9), 5);
+            assert_eq!(answered(&program, other, 9), if shares { 0 } else { 5 });
+        }
+    }
+}
+
+#[test]
+fn time_pays_debts() {
+    let Some(mut program) = program("time_pays_debts", SLOW) else { return };
+    let source = "198.18.0.1:9";
+    assert_eq!(answered(&program, source, 20), 5);
+    pass(&mut program, 2 * SECOND);
+    assert_eq!(answered(&program, source, 20), 2);
+    pass(&mut program, 99 * SECOND);
+    assert_eq!(answered(&program, source, 20), 5);
+    // Longer than half the range of times: what lies so far behind may look like the future.
+    for units in [(1 << (TIME_BITS - 1)) - 1, 1 << (TIME_BITS - 1), TIME_MASK - 20 * SECOND] {
+        pass(&mut program, units);
+        assert_eq!(answered(&program, source, 20), 5, "after {units}");
+    }
+}
+
+#[test]
+fn high_rates_are_exact_to_a_percent() {
+    for per_s in [1, 7, 1000, 30_000, 65_535, 100_000] {
+        let rate = ConnectRate { per_s, burst: 3 * per_s, ..SLOW };
+        let Some(mut program) = program("high_rates_are_exact_to_a_percent", rate) else { return };
+        assert!(connects(&program, "198.18.0.1:9"));
+        let buckets = program.maps.buckets();
+        let place = buckets.iter().position(|word| *word != 0).unwrap();
+        // A debt that is not paid before the next connect.
+        pass(&mut program, (SECOND / 2).wrapping_neg());
+        let before = program.maps.buckets()[place];
+        assert!(connects(&program, "198.18.0.1:9"));
+        let cost = program.maps.buckets()[place] - before;
+        let exact = SECOND as f64 / f64::from(per_s);
+        assert!((cost as f64 / exact - 1.0).abs() < 0.02, "{per_s}/s: {cost} units");
+        program.maps.set_rate(None);
+        assert_eq!(answered(&program, "198.18.0.1:9", 200), 200);
+    }
+}
+
+#[test]
+fn a_new_prefix_takes_the_bucket_with_the_least_debt() {
+    let Some(mut program) = program(
+        "a_new_prefix_takes_the_bucket_with_the_least_debt",
+        ConnectRate { per_s: 1, burst: 1_000_000, ..SLOW },
+    ) else {
+        return;
+    };
+    assert!(connects(&program, "198.18.0.1:9"));
+    let own = program.maps.buckets().into_iter().find(|word| *word != 0).unwrap();
+    let now = (own & TIME_MASK) - SECOND;
+    // Tags that no prefix below has (with luck that the seed decides), and debts of many seconds.
+    let debt = |at: usize| 1000 + (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100_000;
+    let full: Vec<u64> =
+        (0..1 << 16).map(|at| 0x12345 << TIME_BITS | (now + debt(at) * SECOND)).collect();
+    program.maps.set_buckets(&full);
+    let mut places = HashSet::new();
+    for host in 0..50 {
+        let before = program.maps.buckets();
+        assert!(connects(&program, &format!("198.19.{host}.1:9")));
+        let after = program.maps.buckets();
+        let changed: Vec<usize> = (0..1 << 16).filter(|at| before[*at] != after[*at]).collect();
+        let [place] = changed[..] else { panic!("{changed:?}") };
+        let set = place / 8 * 8..place / 8 * 8 + 8;
+        let least = set.clone().min_by_key(|at| before[*at] & TIME_MASK).unwrap();
+        assert_eq!(place, least, "{:x?}", &before[set]);
+        // The debt of the prefix that was there is not its own.
+        assert!((after[place] & TIME_MASK) < now + 600 * SECOND);
+        places.insert(place / 8);
+    }
+    assert!(places.len() > 40, "only {} sets", places.len());
+}
+
+/// Prefixes spread over all sets and tags, whatever they have in common.
+#[test]
+fn prefixes_are_spread_evenly() {
+    let Some(program) = program("prefixes_are_spread_evenly", SLOW) else { return };
+    let mut sources = Vec::new();
+    for host in 0..1000 {
+        sources.push(format!("198.{}.{}.1:9", 20 + host / 250, host % 250));
+        sources.push(format!("[2001:db8:1:{host:x}::1]:9"));
+        sources.push(format!("[2001:{host:x}:1:1::1]:9"));
+    }
+    let expected = sources.len();
+    assert!(sources.iter().all(|source| connects(&program, source)));
+    let buckets = program.maps.buckets();
+    let used = buckets.iter().filter(|word| **word != 0).count();
+    assert!(used >= expected - 2, "{used} buckets of {expected} prefixes");
+    let sets = buckets.chunks(8).filter(|set| set.iter().any(|word| *word != 0)).count();
+    // 8192 sets, and a third as many prefixes: some 2500 are expected.
+    assert!((2350..2700).contains(&sets), "{sets} sets");
+    let tags: HashSet<u64> = buckets.iter().map(|word| word >> TIME_BITS).collect();
+    assert!(tags.len() > 2950, "{} tags", tags.len());
+}

@@ -1,0 +1,525 @@
+//! Frames of which we know what must become of them, without the model: it is checked, too.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::frames::{
+    CLIENT_MAC, MAGIC, SERVER_MAC, announce, announce_payload, connect, connect_payload, frame,
+    naive_checksum, tagged, udp_checksum, with,
+};
+use super::model::Outcome;
+use super::model::Outcome::{
+    BadId, Banned, Blocked, Connect, Foreign, Passed, Steered, TooShort, WrongMagic,
+};
+use super::{Program, model};
+use crate::udp::xdp::bpf::verify_program;
+use crate::udp::xdp::maps::{LICENSE, NextHop, instructions};
+
+const V4: &str = "192.0.2.1:6969";
+const V6: &str = "[2001:db8::1]:6969";
+const CLIENT_V4: &str = "198.18.0.1:4096";
+const CLIENT_V6: &str = "[2001:db8:1::2]:4096";
+/// The client and the server of each family.
+const PAIRS: [(&str, &str); 2] = [(CLIENT_V4, V4), (CLIENT_V6, V6)];
+
+/// Offsets in an untagged frame.
+const IP: usize = 14;
+
+fn check(program: &Program, frame: &[u8], expected: Outcome, what: &str) {
+    let verdict = program.compare(frame);
+    assert_eq!(verdict.outcome, expected, "{what}: {frame:02x?}");
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse::<std::net::SocketAddr>().unwrap().ip()
+}
+
+/// Returns the offset of the UDP header.
+fn udp(server: &str) -> usize {
+    IP + if server == V4 { 20 } else { 40 }
+}
+
+#[test]
+fn program_is_within_its_bounds() {
+    let Some(program) = Program::load("program_is_within_its_bounds", model()) else { return };
+    let instructions = instructions(&program.maps, &program.interface);
+    assert!(instructions.len() <= 3000, "{} instructions", instructions.len());
+    // The processor's time, not the clock's: other tests run at the same time.
+    let used = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    let verify = || {
+        let before = used();
+        let verified = verify_program(LICENSE, &instructions).unwrap();
+        assert!(verified.steps <= 50_000, "{verified:?}");
+        Duration::from(used() - before)
+    };
+    let least = (0..5).map(|_| verify()).min().unwrap();
+    assert!(least <= Duration::from_millis(100), "{least:?}");
+}
+
+#[test]
+fn connects_are_answered() {
+    let Some(program) = Program::load("connects_are_answered", model()) else { return };
+    for (client, server) in PAIRS {
+        let verdict = program.compare(&connect(client, server));
+        assert_eq!(verdict.outcome, Connect);
+        let reply = program.run(&connect(client, server)).frame;
+        assert_eq!((&reply[..6], &reply[6..12]), (&CLIENT_MAC[..], &SERVER_MAC[..]));
+        let id = program.model.id(7, ip(client)).to_be_bytes();
+        let payload = [&[0; 4], &[1, 2, 3, 4][..], &id].concat();
+        assert_eq!(&reply[udp(server) + 8..], payload);
+        assert_eq!(udp_checksum(&reply[IP..]), 0);
+        if server == V4 {
+            assert_eq!(naive_checksum(&reply[IP..IP + 20]), 0);
+            assert_eq!(reply[IP..IP + 10], [0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 17]);
+        } else {
+            assert_eq!(reply[IP..IP + 8], [0x60, 0, 0, 0, 0, 24, 17, 64]);
+        }
+        // Bytes behind the packet stay as they are.
+        let padded = [connect(client, server), vec![0xaa; 2]].concat();
+        check(&program, &padded, Connect, "padding");
+    }
+}
+
+#[test]
+fn frames_for_others_are_passed() {
+    let Some(program) = Program::load("frames_for_others_are_passed", model()) else { return };
+    for (client, server) in PAIRS {
+        let good = connect(client, server);
+        let is_v4 = server == V4;
+        let foreign = |at: usize, bytes: &[u8], what| {
+            check(&program, &with(&good, at, bytes), Foreign, what);
+        };
+        foreign(0, &[3], "a group's address");
+        foreign(0, &[0xff; 6], "broadcast");
+        foreign(12, &[8, 6], "ARP");
+        foreign(12, &[0x88, 0xa8], "QinQ");
+        foreign(12, &[0x88, 0x47], "MPLS");
+        foreign(12, if is_v4 { &[0x86, 0xdd] } else { &[8, 0] }, "the other family");
+        foreign(IP, &[0x35], "version 3");
+        foreign(udp(server) + 2, &7003_u16.to_be_bytes(), "another port");
+        foreign(udp(server) + 2, &[0, 0], "no port");
+        if is_v4 {
+            foreign(IP, &[0x46], "IP options");
+            foreign(IP, &[0x44], "a header too short");
+            foreign(IP + 6, &[0x20, 0], "the first fragment");
+            foreign(IP + 6, &[0, 1], "a later fragment");
+            foreign(IP + 6, &[0x1f, 0xff], "the last fragment");
+            foreign(IP + 9, &[6], "TCP");
+            foreign(IP + 9, &[1], "ICMP");
+            foreign(IP + 16, &[192, 0, 2, 2], "another address");
+        } else {
+            for next_header in [0, 6, 43, 44, 58, 60] {
+                foreign(IP + 6, &[next_header], "another header");
+            }
+            foreign(IP + 39, &[2], "another address");
+            foreign(IP + 24, &[0x30], "another address");
+        }
+        let frame = with(&good, IP + if is_v4 { 6 } else { 0 }, &[if is_v4 { 0x40 } else { 0x6f }]);
+        check(&program, &frame, Connect, "\"do not fragment\", a traffic class");
+    }
+}
+
+#[test]
+fn tagged_frames_keep_their_tag() {
+    let Some(program) = Program::load("tagged_frames_keep_their_tag", model()) else { return };
+    for (client, server) in PAIRS {
+        let good = connect(client, server);
+        for id in [5, 4094] {
+            let frame = tagged(&good, id);
+            check(&program, &frame, Connect, "a VLAN of ours");
+            let reply = program.run(&frame).frame;
+            assert_eq!(reply[12..16], frame[12..16]);
+            assert_eq!(udp_checksum(&reply[18..]), 0);
+        }
+        for id in [0, 1, 4, 6, 4093, 4095] {
+            check(&program, &tagged(&good, id), Foreign, "another VLAN");
+        }
+        check(&program, &tagged(&tagged(&good, 5), 5), Foreign, "two tags");
+        check(&program, &with(&tagged(&good, 5), 16, &[8, 6]), Foreign, "tagged ARP");
+    }
+}
+
+#[test]
+fn sources_that_no_answer_reaches_are_passed() {
+    let Some(program) = Program::load("sources_that_no_answer_reaches_are_passed", model()) else {
+        return;
+    };
+    for source in ["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "239.9.9.9", "240.0.0.1"] {
+        check(&program, &connect(&format!("{source}:9"), V4), Passed, source);
+    }
+    for source in ["255.255.255.255", "192.0.2.1", "10.1.2.3", "198.18.9.255"] {
+        check(&program, &connect(&format!("{source}:9"), V4), Passed, source);
+        check(&program, &announce(&format!("{source}:9"), V4, 3), Passed, source);
+    }
+    for source in ["198.18.8.255", "198.18.10.0", "11.0.0.0", "9.255.255.255", "223.255.255.255"] {
+        check(&program, &connect(&format!("{source}:9"), V4), Connect, source);
+    }
+    for source in ["::", "::1", "::ffff:198.18.0.1", "::198.18.0.1", "ff02::1", "2001:db8::1"] {
+        check(&program, &connect(&format!("[{source}]:9"), V6), Passed, source);
+    }
+    for source in ["fe80::1", "febf::1", "2001:db8:9:ffff::1", "2001:db8:9::"] {
+        check(&program, &connect(&format!("[{source}]:9"), V6), Passed, source);
+        check(&program, &announce(&format!("[{source}]:9"), V6, 3), Passed, source);
+    }
+    for source in ["fec0::1", "2001:db8:a::", "2001:db8:8:ffff::", "2001:db8::2", "0:0:0:1::"] {
+        check(&program, &connect(&format!("[{source}]:9"), V6), Connect, source);
+    }
+}
+
+#[test]
+fn lengths_that_disagree_are_passed() {
+    let Some(program) = Program::load("lengths_that_disagree_are_passed", model()) else { return };
+    for (client, server) in PAIRS {
+        let good = connect(client, server);
+        let len_at = if server == V4 { IP + 2 } else { IP + 4 };
+        let len = if server == V4 { 44 } else { 24 };
+        let hostile = [0, 1, 7, 8, 19, 20, 27, 28, 0x7fff, 0x8000, 0xfffe, 0xffff];
+        for other in hostile.into_iter().chain([len - 1, len + 1]) {
+            let other: u16 = other;
+            let longer = [&good[..], &[0; 64]].concat();
+            for frame in [&good, &longer] {
+                let frame = with(frame, len_at, &other.to_be_bytes());
+                check(&program, &frame, Passed, "another length in the IP header");
+            }
+        }
+        for other in hostile.into_iter().chain([23, 25]) {
+            let frame = with(&good, udp(server) + 4, &other.to_be_bytes());
+            check(&program, &frame, Passed, "another length in the UDP header");
+        }
+        // Both agree, and are longer than the frame.
+        let frame = with(&good, len_at, &(len + 1).to_be_bytes());
+        let frame = with(&frame, udp(server) + 4, &25_u16.to_be_bytes());
+        check(&program, &frame, Passed, "a frame too short");
+        check(&program, &with(&good, udp(server), &[0, 0]), Passed, "no source port");
+    }
+    let frame = with(&connect(CLIENT_V6, V6), udp(V6) + 6, &[0, 0]);
+    check(&program, &frame, Passed, "no checksum over IPv6");
+    let frame = with(&connect(CLIENT_V4, V4), udp(V4) + 6, &[0, 0]);
+    check(&program, &frame, Connect, "no checksum over IPv4");
+}
+
+#[test]
+fn truncated_frames_are_passed() {
+    let Some(program) = Program::load("truncated_frames_are_passed", model()) else { return };
+    for (client, server) in PAIRS {
+        let id = program.model.id(7, ip(client));
+        for frame in [
+            connect(client, server),
+            announce(client, server, id),
+            tagged(&connect(client, server), 5),
+            tagged(&announce(client, server, id), 5),
+        ] {
+            // The kernel takes no shorter ones for test runs.
+            for len in 14..frame.len() {
+                let verdict = program.compare(&frame[..len]);
+                assert!(matches!(verdict.outcome, Foreign | Passed), "{len} bytes: {verdict:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn short_and_malformed_requests_are_dropped() {
+    let Some(program) = Program::load("short_and_malformed_requests_are_dropped", model()) else {
+        return;
+    };
+    for (client, server) in PAIRS {
+        for len in 0..16 {
+            let payload = &connect_payload(1)[..len];
+            check(&program, &frame(client, server, payload), TooShort, "a head too short");
+        }
+        let wrong = [&(MAGIC + 1).to_be_bytes()[..], &[0; 8]].concat();
+        check(&program, &frame(client, server, &wrong), WrongMagic, "another magic number");
+        // Even a good id does not make it a connect.
+        let id = program.model.id(7, ip(client));
+        let with_id = [&id.to_be_bytes()[..], &[0; 8]].concat();
+        check(&program, &frame(client, server, &with_id), WrongMagic, "an id in a connect");
+        for len in [17, 20, 98, 1472] {
+            let mut payload = connect_payload(1);
+            payload.resize(len, 0);
+            check(&program, &frame(client, server, &payload), Steered, "a longer connect");
+        }
+    }
+}
+
+#[test]
+fn ids_are_verified() {
+    let Some(mut program) = Program::load("ids_are_verified", model()) else { return };
+    for accepts_next in [false, true, false] {
+        program.model.ids = Some(super::IdSlots { key: super::KEY, current: 7, accepts_next });
+        program.apply();
+        for (client, server) in PAIRS {
+            let id = |slice| program.model.id(slice, ip(client));
+            let expect = |slice: u32| match slice {
+                6 | 7 => Steered,
+                8 if accepts_next => Steered,
+                _ => BadId,
+            };
+            for slice in 0..12 {
+                let frame = announce(client, server, id(slice));
+                check(&program, &frame, expect(slice), &format!("the id of slice {slice}"));
+            }
+            for bit in 0..64 {
+                let frame = announce(client, server, id(7) ^ 1 << bit);
+                check(&program, &frame, BadId, &format!("another bit {bit}"));
+            }
+            for bad in [0, u64::MAX, MAGIC, id(7).swap_bytes()] {
+                check(&program, &announce(client, server, bad), BadId, "an id out of the blue");
+            }
+            for len in [16, 17, 98, 1472] {
+                let mut payload = announce_payload(id(7));
+                payload.resize(len, 0);
+                check(&program, &frame(client, server, &payload), Steered, "any length");
+            }
+            let mut payload = announce_payload(id(7));
+            payload.resize(1473, 0);
+            check(&program, &frame(client, server, &payload), Passed, "longer than a chunk's room");
+        }
+    }
+    let other = announce("198.18.0.2:4096", V4, program.model.id(7, ip(CLIENT_V4)));
+    check(&program, &other, BadId, "the id of another address");
+    for byte in 1..16 {
+        let mut octets = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+        let id = program.model.id(7, octets.into());
+        octets[byte] ^= 0x80;
+        let from = format!("[{}]:4096", std::net::Ipv6Addr::from(octets));
+        check(&program, &announce(&from, V6, id), BadId, "the id of another address");
+        let own = program.model.id(7, octets.into());
+        check(&program, &announce(&from, V6, own), Steered, "its own id");
+    }
+}
+
+#[test]
+fn the_first_slice_has_none_before_it() {
+    let mut model = model();
+    model.ids = None;
+    let Some(mut program) = Program::load("the_first_slice_has_none_before_it", model) else {
+        return;
+    };
+    for (client, server) in PAIRS {
+        check(&program, &connect(client, server), Steered, "a connect without keys");
+        check(&program, &announce(client, server, 1), Steered, "an announce without keys");
+    }
+    program.model.ids = Some(super::IdSlots { key: super::KEY, current: 1, accepts_next: true });
+    program.apply();
+    for (client, server) in PAIRS {
+        for (slice, expected) in [(0, BadId), (1, Steered), (2, Steered), (u32::MAX, BadId)] {
+            let id = program.model.id(slice, ip(client));
+            check(&program, &announce(client, server, id), expected, &format!("slice {slice}"));
+        }
+    }
+}
+
+#[test]
+fn listeners_differ() {
+    let Some(program) = Program::load("listeners_differ", model()) else { return };
+    for (client, server, banned) in [
+        (CLIENT_V4, "192.0.2.1", "198.18.77.1:9"),
+        (CLIENT_V6, "[2001:db8::1]", "[2001:db8:66::1]:9"),
+    ] {
+        let at = |port: u16| format!("{server}:{port}");
+        let is_v4 = client == CLIENT_V4;
+        let good = program.model.id(7, ip(client));
+        let dropped = if is_v4 { Banned } else { Blocked };
+        for (port, connects, bad, short, from_banned) in [
+            (7000, Steered, BadId, TooShort, dropped),
+            (7001, Connect, Steered, Steered, dropped),
+            (7002, Steered, Steered, Steered, Steered),
+        ] {
+            let to = at(port);
+            check(&program, &connect(client, &to), connects, "a connect");
+            check(&program, &announce(client, &to, good), Steered, "an announce");
+            check(&program, &announce(client, &to, good ^ 1), bad, "a bad id");
+            check(&program, &frame(client, &to, &[1; 15]), short, "a short one");
+            let id = program.model.id(7, ip(banned));
+            check(&program, &announce(banned, &to, id), from_banned, "a banned source");
+        }
+    }
+}
+
+#[test]
+fn banned_and_blocked_networks_are_dropped() {
+    let Some(program) = Program::load("banned_and_blocked_networks_are_dropped", model()) else {
+        return;
+    };
+    for (source, expected) in [
+        ("198.18.76.255", Steered),
+        ("198.18.77.0", Banned),
+        ("198.18.78.128", Banned),
+        ("198.18.79.255", Banned),
+        ("198.18.80.0", Steered),
+        // The range has not the whole /24: user space decides.
+        ("198.18.88.7", Steered),
+        ("198.18.65.255", Steered),
+        ("198.18.66.0", Blocked),
+        ("198.18.66.127", Blocked),
+        ("198.18.66.128", Steered),
+        ("198.18.67.6", Steered),
+        ("198.18.67.7", Blocked),
+    ] {
+        let from = format!("{source}:9");
+        let id = program.model.id(7, ip(&from));
+        check(&program, &announce(&from, V4, id), expected, source);
+        let connects = if expected == Steered { Connect } else { expected };
+        check(&program, &connect(&from, V4), connects, source);
+    }
+    for (source, expected) in [
+        ("2001:db8:65:ffff::", Steered),
+        ("2001:db8:66::", Blocked),
+        ("2001:db8:66:ffff::1", Blocked),
+        ("2001:db8:67::", Steered),
+    ] {
+        let from = format!("[{source}]:9");
+        let id = program.model.id(7, ip(&from));
+        check(&program, &announce(&from, V6, id), expected, source);
+    }
+}
+
+#[test]
+fn bans_change_halves() {
+    let Some(mut program) = Program::load("bans_change_halves", model()) else { return };
+    let range = |first: &str, last: &str| (first.parse().unwrap(), last.parse().unwrap());
+    let all = range("0.0.0.0", "255.255.255.255");
+    let lists = [
+        vec![],
+        vec![range("198.18.0.0", "198.18.0.255")],
+        vec![range("198.18.0.0", "198.18.0.254"), range("198.18.1.0", "198.18.2.255")],
+        vec![all],
+        vec![range("198.18.0.1", "198.18.2.0")],
+        vec![range("1.0.0.0", "198.18.1.255")],
+        vec![range("198.18.3.0", "255.255.255.255")],
+        vec![],
+    ];
+    for _ in 0..2 {
+        for list in &lists {
+            program.model.bans.clone_from(list);
+            program.apply();
+            for source in ["0.9.9.9", "1.0.0.0", "198.17.255.1", "198.18.0.1", "198.18.1.2"] {
+                program.compare(&connect(&format!("{source}:9"), V4));
+            }
+            for source in ["198.18.2.3", "198.18.3.4", "198.18.63.1", "223.255.255.255"] {
+                program.compare(&connect(&format!("{source}:9"), V4));
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_are_full_without_fault() {
+    let mut model = model();
+    let endpoint = model.endpoints[0];
+    let host = |at: usize| format!("192.0.2.{at}:6969").parse().unwrap();
+    model.endpoints =
+        (1..=64).map(|at| super::Endpoint { address: host(at), ..endpoint }).collect();
+    let host = |at: usize| format!("[2001:db8::{at:x}]:6969").parse().unwrap();
+    model.endpoints.extend((1..=32).map(|at| super::Endpoint { address: host(at), ..endpoint }));
+    model.passed = (0..32).map(|at| format!("198.18.{at}.0/24").parse().unwrap()).collect();
+    let network = |text: String| text.parse::<super::IpPrefix>().unwrap();
+    model.passed.extend((1..=16).map(|at| network(format!("2001:db8:{at:x}::/48"))));
+    model.blocked = (0..32).map(|at| format!("198.18.1{at:02}.7").parse().unwrap()).collect();
+    model.blocked.extend((1..=32).map(|at| network(format!("2001:db8:1{at:02x}::/48"))));
+    let Some(mut program) = Program::load("lists_are_full_without_fault", model) else { return };
+    for at in 0..34 {
+        program.compare(&connect(&format!("198.18.{at}.7:9"), "192.0.2.64:6969"));
+        program.compare(&connect(&format!("198.18.1{at:02}.7:9"), "192.0.2.64:6969"));
+        program.compare(&connect(&format!("[2001:db8:{at:x}::7]:9"), "[2001:db8::20]:6969"));
+        program.compare(&connect(&format!("[2001:db8:1{at:02x}::7]:9"), "[2001:db8::20]:6969"));
+    }
+    // The lists become shorter, with holes, and longer again.
+    for keep in [3, 2, 5, 1, 7] {
+        let whole = program.model.clone();
+        let chosen = |at: usize| at.is_multiple_of(keep);
+        let some = |list: &[super::IpPrefix]| -> Vec<super::IpPrefix> {
+            (0..).zip(list).filter(|(at, _)| chosen(*at)).map(|(_, network)| *network).collect()
+        };
+        program.model.passed = some(&whole.passed);
+        program.model.blocked = some(&whole.blocked);
+        let mut at = 0..;
+        program.model.endpoints.retain(|_| chosen(at.next().unwrap()));
+        program.apply();
+        for at in 1..=34 {
+            let (server_v4, server_v6) =
+                (format!("192.0.2.{at}:6969"), format!("[2001:db8::{at:x}]:6969"));
+            program.compare(&connect(CLIENT_V4, &server_v4));
+            program.compare(&connect(&format!("198.18.{at}.7:9"), "192.0.2.1:6969"));
+            program.compare(&connect(&format!("198.18.1{at:02}.7:9"), "192.0.2.1:6969"));
+            program.compare(&connect(CLIENT_V6, &server_v6));
+            program.compare(&connect(&format!("[2001:db8:{at:x}::7]:9"), "[2001:db8::1]:6969"));
+        }
+        program.model = whole;
+        program.apply();
+    }
+    let too_many = [program.model.endpoints.clone(), program.model.endpoints.clone()].concat();
+    assert_eq!(program.maps.set_endpoints(&too_many), 96);
+}
+
+#[test]
+fn replies_go_to_the_next_hop() {
+    let gateway = [2, 9, 8, 7, 6, 5];
+    let Some(mut program) = Program::load("replies_go_to_the_next_hop", model()) else { return };
+    program.model.on_link =
+        vec!["198.18.0.0/24".parse().unwrap(), "2001:db8:1::/64".parse().unwrap()];
+    for next_hop in [NextHop::Always(gateway), NextHop::OffLink(gateway), NextHop::Swap] {
+        (program.model.next_hop_v4, program.model.next_hop_v6) = (next_hop, next_hop);
+        program.apply();
+        for (client, server, is_on_link) in [
+            (CLIENT_V4, V4, true),
+            (CLIENT_V6, V6, true),
+            ("198.18.1.1:9", V4, false),
+            ("[2001:db8:2::1]:9", V6, false),
+        ] {
+            let frame = connect(client, server);
+            check(&program, &frame, Connect, client);
+            let expected = match next_hop {
+                NextHop::Always(mac) => mac,
+                NextHop::OffLink(mac) if !is_on_link => mac,
+                _ => CLIENT_MAC,
+            };
+            let reply = program.run(&frame).frame;
+            assert_eq!((&reply[..6], &reply[6..12]), (&expected[..], &SERVER_MAC[..]));
+        }
+    }
+    program.model.next_hop_v4 = NextHop::Unknown;
+    program.apply();
+    check(&program, &connect(CLIENT_V4, V4), Steered, "no next hop over IPv4");
+    check(&program, &connect(CLIENT_V6, V6), Connect, "a next hop over IPv6");
+}
+
+#[test]
+fn without_sockets_datagrams_are_passed() {
+    for (steering, has_socket) in [(false, true), (true, false)] {
+        let model = super::Model { steering, has_socket, ..model() };
+        let Some(program) = Program::load("without_sockets_datagrams_are_passed", model) else {
+            return;
+        };
+        for (client, server) in PAIRS {
+            let id = program.model.id(7, ip(client));
+            check(&program, &announce(client, server, id), Passed, "an announce");
+            check(&program, &announce(client, server, id ^ 1), BadId, "a bad id");
+            check(&program, &connect(client, server), Connect, "a connect");
+        }
+    }
+}
+
+/// Checksums whose sums have many carries, or come out as zero.
+#[test]
+fn checksums_are_right_for_any_numbers() {
+    let Some(program) = Program::load("checksums_are_right_for_any_numbers", model()) else {
+        return;
+    };
+    for (client, server) in PAIRS {
+        let reply = |transaction_id: u32| {
+            let frame = frame(client, server, &connect_payload(transaction_id));
+            let reply = program.compare(&frame).frame;
+            u16::from_be_bytes([reply[udp(server) + 6], reply[udp(server) + 7]])
+        };
+        for transaction_id in (0..=u16::MAX).step_by(71) {
+            reply(transaction_id.into());
+            reply(u32::from(transaction_id) << 16 | 0xffff);
+        }
+        // A number that makes the sum all ones: its complement is 0, which would mean "none".
+        assert_eq!(reply(reply(0).into()), 0xffff);
+    }
+}
