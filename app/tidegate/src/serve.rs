@@ -33,7 +33,7 @@ use admin::{AnnounceUrl, Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use journal::Feed;
-use net::process::{self, Identity, InheritedSockets, Launcher};
+use net::process::{self, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
@@ -107,7 +107,7 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     check_leftover(inherited, old_process.is_some())?;
-    become_user(&config)?;
+    confine::become_user(&config)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
@@ -292,30 +292,6 @@ fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
     certificates::warnings(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
     certificates.replace(read);
     Ok(certificates)
-}
-
-/// Creates the directories that the process will write to, and switches to the configured user.
-fn become_user(config: &Config) -> Result<()> {
-    acme::prepare(config)?;
-    state::prepare(config)?;
-    swarms::prepare(config);
-    if config.user.is_empty() {
-        if process::is_root() {
-            warn!(
-                "serving as root: name a user in process.user, to which the tracker switches when its \
-                 ports are bound"
-            );
-        }
-        return Ok(());
-    }
-    let identity = Identity::find(&config.user, &config.group).context("process.user")?;
-    if !process::is_root() {
-        warn!(user = config.user, "only root can switch to another user: process.user is ignored");
-        return Ok(());
-    }
-    process::drop_privileges(identity).context("process.user")?;
-    info!(user = config.user, "switched user");
-    Ok(())
 }
 
 /// What threads share.

@@ -1,6 +1,8 @@
 //! The process: cores, priorities, privileges, limits and resource usage; inherited sockets, service
 //! manager notification, restarting, and the sandbox.
 
+#[cfg(target_os = "linux")]
+mod capabilities;
 mod inherit;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -13,6 +15,10 @@ mod sandbox;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 
+#[cfg(target_os = "linux")]
+pub use capabilities::drop_capabilities;
+#[cfg(target_os = "linux")]
+pub(crate) use capabilities::{Capability, missing_capabilities};
 pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
@@ -23,7 +29,9 @@ pub use priority::{lower_priority, raise_priority};
 #[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Launcher, Sandbox, confine, lower_priority, raise_priority};
+pub use unsupported::{
+    Launcher, Sandbox, confine, drop_capabilities, lower_priority, raise_priority,
+};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -145,6 +153,22 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
     }
     Ok(())
+}
+
+/// Raises the soft limit of locked memory to the hard limit, and both to no limit if that is allowed.
+/// Returns the limit in bytes, or `None` if there is none.
+#[cfg(target_os = "linux")]
+pub(crate) fn raise_locked_memory_limit() -> io::Result<Option<u64>> {
+    use nix::sys::resource::RLIM_INFINITY;
+    let resource = Resource::RLIMIT_MEMLOCK;
+    if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_ok() {
+        return Ok(None);
+    }
+    let (soft, hard) = getrlimit(resource)?;
+    if soft < hard {
+        setrlimit(resource, hard, hard)?;
+    }
+    Ok(Some(hard).filter(|limit| *limit != RLIM_INFINITY))
 }
 
 /// Returns the time of the system's monotonic clock, which all processes of this machine share.

@@ -1,16 +1,55 @@
-//! The sandbox: which directories and ports the process may still use while it serves.
+//! Rights: the user that the process runs as, and the sandbox: which directories and ports it may still
+//! use while it serves.
 
 use std::path::{Path, PathBuf};
 
-use net::process::{self, Sandbox, SandboxPolicy};
-use tracing::info;
+use anyhow::{Context, Result};
+use net::process::{self, Identity, Sandbox, SandboxPolicy};
+use tracing::{info, warn};
 
+use super::{state, swarms};
+use crate::acme;
 use crate::config::{AcmeConfig, Config};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
 /// DNS over TCP, for responses that are too long for a datagram.
 const DNS_PORT: u16 = 53;
+
+/// Creates the directories that the process will write to, and switches to the configured user.
+pub(super) fn become_user(config: &Config) -> Result<()> {
+    acme::prepare(config)?;
+    state::prepare(config)?;
+    swarms::prepare(config);
+    if !process::is_root() {
+        if !config.user.is_empty() {
+            Identity::find(&config.user, &config.group).context("process.user")?;
+            let user = &config.user;
+            warn!(user, "only root can switch to another user: process.user is ignored");
+        }
+        return drop_capabilities();
+    }
+    if config.user.is_empty() {
+        warn!(
+            "serving as root: name a user in process.user, to which the tracker switches when its \
+             ports are bound"
+        );
+        return Ok(());
+    }
+    let identity = Identity::find(&config.user, &config.group).context("process.user")?;
+    process::drop_privileges(identity).context("process.user")?;
+    info!(user = config.user, "switched user");
+    Ok(())
+}
+
+/// Gives up the capabilities that a service was started with although it is not root, e.g. to bind low ports.
+fn drop_capabilities() -> Result<()> {
+    let dropped = process::drop_capabilities().context("cannot drop capabilities")?;
+    if !dropped.is_empty() {
+        info!(capabilities = dropped.join(", "), "dropped all capabilities");
+    }
+    Ok(())
+}
 
 /// Gives up the rights that serving does not need, if configured. `file` is the configuration file.
 pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {

@@ -1,0 +1,47 @@
+//! Capabilities: rights that a process may have without being root.
+
+use std::io;
+
+use caps::CapSet;
+pub(crate) use caps::Capability;
+
+/// Drops all capabilities of the calling thread, and of threads that it starts later, for good. Returns
+/// the names of those that it had. Does nothing to the other threads: call it while there is only one.
+///
+/// Only for processes that are not root: root regains capabilities by starting a program.
+pub fn drop_capabilities() -> io::Result<Vec<String>> {
+    let had = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
+    let mut names: Vec<String> = had.iter().map(ToString::to_string).collect();
+    names.sort_unstable();
+    // The effective set must stay within the permitted one.
+    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        caps::clear(None, set).map_err(io::Error::other)?;
+    }
+    Ok(names)
+}
+
+/// Returns the names of those of `needed` that the calling thread does not have.
+pub(crate) fn missing_capabilities(needed: &[Capability]) -> Vec<String> {
+    let has = |one: &Capability| caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
+    needed.iter().filter(|one| !has(one)).map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_all_for_good() {
+        // Capabilities are those of a thread.
+        let thread = std::thread::spawn(|| {
+            let had = drop_capabilities().unwrap();
+            let all = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
+            assert_eq!(missing_capabilities(&all), ["CAP_BPF", "CAP_NET_ADMIN"]);
+            assert!(caps::raise(None, CapSet::Effective, Capability::CAP_BPF).is_err());
+            assert_eq!(drop_capabilities().unwrap(), Vec::<String>::new());
+            had
+        });
+        let had = thread.join().unwrap();
+        assert!(had.is_sorted() && had.iter().all(|name| name.starts_with("CAP_")), "{had:?}");
+    }
+}
