@@ -13,6 +13,7 @@ mod outbound;
 mod overrides;
 mod reload;
 mod secret;
+mod signals;
 mod startup;
 mod state;
 mod supervisor;
@@ -21,6 +22,7 @@ mod tokens;
 mod transfer;
 mod upgrade;
 mod workers;
+mod xdp;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -50,6 +52,7 @@ pub(crate) use check::{Findings, check};
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
+use signals::listen_to_signals;
 use startup::LocalHosts;
 use supervisor::Supervisor;
 use swarms::{JournalInputs, OpenJournal, Swarms};
@@ -57,6 +60,7 @@ use tokens::FirstToken;
 use transfer::{SwarmSender, SwarmSource, SwarmTarget};
 use upgrade::{HandoffState, OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};
+use xdp::{OpenXdp, SharedRules};
 
 /// How often files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
@@ -106,6 +110,7 @@ pub(crate) fn serve(
     reload::apply(&config, &tracker, &mut file_keys)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
+    let xdp = xdp::open(&mut config, &bound)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
     acme::load(&config, &certificates)?;
@@ -134,6 +139,7 @@ pub(crate) fn serve(
         file_keys,
         certificates,
         bound,
+        xdp,
         records,
         writer,
         overrides,
@@ -158,6 +164,7 @@ struct Opened {
     file_keys: FileKeys,
     certificates: Arc<Certificates>,
     bound: BoundListeners,
+    xdp: Option<OpenXdp>,
     records: Arc<Records>,
     writer: admin::records::Writer,
     overrides: Vec<(String, Value)>,
@@ -172,7 +179,8 @@ impl Opened {
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
         let urls = bound.announce_urls(&hosts);
-        let startup_text = bound.startup_text(&config, &urls);
+        let engine = xdp::engine_text(&config, self.xdp.as_ref());
+        let startup_text = bound.startup_text(&config, &engine, &urls);
         let dashboard = bound.dashboard_url(&config);
         let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
         let clock = handoff.clock();
@@ -196,11 +204,14 @@ impl Opened {
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
+        let _ = workers.metric_sources().status.udp_engine.set(engine);
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
         let (acme, acme_configs) = watch::channel(config.acme.clone());
+        let xdp_rules = SharedRules::new(&config);
         let reloader = Reloader {
+            xdp_rules,
             file,
             settings: self.settings,
             config,
@@ -218,7 +229,7 @@ impl Opened {
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
         };
         let startup_text = startup_text + &first_token.text(dashboard);
-        let start = Start { bound, acme_configs, startup_text, old_process };
+        let start = Start { bound, xdp: self.xdp, acme_configs, startup_text, old_process };
         let supervisor = self.supervisor;
         let serving = Serving { workers, reloader, upgrader, supervisor, records, swarms, events };
         serving.run(start, &event_receiver)
@@ -241,28 +252,6 @@ fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
         "inherited sockets without a listener: {left}: give the socket unit and the configuration the \
          same addresses"
     )
-}
-
-/// Passes signals to the main thread. A second signal to stop ends the process at once.
-fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {
-    for signal in [SIGTERM, SIGINT] {
-        signals.add_signal(signal).context("cannot listen to signals")?;
-    }
-    let thread = std::thread::Builder::new().name("signals".into());
-    let forward = move || {
-        let mut stopping = false;
-        for signal in signals.forever() {
-            let stops = signal == SIGTERM || signal == SIGINT;
-            if stops && std::mem::replace(&mut stopping, true) {
-                std::process::exit(1);
-            }
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    };
-    thread.spawn(forward).context("cannot start a thread")?;
-    Ok(())
 }
 
 fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
@@ -356,6 +345,7 @@ struct Serving {
 /// What starts when swarms are restored.
 struct Start {
     bound: BoundListeners,
+    xdp: Option<OpenXdp>,
     /// The configuration of the thread that renews certificates.
     acme_configs: watch::Receiver<Option<AcmeConfig>>,
     /// What the start prints.
@@ -436,10 +426,11 @@ impl Serving {
     }
 
     fn start(&mut self, start: Start) -> Result<()> {
-        let Start { bound, acme_configs, startup_text, old_process } = start;
-        let Reloader { config, certificates, .. } = &self.reloader;
+        let Start { bound, mut xdp, acme_configs, startup_text, old_process } = start;
+        let Reloader { config, certificates, xdp_rules, .. } = &self.reloader;
         let tls = TlsConfig::new(certificates);
-        self.workers.start_udp(bound.udp, config)?;
+        self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
+        xdp.map_or(Ok(()), |xdp| self.workers.start_xdp(xdp, xdp_rules.clone()))?;
         self.workers.start_http(bound.tcp, &tls, config)?;
         self.workers.start_sweep()?;
         // A reload may add certificates, but cannot open a listener for them.

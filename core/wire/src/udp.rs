@@ -27,14 +27,21 @@ pub use reply::{
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Refusal, limits};
 
 /// The protocol id, which a connect request has in place of a connection id.
-const MAGIC: u64 = 0x417_2710_1980;
+pub const MAGIC: u64 = 0x417_2710_1980;
+
+/// Bytes of the head of a request: connection id, action and transaction id. A connect has nothing else.
+pub const HEAD_LEN: usize = 16;
 
 /// Action numbers of requests and answers.
-mod action {
-    pub(super) const CONNECT: u32 = 0;
-    pub(super) const ANNOUNCE: u32 = 1;
-    pub(super) const SCRAPE: u32 = 2;
-    pub(super) const ERROR: u32 = 3;
+pub mod action {
+    /// Asks for a connection id, and answers that.
+    pub const CONNECT: u32 = 0;
+    /// Announces, and answers that.
+    pub const ANNOUNCE: u32 = 1;
+    /// Asks for counts, and answers that.
+    pub const SCRAPE: u32 = 2;
+    /// Refuses a request.
+    pub const ERROR: u32 = 3;
 }
 
 /// A decoded request.
@@ -89,7 +96,7 @@ pub struct InfoHashes<'a>(&'a [[u8; 20]]);
 /// Decodes a datagram. Extra bytes after a complete request are ignored.
 pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     //= bep15#packet-minimum
-    let Some((head, body)) = datagram.split_first_chunk::<16>() else {
+    let Some((head, body)) = datagram.split_first_chunk::<HEAD_LEN>() else {
         return Err(DecodeError::TooShort);
     };
     let head = u128::from_be_bytes(*head);

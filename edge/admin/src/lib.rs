@@ -57,6 +57,7 @@ pub use records::{OpenError, Records};
 pub use restore::restore;
 pub use sources::{
     AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, Status, UpgradeStats,
+    XdpInterface, XdpRingDrops, XdpStats,
 };
 pub use traces::TraceOptions;
 

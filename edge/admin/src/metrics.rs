@@ -3,6 +3,7 @@
 mod journal;
 mod listeners;
 mod page;
+mod xdp;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +26,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     listeners::render_connections(&mut page, &listeners);
     listeners::render_latency(&mut page, &listeners);
     listeners::render_clients(&mut page, &listeners);
+    xdp::render_xdp(&mut page, &sources.status.xdp());
     render_swarms(&mut page, sources);
     journal::render_journal(&mut page, (sources.journal)().as_ref());
     render_memory(&mut page, sources);
@@ -252,7 +254,7 @@ fn label(family: Family) -> &'static str {
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::HashSet;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
     use std::time::{Duration, SystemTime};
 
     use tracker::RequestKind;
@@ -261,7 +263,9 @@ pub(super) mod tests {
     use types::Tick;
 
     use super::*;
-    use crate::{AcmeAttempts, JournalStats, ProcessStats, Status};
+    use crate::{
+        AcmeAttempts, JournalStats, ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
+    };
 
     pub(crate) fn tracker() -> Tracker {
         tracker_with(None)
@@ -288,11 +292,39 @@ pub(super) mod tests {
         )
     }
 
+    fn xdp() -> XdpStats {
+        let ring_drops = vec![XdpRingDrops { queue: 3, ring: "rx_full", frames: 8 }];
+        let interface = XdpInterface {
+            name: "eth\"0".into(),
+            driver: "veth".into(),
+            mode: "driver",
+            is_up: true,
+            frames: vec![("connect", 5), ("passed", 6)],
+            ring_drops,
+            ..XdpInterface::default()
+        };
+        XdpStats { interfaces: vec![interface], sockets: vec![("open", 2)] }
+    }
+
+    #[test]
+    fn renders_what_the_xdp_program_did() {
+        let page = render(&sources(), None);
+        for expected in [
+            r#"tidegate_xdp_info{interface="eth\"0",mode="driver",zero_copy="false",driver="veth"} 1"#,
+            r#"tidegate_xdp_interface_up{interface="eth\"0"} 1"#,
+            r#"tidegate_xdp_frames_total{interface="eth\"0",result="connect"} 5"#,
+            r#"tidegate_xdp_ring_drops_total{interface="eth\"0",queue="3",ring="rx_full"} 8"#,
+            r#"tidegate_xdp_sockets{state="open"} 2"#,
+        ] {
+            assert!(page.lines().any(|line| line == expected), "{expected}");
+        }
+    }
+
     pub(crate) fn sources() -> MetricSources {
         MetricSources {
             tracker: Arc::new(tracker()),
             registry: Arc::default(),
-            status: Status::default(),
+            status: Status { xdp: Mutex::new(xdp()), ..Status::default() },
             process: || ProcessStats {
                 started: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
                 uptime_s: 5.0,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -46,6 +46,57 @@ pub struct Status {
     pub reload_failures: AtomicU64,
     /// The swarms of the process that this one has replaced, once known.
     pub upgrade: OnceLock<Arc<UpgradeStats>>,
+    /// The engine of the UDP listeners, e.g. `mmsg` or `shield (driver)`.
+    pub udp_engine: OnceLock<String>,
+    /// What the XDP program has done. Empty without one.
+    pub xdp: Mutex<XdpStats>,
+}
+
+impl Status {
+    /// Returns what the XDP program has done.
+    pub(crate) fn xdp(&self) -> XdpStats {
+        // Replaced as a whole, so a panic elsewhere does not matter.
+        self.xdp.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the XDP program has done since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpStats {
+    /// The interfaces that it is attached to.
+    pub interfaces: Vec<XdpInterface>,
+    /// AF_XDP sockets, by state.
+    pub sockets: Vec<(&'static str, u64)>,
+}
+
+/// An interface with the XDP program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpInterface {
+    /// Its name.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// Where the program runs: driver or generic.
+    pub mode: &'static str,
+    /// Whether the driver writes into the tracker's memory.
+    pub zero_copy: bool,
+    /// Whether it is there and up.
+    pub is_up: bool,
+    /// Datagrams for listeners, by what was done with them.
+    pub frames: Vec<(&'static str, u64)>,
+    /// Frames that AF_XDP sockets lost.
+    pub ring_drops: Vec<XdpRingDrops>,
+}
+
+/// Frames that an AF_XDP socket lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpRingDrops {
+    /// The queue of the interface.
+    pub queue: u32,
+    /// What happened to which ring.
+    pub ring: &'static str,
+    /// How many.
+    pub frames: u64,
 }
 
 /// Swarms received from the old process in an upgrade. All 0 if there was none.

@@ -12,7 +12,6 @@ const INTERFACE_NAME_MAX: usize = 15;
 const VLAN_MAX: u16 = 4094;
 
 /// How the XDP program is set up.
-#[cfg_attr(not(test), allow(dead_code, reason = "serve/xdp.rs is being written"))]
 #[derive(Clone, Debug)]
 pub(crate) struct XdpConfig {
     /// Empty = those of the default routes and of the listeners' addresses.

@@ -20,6 +20,7 @@ use tracker::Tracker;
 
 use super::log::Log;
 use super::swarms::SharedPace;
+use super::xdp::SharedRules;
 use super::{Event, confine};
 use crate::access::{self, AccessFiles, FileKeys};
 use crate::acme;
@@ -47,6 +48,8 @@ pub(super) struct Reloader {
     pub(super) pending: PendingReplies,
     /// Publishes reloads as events.
     pub(super) hub: Arc<EventHub>,
+    /// The rules of the XDP program, if there is one.
+    pub(super) xdp_rules: SharedRules,
     /// The pace of the journal of swarms, if there is one.
     pub(super) pace: Option<SharedPace>,
 }
@@ -294,6 +297,7 @@ impl Reloader {
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
         access.apply(&self.tracker, &mut self.file_keys);
+        self.xdp_rules.set(&config);
         if let (Some(pace), Some(swarms)) = (&self.pace, &config.swarms) {
             pace.set(swarms);
         }

@@ -101,15 +101,19 @@ impl BoundListeners {
         urls
     }
 
-    /// Returns the startup text: listeners, and the URLs to announce to.
+    /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
     // Writing to a `String` cannot fail, here and below.
-    pub(super) fn startup_text(&self, config: &Config, urls: &[AnnounceUrl]) -> String {
+    pub(super) fn startup_text(
+        &self,
+        config: &Config,
+        engine: &str,
+        urls: &[AnnounceUrl],
+    ) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         for BoundListener { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
             let address = socket.local_addr();
             let granted = socket.receive_buffer() / 1024;
-            let engine = config.engine.resolve().label();
             let workers = sockets.len();
             let _ = writeln!(
                 text,

@@ -1,7 +1,7 @@
 //! The threads of the tracker.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +25,7 @@ use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use super::Shared;
 use super::listeners::BoundListener;
 use super::swarms::OpenJournal;
+use super::xdp::{self, OpenXdp, SharedRules};
 use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
 
@@ -46,6 +47,8 @@ pub(super) struct Workers {
     stop_http: watch::Sender<Option<StopOrder>>,
     /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
+    /// Steps the thread of the XDP program has taken, if there is one.
+    xdp_steps: Option<Arc<AtomicU64>>,
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
@@ -90,6 +93,7 @@ impl Workers {
             stop_async: watch::Sender::new(false),
             stop_http: watch::Sender::new(None),
             sweeps: Arc::default(),
+            xdp_steps: None,
             threads: Vec::new(),
             on_exit: Arc::new(on_exit),
         }
@@ -111,43 +115,38 @@ impl Workers {
             format!("worker of {} {}", listener.protocol.label(), listener.address)
         };
         let workers = self.registry.publish_counts().into_iter();
-        let sweeps = self.sweeps.load(Ordering::Relaxed);
-        workers
-            .map(|(listener, beat)| (name(listener), beat))
-            .chain([(String::from("sweep"), sweeps)])
+        let load = |name: &str, steps: &AtomicU64| (name.into(), steps.load(Ordering::Relaxed));
+        // Its counters are among those of the workers: it comes first, so that it is named if it is stuck.
+        let xdp = self.xdp_steps.iter().map(|steps| load("xdp", steps));
+        xdp.chain(workers.map(|(listener, beat)| (name(listener), beat)))
+            .chain([load("sweep", &self.sweeps)])
             .collect()
     }
 
-    /// Starts the UDP workers: one for the first socket of every listener, one for the second, …
+    /// Starts the UDP workers: one for the first socket of every listener, one for the second, … `xdp` has
+    /// what each of them gets of the XDP program.
     pub(super) fn start_udp(
         &mut self,
         listeners: Vec<BoundListener<UdpSocket>>,
         config: &Config,
+        mut xdp: Option<&mut OpenXdp>,
     ) -> Result<()> {
         let worker_cores = cores();
         for (number, sockets_of_worker) in
             distribute(listeners, worker_count(config.udp_workers)).into_iter().enumerate()
         {
-            let udp_listeners = |(socket, group): &(UdpSocket, ListenerGroup)| {
-                let address = socket.local_addr();
-                let listener = Listener {
-                    protocol: Protocol::Udp,
-                    address,
-                    listener_policy: group.listener_policy,
-                };
-                let metrics = self.registry.register(listener);
-                UdpListener {
-                    metrics,
-                    listener_policy: group.listener_policy,
-                    proxies: group.simple_proxies.clone(),
-                }
-            };
-            let udp_listeners = sockets_of_worker.iter().map(udp_listeners).collect();
+            let listeners = sockets_of_worker
+                .iter()
+                .map(|(socket, group)| self.udp_listener(socket.local_addr(), group))
+                .collect();
             let sockets: Vec<_> = sockets_of_worker.into_iter().map(|(socket, _)| socket).collect();
             let mut front =
-                UdpFront::new(Arc::clone(&self.tracker), udp_listeners, self.clock, seed()?);
+                UdpFront::new(Arc::clone(&self.tracker), listeners, self.clock, seed()?);
+            let mut worker = UdpWorker::new(sockets, config.engine);
+            if let Some(xdp) = &mut xdp {
+                xdp.equip(number, &mut worker);
+            }
             let stop = Arc::clone(&self.stop);
-            let engine = config.engine;
             let place = config
                 .pin_cores
                 .then(|| worker_cores.get(number % worker_cores.len().max(1)))
@@ -157,10 +156,39 @@ impl Workers {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
-                Ok(net::run_udp(UdpWorker::new(sockets, engine), &mut front, &stop)?)
+                Ok(net::run_udp(worker, &mut front, &stop)?)
             })?;
         }
         Ok(())
+    }
+
+    fn udp_listener(&self, address: SocketAddr, group: &ListenerGroup) -> UdpListener {
+        let listener_policy = group.listener_policy;
+        let listener = Listener { protocol: Protocol::Udp, address, listener_policy };
+        UdpListener {
+            metrics: self.registry.register(listener),
+            listener_policy,
+            proxies: group.simple_proxies.clone(),
+        }
+    }
+
+    /// Starts the thread that keeps the XDP program up to date and counts what it does.
+    pub(super) fn start_xdp(&mut self, xdp: OpenXdp, rules: SharedRules) -> Result<()> {
+        let (tracker, clock) = (Arc::clone(&self.tracker), self.clock);
+        let sources = Arc::clone(&self.metric_sources);
+        let mut updater = xdp.updater(rules, tracker, clock, sources);
+        // Before the workers' first datagrams.
+        updater.step();
+        let (stop, steps) = (Arc::clone(&self.stop), Arc::<AtomicU64>::default());
+        self.xdp_steps = Some(Arc::clone(&steps));
+        self.start("xdp".into(), lower_priority, move || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(xdp::PERIOD);
+                updater.step();
+                steps.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 
     /// Starts the HTTP workers, likewise. `tls` is for listeners that use it.

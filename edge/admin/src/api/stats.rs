@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracker::access::Mode;
-use tracker::counters::{Counters, DropReason, Listener as ListenerKey};
+use tracker::counters::{Counters, DropReason, Listener as ListenerKey, Protocol};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 
@@ -20,6 +20,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::records::RecordsHealth;
 use crate::schema::ToSchema;
+use crate::sources::XdpStats;
 use crate::swarms::Swarms;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -54,6 +55,8 @@ struct Stats {
     memory: Memory,
     /// Traffic by protocol.
     traffic: BTreeMap<String, Traffic>,
+    /// The XDP program before the UDP listeners; `null` if there is none.
+    xdp: Option<Xdp>,
     records: Records,
     swarms: Swarms,
     process: Process,
@@ -100,6 +103,32 @@ struct Traffic {
     connections_open: u64,
 }
 
+/// The XDP program before the UDP listeners.
+#[derive(Serialize, ToSchema)]
+struct Xdp {
+    /// The interfaces that it is attached to.
+    interfaces: Vec<XdpInterface>,
+    /// AF_XDP sockets by state.
+    sockets: BTreeMap<String, u64>,
+}
+
+/// An interface with the XDP program.
+#[derive(Serialize, ToSchema)]
+struct XdpInterface {
+    name: String,
+    driver: String,
+    /// Where the program runs: driver or generic.
+    mode: String,
+    /// Whether the driver writes into the tracker's memory.
+    zero_copy: bool,
+    /// Whether the interface is there and up.
+    up: bool,
+    /// Datagrams for listeners by what was done with them.
+    frames: BTreeMap<String, u64>,
+    /// Frames that AF_XDP sockets lost, over all queues, by ring.
+    ring_drops: BTreeMap<String, u64>,
+}
+
 /// State of the records.
 #[derive(Serialize, ToSchema)]
 struct Records {
@@ -138,6 +167,8 @@ struct Listener {
     address: String,
     /// Access mode: open, allow, deny or both.
     mode: String,
+    /// How datagrams are received and sent, e.g. mmsg or shield (driver); `null` for TCP.
+    engine: Option<String>,
     traffic: Traffic,
 }
 
@@ -174,6 +205,7 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
             refused: totals.refused_for_memory,
         },
         traffic,
+        xdp: Xdp::new(&sources.status.xdp()),
         records: records(api.records().is_durable(), api.records().health()),
         swarms: Swarms::new((sources.journal)().as_ref()),
         process: Process {
@@ -197,6 +229,32 @@ fn records(durable: bool, health: &RecordsHealth) -> Records {
         counts_pending: load(&health.counts_pending),
         lag_s: load(&health.lag_s),
         failures: labels.map(|(label, count)| (label.into(), load(count))).collect(),
+    }
+}
+
+impl Xdp {
+    /// Returns `None` if the program is not attached to any interface.
+    fn new(stats: &XdpStats) -> Option<Self> {
+        let counts = |all: &[(&'static str, u64)]| {
+            all.iter().map(|(label, count)| (String::from(*label), *count)).collect()
+        };
+        let interfaces = stats.interfaces.iter().map(|it| {
+            let mut ring_drops = BTreeMap::new();
+            for drops in &it.ring_drops {
+                *ring_drops.entry(drops.ring.into()).or_default() += drops.frames;
+            }
+            XdpInterface {
+                name: it.name.clone(),
+                driver: it.driver.clone(),
+                mode: it.mode.into(),
+                zero_copy: it.zero_copy,
+                up: it.is_up,
+                frames: counts(&it.frames),
+                ring_drops,
+            }
+        });
+        let xdp = Self { interfaces: interfaces.collect(), sockets: counts(&stats.sockets) };
+        (!xdp.interfaces.is_empty()).then_some(xdp)
     }
 }
 
@@ -243,10 +301,12 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
     let listener = |(known, counters): (ListenerKey, Counters)| {
         let mut traffic = Traffic::default();
         traffic.add(&counters);
+        let is_udp = known.protocol == Protocol::Udp;
         Listener {
             protocol: known.protocol.label().into(),
             address: known.address.to_string(),
             mode: mode(known.listener_policy).into(),
+            engine: sources.status.udp_engine.get().filter(|_| is_udp).cloned(),
             traffic,
         }
     };

@@ -33,6 +33,17 @@ impl Page {
         let _ = writeln!(self.text, "}} {value}");
     }
 
+    /// Writes a sample with any labels, at least one.
+    pub(super) fn labelled_sample(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl Display,
+    ) {
+        let labels: Vec<_> = labels.iter().map(|(key, text)| format!("{key}=\"{text}\"")).collect();
+        let _ = writeln!(self.text, "{name}{{{}}} {value}", labels.join(","));
+    }
+
     /// Writes a sample with one label.
     pub(super) fn sample(&mut self, name: &str, (key, text): (&str, &str), value: impl Display) {
         let _ = writeln!(self.text, "{name}{{{key}=\"{text}\"}} {value}");

@@ -17,18 +17,14 @@ pub mod bpf;
 #[cfg(target_os = "linux")]
 mod chunks;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "setup.rs is being written")]
 mod ethtool;
 #[cfg(target_os = "linux")]
 pub mod frame;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "setup.rs is being written")]
 mod interface;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "setup.rs is being written")]
 mod maps;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "setup.rs is being written")]
 mod netlink;
 #[cfg(target_os = "linux")]
 mod next_hops;
@@ -61,13 +57,17 @@ pub use run::WorkerQueues;
 #[cfg(target_os = "linux")]
 pub(super) use run::run;
 #[cfg(target_os = "linux")]
+pub use setup::{Control, Xdp};
+#[cfg(target_os = "linux")]
 pub(super) use umem::Mapping;
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::WorkerQueues;
+pub use unsupported::{Control, WorkerQueues, Xdp};
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+
+use primitives::IpPrefix;
 
 /// How the program and its sockets are set up.
 #[derive(Clone, Debug)]
@@ -82,10 +82,10 @@ pub struct XdpOptions {
     pub frames: u32,
     /// VLAN ids of frames that are ours.
     pub vlans: Vec<u16>,
-    /// The destination of replies in the link layer.
-    pub reply_mac: ReplyMac,
     /// The protocol's numbers.
     pub protocol: ProtocolNumbers,
+    /// Random numbers, which keep clients from knowing which prefixes share a bucket of connect rates.
+    pub secret: [u64; 3],
     /// Whether datagrams go to AF_XDP sockets. Otherwise they go to the UDP sockets.
     pub redirect: bool,
     /// UDP workers, among which the queues are distributed.
@@ -184,6 +184,21 @@ pub struct ProtocolNumbers {
     pub head_len: u16,
 }
 
+/// What a reload can change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Whether connects are answered, at listeners where that is allowed.
+    pub answers: bool,
+    /// Whether datagrams with a bad connection id are dropped, at listeners where that is allowed.
+    pub verifies: bool,
+    /// How often one prefix may connect. `None` = as often as it likes.
+    pub rate: Option<ConnectRate>,
+    /// Networks without a rate. Their datagrams are passed to the UDP sockets.
+    pub exempt: Vec<IpPrefix>,
+    /// The destination of replies in the link layer.
+    pub reply_mac: ReplyMac,
+}
+
 /// The time slices whose connection ids are valid. Slices count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdSlots {
@@ -231,6 +246,104 @@ pub struct ListenerCounts {
     pub too_short: u64,
     /// Payload bytes of all that were dropped.
     pub dropped_bytes: u64,
+}
+
+impl ListenerCounts {
+    /// Returns what was counted since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut since = *self;
+        for (count, before) in since.all_mut().into_iter().zip(before.clone().all_mut()) {
+            *count = count.wrapping_sub(*before);
+        }
+        since
+    }
+
+    /// Adds other counts.
+    pub fn add(&mut self, other: &Self) {
+        for (count, other) in self.all_mut().into_iter().zip(other.clone().all_mut()) {
+            *count = count.wrapping_add(*other);
+        }
+    }
+
+    fn all_mut(&mut self) -> [&mut u64; 10] {
+        let Self {
+            connects,
+            steered,
+            passed,
+            banned,
+            blocked,
+            over_rate,
+            bad_connection_ids,
+            wrong_magic,
+            too_short,
+            dropped_bytes,
+        } = self;
+        [
+            connects,
+            steered,
+            passed,
+            banned,
+            blocked,
+            over_rate,
+            bad_connection_ids,
+            wrong_magic,
+            too_short,
+            dropped_bytes,
+        ]
+    }
+}
+
+/// An interface with the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its driver.
+    pub driver: String,
+    /// Where the program runs: in the driver or in the generic path.
+    pub mode: Mode,
+    /// Whether the driver writes into our memory.
+    pub zero_copy: bool,
+    /// Receive queues.
+    pub queues: u32,
+    /// Whether it is there and up.
+    pub is_up: bool,
+    /// What the program has done since the start, of all listeners.
+    pub counts: ListenerCounts,
+}
+
+/// Why the program could not be set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupError {
+    /// A sentence for the operator, without a full stop.
+    pub reason: String,
+    /// What the kernel's verifier wrote, if it refused the program.
+    pub verifier_log: String,
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+impl From<String> for SetupError {
+    fn from(reason: String) -> Self {
+        Self { reason, verifier_log: String::new() }
+    }
+}
+
+impl Mode {
+    /// Returns the name in configuration, logs and metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Driver => "driver",
+            Self::Generic => "generic",
+        }
+    }
 }
 
 #[cfg(test)]

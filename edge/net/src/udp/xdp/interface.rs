@@ -31,6 +31,7 @@ pub(super) struct Interface {
     /// addresses arrive here.
     pub(super) indexes: Vec<u32>,
     pub(super) features: Features,
+    #[allow(dead_code, reason = "config check follows")]
     pub(super) is_veth: bool,
 }
 
@@ -233,12 +234,12 @@ impl Network {
         endpoints
     }
 
-    /// Returns the networks that hosts on the links of `interfaces` have.
-    pub(super) fn on_link(&self, interfaces: &[Interface]) -> Vec<IpPrefix> {
+    /// Returns the networks of hosts on the link of an interface.
+    pub(super) fn on_link(&self, interface: &Interface) -> Vec<IpPrefix> {
         let mut networks = Vec::new();
         for local in &self.addresses {
             let network = IpPrefix::new(local.ip, local.prefix);
-            let is_here = interfaces.iter().any(|it| it.indexes.contains(&local.index));
+            let is_here = interface.indexes.contains(&local.index);
             if is_here && is_routed(local.ip) && !networks.contains(&network) {
                 networks.push(network);
             }
@@ -246,22 +247,13 @@ impl Network {
         networks
     }
 
-    /// Returns the gateways of one family: the preferred one of each of `interfaces`, with the index of
-    /// the link on which it is. `None` if the default route of one has no next hop, or none of them has a
-    /// default route.
-    pub(super) fn gateways(
-        &self,
-        is_v4: bool,
-        interfaces: &[Interface],
-    ) -> Option<Vec<(u32, IpAddr)>> {
-        let routes = interfaces.iter().filter_map(|interface| {
-            let is_own =
-                |it: &&DefaultRoute| it.is_v4 == is_v4 && interface.indexes.contains(&it.index);
-            self.routes.iter().find(is_own)
-        });
-        let gateways = routes.map(|route| Some((route.index, route.gateway?)));
-        let gateways = gateways.collect::<Option<Vec<_>>>()?;
-        (!gateways.is_empty()).then_some(gateways)
+    /// Returns the next hop of the preferred default route through an interface, with the index of the link
+    /// on which it is.
+    pub(super) fn gateway(&self, is_v4: bool, interface: &Interface) -> Option<(u32, IpAddr)> {
+        let is_own =
+            |it: &&DefaultRoute| it.is_v4 == is_v4 && interface.indexes.contains(&it.index);
+        let route = self.routes.iter().find(is_own)?;
+        Some((route.index, route.gateway?))
     }
 
     /// Returns the addresses of the machine.
@@ -413,11 +405,11 @@ mod tests {
 
     #[test]
     fn gateways_are_those_of_the_bond() {
-        let port = [interface(2, &[])];
-        let gateways = |is_v4, interfaces: &[Interface]| network().gateways(is_v4, interfaces);
-        assert_eq!(gateways(true, &port), Some(vec![(4, "192.0.2.1".parse().unwrap())]));
-        assert_eq!(gateways(false, &port), Some(vec![(4, "2001:db8::1".parse().unwrap())]));
-        assert_eq!(gateways(true, &[interface(6, &[])]), None);
+        let port = interface(2, &[]);
+        let gateway = |is_v4, interface: &Interface| network().gateway(is_v4, interface);
+        assert_eq!(gateway(true, &port), Some((4, "192.0.2.1".parse().unwrap())));
+        assert_eq!(gateway(false, &port), Some((4, "2001:db8::1".parse().unwrap())));
+        assert_eq!(gateway(true, &interface(6, &[])), None);
         let networks = network().on_link(&port);
         let texts: Vec<_> = networks.iter().map(IpPrefix::to_string).collect();
         assert_eq!(texts, ["192.0.2.0/24", "2001:db8::/64"]);

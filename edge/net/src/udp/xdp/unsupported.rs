@@ -1,5 +1,72 @@
 //! Stand-ins on other systems for what needs Linux.
 
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+
+use super::{
+    IdSlots, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, SourceBlocks, XdpOptions,
+};
+
 /// The AF_XDP sockets of a worker, which cannot exist here.
 #[derive(Debug)]
 pub enum WorkerQueues {}
+
+/// The program, which cannot exist here.
+pub struct Xdp {
+    /// Cannot exist here.
+    pub control: Control,
+    /// Cannot exist here.
+    pub queues: Vec<WorkerQueues>,
+}
+
+/// Cannot exist here.
+pub struct Control(Infallible);
+
+impl Xdp {
+    /// Always fails, because XDP needs Linux.
+    pub fn open(_: &XdpOptions, _: Vec<Listener>) -> Result<Self, SetupError> {
+        Err(String::from("XDP needs Linux").into())
+    }
+}
+
+impl Control {
+    /// Cannot happen.
+    pub fn set_ids(&mut self, _: &IdSlots) {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn set_bans(&mut self, _: impl IntoIterator<Item = (Ipv4Addr, Ipv4Addr)>) {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn set_rules(&mut self, _: Rules) -> bool {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn blocks(&self) -> SourceBlocks {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn apply_blocks(&mut self) {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn refresh(&mut self) -> Vec<String> {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn take_counts(&mut self) -> Vec<ListenerCounts> {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn interfaces(&self) -> Vec<InterfaceStatus> {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,307 @@
+//! The XDP program before the UDP sockets: sets it up, keeps it up to date, and counts what it does.
+//!
+//! It is opened where sockets are bound, because it needs the same rights. A thread of its own writes, four
+//! times a second, which connection ids are valid, what is banned and blocked, and at which addresses it
+//! serves. The program's counts become those of the listeners, so that metrics are complete.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use admin::{MetricSources, XdpInterface, XdpStats};
+use anyhow::{Context, Result, bail};
+use front::Clock;
+use front::udp::PROTOCOL_NUMBERS;
+use net::xdp::{
+    ConnectRate, Control, IdSlots, InterfaceStatus, ListenerCounts, Rules, Xdp, XdpOptions,
+};
+use net::{Engine, UdpSocket, UdpWorker};
+use tracing::{debug, info, warn};
+use tracker::counters::{DropReason, Listener, Protocol, WorkerMetrics};
+use tracker::{RequestKind, Tracker};
+use types::{Family, limits};
+
+use super::listeners::{BoundListener, BoundListeners};
+use crate::config::{Config, worker_count};
+
+/// How often the program gets what has changed.
+pub(super) const PERIOD: Duration = Duration::from_millis(250);
+/// In how many steps addresses and interfaces are looked at once: once a second.
+const REFRESH_STEPS: u32 = 4;
+
+/// The program, attached to its interfaces, before anything is served.
+pub(super) struct OpenXdp {
+    xdp: Xdp,
+    /// The listeners that it knows, in its order.
+    listeners: Vec<Listener>,
+}
+
+/// Sets up the XDP program if the engine has one. If that fails, `config` gets the engine of the sockets,
+/// unless the program is required.
+pub(super) fn open(config: &mut Config, bound: &BoundListeners) -> Result<Option<OpenXdp>> {
+    if !config.engine.has_program() || bound.udp.is_empty() {
+        return Ok(None);
+    }
+    let error = match Xdp::open(&options(config)?, listeners(bound)) {
+        Ok(xdp) => {
+            for it in xdp.control.interfaces() {
+                info!(
+                    interface = it.name,
+                    driver = it.driver,
+                    mode = it.mode.label(),
+                    queues = it.queues,
+                    "attached the XDP program"
+                );
+            }
+            let known = bound.udp.iter().take(limits::XDP_LISTENERS_MAX);
+            let listeners = known.filter_map(listener).collect();
+            if bound.udp.len() > limits::XDP_LISTENERS_MAX {
+                warn!(
+                    "more than {} UDP listeners: the others are served without the XDP program",
+                    limits::XDP_LISTENERS_MAX
+                );
+            }
+            return Ok(Some(OpenXdp { xdp, listeners }));
+        }
+        Err(error) => error,
+    };
+    let engine = config.engine.label();
+    if !error.verifier_log.is_empty() {
+        debug!(log = error.verifier_log, "the kernel's verifier refused the XDP program");
+    }
+    if config.xdp.required {
+        bail!("xdp.required: engine {engine} is not available: {error}");
+    }
+    config.engine = config.engine.of_sockets();
+    warn!("engine {engine} is not available, serving with {}: {error}", config.engine.label());
+    Ok(None)
+}
+
+/// Returns how the program is set up for `config`.
+pub(super) fn options(config: &Config) -> Result<XdpOptions> {
+    let mut secret = [0; 3];
+    for word in &mut secret {
+        *word = getrandom::u64().context("cannot get random numbers from the system")?;
+    }
+    let xdp = &config.xdp;
+    Ok(XdpOptions {
+        interfaces: xdp.interfaces.clone(),
+        mode: xdp.mode,
+        zero_copy: xdp.zero_copy,
+        frames: xdp.frames,
+        vlans: xdp.vlans.clone(),
+        protocol: PROTOCOL_NUMBERS,
+        secret,
+        redirect: config.engine == Engine::Xdp,
+        workers: worker_count(config.udp_workers),
+    })
+}
+
+fn listener(bound: &BoundListener<UdpSocket>) -> Option<Listener> {
+    let listener_policy = bound.group.listener_policy;
+    let address = bound.sockets.first()?.local_addr();
+    Some(Listener { protocol: Protocol::Udp, address, listener_policy })
+}
+
+/// Returns the listeners as the program needs to know them. Where proxies put a header before each
+/// datagram, it looks at none of them.
+fn listeners(bound: &BoundListeners) -> Vec<net::xdp::Listener> {
+    let listener = |bound: &BoundListener<UdpSocket>| {
+        let address = listener(bound)?.address;
+        let is_direct = bound.group.simple_proxies.is_none();
+        let [answers, verifies, filters] = [is_direct; 3];
+        Some(net::xdp::Listener { address, answers, verifies, filters })
+    };
+    bound.udp.iter().filter_map(listener).collect()
+}
+
+/// Returns the engine of the UDP listeners, and where its program runs.
+pub(super) fn engine_text(config: &Config, xdp: Option<&OpenXdp>) -> String {
+    let engine = config.engine.resolve().label();
+    let Some(xdp) = xdp else { return engine.into() };
+    let interfaces = xdp.xdp.control.interfaces();
+    let texts = interfaces.iter().map(|it| format!("{} on {}", it.mode.label(), it.name));
+    format!("{engine}: {}", texts.collect::<Vec<_>>().join(", "))
+}
+
+/// The rules of the program, which a reload changes.
+#[derive(Clone)]
+pub(super) struct SharedRules(Arc<Mutex<Rules>>);
+
+impl SharedRules {
+    pub(super) fn new(config: &Config) -> Self {
+        Self(Arc::new(Mutex::new(rules(config))))
+    }
+
+    /// Applies what a reload can change.
+    pub(super) fn set(&self, config: &Config) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rules(config);
+    }
+
+    fn get(&self) -> Rules {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn rules(config: &Config) -> Rules {
+    let limits = &config.limits;
+    let rate = limits.connects;
+    let rate = ConnectRate {
+        per_s: rate.per_s,
+        burst: rate.burst.max(rate.per_s),
+        prefix_v4: limits.prefix_v4,
+        prefix_v6: limits.prefix_v6,
+    };
+    Rules {
+        answers: config.xdp.answer_connects,
+        // Otherwise bans need each of them.
+        verifies: config.bans.bad_connection_ids_per_min == 0,
+        rate: Some(rate).filter(|rate| rate.per_s > 0),
+        exempt: limits.exempt.prefixes(),
+        reply_mac: config.xdp.reply_mac,
+    }
+}
+
+impl OpenXdp {
+    /// Gives a UDP worker what it needs of the program.
+    pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) {
+        let _ = number;
+        worker.blocks = Some(self.xdp.control.blocks());
+    }
+
+    /// Returns what keeps the program up to date.
+    pub(super) fn updater(
+        self,
+        rules: SharedRules,
+        tracker: Arc<Tracker>,
+        clock: Clock,
+        sources: Arc<MetricSources>,
+    ) -> Updater {
+        let metrics = self.listeners.into_iter().map(|listener| {
+            let family = Family::of(listener.address.ip());
+            (family, sources.registry.register(listener))
+        });
+        Updater {
+            control: self.xdp.control,
+            metrics: metrics.collect(),
+            shared_rules: rules,
+            rules: None,
+            bans_version: 0,
+            steps: 0,
+            tracker,
+            clock,
+            sources,
+        }
+    }
+}
+
+/// Keeps the program up to date.
+pub(super) struct Updater {
+    control: Control,
+    /// The counters of each listener, with its family.
+    metrics: Vec<(Family, WorkerMetrics)>,
+    shared_rules: SharedRules,
+    /// Those that the program has.
+    rules: Option<Rules>,
+    /// The version of the bans that the program has.
+    bans_version: u64,
+    steps: u32,
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    sources: Arc<MetricSources>,
+}
+
+impl Updater {
+    /// Tells the program what has changed, and counts what it has done. Call it every [`PERIOD`].
+    pub(super) fn step(&mut self) {
+        let slices = self.tracker.connection_id_slices(self.clock.now());
+        // Before endpoints: without ids, all that comes to them would be dropped.
+        self.control.set_ids(&IdSlots {
+            key: slices.key,
+            current: slices.current,
+            accepts_next: slices.accepts_next,
+        });
+        if let Some((version, ranges)) = self.tracker.bans().v4_ranges(self.bans_version) {
+            self.control.set_bans(ranges);
+            self.bans_version = version;
+        }
+        self.control.apply_blocks();
+        let has_new_rules = self.apply_rules();
+        if has_new_rules || self.steps.is_multiple_of(REFRESH_STEPS) {
+            self.control.refresh().iter().for_each(|change| info!("{change}"));
+        }
+        self.steps = self.steps.wrapping_add(1);
+        self.count();
+    }
+
+    /// Applies the rules if they have changed, and returns whether they have.
+    fn apply_rules(&mut self) -> bool {
+        let rules = self.shared_rules.get();
+        if self.rules.as_ref() == Some(&rules) {
+            return false;
+        }
+        let has_rate = rules.rate.is_some() && rules.answers;
+        self.rules = Some(rules.clone());
+        if !self.control.set_rules(rules) && has_rate {
+            warn!(
+                "limits.exempt has more networks than the XDP program can hold: the sockets answer \
+                 connects while limits.connects_per_s is on"
+            );
+        }
+        true
+    }
+
+    fn count(&mut self) {
+        let counts = self.control.take_counts();
+        for ((family, metrics), counts) in self.metrics.iter_mut().zip(counts) {
+            add(metrics, *family, &counts);
+            metrics.publish();
+        }
+        let interfaces = self.control.interfaces().into_iter().map(interface).collect();
+        let stats = XdpStats { interfaces, sockets: Vec::new() };
+        *self.sources.status.xdp.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+    }
+}
+
+/// Adds what the program has done to a listener's counters. What it passed or steered, a worker counts.
+fn add(metrics: &mut WorkerMetrics, family: Family, counts: &ListenerCounts) {
+    let counters = &mut metrics.counters;
+    let (family, connect) = (family.index(), RequestKind::Connect.index());
+    counters.requests[family][connect] += counts.connects + counts.over_rate;
+    counters.responses[family][connect] += counts.connects;
+    for (reason, count) in [
+        (DropReason::Banned, counts.banned),
+        (DropReason::ConnectRate, counts.over_rate),
+        (DropReason::BadConnectionId, counts.bad_connection_ids),
+        (DropReason::WrongMagic, counts.wrong_magic),
+        (DropReason::TooShort, counts.too_short),
+    ] {
+        counters.drops[reason.index()] += count;
+    }
+    // A connect and its reply are as long as the head of a request.
+    let answered = counts.connects * u64::from(PROTOCOL_NUMBERS.head_len);
+    counters.bytes_in += answered + counts.dropped_bytes;
+    counters.bytes_out += answered;
+}
+
+fn interface(status: InterfaceStatus) -> XdpInterface {
+    let counts = status.counts;
+    XdpInterface {
+        name: status.name,
+        driver: status.driver,
+        mode: status.mode.label(),
+        zero_copy: status.zero_copy,
+        is_up: status.is_up,
+        frames: vec![
+            ("connect", counts.connects),
+            ("steered", counts.steered),
+            ("passed", counts.passed),
+            ("banned", counts.banned),
+            ("blocked", counts.blocked),
+            ("rate", counts.over_rate),
+            ("bad_connection_id", counts.bad_connection_ids),
+            ("wrong_magic", counts.wrong_magic),
+            ("too_short", counts.too_short),
+        ],
+        ring_drops: Vec::new(),
+    }
+}
