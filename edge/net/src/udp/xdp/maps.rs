@@ -319,6 +319,13 @@ impl Maps {
         set(&config.rate_cost, cost);
     }
 
+    /// Makes the rate slower than [`Maps::set_rate`] can: no test may depend on how long it takes.
+    #[cfg(test)]
+    pub(super) fn set_cost(&mut self, cost: u64, tolerance: u64) {
+        set(&self.config.view().rate_tolerance, tolerance);
+        set(&self.config.view().rate_cost, cost);
+    }
+
     /// Returns the recent connects of prefixes: [`Buckets`], as they are.
     #[cfg(test)]
     pub(super) fn buckets(&self) -> Vec<u64> {
@@ -541,3 +548,37 @@ unsafe impl Words for InterfaceConfig {}
 unsafe impl Words for Bans {}
 // SAFETY: as above.
 unsafe impl Words for Counts {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_exact_to_two_percent() {
+        for per_s in [1, 7, 1000, 2000, 30_000, 65_535, 100_000] {
+            for burst in [1, per_s, 3 * per_s] {
+                let rate = ConnectRate { per_s, burst, prefix_v4: 32, prefix_v6: 64 };
+                let (cost, tolerance) = cost_and_tolerance(&rate);
+                let exact = 1e9 / 256.0 / f64::from(per_s);
+                assert!((cost as f64 / exact - 1.0).abs() < 0.02, "{per_s}/s: {cost} units");
+                assert_eq!(tolerance, cost * u64::from(burst - 1));
+            }
+        }
+        let rate = ConnectRate { per_s: 1, burst: u32::MAX, prefix_v4: 32, prefix_v6: 64 };
+        assert_eq!(cost_and_tolerance(&rate).1, 1 << 42);
+        let rate = ConnectRate { per_s: u32::MAX, burst: 0, ..rate };
+        assert_eq!(cost_and_tolerance(&rate), (1, 0));
+    }
+
+    #[test]
+    fn ranges_are_whole_networks() {
+        let whole =
+            |first: &str, last: &str| whole_networks(first.parse().unwrap(), last.parse().unwrap());
+        assert_eq!(whole("0.0.0.0", "255.255.255.255"), 0..1 << 24);
+        assert_eq!(whole("1.2.3.0", "1.2.3.255"), 0x010203..0x010204);
+        assert!(whole("1.2.3.0", "1.2.3.254").is_empty());
+        assert!(whole("1.2.3.1", "1.2.4.254").is_empty());
+        assert!(whole("255.255.255.255", "255.255.255.255").is_empty());
+        assert_eq!(whole("1.2.3.1", "1.2.5.0"), 0x010204..0x010205);
+    }
+}
