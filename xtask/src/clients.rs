@@ -10,6 +10,8 @@ mod acme;
 mod authority;
 mod case;
 mod clock;
+#[cfg(target_os = "linux")]
+mod engines;
 mod haproxy;
 mod loads;
 mod network;

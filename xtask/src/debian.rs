@@ -17,7 +17,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libfaketime", "tests of restarts with another wall clock"),
     ("curl", "tests of the binary: TLS, ACME"),
     ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
-    ("iproute2", "addresses inside the namespaces of the real-client tests"),
+    ("iproute2", "networks of namespaces: for real clients, and for tests of XDP"),
+    ("ethtool", "those of XDP: what is left to drivers"),
     ("clang-14", "comparing the XDP program with its source"),
     ("util-linux", "those namespaces: unshare, setpriv"),
 ];

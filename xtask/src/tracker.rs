@@ -2,6 +2,8 @@
 
 use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
+#[cfg(target_os = "linux")]
+use harness::network::Namespace;
 use harness::{Tracker, http};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -13,9 +15,19 @@ pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
 /// Starts the tracker with defaults, but for what `configuration` says, and waits until it serves. Its log
 /// is `tracker.log` in `folder`.
 pub(crate) fn start(folder: &Path, configuration: &str) -> Result<Tracker> {
+    Tracker::start(serve(), folder, configuration)
+}
+
+/// The same on another host of a network.
+#[cfg(target_os = "linux")]
+pub(crate) fn start_in(host: &Namespace, folder: &Path, configuration: &str) -> Result<Tracker> {
+    Tracker::start_in(host, serve(), folder, configuration)
+}
+
+fn serve() -> Command {
     let mut command = Command::new(binary());
     command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
-    Tracker::start(command, folder, configuration)
+    command
 }
 
 /// Starts the tracker with HTTP and management on loopback ports of the system's choice, with records in

@@ -86,6 +86,11 @@ pub struct Network {
 impl Network {
     /// Returns why networks cannot be set up here, if so.
     pub fn obstacle() -> Option<String> {
+        // Programs are loaded for the whole machine, so that root of a user namespace may not do it.
+        let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if !users.split_whitespace().eq(["0", "0", "4294967295"]) {
+            return Some("in a user namespace".into());
+        }
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();

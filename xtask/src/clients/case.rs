@@ -1,6 +1,8 @@
 //! All cases, and how one runs inside its namespace.
 
 use super::acme::Certificates;
+#[cfg(target_os = "linux")]
+use super::engines::{self, Engine::Mmsg};
 use super::network::Family::{V4, V6};
 use super::pair::Interruption::{Kill, Stop, Upgrade};
 use super::pair::Pair;
@@ -22,6 +24,8 @@ pub(super) type Case = (&'static str, fn(&Path) -> Result<()>);
 pub(super) const CASES: &[Case] = &[
     ("acme-renewal", |at| Certificates::set_up(at)?.renewal()),
     ("acme-tls-alpn", |at| Certificates::set_up(at)?.tls_alpn()),
+    #[cfg(target_os = "linux")]
+    ("engine-mmsg-udp", |at| engines::play(Mmsg, at)),
     ("transmission-http", |at| Pair([Transmission; 2], Http, V4).transfer(at)),
     ("transmission-udp", |at| Pair([Transmission; 2], Udp, V4).transfer(at)),
     ("transmission-https", |at| Pair([Transmission; 2], Https, V4).transfer(at)),
@@ -96,9 +100,12 @@ pub(super) fn run((name, play): &Case, folder: &Path) -> Result<()> {
 /// Returns the last lines of every log, without repeated lines.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]
-    {
-        let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
+    let names =
+        ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"];
+    let numbered =
+        (0..4).flat_map(|number| [format!("seeder{number}"), format!("leecher{number}")]);
+    for name in names.map(String::from).into_iter().chain(numbered) {
+        let Ok(log) = fs::read(folder.join(&name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         lines.dedup();

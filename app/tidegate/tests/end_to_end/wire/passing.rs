@@ -77,7 +77,7 @@ fn answers_neighbours_and_pings() {
         [&[135, 0, 0, 0, 0, 0, 0, 0][..], &octets(to), &[1, 1], &ROUTER_MAC].concat();
     let solicitation = seal(from, to, ICMPV6, solicitation, 2);
     let mut packet = ip_packet(from, to, ICMPV6, &solicitation);
-    // Neighbours are believed on this link only, which the lifetime proves.
+    // Solicitations are accepted from this link only, which the hop limit proves.
     packet[7] = 255;
     socket.send(&Frame::packet(ROUTER, from, &packet).0).unwrap();
     let target = octets(to);

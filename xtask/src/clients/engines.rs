@@ -1,0 +1,141 @@
+//! Clients of UDP on one host of a network, a tracker with one of the engines on another.
+
+use super::network::Family::{self, V4, V6};
+use super::peer::{Client, Peer};
+use super::torrent::Torrent;
+use crate::tracker::{self, Counts};
+use anyhow::{Context, Result, ensure};
+use harness::network::{self, Network, NetworkOptions};
+use harness::{PATIENCE, Process, Tracker, wait_for};
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+/// How the tracker receives and sends datagrams.
+#[allow(dead_code, reason = "the cases of engines that do not serve yet are off")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Engine {
+    Mmsg,
+    Shield,
+    /// `xdp`, in the driver.
+    XdpDriver,
+    /// `xdp`, in the generic path.
+    XdpGeneric,
+}
+
+/// Pairs of clients, which transfer a torrent each at the same time.
+const PAIRS: [(Client, Family); 4] = [
+    (Client::Libtorrent, V4),
+    (Client::Libtorrent, V6),
+    (Client::Aria2, V4),
+    (Client::Transmission, V4),
+];
+const PORT: u16 = 6969;
+/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
+const TRANSFER_MAX: Duration = Duration::from_secs(120);
+
+/// A torrent, and its peers.
+struct Transfer {
+    torrent: Torrent,
+    /// The first seeds.
+    peers: [Peer; 2],
+}
+
+/// Has all pairs transfer their torrents. Does nothing without the rights to set up a network.
+pub(super) fn play(engine: Engine, folder: &Path) -> Result<()> {
+    if let Some(obstacle) = Network::obstacle() {
+        println!("skipped {obstacle}: clients over a network with {engine:?}");
+        return Ok(());
+    }
+    let network = Network::new(NetworkOptions::default())?;
+    let _inside = network.clients.enter()?;
+    let tracker = tracker::start_in(&network.tracker, folder, &engine.configuration())?;
+    let transfers = (0..).zip(PAIRS);
+    let transfers = transfers.map(|(number, pair)| Transfer::set_up(number, pair, folder));
+    let transfers: Vec<Transfer> = transfers.collect::<Result<_>>()?;
+    let seeders: Vec<Process> = start(&transfers, 0)?;
+    wait_for_counts(&transfers, Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
+    let leechers: Vec<Process> = start(&transfers, 1)?;
+    for Transfer { torrent, peers: [_, leecher] } in &transfers {
+        wait_for(TRANSFER_MAX, "the transfer", || Ok(torrent.is_complete(&leecher.folder)))
+            .with_context(|| format!("{:?} at {}", leecher.client, leecher.address))?;
+    }
+    wait_for_counts(&transfers, Counts { complete: 2, downloaded: 1, incomplete: 0 })?;
+    drop((seeders, leechers));
+    engine.check(&tracker)?;
+    tracker.stop()
+}
+
+fn start(transfers: &[Transfer], peer: usize) -> Result<Vec<Process>> {
+    transfers.iter().map(|transfer| transfer.peers[peer].start(true)).collect()
+}
+
+fn wait_for_counts(transfers: &[Transfer], expected: Counts) -> Result<()> {
+    let at = SocketAddr::new(network::tracker(1).into(), PORT);
+    for Transfer { torrent, peers: [peer, _] } in transfers {
+        let mut seen = None;
+        wait_for(TRANSFER_MAX, "the scrape", || {
+            seen = Some(tracker::scrape(at, "/scrape", &torrent.info_hash)?);
+            Ok(seen == Some(expected))
+        })
+        .with_context(|| format!("{:?}: expected {expected:?}, found {seen:?}", peer.client))?;
+    }
+    Ok(())
+}
+
+impl Transfer {
+    fn set_up(number: u8, (client, family): (Client, Family), folder: &Path) -> Result<Self> {
+        let tracker: IpAddr = match family {
+            V4 => network::tracker(1).into(),
+            V6 => network::tracker_v6(1).into(),
+        };
+        let url = format!("udp://{}/announce", SocketAddr::new(tracker, PORT));
+        let torrent = Torrent::with_content(&url, number.into());
+        let peer = |name: &str, host: u8| -> Result<Peer> {
+            let folder = folder.join(format!("{name}{number}"));
+            fs::create_dir_all(&folder)?;
+            let torrent_file = folder.with_extension("torrent");
+            fs::write(&torrent_file, &torrent.file)?;
+            let address = match family {
+                V4 => network::client(host).into(),
+                V6 => network::client_v6(host).into(),
+            };
+            Ok(Peer { client, address, folder, torrent_file, authority: None })
+        };
+        let peers = [peer("seeder", 2 * number + 1)?, peer("leecher", 2 * number + 2)?];
+        torrent.fill(&peers[0].folder)?;
+        Ok(Self { torrent, peers })
+    }
+}
+
+impl Engine {
+    fn configuration(self) -> String {
+        let (engine, mode) = match self {
+            Self::Mmsg => ("mmsg", None),
+            Self::Shield => ("shield", Some("driver")),
+            Self::XdpDriver => ("xdp", Some("driver")),
+            Self::XdpGeneric => ("xdp", Some("generic")),
+        };
+        let mode = mode.map(|mode| format!("[xdp]\nmode = \"{mode}\"\nrequired = true\n"));
+        let (v4, v6) = (network::tracker(1), network::tracker_v6(1));
+        let listen = format!("listen = [\"{v4}:{PORT}\", \"[{v6}]:{PORT}\"]\n");
+        format!(
+            "[udp]\n{listen}engine = \"{engine}\"\n[http]\n{listen}[admin]\nlisten = [\"{v4}:0\"]\n{}",
+            mode.unwrap_or_default()
+        )
+    }
+
+    /// Checks that the clients were answered by this engine.
+    fn check(self, tracker: &Tracker) -> Result<()> {
+        let frames = |result| tracker.metric("tidegate_xdp_frames_total", &[("result", result)]);
+        if self == Self::Mmsg {
+            return Ok(());
+        }
+        wait_for(PATIENCE, "the program's counts", || Ok(frames("connect")? >= 8.0))?;
+        let steered = frames("steered")?;
+        let is_xdp = self != Self::Shield;
+        ensure!((steered > 0.0) == is_xdp, "{self:?}: {steered} frames to AF_XDP sockets");
+        Ok(())
+    }
+}
