@@ -76,6 +76,12 @@ struct XdpArgs {
     /// Measure only this engine or tracker; repeatable.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
+    /// Measure only this load or flood; repeatable.
+    #[arg(long, value_name = "NAME")]
+    load: Vec<String>,
+    /// Measure only with this one paying for receiving: V1 = the sender, V2 = the tracker.
+    #[arg(long, value_name = "CASE", value_parser = report::CASES)]
+    case: Option<String>,
     /// Over IPv6.
     #[arg(long)]
     v6: bool,
@@ -83,6 +89,14 @@ struct XdpArgs {
     lab: LabArgs,
     #[command(flatten)]
     output: ResultArgs,
+}
+
+impl XdpArgs {
+    /// Returns whether a load or flood is to be measured.
+    #[cfg(target_os = "linux")]
+    fn wants(&self, name: &str) -> bool {
+        self.load.is_empty() || self.load.iter().any(|one| one == name)
+    }
 }
 
 impl XdpCommand {

@@ -255,6 +255,8 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
     let done =
         sum(FrameCounts::answered) - hostile.answered() as f64 + hostile.sent as f64 * (1.0 - lost);
     let announces = sum(|one| one.announces);
+    // Trackers that answer hostile requests send errors.
+    let bytes = sum(|one| one.bytes) - hostile.bytes as f64;
     let mut figures = Figures::default()
         .with("seconds", seconds)
         .with("sent_s", sum(|one| one.sent) / seconds)
@@ -269,8 +271,8 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
     }
     if announces > 0.0 {
         // Of the bytes of all replies, those that connects do not have are the announces'.
-        let bytes = sum(|one| one.bytes) - 24.0 * sum(|one| one.connects);
-        figures.set("reply_bytes", bytes / announces - 8.0);
+        let of_connects = (sum(|one| one.connects) - hostile.connects as f64) * 24.0;
+        figures.set("reply_bytes", (bytes - of_connects) / announces - 8.0);
     }
     figures
 }

@@ -10,7 +10,7 @@ use super::bench::{BURST, Bench, Entrant, rounds, time_figures};
 use super::frames::Family;
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
-use super::report::{CASES, FLOODS};
+use super::report::FLOODS;
 use super::traffic::FloodKind;
 use crate::figures::{micros, percent};
 use crate::lab::{Api, TOKEN_VARIABLES};
@@ -34,13 +34,17 @@ pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
     let entrants = bench.entrants(&arguments.only, false)?;
     let mut session = Session::start("xdp floods", &arguments.output, &arguments.lab.definitions)?;
     rounds(arguments, &entrants, &mut session, |entrant, round, session| {
-        measure(&bench, entrant, round, session)
+        measure((&bench, arguments), (entrant, round), session)
     });
     drop(bench);
     session.finish(Vec::new())
 }
 
-fn measure(bench: &Bench, entrant: &Entrant, round: u32, session: &mut Session) -> Result<()> {
+fn measure(
+    (bench, arguments): (&Bench, &XdpArgs),
+    (entrant, round): (&Entrant, u32),
+    session: &mut Session,
+) -> Result<()> {
     let version = entrant.subject.version();
     let listen = format!("[\"{ADMIN}\"]");
     let [token, older_token] = TOKEN_VARIABLES;
@@ -48,9 +52,10 @@ fn measure(bench: &Bench, entrant: &Entrant, round: u32, session: &mut Session) 
     let mut running = bench.start(entrant, &[&more[..], &[token, older_token]].concat())?;
     bench.network.in_tracker(|| ban(bench.family))?;
     bench.populate(&running)?;
-    for (arrangement, case) in [Arrangement::Sender, Arrangement::Tracker].into_iter().zip(CASES) {
+    let floods = || RATES.into_iter().zip(FLOODS).filter(|(_, name)| arguments.wants(name));
+    for (arrangement, case) in Arrangement::wanted(arguments.case.as_deref()) {
         bench.arrange(arrangement)?;
-        for ((flood, per_s, one_in), flood_name) in RATES.into_iter().zip(FLOODS) {
+        for ((flood, per_s, one_in), flood_name) in floods() {
             if session.is_stopped() {
                 return Ok(());
             }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::bench::{Bench, Entrant, Running, rounds, time_figures};
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
-use super::report::{CASES, HALF_OF_FIRST, HALF_OF_OWN};
+use super::report::{HALF_OF_FIRST, HALF_OF_OWN};
 use super::{ENGINES, XdpArgs};
 use crate::figures::{count, micros};
 use crate::record::Figures;
@@ -29,14 +29,14 @@ pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
     let mut session = Session::start("xdp latency", &arguments.output, &arguments.lab.definitions)?;
     let mut rates = Rates::new();
     rounds(arguments, &entrants, &mut session, |entrant, round, session| {
-        measure(&bench, (entrant, round), session, &mut rates)
+        measure((&bench, arguments), (entrant, round), session, &mut rates)
     });
     drop(bench);
     session.finish(Vec::new())
 }
 
 fn measure(
-    bench: &Bench,
+    (bench, arguments): (&Bench, &XdpArgs),
     (entrant, round): (&Entrant, u32),
     session: &mut Session,
     rates: &mut Rates,
@@ -44,7 +44,7 @@ fn measure(
     let version = entrant.subject.version();
     let mut running = bench.start(entrant, &[])?;
     bench.populate(&running)?;
-    for (arrangement, case) in [Arrangement::Sender, Arrangement::Tracker].into_iter().zip(CASES) {
+    for (arrangement, case) in Arrangement::wanted(arguments.case.as_deref()) {
         bench.arrange(arrangement)?;
         let frames = running.clients.honest();
         let generator = Generator::new(&bench.network, bench.family, &frames)?;

@@ -9,7 +9,6 @@ use super::XdpArgs;
 use super::bench::{BURST, Bench, Entrant, rounds};
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
-use super::report::CASES;
 use super::traffic::LoadKind;
 use crate::figures::count;
 use crate::session::{RunKey, Session};
@@ -29,14 +28,14 @@ pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
     let mut session = Session::start("xdp loads", &arguments.output, &arguments.lab.definitions)?;
     let mut rates = Rates::new();
     rounds(arguments, &entrants, &mut session, |entrant, round, session| {
-        measure(&bench, (entrant, round), session, &mut rates)
+        measure((&bench, arguments), (entrant, round), session, &mut rates)
     });
     drop(bench);
     session.finish(Vec::new())
 }
 
 fn measure(
-    bench: &Bench,
+    (bench, arguments): (&Bench, &XdpArgs),
     (entrant, round): (&Entrant, u32),
     session: &mut Session,
     rates: &mut Rates,
@@ -44,9 +43,9 @@ fn measure(
     let version = entrant.subject.version();
     let mut running = bench.start(entrant, &[])?;
     bench.populate(&running)?;
-    for (arrangement, case) in [Arrangement::Sender, Arrangement::Tracker].into_iter().zip(CASES) {
+    for (arrangement, case) in Arrangement::wanted(arguments.case.as_deref()) {
         bench.arrange(arrangement)?;
-        for load in LoadKind::ALL {
+        for load in LoadKind::ALL.into_iter().filter(|load| arguments.wants(load.name())) {
             if session.is_stopped() {
                 return Ok(());
             }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 
 use super::frames::{Family, GENERATOR_MAC, TRACKER_MAC};
+use super::report::CASES;
 
 /// The veth pair's end in each namespace.
 pub(super) const TRACKER_DEVICE: &str = "tgt0";
@@ -35,6 +36,14 @@ pub(super) enum Arrangement {
     Sender,
     /// V2: the tracker's processor, by a NAPI thread of its end of the pair.
     Tracker,
+}
+
+impl Arrangement {
+    /// Returns those that are wanted, all if none is named, with their names in records.
+    pub(super) fn wanted(only: Option<&str>) -> impl Iterator<Item = (Self, &'static str)> {
+        let all = [Self::Sender, Self::Tracker].into_iter().zip(CASES);
+        all.filter(move |(_, name)| only.is_none_or(|only| only == *name))
+    }
 }
 
 /// The namespaces; removed on drop.
