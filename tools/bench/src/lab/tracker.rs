@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use ::load::Usage;
 use anyhow::{Context, Result, bail};
+#[cfg(target_os = "linux")]
+use harness::network::Namespace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -38,11 +40,22 @@ struct Launch {
     environment: Vec<(String, String)>,
 }
 
+/// Other systems have none.
+#[cfg(not(target_os = "linux"))]
+pub(crate) enum Namespace {}
+
+#[cfg(not(target_os = "linux"))]
+impl Namespace {
+    fn enter(&self) -> io::Result<()> {
+        match *self {}
+    }
+}
+
 /// Where a tracker runs, and where it listens.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The network namespace, by its name, if it is another than this process's.
-    pub(crate) namespace: Option<&'a str>,
+    /// The network namespace, if it is another than this thread's.
+    pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) address: SocketAddr,
     pub(crate) processors: &'a [usize],
 }
@@ -93,13 +106,16 @@ impl Lab {
         // A tracker that keeps something there begins anew.
         let _ = fs::remove_dir_all(self.folder.join("kept"));
         let log = self.folder.join("tracker.log");
-        let mut command = command(tracker.within(namespace), front)?;
+        let mut command = command(tracker, front)?;
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A separate process group, so that descendants end with it and Ctrl-C reaches only this
         // process.
         command.envs(environment.iter().copied()).current_dir(&self.folder).process_group(0);
-        let child = cores::on(processors, || command.spawn())?;
+        let child = cores::on(processors, || {
+            let _inside = namespace.map(Namespace::enter).transpose()?;
+            command.spawn()
+        })?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
         let mut running = RunningTracker { child, address, log };
         running.wait_until_it_listens(&listening, protocol)?;
@@ -134,17 +150,6 @@ impl Lab {
             .with_path("chain", chain)
             .with_path("key", key)
             .with_path("chain_and_key", both)
-    }
-}
-
-impl Launch {
-    /// Starts it in a network namespace, with the files of /sys that belong to it.
-    fn within(mut self, namespace: Option<&str>) -> Self {
-        if let Some(name) = namespace {
-            let exec = ["ip", "netns", "exec", name].map(str::to_owned);
-            self.words.splice(..0, exec);
-        }
-        self
     }
 }
 

@@ -116,7 +116,7 @@ impl Bench {
     ) -> Result<Running> {
         self.network.arrange(Arrangement::Sender, TRACKER)?;
         let address = Network::address(self.family);
-        let namespace = Some(self.network.tracker());
+        let namespace = Some(&self.network.tracker);
         let place = Place { namespace, address, processors: &[TRACKER] };
         let own = entrant.environment.iter().map(|(name, value)| (*name, &**value));
         let environment: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
@@ -124,7 +124,7 @@ impl Bench {
         let tracker = started.with_context(|| format!("cannot start {}", entrant.name))?;
         let clients = Clients::connect(&self.network, self.family);
         let clients = clients.with_context(|| entrant.name.clone())?;
-        let witness = self.network.in_generator(|| Witness::new(self.family))?;
+        let witness = self.network.generator.run(|| Witness::new(self.family))?;
         Ok(Running { tracker, clients, witness })
     }
 

@@ -50,7 +50,7 @@ fn measure(
     let [token, older_token] = TOKEN_VARIABLES;
     let more = [("TIDEGATE_ADMIN__LISTEN", &*listen), ("TIDEGATE_ADMIN__REQUESTS_PER_S", "0")];
     let mut running = bench.start(entrant, &[&more[..], &[token, older_token]].concat())?;
-    bench.network.in_tracker(|| ban(bench.family))?;
+    bench.network.tracker.run(|| ban(bench.family))?;
     bench.populate(&running)?;
     let floods = || RATES.into_iter().zip(FLOODS).filter(|(_, name)| arguments.wants(name));
     for (arrangement, case) in Arrangement::wanted(arguments.case.as_deref()) {

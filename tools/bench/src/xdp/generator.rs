@@ -131,11 +131,9 @@ impl Counter {
         let (counts, times) = (create(&COUNTS)?, create(&TIMES)?);
         let code = program::counter(PORT, counts.as_fd(), times.as_fd());
         let device = network.generator_device()?;
-        let link = network.in_generator(|| {
-            let program = bpf::load_program("tg_counter", LICENSE, &code)?;
-            bpf::attach_xdp(program.as_fd(), device, Mode::Driver)
-                .context("cannot attach a program to the veth pair")
-        })?;
+        let program = bpf::load_program("tg_counter", LICENSE, &code)?;
+        let attach = || bpf::attach_xdp(program.as_fd(), device, Mode::Driver);
+        let link = network.generator.run(attach).context("cannot attach to the veth pair")?;
         Ok(Self { counts, times, _link: link })
     }
 
@@ -215,7 +213,7 @@ impl Generator {
         thread::scope(|scope| {
             let sender = scope.spawn(|| -> Result<()> {
                 let name = pthread_self();
-                network.enter_generator()?;
+                let _inside = network.generator.enter()?;
                 on(&[processor], || {
                     let _ = name_thread.send(name);
                     self.send(&stop)

@@ -133,7 +133,7 @@ fn a_socket_s_replies_come_back() {
     let counter = Counter::attach(&network).unwrap();
     for family in [Family::V4, Family::V6] {
         let (to, stop) = (Network::address(family), AtomicBool::new(false));
-        let socket = network.in_tracker(|| Ok(UdpSocket::bind(to)?)).unwrap();
+        let socket = network.tracker.run(|| UdpSocket::bind(to)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let slot = |client: u32| {
             let from = (family.client(client), (u16::from(ANNOUNCES) << 11) + 1).into();

@@ -77,7 +77,7 @@ pub(super) struct Clients {
 impl Clients {
     /// Has every client connect.
     pub(super) fn connect(network: &Network, family: Family) -> Result<Self> {
-        let ids = network.in_generator(|| {
+        let ids = network.generator.run(|| -> Result<Vec<u64>> {
             let mut ids = Vec::with_capacity(SLOTS);
             for first in (0..SLOTS).step_by(AT_ONCE) {
                 let clients = (first..first + AT_ONCE).map(|client| family.client(client as u32));
