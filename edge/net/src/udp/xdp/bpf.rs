@@ -1,8 +1,8 @@
 //! bpf(2): maps, programs, links and test runs.
 //!
 //! A direct interface to the system call, without libbpf and without BTF: the XDP program needs nothing
-//! else. Every call needs CAP_BPF, and attaching CAP_NET_ADMIN (CAP_SYS_ADMIN for both before Linux
-//! 5.8). Programs and links are released when their descriptors close, so a process that dies leaves
+//! else. Every call needs CAP_BPF, and attaching CAP_NET_ADMIN; the verifier accepts offsets into frames
+//! that are not constant only with CAP_PERFMON. Before Linux 5.8, it is CAP_SYS_ADMIN for all. Programs and links are released when their descriptors close, so a process that dies leaves
 //! nothing attached.
 //!
 //! Instructions are words of 64 bits as they are in memory: opcode, registers, offset, immediate.

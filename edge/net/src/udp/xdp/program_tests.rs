@@ -47,7 +47,7 @@ impl Program {
     fn load(test: &str, model: Model) -> Option<Self> {
         let maps = match Maps::create(&PROTOCOL, SECRET) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                println!("skipped: {test} needs CAP_BPF and CAP_NET_ADMIN");
+                println!("skipped: {test} needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
                 return None;
             }
             other => other.unwrap(),

@@ -128,6 +128,8 @@ fn check_rights(redirect: bool) -> Result<(), String> {
     let mut needed = vec![Capability::CAP_NET_ADMIN];
     if !has_all {
         needed.insert(0, Capability::CAP_BPF);
+        // Without it, the verifier refuses offsets into frames that are not constant.
+        needed.push(Capability::CAP_PERFMON);
     }
     if redirect {
         needed.push(Capability::CAP_NET_RAW);
@@ -136,7 +138,7 @@ fn check_rights(redirect: bool) -> Result<(), String> {
     match missing.as_slice() {
         [] => Ok(()),
         [one] => Err(format!("{one} is missing")),
-        several => Err(format!("{} are missing", several.join(" and "))),
+        [most @ .., last] => Err(format!("{} and {last} are missing", most.join(", "))),
     }
 }
 
