@@ -45,9 +45,9 @@ pub struct Queue {
 pub struct RingDrops {
     /// Frames for which the ring of received frames had no place.
     pub rx_full: u64,
-    /// Frames for which there was no chunk.
+    /// Frames for which there was no chunk, or that were longer than one.
     pub fill_empty: u64,
-    /// Frames that do not fit a chunk, or whose chunk is invalid.
+    /// Frames whose chunk is invalid, or that are not what the program redirects.
     pub rx_invalid: u64,
     /// Replies whose descriptor is invalid.
     pub tx_invalid: u64,
@@ -184,8 +184,9 @@ impl Queue {
         get_option(&self.socket, libc::XDP_STATISTICS, &mut counts)?;
         Ok(RingDrops {
             rx_full: counts.rx_ring_full,
-            fill_empty: counts.rx_fill_ring_empty_descs,
-            rx_invalid: counts.rx_dropped + counts.rx_invalid_descs,
+            // Of a driver that copies, the first has frames, and of one that does not, the second has tries.
+            fill_empty: counts.rx_dropped.max(counts.rx_fill_ring_empty_descs),
+            rx_invalid: counts.rx_invalid_descs,
             tx_invalid: counts.tx_invalid_descs,
             tx_full: 0,
         })

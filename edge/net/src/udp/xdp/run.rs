@@ -383,3 +383,6 @@ impl Frame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
