@@ -7,9 +7,12 @@
 //! # Safety
 //!
 //! The modules that allow unsafe code are `option` (setsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
-//! `tcp` (accept4) and, below `process`, `inherit` (descriptors by number), `launch` (fork, dup2),
-//! `priority` (sched_setattr) and `sandbox/landlock` (its system calls). No pointer outlives the call
-//! that it is made for, so buffers are ordinary boxes and nothing is self-referential.
+//! `udp/area` (views of the memory of a batch), `tcp` (accept4), below `process`, `inherit` (descriptors by
+//! number), `launch` (fork, dup2), `priority` (sched_setattr) and `sandbox/landlock` (its system calls), and
+//! below `udp/xdp`, `bpf` (bpf), `maps` (mapped arrays), `umem` (mmap), `ring` (rings in mapped memory),
+//! `queue` (system calls of AF_XDP sockets) and `ethtool` (ioctl). Of the first group, no pointer outlives
+//! the call that it is made for, so buffers are ordinary boxes and nothing is self-referential. What is
+//! shared with the kernel for longer is mapped, and unmapped when the last of its users is dropped.
 
 mod bind;
 #[cfg(target_os = "linux")]
