@@ -9,6 +9,8 @@
 mod area;
 mod batch;
 #[cfg(target_os = "linux")]
+mod coalescer;
+#[cfg(target_os = "linux")]
 mod control;
 mod idle_timer;
 #[cfg(target_os = "linux")]

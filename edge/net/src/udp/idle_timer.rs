@@ -18,8 +18,7 @@ impl IdleTimer {
 
     /// Calls [`Handler::idle`] if its time has come. Returns how long the worker may sleep. Reads the
     /// clock, so call it once for each batch, not for each datagram.
-    pub(super) fn poll(&mut self, handler: &mut impl Handler) -> Duration {
-        let now = Instant::now();
+    pub(super) fn poll(&mut self, now: Instant, handler: &mut impl Handler) -> Duration {
         let left = self.due.saturating_duration_since(now);
         if !left.is_zero() {
             return left;

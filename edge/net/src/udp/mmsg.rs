@@ -6,6 +6,7 @@
 //! borrows that last until it returns, so no pointer is kept.
 #![allow(unsafe_code)]
 
+use super::coalescer::{Coalescer, Next, sleep_precisely};
 use super::control::ControlMessage;
 use super::idle_timer::IdleTimer;
 use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket, UdpWorker};
@@ -16,15 +17,7 @@ use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
-
-/// A batch of this size is worth its two system calls.
-const MIN_BATCH: usize = BATCH_MAX / 2;
-
-/// How long a busy worker waits for more datagrams after a smaller batch. The system adds up to as much
-/// again; together that is far below the latency of any network. The calls cost as much for three
-/// datagrams as for thirty, so waiting serves about a sixth more requests with the same CPU time.
-const COALESCE_DELAY: Duration = Duration::from_micros(50);
+use std::time::{Duration, Instant};
 
 /// The arrays for both system calls, and the batch between them.
 pub(super) struct MmsgIo {
@@ -41,15 +34,18 @@ pub(super) fn run(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let UdpWorker { sockets, blocks, .. } = worker;
+    // Otherwise the delays are longer: that costs latency, but nothing fails.
+    let _ = sleep_precisely();
     let mut mmsg = MmsgIo::new();
     let mut idle_timer = IdleTimer::start();
-    let mut was_quiet = true;
+    let mut coalescer = Coalescer::new(Instant::now());
+    let mut readiness = Readiness::of(&sockets);
     while !stop.load(Ordering::Relaxed) {
-        let mut largest = 0;
-        for (at, socket) in sockets.iter().enumerate() {
-            largest = largest.max(mmsg.exchange(at, socket, handler)?);
+        for (at, socket) in sockets.iter().enumerate().filter(|(at, _)| readiness.may_read(*at)) {
+            coalescer.add(mmsg.exchange(at, socket, handler)?);
         }
-        let wait = idle_timer.poll(handler);
+        let now = Instant::now();
+        let wait = idle_timer.poll(now, handler);
         if let Some(networks) = handler.source_filter() {
             if let Some(blocks) = &blocks {
                 blocks.set(&networks);
@@ -59,12 +55,18 @@ pub(super) fn run(
                 let _ = socket.source_filter(&networks);
             }
         }
-        if largest == 0 {
-            sleep_until_readable(&sockets, wait)?;
-        } else if largest < MIN_BATCH && !was_quiet {
-            thread::sleep(COALESCE_DELAY);
+        match coalescer.next(now) {
+            Next::Receive => readiness.reset(),
+            Next::Delay(delay) => {
+                readiness.reset();
+                thread::sleep(delay);
+                coalescer.woke(Instant::now());
+            }
+            Next::Poll => {
+                readiness.poll(wait)?;
+                coalescer.woke(Instant::now());
+            }
         }
-        was_quiet = largest == 0;
     }
     handler.idle();
     // Another process may take over the sockets.
@@ -237,24 +239,49 @@ fn receive_failed() -> io::Result<usize> {
     }
 }
 
-fn sleep_until_readable(sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
-    let pollfd_of = |socket: &UdpSocket| libc::pollfd {
-        fd: socket.socket.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut polls: Vec<libc::pollfd> = sockets.iter().map(pollfd_of).collect();
-    // Round up, so that a wait of less than a millisecond does not become a busy loop.
-    let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: the length is that of the array, which lives until the call returns.
-    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
-    if ready < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+/// Which sockets have something to read.
+struct Readiness {
+    sockets: Vec<libc::pollfd>,
+}
+
+impl Readiness {
+    /// Any socket may have something to read. The sockets must stay open.
+    fn of(sockets: &[UdpSocket]) -> Self {
+        let pollfd_of = |socket: &UdpSocket| libc::pollfd {
+            fd: socket.socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: libc::POLLIN,
+        };
+        Self { sockets: sockets.iter().map(pollfd_of).collect() }
     }
-    Ok(())
+
+    /// Returns whether socket `at` may have something to read, an error included.
+    fn may_read(&self, at: usize) -> bool {
+        self.sockets[at].revents != 0
+    }
+
+    /// Any socket may have something to read.
+    fn reset(&mut self) {
+        self.sockets.iter_mut().for_each(|socket| socket.revents = libc::POLLIN);
+    }
+
+    /// Sleeps until a socket has something to read, but not longer than `wait`.
+    fn poll(&mut self, wait: Duration) -> io::Result<()> {
+        // Round up, so that a wait of less than a millisecond does not become a busy loop.
+        let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
+        let count = self.sockets.len() as libc::nfds_t;
+        // SAFETY: the count is that of the array, which lives until the call returns.
+        let ready = unsafe { libc::poll(self.sockets.as_mut_ptr(), count, wait_ms) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+            // The call has written nothing.
+            self.reset();
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use mio::{Events, Interest, Poll, Token};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// See [`super::run_udp`].
 pub(super) fn run(
@@ -34,7 +35,7 @@ pub(super) fn run(
                 send(at, socket, &batch, handler);
             }
         }
-        let wait = idle_timer.poll(handler);
+        let wait = idle_timer.poll(Instant::now(), handler);
         // mio reports readiness only once, so sleep only after every socket was found empty.
         if quiet {
             match poll.poll(&mut events, Some(wait)) {

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use primitives::Random;
@@ -23,6 +23,7 @@ use super::queue::{Queue, RingDrops, sleep_until_readable};
 use crate::BATCH_MAX;
 use crate::udp::area::Span;
 use crate::udp::batch::Slot;
+use crate::udp::coalescer::{Coalescer, Next, sleep_precisely};
 use crate::udp::idle_timer::{IDLE_PERIOD, IdleTimer};
 use crate::udp::mmsg::MmsgIo;
 use crate::udp::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
@@ -107,20 +108,25 @@ pub(in crate::udp) fn run(
     let mut queues: Vec<ServedQueue> = queues.map(ServedQueue::new).collect();
     let mut mmsg = MmsgIo::new();
     let mut idle_timer = IdleTimer::start();
+    // Otherwise the delays are longer: that costs latency, but nothing fails.
+    let _ = sleep_precisely();
+    let mut coalescer = Coalescer::new(Instant::now());
     let mut turn = 0_u32;
-    let mut was_quiet = true;
     while !stop.load(Ordering::Relaxed) {
-        let mut largest = 0;
+        let mut is_quiet = true;
         for queue in &mut queues {
-            largest = largest.max(queue.turn(&listeners, handler));
+            let received = queue.turn(&listeners, handler);
+            is_quiet &= received == 0;
+            coalescer.add(received);
         }
         turn = turn.wrapping_add(1);
-        if largest == 0 || turn.is_multiple_of(TURNS_PER_SOCKET_TURN) {
+        if is_quiet || turn.is_multiple_of(TURNS_PER_SOCKET_TURN) {
             for (at, socket) in sockets.iter().enumerate() {
-                largest = largest.max(mmsg.exchange(at, socket, handler)?);
+                coalescer.add(mmsg.exchange(at, socket, handler)?);
             }
         }
-        let wait = idle_timer.poll(handler);
+        let now = Instant::now();
+        let wait = idle_timer.poll(now, handler);
         if let Some(networks) = handler.source_filter() {
             if let Some(blocks) = &blocks {
                 blocks.set(&networks);
@@ -133,12 +139,17 @@ pub(in crate::udp) fn run(
         if wait == IDLE_PERIOD {
             queues.retain_mut(ServedQueue::check);
         }
-        if largest == 0 {
-            sleep(&mut queues, &sockets, wait)?;
-        } else if largest < BATCH_MAX / 2 && !was_quiet {
-            thread::sleep(Duration::from_micros(50));
+        match coalescer.next(now) {
+            Next::Receive => {}
+            Next::Delay(delay) => {
+                thread::sleep(delay);
+                coalescer.woke(Instant::now());
+            }
+            Next::Poll => {
+                sleep(&mut queues, &sockets, wait)?;
+                coalescer.woke(Instant::now());
+            }
         }
-        was_quiet = largest == 0;
     }
     for queue in &mut queues {
         // What has come is served, as far as it is in hand.
