@@ -5,7 +5,9 @@ use std::os::fd::AsFd;
 use super::frames::{announce, connect, frame, with};
 use super::{IdSlots, KEY, Program, model};
 use crate::udp::xdp::ConnectRate;
-use crate::udp::xdp::bpf::{load_program, test_run, verify_program};
+use crate::udp::xdp::bpf::{
+    MapKind, MapSpec, create_map, load_program, relocate_to_map, test_run, verify_program,
+};
 use crate::udp::xdp::maps::{InterfaceMaps, LICENSE, Maps, instructions};
 
 const V4: (&str, &str) = ("198.18.0.1:4096", "192.0.2.1:6969");
@@ -49,12 +51,15 @@ impl Figures {
     }
 }
 
+/// Returns an instruction.
+fn instruction(opcode: u64, target: u64, source: u64, offset: i16, immediate: u32) -> u64 {
+    let offset = u64::from(offset.cast_unsigned());
+    opcode | target << 8 | source << 12 | offset << 16 | u64::from(immediate) << 32
+}
+
 /// Returns the program after instructions that write a frame, and then let so much time pass that what
 /// was written has left the processor's store buffer.
 fn with_frame(maps: &Maps, interface: &InterfaceMaps, frame: &[u8]) -> Vec<u64> {
-    let instruction = |opcode: u64, target: u64, source: u64, offset: usize, immediate: u32| {
-        opcode | target << 8 | source << 12 | (offset as u64) << 16 | u64::from(immediate) << 32
-    };
     let offsets: Vec<usize> = (0..frame.len() - 8).step_by(8).chain([frame.len() - 8]).collect();
     let mut all = vec![
         instruction(0xbf, 6, 1, 0, 0),
@@ -63,13 +68,13 @@ fn with_frame(maps: &Maps, interface: &InterfaceMaps, frame: &[u8]) -> Vec<u64> 
         instruction(0x61, 3, 1, 4, 0),
         instruction(0xbf, 4, 2, 0, 0),
         instruction(0x07, 4, 0, 0, frame.len() as u32),
-        instruction(0x2d, 4, 3, offsets.len() * 3, 0),
+        instruction(0x2d, 4, 3, offsets.len() as i16 * 3, 0),
     ];
     for offset in offsets {
         let word = u64::from_le_bytes(frame[offset..offset + 8].try_into().unwrap());
         all.push(instruction(0x18, 5, 0, 0, word as u32));
         all.push(word >> 32 << 32);
-        all.push(instruction(0x7b, 2, 5, offset, 0));
+        all.push(instruction(0x7b, 2, 5, offset as i16, 0));
     }
     // Reads the clock.
     all.extend([instruction(0x85, 0, 0, 0, 5); 4]);
@@ -134,7 +139,52 @@ fn figures() {
     let rate = ConnectRate { per_s: 1000, burst: 2000, prefix_v4: 32, prefix_v6: 64 };
     figures.program.maps.set_rate(Some(rate));
     figures.print_connect("connect, IPv4, with a rate", V4);
-    let rate = ConnectRate { per_s: 1, burst: 1, ..rate };
-    figures.program.maps.set_rate(Some(rate));
+    // The first is answered; no more.
+    figures.program.maps.set_cost(1 << 40, 0);
+    figures.program.run(&connect(V4.0, V4.1));
     figures.print("connect over the rate, IPv4", &connect(V4.0, V4.1));
+}
+
+/// What an entry of a new prefix would cost in a hash table of the kernel (decision 18).
+/// `cargo test -p tidegate-net entries_of_hash_tables -- --ignored --nocapture`
+#[test]
+#[ignore = "prints figures"]
+fn entries_of_hash_tables() {
+    let table = MapSpec {
+        name: "figures",
+        kind: MapKind::LruHash,
+        key_len: 8,
+        value_len: 8,
+        entries: 1 << 16,
+    };
+    let map = create_map(&table).unwrap();
+    // The key is the time: the first part reads it, which alone is the base of the comparison.
+    let read_clock = [
+        instruction(0x85, 0, 0, 0, 5),
+        instruction(0x7b, 10, 0, -8, 0),
+        instruction(0x7b, 10, 0, -16, 0),
+    ];
+    let set_key =
+        [instruction(0xbf, 2, 10, 0, 0), instruction(0x07, 2, 0, 0, (-8_i32).cast_unsigned())];
+    let set_value = [
+        instruction(0xbf, 3, 10, 0, 0),
+        instruction(0x07, 3, 0, 0, (-16_i32).cast_unsigned()),
+        instruction(0xb7, 4, 0, 0, 0),
+    ];
+    let load_map = [instruction(0x18, 1, 0, 0, 0), 0];
+    let end = [instruction(0xb7, 0, 0, 0, 2), instruction(0x95, 0, 0, 0, 0)];
+    let call = |helper| [instruction(0x85, 0, 0, 0, helper)];
+    let (look_up, update) = (call(1), call(2));
+    let measure = |what: &str, parts: &[&[u64]]| {
+        let mut instructions = parts.concat();
+        if let Some(at) = instructions.iter().position(|word| word & 0xff == 0x18) {
+            relocate_to_map(&mut instructions, at, map.as_fd());
+        }
+        let program = load_program("figures", LICENSE, &instructions).unwrap();
+        let run = || test_run(program.as_fd(), &[0; 60], RUNS).unwrap().duration_ns;
+        println!("{what}: {} ns", (0..TIMES).map(|_| run()).min().unwrap());
+    };
+    measure("the clock", &[&read_clock, &end]);
+    measure("and a key that is not there", &[&read_clock, &set_key, &load_map, &look_up, &end]);
+    measure("and a new entry", &[&read_clock, &set_key, &set_value, &load_map, &update, &end]);
 }
