@@ -96,8 +96,8 @@ pub const XDP_LISTENERS_MAX: usize = 16;
 /// Default of `xdp.frames`: a queue that receives a million datagrams a second may be left alone for 4 ms.
 pub const XDP_FRAMES: u32 = 4096;
 
-/// As many as the rings of a queue need to be of any use: four batches.
-pub const XDP_FRAMES_MIN: u32 = 256;
+/// As many as a queue's ring of received frames holds.
+pub const XDP_FRAMES_MIN: u32 = 2048;
 
 /// 256 MiB for each queue, locked.
 pub const XDP_FRAMES_MAX: u32 = 1 << 16;

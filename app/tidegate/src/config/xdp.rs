@@ -86,13 +86,13 @@ mod tests {
     fn reads_interfaces_vlans_and_addresses() {
         let settings = read(
             "[udp]\nengine = \"shield\"\n[xdp]\ninterfaces = [\"eth0\", \"eth1\"]\nmode = \"generic\"\nvlans = \
-             [\"7\", \"4094\"]\nreply_mac = \"02:00:00:00:00:01\"\nframes = 512\n",
+             [\"7\", \"4094\"]\nreply_mac = \"02:00:00:00:00:01\"\nframes = 8192\n",
         );
         let config = Config::from_settings(&settings.unwrap()).unwrap();
         let XdpConfig { interfaces, mode, vlans, reply_mac, frames, .. } = config.xdp;
         assert_eq!(config.engine, net::Engine::Shield);
         assert_eq!(interfaces, ["eth0", "eth1"]);
-        assert_eq!((mode, vlans, frames), (Mode::Generic, vec![7, 4094], 512));
+        assert_eq!((mode, vlans, frames), (Mode::Generic, vec![7, 4094], 8192));
         assert_eq!(reply_mac, ReplyMac::Fixed([2, 0, 0, 0, 0, 1]));
     }
 
@@ -100,12 +100,12 @@ mod tests {
     fn says_what_it_expected() {
         let found = says(
             "[xdp]\ninterfaces = [\"eth0\", \"eth0\", \"an-interface-name\"]\nvlans = [\"0\", \"4095\", \
-             \"x\"]\nframes = 300\nreply_mac = \"router\"\nmode = \"native\"\n",
+             \"x\"]\nframes = 3000\nreply_mac = \"router\"\nmode = \"native\"\n",
         );
         assert_eq!(found, ["6: xdp.mode: expected one of auto, driver, generic, found \"native\""]);
         let found = says(
             "[xdp]\ninterfaces = [\"eth0\", \"eth0\", \"an-interface-name\"]\nvlans = [\"0\", \"4095\", \
-             \"x\"]\nframes = 300\nreply_mac = \"router\"\n",
+             \"x\"]\nframes = 3000\nreply_mac = \"router\"\n",
         );
         let expected = [
             "2: xdp.interfaces: `eth0`: is listed twice",
@@ -114,7 +114,7 @@ mod tests {
             "3: xdp.vlans: `0`: expected a VLAN id from 1 to 4094",
             "3: xdp.vlans: `4095`: expected a VLAN id from 1 to 4094",
             "3: xdp.vlans: `x`: expected a VLAN id from 1 to 4094",
-            "4: xdp.frames: expected a power of two, found 300",
+            "4: xdp.frames: expected a power of two, found 3000",
             "5: xdp.reply_mac: expected `swap`, `gateway` or the MAC address of one interface, found \
              `router`",
         ];

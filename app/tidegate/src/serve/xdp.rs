@@ -7,12 +7,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admin::{MetricSources, XdpInterface, XdpStats};
+use admin::{MetricSources, XdpInterface, XdpRingDrops, XdpStats};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use front::udp::PROTOCOL_NUMBERS;
 use net::xdp::{
-    ConnectRate, Control, IdSlots, InterfaceStatus, ListenerCounts, Rules, Xdp, XdpOptions,
+    ConnectRate, Control, IdSlots, InterfaceStatus, ListenerCounts, QueueState, Rules, Xdp,
+    XdpOptions,
 };
 use net::{Engine, UdpSocket, UdpWorker};
 use tracing::{debug, info, warn};
@@ -41,8 +42,12 @@ pub(super) fn open(config: &mut Config, bound: &BoundListeners) -> Result<Option
     if !config.engine.has_program() || bound.udp.is_empty() {
         return Ok(None);
     }
-    let error = match Xdp::open(&options(config)?, listeners(bound)) {
+    // Each worker has a socket of every listener, or of none.
+    let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
+    let workers = sockets.max().unwrap_or(0).min(worker_count(config.udp_workers));
+    let error = match Xdp::open(&options(config, workers)?, listeners(bound)) {
         Ok(xdp) => {
+            xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
             for it in xdp.control.interfaces() {
                 info!(
                     interface = it.name,
@@ -76,8 +81,8 @@ pub(super) fn open(config: &mut Config, bound: &BoundListeners) -> Result<Option
     Ok(None)
 }
 
-/// Returns how the program is set up for `config`.
-pub(super) fn options(config: &Config) -> Result<XdpOptions> {
+/// Returns how the program is set up for `config`, and how many workers its queues are distributed among.
+pub(super) fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     let mut secret = [0; 3];
     for word in &mut secret {
         *word = getrandom::u64().context("cannot get random numbers from the system")?;
@@ -92,7 +97,7 @@ pub(super) fn options(config: &Config) -> Result<XdpOptions> {
         protocol: PROTOCOL_NUMBERS,
         secret,
         redirect: config.engine == Engine::Xdp,
-        workers: worker_count(config.udp_workers),
+        workers,
     })
 }
 
@@ -164,7 +169,7 @@ fn rules(config: &Config) -> Rules {
 impl OpenXdp {
     /// Gives a UDP worker what it needs of the program.
     pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) {
-        let _ = number;
+        worker.xdp = self.xdp.queues.get_mut(number).map(std::mem::take);
         worker.blocks = Some(self.xdp.control.blocks());
     }
 
@@ -256,8 +261,12 @@ impl Updater {
             add(metrics, *family, &counts);
             metrics.publish();
         }
-        let interfaces = self.control.interfaces().into_iter().map(interface).collect();
-        let stats = XdpStats { interfaces, sockets: Vec::new() };
+        let interfaces = self.control.interfaces();
+        let sockets = interfaces.iter().flat_map(|it| &it.sockets);
+        let (open, closed): (Vec<_>, Vec<_>) = sockets.partition(|socket| socket.is_open);
+        let sockets = vec![("open", open.len() as u64), ("closed", closed.len() as u64)];
+        let interfaces = interfaces.into_iter().map(interface).collect();
+        let stats = XdpStats { interfaces, sockets };
         *self.sources.status.xdp.lock().unwrap_or_else(PoisonError::into_inner) = stats;
     }
 }
@@ -302,6 +311,18 @@ fn interface(status: InterfaceStatus) -> XdpInterface {
             ("wrong_magic", counts.wrong_magic),
             ("too_short", counts.too_short),
         ],
-        ring_drops: Vec::new(),
+        ring_drops: status.sockets.iter().flat_map(ring_drops).collect(),
     }
+}
+
+fn ring_drops(socket: &QueueState) -> impl Iterator<Item = XdpRingDrops> {
+    let (queue, drops) = (socket.queue, socket.drops);
+    let rings = [
+        ("rx_full", drops.rx_full),
+        ("fill_empty", drops.fill_empty),
+        ("rx_invalid", drops.rx_invalid),
+        ("tx_invalid", drops.tx_invalid),
+        ("tx_full", drops.tx_full),
+    ];
+    rings.into_iter().map(move |(ring, frames)| XdpRingDrops { queue, ring, frames })
 }

@@ -10,8 +10,11 @@
 //! | `run` | the engine's loop |
 //! | `netlink`, `ethtool` | asks the kernel about network interfaces |
 //! | `interface` | which of them get the program, and what stands in its way |
+//! | `attached` | an interface with the program |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
+#[cfg(target_os = "linux")]
+mod attached;
 #[cfg(target_os = "linux")]
 pub mod bpf;
 #[cfg(target_os = "linux")]
@@ -51,7 +54,7 @@ mod blocks;
 
 pub use blocks::{BlockLists, SourceBlocks};
 #[cfg(target_os = "linux")]
-pub use queue::{Queue, RingDrops};
+pub use queue::Queue;
 #[cfg(target_os = "linux")]
 pub use run::WorkerQueues;
 #[cfg(target_os = "linux")]
@@ -310,6 +313,34 @@ pub struct InterfaceStatus {
     pub is_up: bool,
     /// What the program has done since the start, of all listeners.
     pub counts: ListenerCounts,
+    /// Its AF_XDP sockets.
+    pub sockets: Vec<QueueState>,
+}
+
+/// An AF_XDP socket of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueState {
+    /// The queue of the interface.
+    pub queue: u32,
+    /// False if it was closed because of an error.
+    pub is_open: bool,
+    /// What it has lost.
+    pub drops: RingDrops,
+}
+
+/// What an AF_XDP socket has dropped since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingDrops {
+    /// Frames for which the ring of received frames had no place.
+    pub rx_full: u64,
+    /// Frames for which there was no chunk, or that were longer than one.
+    pub fill_empty: u64,
+    /// Frames whose chunk is invalid, or that are not what the program redirects.
+    pub rx_invalid: u64,
+    /// Replies whose descriptor is invalid.
+    pub tx_invalid: u64,
+    /// Replies for which the ring of replies had no place.
+    pub tx_full: u64,
 }
 
 /// Why the program could not be set up.

@@ -237,7 +237,6 @@ impl Maps {
     }
 
     /// Sets whether datagrams go to AF_XDP sockets, on queues that have one.
-    #[allow(dead_code, reason = "AF_XDP sockets follow")]
     pub(super) fn set_steering(&mut self, is_on: bool) {
         set(&self.config.view().steering, is_on.into());
     }
@@ -374,7 +373,6 @@ impl InterfaceMaps {
     }
 
     /// Has datagrams of `queue` go to an AF_XDP socket. A system call: not after the start.
-    #[allow(dead_code, reason = "AF_XDP sockets follow")]
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd().to_ne_bytes();
         update_element(self.sockets.as_fd(), &SOCKETS, &queue.to_ne_bytes(), &value)

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::RingDrops;
 use super::chunks::{CHUNK_LEN, Rings};
 use super::ring::{Consumer, Producer, RingLayout};
 use super::umem::Mapping;
@@ -38,21 +39,6 @@ pub struct Queue {
     /// `None` after [`Queue::take_area`].
     area: Option<Area>,
     pub(super) rings: Rings,
-}
-
-/// What the kernel has dropped since the socket was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingDrops {
-    /// Frames for which the ring of received frames had no place.
-    pub rx_full: u64,
-    /// Frames for which there was no chunk, or that were longer than one.
-    pub fill_empty: u64,
-    /// Frames whose chunk is invalid, or that are not what the program redirects.
-    pub rx_invalid: u64,
-    /// Replies whose descriptor is invalid.
-    pub tx_invalid: u64,
-    /// Replies for which the ring of replies had no place.
-    pub tx_full: u64,
 }
 
 impl Queue {

@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use primitives::Random;
 
+use super::RingDrops;
 use super::chunks::Chunk;
 use super::frame::Datagram;
 use super::next_hops::{Destination, NextHops};
-use super::queue::{Queue, RingDrops, sleep_until_readable};
+use super::queue::{Queue, sleep_until_readable};
 use crate::BATCH_MAX;
 use crate::udp::area::Span;
 use crate::udp::batch::Slot;
@@ -202,7 +203,6 @@ impl Listeners {
     }
 }
 
-#[allow(dead_code, reason = "setup.rs is being written")]
 impl QueueStatus {
     /// Asks the worker to leave the queue alone, or to go on.
     pub(super) fn park(&self, park: bool) {

@@ -5,20 +5,18 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use primitives::IpPrefix;
 
+use super::attached::Attached;
 use super::ethtool::Ethtool;
-use super::interface::{Endpoint, Interface, Network};
-use super::maps::{
-    InterfaceMaps, LISTENERS_MAX, Maps, NextHop, PASSED_V4_MAX, PASSED_V6_MAX, QUEUES_MAX, load,
-};
+use super::interface::{Endpoint, Network};
+use super::maps::{LISTENERS_MAX, Maps, PASSED_V4_MAX, PASSED_V6_MAX};
 use super::netlink::Netlink;
 use super::{
-    BlockLists, IdSlots, InterfaceStatus, Listener, ListenerCounts, Mode, ReplyMac, Rules,
-    SetupError, SourceBlocks, WorkerQueues, XdpOptions, bpf,
+    BlockLists, IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError,
+    SourceBlocks, WorkerQueues, XdpOptions,
 };
 use crate::process::{Capability, missing_capabilities, raise_locked_memory_limit};
 
@@ -41,6 +39,8 @@ pub struct Xdp {
     pub control: Control,
     /// The AF_XDP sockets of each worker. Empty if datagrams are not redirected.
     pub queues: Vec<WorkerQueues>,
+    /// A sentence about each queue that has no AF_XDP socket: its datagrams come to the UDP sockets.
+    pub warnings: Vec<String>,
 }
 
 /// What keeps the program up to date. The program is detached when this is dropped.
@@ -56,29 +56,6 @@ pub struct Control {
     blocks: Arc<BlockLists>,
     endpoints: Vec<Endpoint>,
     passed: Vec<IpPrefix>,
-}
-
-/// An interface with the program.
-struct Attached {
-    interface: Interface,
-    maps: InterfaceMaps,
-    mode: Mode,
-    /// The program is detached when it closes.
-    _link: OwnedFd,
-    state: State,
-    /// The destinations of replies over IPv4 and IPv6.
-    next_hops: [NextHop; 2],
-    /// What had been counted when the counts were taken last, by listener.
-    taken: Vec<ListenerCounts>,
-}
-
-/// Whether an interface can have datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Running,
-    Down,
-    /// There is no such interface any more.
-    Gone,
 }
 
 impl Xdp {
@@ -104,9 +81,14 @@ impl Xdp {
         let maps = Maps::create(&options.protocol, options.secret)
             .map_err(|error| format!("the kernel refuses the maps of the XDP program: {error}"))?;
         let attach = |interface| Attached::open(interface, &maps, options);
-        let interfaces = chosen.into_iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+        let mut interfaces = chosen.into_iter().map(attach).collect::<Result<Vec<_>, _>>()?;
+        let (mut queues, mut warnings) = (Vec::new(), Vec::new());
+        if options.redirect {
+            queues.resize_with(options.workers.max(1), WorkerQueues::default);
+            warnings = open_sockets(&mut interfaces, options, &mut queues)?;
+        }
         let listeners = listeners.into_iter().take(LISTENERS_MAX).collect();
-        let control = Control {
+        let mut control = Control {
             listeners,
             rules: Rules::default(),
             has_all_exempt: true,
@@ -118,7 +100,40 @@ impl Xdp {
             endpoints: Vec::new(),
             passed: Vec::new(),
         };
-        Ok(Self { control, queues: Vec::new() })
+        control.maps.set_steering(options.redirect);
+        Ok(Self { control, queues, warnings })
+    }
+}
+
+/// Opens AF_XDP sockets for all queues, and distributes them among the workers. Returns a sentence about
+/// each that cannot be opened.
+///
+/// # Errors
+///
+/// If none can be opened.
+fn open_sockets(
+    interfaces: &mut [Attached],
+    options: &XdpOptions,
+    workers: &mut [WorkerQueues],
+) -> Result<Vec<String>, SetupError> {
+    let mut warnings = Vec::new();
+    let mut opened = 0;
+    for attached in interfaces {
+        for queue in 0..attached.interface.queues {
+            match attached.open_socket(queue, options) {
+                Ok((socket, warning)) => {
+                    let worker = opened % workers.len();
+                    workers[worker].queues.push(socket);
+                    opened += 1;
+                    warnings.extend(warning);
+                }
+                Err(reason) => warnings.push(reason),
+            }
+        }
+    }
+    match warnings.first() {
+        Some(reason) if opened == 0 => Err(reason.clone().into()),
+        _ => Ok(warnings),
     }
 }
 
@@ -139,140 +154,6 @@ fn check_rights(redirect: bool) -> Result<(), String> {
         [] => Ok(()),
         [one] => Err(format!("{one} is missing")),
         [most @ .., last] => Err(format!("{} and {last} are missing", most.join(", "))),
-    }
-}
-
-impl Attached {
-    fn open(interface: Interface, maps: &Maps, options: &XdpOptions) -> Result<Self, SetupError> {
-        let name = &interface.name;
-        let mut own_maps = InterfaceMaps::create().map_err(|error| {
-            format!("the kernel refuses the maps of the XDP program for {name}: {error}")
-        })?;
-        own_maps.set_vlans(&options.vlans);
-        let program = load(maps, &own_maps)
-            .map_err(|error| SetupError { reason: error.to_string(), verifier_log: error.log })?;
-        let (link, mode) = attach(&program, &interface, options.mode)?;
-        let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
-        let next_hops = [NextHop::Swap; 2];
-        let state = State::Running;
-        Ok(Self { interface, maps: own_maps, mode, _link: link, state, next_hops, taken })
-    }
-
-    /// Returns what was counted since the start, by listener.
-    fn counts(&self, listeners: usize) -> Vec<ListenerCounts> {
-        let mut counts = vec![ListenerCounts::default(); listeners];
-        // All: the number of queues may have grown since the start.
-        for (queue, listener) in
-            (0..QUEUES_MAX).flat_map(|queue| (0..listeners).map(move |it| (queue, it)))
-        {
-            counts[listener].add(&self.maps.counts(queue, listener));
-        }
-        counts
-    }
-
-    /// Sets the destinations of replies, as far as they have changed. Returns a sentence about each.
-    fn set_next_hops(
-        &mut self,
-        reply_mac: ReplyMac,
-        network: &Network,
-        netlink: &mut Netlink,
-    ) -> Vec<String> {
-        let mut changes = Vec::new();
-        let name = self.interface.name.clone();
-        for (at, is_v4, family) in [(0, true, "IPv4"), (1, false, "IPv6")] {
-            let next_hop = match reply_mac {
-                ReplyMac::Swap => NextHop::Swap,
-                ReplyMac::Fixed(mac) => NextHop::Always(mac),
-                ReplyMac::Gateway => {
-                    let gateway = network.gateway(is_v4, &self.interface);
-                    let mac = gateway.and_then(|(index, ip)| netlink.neighbour(index, ip).ok()?);
-                    mac.map_or(NextHop::Unknown, NextHop::OffLink)
-                }
-            };
-            if self.next_hops[at] == next_hop {
-                continue;
-            }
-            self.next_hops[at] = next_hop;
-            if is_v4 {
-                self.maps.set_next_hop_v4(next_hop);
-            } else {
-                self.maps.set_next_hop_v6(next_hop);
-            }
-            match next_hop {
-                NextHop::OffLink(mac) => changes.push(format!(
-                    "replies over {family} leave {name} for the gateway at {}",
-                    mac_text(mac)
-                )),
-                NextHop::Unknown => changes.push(format!(
-                    "the MAC address of {name}'s gateway for {family} is not known: the sockets answer"
-                )),
-                NextHop::Swap | NextHop::Always(_) => {}
-            }
-        }
-        if reply_mac == ReplyMac::Gateway {
-            self.maps.set_on_link(&network.on_link(&self.interface));
-        }
-        changes
-    }
-
-    /// Asks whether the interface is there and running. Returns a sentence if that has changed.
-    fn check_state(&mut self, netlink: &mut Netlink) -> Option<String> {
-        let state = match netlink.link(self.interface.index) {
-            Ok(Some(link)) if link.is_running => State::Running,
-            Ok(Some(_)) => State::Down,
-            Ok(None) => State::Gone,
-            Err(_) => return None,
-        };
-        if std::mem::replace(&mut self.state, state) == state {
-            return None;
-        }
-        let name = &self.interface.name;
-        Some(match state {
-            State::Running => format!("{name} is up"),
-            State::Down => format!("{name} is down"),
-            State::Gone => format!(
-                "{name} is gone, and the XDP program with it: an upgrade (SIGUSR2) attaches it to a new \
-                 interface of that name"
-            ),
-        })
-    }
-}
-
-/// Attaches the program in the first mode that works, which is returned.
-fn attach(
-    program: &OwnedFd,
-    interface: &Interface,
-    mode: Mode,
-) -> Result<(OwnedFd, Mode), SetupError> {
-    let modes: &[Mode] = match mode {
-        Mode::Auto => &[Mode::Driver, Mode::Generic],
-        Mode::Driver => &[Mode::Driver],
-        Mode::Generic => &[Mode::Generic],
-    };
-    let mut reasons = Vec::new();
-    for mode in modes {
-        match bpf::attach_xdp(program.as_fd(), interface.index, *mode) {
-            Ok(link) => return Ok((link, *mode)),
-            Err(error) => {
-                let reason = refusal(&error, interface);
-                reasons.push(format!("{} mode: {reason}", mode.label()));
-            }
-        }
-    }
-    let reason = format!("{} refuses the XDP program: {}", interface.name, reasons.join("; "));
-    Err(reason.into())
-}
-
-/// Returns in words why an interface refuses the program.
-fn refusal(error: &std::io::Error, interface: &Interface) -> String {
-    let Interface { name, mtu, features, .. } = interface;
-    match error.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => "it has another one already".into(),
-        Some(libc::EOPNOTSUPP) => "the driver has no XDP".into(),
-        Some(libc::ERANGE) => format!("an MTU of {mtu} is too large for the driver"),
-        _ if features.lro => format!("{error}; `ethtool -K {name} lro off` may help"),
-        _ if features.gro_hw => format!("{error}; `ethtool -K {name} rx-gro-hw off` may help"),
-        _ => format!("{error} (MTU {mtu}, {} queues)", interface.queues),
     }
 }
 
@@ -402,21 +283,7 @@ impl Control {
 
     /// Returns the interfaces with what the program had done there at the last [`Control::take_counts`].
     pub fn interfaces(&self) -> Vec<InterfaceStatus> {
-        let status = |attached: &Attached| {
-            let mut counts = ListenerCounts::default();
-            attached.taken.iter().for_each(|of_listener| counts.add(of_listener));
-            let Interface { name, driver, queues, .. } = attached.interface.clone();
-            InterfaceStatus {
-                name,
-                driver,
-                mode: attached.mode,
-                zero_copy: false,
-                queues,
-                is_up: attached.state == State::Running,
-                counts,
-            }
-        };
-        self.interfaces.iter().map(status).collect()
+        self.interfaces.iter().map(Attached::status).collect()
     }
 }
 
@@ -425,8 +292,4 @@ fn contains(wider: &IpPrefix, network: &IpPrefix) -> bool {
     wider.bits() <= network.bits()
         && wider.contains(network.address())
         && wider.address().is_ipv4() == network.address().is_ipv4()
-}
-
-fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

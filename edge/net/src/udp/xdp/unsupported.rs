@@ -17,6 +17,8 @@ pub struct Xdp {
     pub control: Control,
     /// Cannot exist here.
     pub queues: Vec<WorkerQueues>,
+    /// Cannot exist here.
+    pub warnings: Vec<String>,
 }
 
 /// Cannot exist here.

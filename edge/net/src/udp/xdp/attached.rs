@@ -1,0 +1,262 @@
+//! An interface with the program, and its AF_XDP sockets.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::interface::{Interface, Network};
+use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, NextHop, QUEUES_MAX, load};
+use super::netlink::Netlink;
+use super::next_hops::NextHops;
+use super::queue::Queue;
+use super::run::{QueueStatus, WorkerQueue};
+use super::{
+    InterfaceStatus, ListenerCounts, Mode, QueueState, ReplyMac, SetupError, XdpOptions, bpf,
+};
+
+/// An interface with the program.
+pub(super) struct Attached {
+    pub(super) interface: Interface,
+    maps: InterfaceMaps,
+    mode: Mode,
+    /// The program is detached when it closes.
+    _link: OwnedFd,
+    state: State,
+    /// The destinations of replies over IPv4 and IPv6.
+    next_hops: [NextHop; 2],
+    /// What had been counted when the counts were taken last, by listener.
+    pub(super) taken: Vec<ListenerCounts>,
+    /// The next hops, for the workers.
+    next_hops_of_queues: Arc<ArcSwap<NextHops>>,
+    queues: Vec<AttachedQueue>,
+}
+
+/// What is known of an AF_XDP socket, which a worker has.
+struct AttachedQueue {
+    queue: u32,
+    zero_copy: bool,
+    status: Arc<QueueStatus>,
+}
+
+/// Whether an interface can have datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Down,
+    /// There is no such interface any more.
+    Gone,
+}
+
+impl Attached {
+    pub(super) fn open(
+        interface: Interface,
+        maps: &Maps,
+        options: &XdpOptions,
+    ) -> Result<Self, SetupError> {
+        let name = &interface.name;
+        let mut own_maps = InterfaceMaps::create().map_err(|error| {
+            format!("the kernel refuses the maps of the XDP program for {name}: {error}")
+        })?;
+        own_maps.set_vlans(&options.vlans);
+        let program = load(maps, &own_maps)
+            .map_err(|error| SetupError { reason: error.to_string(), verifier_log: error.log })?;
+        let (link, mode) = attach(&program, &interface, options.mode)?;
+        let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
+        let next_hops = [NextHop::Swap; 2];
+        let state = State::Running;
+        Ok(Self {
+            interface,
+            maps: own_maps,
+            mode,
+            _link: link,
+            state,
+            next_hops,
+            taken,
+            next_hops_of_queues: Arc::default(),
+            queues: Vec::new(),
+        })
+    }
+
+    /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error
+    /// is a sentence about what stands in the way.
+    pub(super) fn open_socket(
+        &mut self,
+        queue: u32,
+        options: &XdpOptions,
+    ) -> Result<(WorkerQueue, Option<String>), String> {
+        let Interface { index, name, .. } = &self.interface;
+        let open = |zero_copy| Queue::open(*index, queue, options.frames, zero_copy);
+        let mut warning = None;
+        let opened = match options.zero_copy && self.mode == Mode::Driver {
+            false => open(false),
+            true => open(true).or_else(|error| {
+                warning = Some(format!("queue {queue} of {name} has no zero copy: {error}"));
+                open(false)
+            }),
+        };
+        let cannot = |error: io::Error| match error.raw_os_error() {
+            Some(libc::EBUSY) => {
+                format!("another program has an AF_XDP socket for queue {queue} of {name}")
+            }
+            _ => format!("cannot open an AF_XDP socket for queue {queue} of {name}: {error}"),
+        };
+        let opened = opened.map_err(cannot)?;
+        self.maps.set_socket(queue, opened.descriptors().0).map_err(cannot)?;
+        let zero_copy = opened.is_zero_copy().unwrap_or(false);
+        let status = Arc::<QueueStatus>::default();
+        self.queues.push(AttachedQueue { queue, zero_copy, status: Arc::clone(&status) });
+        let next_hops = Arc::clone(&self.next_hops_of_queues);
+        Ok((WorkerQueue { queue: opened, next_hops, status }, warning))
+    }
+
+    /// Returns what there is to know, with the counts that were taken last.
+    pub(super) fn status(&self) -> InterfaceStatus {
+        let mut counts = ListenerCounts::default();
+        self.taken.iter().for_each(|of_listener| counts.add(of_listener));
+        let queues = self.queues.iter().map(|it| QueueState {
+            queue: it.queue,
+            is_open: !it.status.is_closed(),
+            drops: it.status.drops(),
+        });
+        InterfaceStatus {
+            name: self.interface.name.clone(),
+            driver: self.interface.driver.clone(),
+            mode: self.mode,
+            zero_copy: self.queues.iter().any(|it| it.zero_copy),
+            queues: self.interface.queues,
+            is_up: self.state == State::Running,
+            counts,
+            sockets: queues.collect(),
+        }
+    }
+
+    /// Returns what was counted since the start, by listener.
+    pub(super) fn counts(&self, listeners: usize) -> Vec<ListenerCounts> {
+        let mut counts = vec![ListenerCounts::default(); listeners];
+        // All: the number of queues may have grown since the start.
+        for (queue, listener) in
+            (0..QUEUES_MAX).flat_map(|queue| (0..listeners).map(move |it| (queue, it)))
+        {
+            counts[listener].add(&self.maps.counts(queue, listener));
+        }
+        counts
+    }
+
+    /// Sets the destinations of replies, as far as they have changed. Returns a sentence about each.
+    pub(super) fn set_next_hops(
+        &mut self,
+        reply_mac: ReplyMac,
+        network: &Network,
+        netlink: &mut Netlink,
+    ) -> Vec<String> {
+        let mut changes = Vec::new();
+        let name = self.interface.name.clone();
+        for (at, is_v4, family) in [(0, true, "IPv4"), (1, false, "IPv6")] {
+            let next_hop = match reply_mac {
+                ReplyMac::Swap => NextHop::Swap,
+                ReplyMac::Fixed(mac) => NextHop::Always(mac),
+                ReplyMac::Gateway => {
+                    let gateway = network.gateway(is_v4, &self.interface);
+                    let mac = gateway.and_then(|(index, ip)| netlink.neighbour(index, ip).ok()?);
+                    mac.map_or(NextHop::Unknown, NextHop::OffLink)
+                }
+            };
+            if self.next_hops[at] == next_hop {
+                continue;
+            }
+            self.next_hops[at] = next_hop;
+            if is_v4 {
+                self.maps.set_next_hop_v4(next_hop);
+            } else {
+                self.maps.set_next_hop_v6(next_hop);
+            }
+            match next_hop {
+                NextHop::OffLink(mac) => changes.push(format!(
+                    "replies over {family} leave {name} for the gateway at {}",
+                    mac_text(mac)
+                )),
+                NextHop::Unknown => changes.push(format!(
+                    "the MAC address of {name}'s gateway for {family} is not known: the sockets answer"
+                )),
+                NextHop::Swap | NextHop::Always(_) => {}
+            }
+        }
+        let mut on_link = Vec::new();
+        if reply_mac == ReplyMac::Gateway {
+            on_link = network.on_link(&self.interface);
+            self.maps.set_on_link(&on_link);
+        }
+        let [v4, v6] = self.next_hops;
+        let next_hops = NextHops { v4, v6, on_link };
+        if **self.next_hops_of_queues.load() != next_hops {
+            self.next_hops_of_queues.store(Arc::new(next_hops));
+        }
+        changes
+    }
+
+    /// Asks whether the interface is there and running. Returns a sentence if that has changed.
+    pub(super) fn check_state(&mut self, netlink: &mut Netlink) -> Option<String> {
+        let state = match netlink.link(self.interface.index) {
+            Ok(Some(link)) if link.is_running => State::Running,
+            Ok(Some(_)) => State::Down,
+            Ok(None) => State::Gone,
+            Err(_) => return None,
+        };
+        if std::mem::replace(&mut self.state, state) == state {
+            return None;
+        }
+        let name = &self.interface.name;
+        Some(match state {
+            State::Running => format!("{name} is up"),
+            State::Down => format!("{name} is down"),
+            State::Gone => format!(
+                "{name} is gone, and the XDP program with it: an upgrade (SIGUSR2) attaches it to a new \
+                 interface of that name"
+            ),
+        })
+    }
+}
+
+/// Attaches the program in the first mode that works, which is returned.
+fn attach(
+    program: &OwnedFd,
+    interface: &Interface,
+    mode: Mode,
+) -> Result<(OwnedFd, Mode), SetupError> {
+    let modes: &[Mode] = match mode {
+        Mode::Auto => &[Mode::Driver, Mode::Generic],
+        Mode::Driver => &[Mode::Driver],
+        Mode::Generic => &[Mode::Generic],
+    };
+    let mut reasons = Vec::new();
+    for mode in modes {
+        match bpf::attach_xdp(program.as_fd(), interface.index, *mode) {
+            Ok(link) => return Ok((link, *mode)),
+            Err(error) => {
+                let reason = refusal(&error, interface);
+                reasons.push(format!("{} mode: {reason}", mode.label()));
+            }
+        }
+    }
+    let reason = format!("{} refuses the XDP program: {}", interface.name, reasons.join("; "));
+    Err(reason.into())
+}
+
+/// Returns in words why an interface refuses the program.
+fn refusal(error: &io::Error, interface: &Interface) -> String {
+    let Interface { name, mtu, features, .. } = interface;
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => "it has another one already".into(),
+        Some(libc::EOPNOTSUPP) => "the driver has no XDP".into(),
+        Some(libc::ERANGE) => format!("an MTU of {mtu} is too large for the driver"),
+        _ if features.lro => format!("{error}; `ethtool -K {name} lro off` may help"),
+        _ if features.gro_hw => format!("{error}; `ethtool -K {name} rx-gro-hw off` may help"),
+        _ => format!("{error} (MTU {mtu}, {} queues)", interface.queues),
+    }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
