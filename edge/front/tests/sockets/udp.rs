@@ -223,6 +223,27 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
     assert_eq!(counters.responses, answered.map(|answered| [answered, 0, 0, 0, 0]));
 }
 
+/// Engines may have less room than a socket's longest datagram.
+#[test]
+fn fills_the_room_of_the_engine_at_most() {
+    let tracker = tracker(false);
+    populate(&tracker, Family::V4, 300);
+    populate(&tracker, Family::V6, 300);
+    let mut front = front(&tracker, &MetricsRegistry::default());
+    let ips: [IpAddr; 2] = [[10, 2, 0, 1].into(), [0x2001, 0xdb8, 1, 0, 0, 0, 0, 1].into()];
+    for (ip, stride) in ips.into_iter().zip([6, 18]) {
+        let id = tracker.view(Tick(0)).issue_connection_id(ip);
+        let packet = announce(id, AnnounceFields { want: 200, ..LEECHER });
+        for room in [20, 500, 1232, 1472] {
+            let datagrams = [(SocketAddr::new(ip, 5), &packet[..])];
+            let replies = sim::exchange_within(room, &mut front, 0, &datagrams);
+            let most = room.min(if ip.is_ipv4() { 1472 } else { 1452 });
+            let peers = (most - 20) / stride;
+            assert_eq!(replies[0].1.len(), 20 + stride * peers.min(200), "{ip}, {room} bytes");
+        }
+    }
+}
+
 /// Replies fit one unfragmented datagram, whatever the client asks for.
 #[test]
 fn fills_one_datagram_with_peers_at_most() {
