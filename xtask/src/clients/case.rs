@@ -2,7 +2,10 @@
 
 use super::acme::Certificates;
 #[cfg(target_os = "linux")]
-use super::engines::{self, Engine::Mmsg};
+use super::engines::{
+    self,
+    Engine::{Mmsg, Shield},
+};
 use super::network::Family::{V4, V6};
 use super::pair::Interruption::{Kill, Stop, Upgrade};
 use super::pair::Pair;
@@ -26,6 +29,8 @@ pub(super) const CASES: &[Case] = &[
     ("acme-tls-alpn", |at| Certificates::set_up(at)?.tls_alpn()),
     #[cfg(target_os = "linux")]
     ("engine-mmsg-udp", |at| engines::play(Mmsg, at)),
+    #[cfg(target_os = "linux")]
+    ("engine-shield-udp", |at| engines::play(Shield, at)),
     ("transmission-http", |at| Pair([Transmission; 2], Http, V4).transfer(at)),
     ("transmission-udp", |at| Pair([Transmission; 2], Udp, V4).transfer(at)),
     ("transmission-https", |at| Pair([Transmission; 2], Https, V4).transfer(at)),

@@ -10,7 +10,7 @@ use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
 use crate::site;
 
-crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
+crate::site::on_engines! { trusts_proxies_per_listener }
 
 const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
@@ -171,7 +171,10 @@ fn trusts_proxies_per_listener() {
     let wrapped = [header, connect.clone()].concat();
     socket.send_to(&wrapped, tracker.udp4()).unwrap();
     socket.send_to(&connect, strict_udp).unwrap();
-    counted(&tracker, "drops_total", ("udp", tracker.udp4()), "reason=\"untrusted_proxy\"");
+    // An XDP program sees a connect without its constant.
+    let reason = if site::has_program() { "wrong_magic" } else { "untrusted_proxy" };
+    let reason = format!("reason=\"{reason}\"");
+    counted(&tracker, "drops_total", ("udp", tracker.udp4()), &reason);
     counted(&tracker, "drops_total", ("udp", strict_udp), "reason=\"bad_proxy_header\"");
     let mut reply = [0; 100];
     socket.send_to(&wrapped, strict_udp).unwrap();

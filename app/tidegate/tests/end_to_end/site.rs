@@ -18,7 +18,7 @@ pub(crate) use networks::*;
 macro_rules! on_engines {
     ($($test:ident),+ $(,)?) => {
         crate::site::on_engines! { @
-            mmsg Mmsg; [$($test),+]
+            mmsg Mmsg, shield Shield; [$($test),+]
         }
     };
     (@ $($module:ident $engine:ident),+; $tests:tt) => {
@@ -95,6 +95,11 @@ pub(crate) fn configuration(port: u16, admin_port: u16) -> String {
 #[cfg(not(target_os = "linux"))]
 mod elsewhere {
     use super::*;
+
+    /// Whether trackers that are started here have an XDP program.
+    pub(crate) fn has_program() -> bool {
+        false
+    }
 
     pub(super) fn addresses() -> Addresses {
         LOOPBACK
@@ -205,6 +210,11 @@ mod networks {
     /// The engine of trackers that are started here. None on loopback addresses.
     pub(crate) fn current_engine() -> Option<Engine> {
         current().map(|site| site.engine.get())
+    }
+
+    /// Whether trackers that are started here have an XDP program.
+    pub(crate) fn has_program() -> bool {
+        current_engine().is_some_and(|engine| engine != Engine::Mmsg)
     }
 
     pub(super) fn addresses() -> Addresses {

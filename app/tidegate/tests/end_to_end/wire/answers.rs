@@ -131,7 +131,6 @@ fn mmsg_answers_like_itself() {
 }
 
 #[test]
-#[ignore = "the engine does not serve yet"]
 fn shield_answers_like_mmsg() {
     compare(Engine::Shield, ROUTER);
 }
