@@ -13,7 +13,7 @@ mod ranges;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,6 +55,17 @@ struct List {
 struct Ban {
     until: Option<Tick>,
     is_automatic: bool,
+}
+
+/// Ranges of banned addresses, each by its first and last one. They do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BannedRanges {
+    /// Which state of the bans this is.
+    pub version: u64,
+    /// IPv4.
+    pub v4: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// IPv6.
+    pub v6: Vec<(Ipv6Addr, Ipv6Addr)>,
 }
 
 #[derive(Default)]
@@ -115,14 +126,14 @@ impl Bans {
         self.view().contains(now, ip)
     }
 
-    /// Returns the banned ranges of IPv4 addresses, each by its first and last one, as far as the last
-    /// [`Tracker::sweep`](crate::Tracker::sweep) knows. Returns `None` if they are the same as at the call
-    /// that returned `version`, and otherwise their version, too. The first version is 0: no bans.
-    pub fn v4_ranges(&self, version: u64) -> Option<(u64, Vec<(Ipv4Addr, Ipv4Addr)>)> {
+    /// Returns the banned ranges, as far as the last [`Tracker::sweep`](crate::Tracker::sweep) knows. Returns
+    /// `None` if they are still those of `version`. The first version is 0: no bans.
+    pub fn ranges(&self, version: u64) -> Option<BannedRanges> {
         let image = self.image.load();
-        (image.version != version).then(|| {
-            let ranges = image.v4.iter().map(|(first, last)| (first.into(), last.into()));
-            (image.version, ranges.collect())
+        (image.version != version).then(|| BannedRanges {
+            version: image.version,
+            v4: image.v4.iter().map(|(first, last)| (first.into(), last.into())).collect(),
+            v6: image.v6.iter().map(|(first, last)| (first.into(), last.into())).collect(),
         })
     }
 

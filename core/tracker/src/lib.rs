@@ -37,7 +37,7 @@ use types::{
 };
 
 pub use admission::{Grant, UnverifiedGrant, View};
-pub use bans::{BanReason, BanRules, Bans};
+pub use bans::{BanReason, BanRules, BannedRanges, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;
 pub use downloads::Downloads;

@@ -191,6 +191,7 @@ impl OpenXdp {
             shared_rules: rules,
             rules: None,
             bans_version: 0,
+            do_bans_fit: true,
             steps: 0,
             tracker,
             clock,
@@ -209,6 +210,8 @@ pub(super) struct Updater {
     rules: Option<Rules>,
     /// The version of the bans that the program has.
     bans_version: u64,
+    /// Whether the program knows of all of them.
+    do_bans_fit: bool,
     steps: u32,
     tracker: Arc<Tracker>,
     clock: Clock,
@@ -225,9 +228,15 @@ impl Updater {
             current: slices.current,
             accepts_next: slices.accepts_next,
         });
-        if let Some((version, ranges)) = self.tracker.bans().v4_ranges(self.bans_version) {
-            self.control.set_bans(ranges);
-            self.bans_version = version;
+        if let Some(bans) = self.tracker.bans().ranges(self.bans_version) {
+            self.bans_version = bans.version;
+            let do_fit = self.control.set_bans(&bans.v4, &bans.v6);
+            if std::mem::replace(&mut self.do_bans_fit, do_fit) && !do_fit {
+                warn!(
+                    "more bans than the XDP program can hold, apart from IPv4 networks of a /24 and \
+                     more: the sockets answer connects"
+                );
+            }
         }
         self.control.apply_blocks();
         let has_new_rules = self.apply_rules();

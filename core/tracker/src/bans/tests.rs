@@ -1,7 +1,6 @@
 //! Bans beside a plain list.
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
 
 use primitives::Random;
 
@@ -79,22 +78,24 @@ fn a_v4_client_of_a_v6_socket_is_banned_as_v4() {
 fn ranges_are_returned_when_they_have_changed() {
     let bans = bans();
     let ranges = |version| {
-        let (version, ranges) = bans.v4_ranges(version)?;
-        let texts: Vec<_> = ranges.iter().map(|(first, last)| format!("{first} {last}")).collect();
-        Some((version, texts))
+        let ranges = bans.ranges(version)?;
+        let v4 = ranges.v4.iter().map(|(first, last)| format!("{first} {last}"));
+        let v6 = ranges.v6.iter().map(|(first, last)| format!("{first} {last}"));
+        Some((ranges.version, v4.chain(v6).collect::<Vec<_>>()))
     };
     assert_eq!(ranges(0), None);
     bans.put(&[(network("192.0.2.0/24"), Some(Tick(9))), (network("2001:db8::/32"), None)]);
     let (version, found) = ranges(0).unwrap();
-    assert_eq!(found, ["192.0.2.0 192.0.2.255"]);
+    let v6 = "2001:db8:: 2001:db8:ffff:ffff:ffff:ffff:ffff:ffff";
+    assert_eq!(found, ["192.0.2.0 192.0.2.255", v6]);
     assert_eq!(ranges(version), None);
     bans.put(&[(network("198.51.100.7"), None)]);
     let (version, found) = ranges(version).unwrap();
-    assert_eq!(found, ["192.0.2.0 192.0.2.255", "198.51.100.7 198.51.100.7"]);
+    assert_eq!(found, ["192.0.2.0 192.0.2.255", "198.51.100.7 198.51.100.7", v6]);
     bans.settle(Tick(8));
     assert_eq!(ranges(version), None);
     bans.settle(Tick(9));
-    assert_eq!(ranges(version).unwrap().1, ["198.51.100.7 198.51.100.7"]);
+    assert_eq!(ranges(version).unwrap().1, ["198.51.100.7 198.51.100.7", v6]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! memory and asks the kernel by a netlink socket that is open already, so it works in the sandbox.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use primitives::IpPrefix;
@@ -49,12 +49,19 @@ pub struct Control {
     rules: Rules,
     /// Whether all of the exempt networks are in the program.
     has_all_exempt: bool,
+    /// Networks some of whose addresses are banned.
+    partly_banned: Vec<IpPrefix>,
+    /// Whether all of these are in the program.
+    has_all_bans: bool,
     maps: Maps,
     interfaces: Vec<Attached>,
     netlink: Netlink,
     network: Network,
     blocks: Arc<BlockLists>,
     endpoints: Vec<Endpoint>,
+    /// The endpoints that the program has, and how many did not fit.
+    written: Vec<Endpoint>,
+    omitted: usize,
     passed: Vec<IpPrefix>,
 }
 
@@ -92,12 +99,16 @@ impl Xdp {
             listeners,
             rules: Rules::default(),
             has_all_exempt: true,
+            partly_banned: Vec::new(),
+            has_all_bans: true,
             maps,
             interfaces,
             netlink,
             network,
             blocks: Arc::default(),
             endpoints: Vec::new(),
+            written: Vec::new(),
+            omitted: 0,
             passed: Vec::new(),
         };
         control.maps.set_steering(options.redirect);
@@ -163,10 +174,21 @@ impl Control {
         self.maps.set_ids(slots);
     }
 
-    /// Replaces the banned ranges of IPv4 addresses, each by its first and last one. Only /24s that a range
-    /// covers whole are dropped by the program. Writes 2 MiB: call it after changes only.
-    pub fn set_bans(&mut self, ranges: impl IntoIterator<Item = (Ipv4Addr, Ipv4Addr)>) {
-        self.maps.set_bans(ranges);
+    /// Replaces the banned ranges, each by its first and last address. The program drops datagrams of IPv4
+    /// /24s that a range covers whole. Those of networks around other ranges are passed: the sockets'
+    /// handler knows the exact ones. Writes 2 MiB: call it after changes only. Returns whether all of these
+    /// networks fit; otherwise connects go to the sockets.
+    pub fn set_bans(&mut self, v4: &[(Ipv4Addr, Ipv4Addr)], v6: &[(Ipv6Addr, Ipv6Addr)]) -> bool {
+        self.maps.set_bans(v4.iter().copied());
+        self.partly_banned = v4.iter().flat_map(|range| partial_networks(*range)).collect();
+        let v6 = v6.iter().map(|(first, last)| {
+            let bits = (first.to_bits() ^ last.to_bits()).leading_zeros() as u8;
+            IpPrefix::v6(*first, bits)
+        });
+        self.partly_banned.extend(v6);
+        self.pass_networks();
+        self.write_endpoints();
+        self.has_all_bans
     }
 
     /// Replaces the rules. [`Control::refresh`] completes that. Returns whether all exempt networks fit;
@@ -176,7 +198,8 @@ impl Control {
             self.maps.set_rate(rules.rate);
         }
         self.rules = rules;
-        self.pass_networks()
+        self.pass_networks();
+        self.has_all_exempt
     }
 
     /// Returns the list of blocked networks of one more worker.
@@ -209,63 +232,58 @@ impl Control {
         changes
     }
 
-    /// Tells the program at which addresses it takes datagrams, if that has changed. Returns a sentence
-    /// about each change but the first.
+    /// Determines the addresses of the listeners anew. Returns a sentence if these have changed.
     fn set_endpoints(&mut self) -> Option<String> {
-        let Rules { answers, verifies, rate, .. } = &self.rules;
-        let answers = *answers && (rate.is_none() || self.has_all_exempt);
         let interfaces: Vec<_> = self.interfaces.iter().map(|it| it.interface.clone()).collect();
-        let mut endpoints = self.network.endpoints(&self.listeners, &interfaces);
-        for endpoint in &mut endpoints {
-            endpoint.answers &= answers;
-            endpoint.verifies &= *verifies;
-        }
-        if endpoints == self.endpoints {
-            return None;
-        }
+        let endpoints = self.network.endpoints(&self.listeners, &interfaces);
+        let is_same = endpoints == self.endpoints;
         let addresses = |endpoints: &[Endpoint]| -> BTreeSet<IpAddr> {
             endpoints.iter().map(|it| it.address.ip()).collect()
         };
         let (old, new) = (addresses(&self.endpoints), addresses(&endpoints));
-        let omitted = self.maps.set_endpoints(&endpoints);
         self.endpoints = endpoints;
-        (old != new).then(|| {
-            let list: Vec<_> = new.iter().map(IpAddr::to_string).collect();
-            let list = if list.is_empty() { "no address".into() } else { list.join(", ") };
-            match omitted {
-                0 => format!("XDP serves {list}"),
-                _ => format!("XDP serves {list}, without {omitted} that are too many"),
-            }
-        })
+        let omitted = self.write_endpoints();
+        let list: Vec<_> = new.iter().map(IpAddr::to_string).collect();
+        let list = if list.is_empty() { "no address".into() } else { list.join(", ") };
+        match omitted {
+            _ if is_same || old == new => None,
+            0 => Some(format!("XDP serves {list}")),
+            _ => Some(format!("XDP serves {list}, without {omitted} endpoints that are too many")),
+        }
     }
 
-    /// Tells the program whose datagrams are always passed. Returns whether all exempt networks fit.
-    fn pass_networks(&mut self) -> bool {
+    /// Writes the endpoints to the program, with what the rules allow there. Returns how many do not fit.
+    fn write_endpoints(&mut self) -> usize {
+        let Rules { answers, verifies, rate, .. } = &self.rules;
+        let knows_sources = self.has_all_bans && (rate.is_none() || self.has_all_exempt);
+        let answers = *answers && knows_sources;
+        let endpoint = |endpoint: &Endpoint| Endpoint {
+            answers: endpoint.answers && answers,
+            verifies: endpoint.verifies && *verifies,
+            ..*endpoint
+        };
+        let endpoints: Vec<_> = self.endpoints.iter().map(endpoint).collect();
+        if endpoints != self.written {
+            self.omitted = self.maps.set_endpoints(&endpoints);
+            self.written = endpoints;
+        }
+        self.omitted
+    }
+
+    /// Writes to the program whose datagrams are always passed.
+    fn pass_networks(&mut self) {
+        let mut passed = Vec::new();
         let local = LOCAL_NETWORKS.iter().filter_map(|text| text.parse().ok());
-        let all = local.chain(self.rules.exempt.iter().copied());
-        let mut passed: Vec<IpPrefix> = Vec::new();
-        // Wide networks first, so that those within them are left out.
-        let mut all: Vec<IpPrefix> = all.collect();
-        all.sort_by_key(IpPrefix::bits);
-        for network in all {
-            if !passed.iter().any(|wider| contains(wider, &network)) {
-                passed.push(network);
-            }
-        }
-        let v4 = passed.iter().filter(|network| network.address().is_ipv4()).count();
-        self.has_all_exempt = v4 <= PASSED_V4_MAX && passed.len() - v4 <= PASSED_V6_MAX;
+        add_networks(&mut passed, local.chain(self.rules.exempt.iter().copied()));
+        self.has_all_exempt = do_fit(&passed);
+        add_networks(&mut passed, self.partly_banned.iter().copied());
+        self.has_all_bans = do_fit(&passed);
         // Last: if there are too many, forged ones of the rest are answered, to ourselves.
-        for own in self.network.own_addresses() {
-            let own = IpPrefix::from(own);
-            if !passed.iter().any(|wider| contains(wider, &own)) {
-                passed.push(own);
-            }
-        }
+        add_networks(&mut passed, self.network.own_addresses().map(IpPrefix::from));
         if passed != self.passed {
             self.maps.set_passed(&passed);
             self.passed = passed;
         }
-        self.has_all_exempt
     }
 
     /// Returns what the program has done since the last call, by listener and in their order.
@@ -287,9 +305,78 @@ impl Control {
     }
 }
 
+/// Adds networks to a list, wide ones first, but not those that lie within others.
+fn add_networks(list: &mut Vec<IpPrefix>, networks: impl Iterator<Item = IpPrefix>) {
+    let mut networks: Vec<IpPrefix> = networks.collect();
+    networks.sort_by_key(IpPrefix::bits);
+    for network in networks {
+        // A thousand do not fit anyway.
+        if list.len() < 1000 && !list.iter().any(|wider| contains(wider, &network)) {
+            list.push(network);
+        }
+    }
+}
+
+/// Returns whether the program has room for all of these networks.
+fn do_fit(passed: &[IpPrefix]) -> bool {
+    let v4 = passed.iter().filter(|network| network.address().is_ipv4()).count();
+    v4 <= PASSED_V4_MAX && passed.len() - v4 <= PASSED_V6_MAX
+}
+
+/// Returns the /24s that a range covers in part.
+fn partial_networks((first, last): (Ipv4Addr, Ipv4Addr)) -> Vec<IpPrefix> {
+    let is_within = |ip: Ipv4Addr, end: u8| ip.octets()[3] != end;
+    let mut networks = Vec::new();
+    if is_within(first, 0)
+        || IpPrefix::v4(first, 24) == IpPrefix::v4(last, 24) && is_within(last, 255)
+    {
+        networks.push(IpPrefix::v4(first, 24));
+    }
+    if is_within(last, 255) && !networks.contains(&IpPrefix::v4(last, 24)) {
+        networks.push(IpPrefix::v4(last, 24));
+    }
+    networks
+}
+
 /// Returns whether a network lies within a wider one, or is the same.
 fn contains(wider: &IpPrefix, network: &IpPrefix) -> bool {
     wider.bits() <= network.bits()
         && wider.contains(network.address())
         && wider.address().is_ipv4() == network.address().is_ipv4()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_in_part_leave_their_networks_to_the_sockets() {
+        let networks = |first: &str, last: &str| {
+            let range = (first.parse().unwrap(), last.parse().unwrap());
+            let texts = partial_networks(range);
+            texts.iter().map(IpPrefix::to_string).collect::<Vec<_>>()
+        };
+        assert!(networks("192.0.2.0", "192.0.2.255").is_empty());
+        assert!(networks("0.0.0.0", "255.255.255.255").is_empty());
+        assert_eq!(networks("192.0.2.7", "192.0.2.7"), ["192.0.2.0/24"]);
+        assert_eq!(networks("192.0.2.0", "192.0.2.7"), ["192.0.2.0/24"]);
+        assert_eq!(networks("192.0.2.0", "192.0.3.7"), ["192.0.3.0/24"]);
+        assert_eq!(networks("192.0.2.9", "192.0.3.7"), ["192.0.2.0/24", "192.0.3.0/24"]);
+        assert_eq!(networks("192.0.2.9", "192.0.4.255"), ["192.0.2.0/24"]);
+    }
+
+    #[test]
+    fn networks_within_others_take_no_room() {
+        let mut list = Vec::new();
+        let parse = |texts: &[&str]| {
+            texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpPrefix>>().into_iter()
+        };
+        add_networks(&mut list, parse(&["10.1.0.0/16", "10.0.0.0/8", "fc00::/7"]));
+        add_networks(&mut list, parse(&["10.2.3.4", "fd00::1", "192.0.2.1", "::a00:1"]));
+        let texts: Vec<_> = list.iter().map(IpPrefix::to_string).collect();
+        assert_eq!(texts, ["fc00::/7", "10.0.0.0/8", "192.0.2.1/32", "::a00:1/128"]);
+        assert!(do_fit(&list));
+        let many = (0..=PASSED_V4_MAX as u32).map(|at| IpPrefix::v4(Ipv4Addr::from(at << 8), 24));
+        assert!(!do_fit(&many.collect::<Vec<_>>()));
+    }
 }

@@ -1,7 +1,7 @@
 //! Stand-ins on other systems for what needs Linux.
 
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{
     IdSlots, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, SourceBlocks, XdpOptions,
@@ -38,7 +38,7 @@ impl Control {
     }
 
     /// Cannot happen.
-    pub fn set_bans(&mut self, _: impl IntoIterator<Item = (Ipv4Addr, Ipv4Addr)>) {
+    pub fn set_bans(&mut self, _: &[(Ipv4Addr, Ipv4Addr)], _: &[(Ipv6Addr, Ipv6Addr)]) -> bool {
         match self.0 {}
     }
 
