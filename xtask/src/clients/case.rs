@@ -4,7 +4,7 @@ use super::acme::Certificates;
 #[cfg(target_os = "linux")]
 use super::engines::{
     self,
-    Engine::{Mmsg, Shield},
+    Engine::{Mmsg, Shield, XdpDriver, XdpGeneric},
 };
 use super::network::Family::{V4, V6};
 use super::pair::Interruption::{Kill, Stop, Upgrade};
@@ -31,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
     ("engine-mmsg-udp", |at| engines::play(Mmsg, at)),
     #[cfg(target_os = "linux")]
     ("engine-shield-udp", |at| engines::play(Shield, at)),
+    #[cfg(target_os = "linux")]
+    ("engine-xdp-driver-udp", |at| engines::play(XdpDriver, at)),
+    #[cfg(target_os = "linux")]
+    ("engine-xdp-generic-udp", |at| engines::play(XdpGeneric, at)),
     ("transmission-http", |at| Pair([Transmission; 2], Http, V4).transfer(at)),
     ("transmission-udp", |at| Pair([Transmission; 2], Udp, V4).transfer(at)),
     ("transmission-https", |at| Pair([Transmission; 2], Https, V4).transfer(at)),

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How the tracker receives and sends datagrams.
-#[allow(dead_code, reason = "the cases of engines that do not serve yet are off")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     Mmsg,

@@ -18,7 +18,7 @@ pub(crate) use networks::*;
 macro_rules! on_engines {
     ($($test:ident),+ $(,)?) => {
         crate::site::on_engines! { @
-            mmsg Mmsg, shield Shield; [$($test),+]
+            mmsg Mmsg, shield Shield, xdp_driver XdpDriver, xdp_generic XdpGeneric; [$($test),+]
         }
     };
     (@ $($module:ident $engine:ident),+; $tests:tt) => {
@@ -132,7 +132,6 @@ mod networks {
     }
 
     /// How trackers receive and send datagrams.
-    #[allow(dead_code, reason = "the tests of engines that do not serve yet are off")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Engine {
         Mmsg,

@@ -160,7 +160,6 @@ fn mmsg_answers_large_packets() {
 }
 
 #[test]
-#[ignore = "the engine does not serve yet"]
 fn xdp_answers_large_packets() {
     answer_large_packets(Engine::XdpGeneric);
 }
