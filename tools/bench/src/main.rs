@@ -5,8 +5,8 @@
 //! tables of documents from the records.
 //!
 //! ```text
-//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, attacks, latency ─┐
-//!            store, swarms ─▶ crash swarms, restart, upgrade ───────────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, attacks, latency, rates ─┐
+//!            store, swarms ─▶ crash swarms, restart, upgrade ──────────────────────┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ mod latency;
 mod load;
 mod private;
 mod program;
+mod rates;
 mod record;
 mod report;
 mod restart;
@@ -65,6 +66,7 @@ enum Command {
     Compare(compare::Compare),
     Testers(compare::Testers),
     Latency(latency::Latency),
+    Rates(rates::Rates),
     Private(private::Private),
     Api(api::ApiCommand),
     Flood(flood::FloodCommand),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Compare(command) => command.run(),
         Command::Testers(command) => command.run(),
         Command::Latency(command) => command.run(),
+        Command::Rates(command) => command.run(),
         Command::Private(command) => command.run(),
         Command::Api(command) => command.run(),
         Command::Flood(command) => command.run(),

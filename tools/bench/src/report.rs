@@ -14,7 +14,9 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{api, attacks, compare, crash, flood, latency, private, restart, store, upgrade, xdp};
+use crate::{
+    api, attacks, compare, crash, flood, latency, private, rates, restart, store, upgrade, xdp,
+};
 
 pub(crate) use document::{Block, Document};
 
@@ -32,6 +34,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["flood"] => flood::report(&runs),
         ["attacks"] => attacks::report(&runs),
         ["latency"] => latency::report(&runs),
+        ["rates"] => rates::report(&runs),
         ["store"] => store::report(&runs),
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
