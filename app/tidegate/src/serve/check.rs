@@ -3,7 +3,7 @@
 use net::process::Identity;
 
 use super::swarms::file_system;
-use super::{listeners, state};
+use super::{listeners, state, xdp};
 use crate::config::Config;
 use crate::{access, acme, certificates};
 
@@ -13,7 +13,8 @@ pub(crate) struct Findings {
     /// What keeps the configuration from being served on this machine as it says.
     pub(crate) problems: Vec<String>,
     pub(crate) warnings: Vec<String>,
-    /// Which ports a running tidegate has: the configuration may be meant for its next start or reload.
+    /// Which ports a running tidegate has: the configuration may be meant for its next start or reload. And what
+    /// there is to know about the machine.
     pub(crate) notes: Vec<String>,
 }
 
@@ -38,5 +39,7 @@ pub(crate) fn check(config: &Config) -> Findings {
         problems.push(format!("process.user: {error}"));
     }
     let warnings = file_system::warning(config).into_iter().collect();
-    Findings { problems, warnings, notes: in_use_by_tidegate }
+    let mut findings = Findings { problems, warnings, notes: in_use_by_tidegate };
+    xdp::check(config, &mut findings);
+    findings
 }

@@ -27,7 +27,8 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
             let user = &config.user;
             warn!(user, "only root can switch to another user: process.user is ignored");
         }
-        return drop_capabilities();
+        drop_capabilities();
+        return Ok(());
     }
     if config.user.is_empty() {
         warn!(
@@ -43,12 +44,13 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
 }
 
 /// Gives up the capabilities that a service was started with although it is not root, e.g. to bind low ports.
-fn drop_capabilities() -> Result<()> {
-    let dropped = process::drop_capabilities().context("cannot drop capabilities")?;
-    if !dropped.is_empty() {
-        info!(capabilities = dropped.join(", "), "dropped all capabilities");
+fn drop_capabilities() {
+    match process::drop_capabilities() {
+        Ok(dropped) if dropped.is_empty() => {}
+        Ok(dropped) => info!(capabilities = dropped.join(", "), "dropped all capabilities"),
+        // A filter of the service manager may not know of the call.
+        Err(error) => warn!(%error, "cannot drop capabilities (capset): they stay"),
     }
-    Ok(())
 }
 
 /// Gives up the rights that serving does not need, if configured. `file` is the configuration file.

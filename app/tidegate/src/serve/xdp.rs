@@ -4,6 +4,8 @@
 //! times a second, which connection ids are valid, what is banned and blocked, and at which addresses it
 //! serves. The program's counts become those of the listeners, so that metrics are complete.
 
+mod check;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use types::{Family, limits};
 
 use super::listeners::{BoundListener, BoundListeners};
 use crate::config::{Config, worker_count};
+pub(super) use check::check;
 
 /// How often the program gets what has changed.
 pub(super) const PERIOD: Duration = Duration::from_millis(250);

@@ -12,6 +12,9 @@ pub(crate) use caps::Capability;
 pub fn drop_capabilities() -> io::Result<Vec<String>> {
     let had = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let mut names: Vec<String> = had.iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return Ok(names);
+    }
     names.sort_unstable();
     // The effective set must stay within the permitted one.
     for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {

@@ -11,6 +11,7 @@
 //! | `netlink`, `ethtool` | asks the kernel about network interfaces |
 //! | `interface` | which of them get the program, and what stands in its way |
 //! | `attached` | an interface with the program |
+//! | `inspect` | says before a start what is in the way |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
 #[cfg(target_os = "linux")]
@@ -23,6 +24,8 @@ mod chunks;
 mod ethtool;
 #[cfg(target_os = "linux")]
 pub mod frame;
+#[cfg(target_os = "linux")]
+mod inspect;
 #[cfg(target_os = "linux")]
 mod interface;
 #[cfg(target_os = "linux")]
@@ -341,6 +344,17 @@ pub struct RingDrops {
     pub tx_invalid: u64,
     /// Replies for which the ring of replies had no place.
     pub tx_full: u64,
+}
+
+/// What an operator should know about XDP on this machine before a start. Sentences without a full stop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Why the program cannot be set up.
+    pub obstacle: Option<String>,
+    /// What makes it slower, or may fail.
+    pub warnings: Vec<String>,
+    /// What was found.
+    pub notes: Vec<String>,
 }
 
 /// Why the program could not be set up.

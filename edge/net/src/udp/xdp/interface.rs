@@ -31,7 +31,6 @@ pub(super) struct Interface {
     /// addresses arrive here.
     pub(super) indexes: Vec<u32>,
     pub(super) features: Features,
-    #[allow(dead_code, reason = "config check follows")]
     pub(super) is_veth: bool,
 }
 

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{
-    IdSlots, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, SourceBlocks, XdpOptions,
+    IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError,
+    SourceBlocks, XdpOptions,
 };
 
 /// The AF_XDP sockets of a worker, which cannot exist here.
@@ -28,6 +29,13 @@ impl Xdp {
     /// Always fails, because XDP needs Linux.
     pub fn open(_: &XdpOptions, _: Vec<Listener>) -> Result<Self, SetupError> {
         Err(String::from("XDP needs Linux").into())
+    }
+}
+
+impl Inspection {
+    /// Says that XDP needs Linux.
+    pub fn new(_: &XdpOptions, _: Vec<Listener>) -> Self {
+        Self { obstacle: Some("XDP needs Linux".into()), ..Self::default() }
     }
 }
 

@@ -1,0 +1,117 @@
+//! What `tidegate config check` says about the XDP program.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use net::xdp::{Inspection, Listener};
+
+use crate::config::{Config, Transport, worker_count};
+use crate::serve::Findings;
+
+/// Adds what there is to say about `config`'s engine on this machine.
+pub(in crate::serve) fn check(config: &Config, findings: &mut Findings) {
+    let addresses: Vec<_> = config.addresses(Transport::Udp).collect();
+    if addresses.is_empty() {
+        return;
+    }
+    let ports = addresses.iter().map(|address| address.port().to_string());
+    let mut ports: Vec<_> = ports.collect();
+    ports.dedup();
+    if let Some(note) = conntrack_note(&ports.join(", ")) {
+        findings.notes.push(note);
+    }
+    if !config.engine.has_program() {
+        return;
+    }
+    let options = match super::options(config, worker_count(config.udp_workers)) {
+        Ok(options) => options,
+        Err(error) => return findings.problems.push(format!("{error:#}")),
+    };
+    let listener = |address| Listener { address, answers: true, verifies: true, filters: true };
+    let found = Inspection::new(&options, addresses.into_iter().map(listener).collect());
+    let engine = config.engine.label();
+    let xdp = |text: &String| format!("xdp: {text}");
+    findings.notes.extend(found.notes.iter().map(xdp));
+    findings.warnings.extend(found.warnings.iter().map(xdp));
+    findings.warnings.extend(firewall_warning());
+    match found.obstacle {
+        Some(reason) if config.xdp.required => {
+            findings
+                .problems
+                .push(format!("xdp.required: engine {engine} is not available: {reason}"));
+        }
+        Some(reason) if reason.ends_with(" missing") => {
+            findings.warnings.push(format!("xdp: the program was not tried: {reason}"));
+        }
+        Some(reason) => {
+            let sockets = config.engine.of_sockets().label();
+            findings.warnings.push(format!(
+                "xdp: engine {engine} is not available: the tracker would serve with {sockets}: {reason}"
+            ));
+        }
+        None => {}
+    }
+}
+
+/// Returns a warning if the machine has firewall rules, or if that cannot be known.
+fn firewall_warning() -> Option<String> {
+    let nft = output("nft", &["list", "ruleset"]);
+    let has_rules =
+        |text: &String| text.lines().any(|line| line.trim_start().starts_with("chain "));
+    if nft.as_ref().is_some_and(has_rules) {
+        return Some(unseen("nftables"));
+    }
+    let is_rule = |text: String| text.lines().any(|line| line.starts_with("-A "));
+    let has_iptables = ["iptables-save", "ip6tables-save"]
+        .iter()
+        .any(|program| output(program, &[]).is_some_and(is_rule));
+    if has_iptables {
+        return Some(unseen("iptables"));
+    }
+    // Without the programs, the kernel lists at least the tables that have ever been used.
+    let names = ["ip_tables_names", "ip6_tables_names"].iter();
+    let tables = names.filter_map(|name| fs::read_to_string(format!("/proc/net/{name}")).ok());
+    let has_tables = tables.into_iter().any(|names| !names.trim().is_empty());
+    (nft.is_none() && has_tables).then(|| unseen("iptables"))
+}
+
+fn unseen(firewall: &str) -> String {
+    format!(
+        "xdp: {firewall} has rules, which do not see what the XDP program answers, drops or takes: put bans \
+         into tidegate (docs/xdp.md)"
+    )
+}
+
+/// Returns a note if connections of UDP are tracked, which costs time and a place in a table for each client.
+fn conntrack_note(ports: &str) -> Option<String> {
+    let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").ok()?;
+    let count: u64 = count.trim().parse().ok()?;
+    // The table exists as soon as the module is there; connections are in it if a rule asks for them.
+    (count > 0).then(|| {
+        format!(
+            "the kernel tracks connections: each client of port {ports} takes a place in its table; to exempt \
+             them: nft 'add table inet tidegate; add chain inet tidegate in {{ type filter hook prerouting \
+             priority raw; }}; add rule inet tidegate in udp dport {{ {ports} }} notrack; add chain inet \
+             tidegate out {{ type filter hook output priority raw; }}; add rule inet tidegate out udp sport \
+             {{ {ports} }} notrack'"
+        )
+    })
+}
+
+/// Returns what a program prints, or `None` if it is not there or fails.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            Some(String::from_utf8_lossy(&output.stdout).into())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Not in the path of users.
+            let output =
+                Command::new(format!("/usr/sbin/{program}")).args(arguments).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into())
+        }
+        _ => None,
+    }
+}
