@@ -37,7 +37,7 @@ unsafe impl Send for Area {}
 impl Area {
     /// Allocates `len` bytes.
     pub(crate) fn allocate(len: usize) -> Self {
-        let bytes = Box::into_raw(vec![0; len].into_boxed_slice());
+        let bytes: *mut [u8] = Box::into_raw(vec![0; len].into_boxed_slice());
         // `into_raw` never returns a null pointer.
         let start = NonNull::new(bytes.cast::<u8>()).unwrap_or(NonNull::dangling());
         Self {
