@@ -115,6 +115,7 @@ impl MergeTwin {
             torrent.downloads = torrent.downloads.max(head.downloads);
             torrent.born = torrent.born.min(born);
         }
+        let known = torrent.downloads;
         for reported in &group.peers {
             let cut = (i64::from(now) - i64::from(cut_ago_s)).div_euclid(UNIT_S);
             let unit = cut - i64::from(reported.word.age());
@@ -130,7 +131,7 @@ impl MergeTwin {
                 torrent.merge(reported, unit, has_ids, &mut merged);
             }
         }
-        if was_there || !torrent.peers.is_empty() {
+        if was_there || !torrent.peers.is_empty() || torrent.downloads > known {
             merged.torrents = u64::from(!was_there);
             self.torrents.insert(group.torrent, torrent);
         }
@@ -403,6 +404,21 @@ fn merged_peers_are_no_changes_and_no_downloads_but_new_torrents_are_events() {
     assert_eq!(events, [crate::TorrentEvent::Added(InfoHash([1; 20]))]);
     let (mut changes, mut ids) = (Vec::new(), Vec::new());
     assert_eq!((store.take_changes(0, &mut changes, &mut ids), changes.len()), (0, 0));
+}
+
+/// Found by the long run of the twin of changes and walks.
+#[test]
+fn downloads_of_peers_that_left_within_the_block_are_kept() {
+    let store = store(1);
+    let (completed, gone) = (Word::completed(Role::Seeder), Word::gone());
+    merge(&store, 50, 0, &[peers(1, &[(v4(1), completed), (v4(1), gone)])], false);
+    merge(&store, 50, 0, &[peers(1, &[(v4(2), leecher(0))])], false);
+    assert_eq!((counts(&store, 1).downloads, counts(&store, 1).leechers()), (1, 1));
+    // Others that left are no reason to make a torrent.
+    merge(&store, 50, 0, &[peers(2, &[(v4(1), leecher(0)), (v4(1), gone)])], false);
+    assert_eq!(store.totals().torrents, 1);
+    sweep_all(&store, 50 + 9 * LIFETIME_S);
+    assert_eq!(store.totals().torrents, 0);
 }
 
 /// Everything that a store says of itself adds up.

@@ -377,6 +377,7 @@ fn changes_and_walks_tell_what_the_store_holds_for_long() {
     while done < operations {
         let budget = [None, None, Some(1 << 20), Some(4 << 20)][seed as usize % 4];
         let keeps_ids = seed.is_multiple_of(2);
+        println!("seed {seed}");
         rounds += run(Case { seed, operations: 300_000, keeps_ids, budget });
         (done, seed) = (done + 300_000, seed + 1);
     }

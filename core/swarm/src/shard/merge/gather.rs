@@ -176,7 +176,7 @@ fn filter_bit(key: impl AsRef<[u8]>) -> (usize, u64) {
 
 impl Shard {
     /// Makes a new torrent of the first peers of a group, and takes them from it. Returns its number;
-    /// `None` if none of them may be stored.
+    /// `None` if none of them may be stored, unless some have completed and left: the download counts.
     pub(super) fn create_merged(
         &mut self,
         merger: &mut Merger,
@@ -184,19 +184,18 @@ impl Shard {
         left: &mut u32,
     ) -> Option<u32> {
         let StagedGroup { group, hash, .. } = staged;
-        let mut downloads = group.head.map_or(0, |head| head.downloads);
         merger.v4.clear();
         merger.v6.clear();
-        let counted = self.gather::<PackedV4, 6>(merger, group.info_hash, &mut group.v4, left);
-        downloads = downloads.saturating_add(counted);
+        let mut completed =
+            self.gather::<PackedV4, 6>(merger, group.info_hash, &mut group.v4, left);
         if group.v4.len() == 0 {
-            let counted = self.gather::<PackedV6, 18>(merger, group.info_hash, &mut group.v6, left);
-            downloads = downloads.saturating_add(counted);
+            completed += self.gather::<PackedV6, 18>(merger, group.info_hash, &mut group.v6, left);
         }
         let peers = (merger.v4.len() + merger.v6.len()) as u64;
-        if peers == 0 {
+        if peers == 0 && completed == 0 {
             return None;
         }
+        let downloads = group.head.map_or(0, |head| head.downloads);
         let Some(number) = self.create(merger.clock.born(group.head), group.info_hash, *hash)
         else {
             merger.merged.full += peers;
@@ -206,7 +205,7 @@ impl Shard {
         };
         merger.merged.torrents += 1;
         merger.merged.peers += peers;
-        self.records.at_mut(number).downloads = downloads;
+        self.records.at_mut(number).downloads = downloads.saturating_add(completed);
         self.store_gathered(merger, number);
         Some(number)
     }
