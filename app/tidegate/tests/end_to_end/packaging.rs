@@ -70,6 +70,22 @@ fn matches_the_socket_unit_with_the_default_listeners() {
 }
 
 #[test]
+fn adds_the_rights_of_xdp_by_a_drop_in() {
+    let unit = "tidegate-xdp.conf";
+    let needed = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK"];
+    for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+        let given = value(unit, key);
+        assert_eq!(given.split(' ').collect::<Vec<_>>(), needed);
+    }
+    assert_eq!(value(unit, "LimitMEMLOCK"), "infinity");
+    // Lists of the unit itself are extended, not replaced.
+    assert_eq!(value(unit, "RestrictAddressFamilies"), "AF_XDP");
+    assert_eq!(value(unit, "SystemCallFilter"), "bpf");
+    let filters = values("tidegate.service", "SystemCallFilter");
+    assert!(filters.iter().any(|calls| calls.split(' ').any(|call| call == "capset")));
+}
+
+#[test]
 fn passes_systemd_analyze() {
     // Skipped without systemd; the other tests run everywhere.
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
@@ -87,6 +103,14 @@ fn passes_systemd_analyze() {
     let output = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
     let message = stderr(&output);
     assert!(output.status.success() && !message.contains("tidegate"), "{message}");
+    let drop_in = fs::read_to_string(folder().join("tidegate-xdp.conf")).unwrap();
+    fs::create_dir(directory.path("tidegate.service.d")).unwrap();
+    directory.write("tidegate.service.d/xdp.conf", &drop_in);
+    let mut verify = Command::new("systemd-analyze");
+    let output = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
+    let message = stderr(&output);
+    assert!(output.status.success() && !message.contains("xdp.conf"), "{message}");
+    fs::remove_dir_all(directory.path("tidegate.service.d")).unwrap();
     let mut security = Command::new("systemd-analyze");
     security.args(["security", "--offline=yes", "--threshold=20"]).arg(&units[0]);
     let output = security.output().unwrap();

@@ -50,6 +50,7 @@ export default async function settings (main, { may, isHere }) {
         ['Protocol', one => one.protocol],
         ['Address', one => h('span', { class: 'mono' }, one.address)],
         ['Access mode', one => one.mode],
+        ['Engine', one => one.engine || '–'],
         ['Requests', one => short(sum(one.traffic.requests)), 'num'],
         ['Open connections', one => short(one.traffic.connections_open), 'num']
       ], listeners, 'Listeners')),
