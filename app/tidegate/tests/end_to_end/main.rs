@@ -8,6 +8,10 @@ mod api;
 mod client_commands;
 mod clients;
 mod config_command;
+#[cfg(target_os = "linux")]
+mod engine_failures;
+#[cfg(target_os = "linux")]
+mod engine_rights;
 mod handover;
 mod limits;
 mod listeners;
