@@ -37,3 +37,5 @@ mod udp;
 mod upgrade;
 #[cfg(target_os = "linux")]
 mod wire;
+#[cfg(target_os = "linux")]
+mod xdp;

@@ -270,13 +270,14 @@ mod tests {
     const KINDS: [i32; 4] =
         [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET];
     /// Families that lead out of the process without TCP or UDP.
-    const OTHER_FAMILIES: [i32; 6] = [
+    const OTHER_FAMILIES: [i32; 7] = [
         libc::AF_UNIX,
         libc::AF_NETLINK,
         libc::AF_PACKET,
         libc::AF_ALG,
         libc::AF_VSOCK,
         libc::AF_BLUETOOTH,
+        libc::AF_XDP,
     ];
 
     #[test]
@@ -345,6 +346,17 @@ mod tests {
             // One end could be connected to the socket of any program.
             let pair = std::os::unix::net::UnixDatagram::pair();
             assert_eq!(pair.unwrap_err().kind(), PermissionDenied);
+        });
+    }
+
+    #[test]
+    fn denies_programs_in_the_kernel_and_anonymous_files() {
+        confined(Vec::new(), |_| {
+            // BPF_PROG_LOAD and BPF_LINK_CREATE; the kernel would say EFAULT or EINVAL.
+            for command in [5, 28] {
+                assert_eq!(call(libc::SYS_bpf, [command, 0, 0, 0]), libc::EPERM);
+            }
+            assert_eq!(call(libc::SYS_memfd_create, [0; 4]), libc::EPERM);
         });
     }
 
