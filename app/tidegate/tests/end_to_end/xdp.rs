@@ -18,7 +18,7 @@ const PORT: u16 = 6969;
 /// All that the engine xdp needs.
 const RIGHTS: [&str; 5] = ["bpf", "perfmon", "net_admin", "net_raw", "ipc_lock"];
 /// A user with no rights of its own.
-const NOBODY: &str = "65534";
+const USER: &str = "65534";
 
 fn on_shield(test: impl FnOnce(&Site)) {
     in_network(NetworkOptions::default(), |site| {
@@ -124,7 +124,7 @@ fn another_program_is_named_and_sockets_serve() {
 
 /// A command that starts the tracker as a user with nothing but `rights`. The binary in `directory` is one that
 /// the user can read.
-fn as_nobody(directory: &Directory, rights: &[&str]) -> Command {
+fn with_rights(directory: &Directory, rights: &[&str]) -> Command {
     set_permissions(directory.path("."), Permissions::from_mode(0o755)).unwrap();
     let binary = directory.path("tidegate");
     if !binary.exists() {
@@ -145,7 +145,7 @@ fn as_nobody(directory: &Directory, rights: &[&str]) -> Command {
             None => command.env_remove(name),
         };
     }
-    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--inh-caps"]);
+    command.args(["--reuid", USER, "--regid", USER, "--clear-groups", "--inh-caps"]);
     let sets = format!("-all{rights}");
     command.args([&*sets, "--ambient-caps", &*sets, "--bounding-set", &*sets]);
     command.arg(binary);
@@ -159,7 +159,7 @@ fn each_missing_right_is_named() {
         let directory = Directory::new();
         for missing in RIGHTS {
             let rights: Vec<_> = RIGHTS.into_iter().filter(|right| *right != missing).collect();
-            let mut command = as_nobody(&directory, &rights);
+            let mut command = with_rights(&directory, &rights);
             command.args(["config", "check"]);
             let file = directory.write("tidegate.toml", &site::configuration(0, 0));
             command.arg("--config").arg(file);
@@ -181,7 +181,7 @@ fn rights_are_gone_when_it_serves() {
         for engine in [Engine::Shield, Engine::XdpDriver] {
             site.engine.set(engine);
             let directory = Directory::new();
-            let command = as_nobody(&directory, &RIGHTS);
+            let command = with_rights(&directory, &RIGHTS);
             let tracker = Tracker::start_by(command, directory, "");
             Udp::connect(tracker.udp4()).say(LEECHER);
             assert!(
