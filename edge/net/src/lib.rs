@@ -36,5 +36,5 @@ pub use tcp::{
 pub use udp::xdp;
 pub use udp::{
     BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,
-    UdpSocket, UdpWorker, adopt_udp, bind_udp, run_udp,
+    UdpSocket, UdpWorker, adopt_udp, bind_udp, run_udp, steer_udp,
 };

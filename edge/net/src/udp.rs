@@ -19,10 +19,14 @@ mod portable;
 mod socket;
 #[cfg(target_os = "linux")]
 mod source_filter;
+#[cfg(target_os = "linux")]
+mod steering;
 pub mod xdp;
 
 pub use batch::Batch;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
+#[cfg(target_os = "linux")]
+pub use steering::steer_udp;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -147,6 +151,12 @@ pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool)
             format!("UDP engine {} needs Linux: use auto or portable", other.label()),
         )),
     }
+}
+
+/// Has no effect: other platforms do not distribute datagrams among sockets.
+#[cfg(not(target_os = "linux"))]
+pub fn steer_udp(_: &[UdpSocket], _: &[usize]) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]

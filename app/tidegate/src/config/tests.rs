@@ -114,6 +114,14 @@ fn says_what_was_expected_and_found() {
 }
 
 #[test]
+fn requires_pinned_workers_for_steering() {
+    let steered = "[udp]\nsteer_by_core = true\n";
+    assert_eq!(says(steered), ["2: udp.steer_by_core: requires udp.pin_cores"]);
+    let pinned = read(&format!("{steered}pin_cores = true\n")).unwrap();
+    assert!(Config::from_settings(&pinned).unwrap().steer_by_core);
+}
+
+#[test]
 fn names_the_engines_there_are() {
     assert_eq!(
         says("[udp]\nengine = \"uring\"\n"),
