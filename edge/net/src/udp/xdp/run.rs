@@ -175,7 +175,8 @@ fn sleep(queues: &mut Vec<ServedQueue>, sockets: &[UdpSocket], wait: Duration) -
     let mut polls: Vec<libc::pollfd> = queues.iter().map(of_queue).map(pollfd).collect();
     polls.extend(sockets.iter().map(|socket| pollfd(socket.socket.as_raw_fd())));
     // Replies that the kernel could not take yet are tried again soon.
-    let is_sending = queues.iter_mut().any(|queue| queue.queue.rings.tx.pending() > 0);
+    let mut served = queues.iter_mut().filter(|queue| !queue.status.is_parked());
+    let is_sending = served.any(|queue| queue.queue.rings.tx.pending() > 0);
     let wait = if is_sending { Duration::ZERO } else { wait };
     sleep_until_readable(&mut polls, wait)?;
     let mut polls = polls.iter();

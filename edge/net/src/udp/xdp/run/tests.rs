@@ -1,5 +1,7 @@
 //! AF_XDP sockets on veth pairs, in namespaces. Skipped, with a line that says so, without the privileges.
 
+mod cost;
+
 use super::*;
 use crate::udp::xdp::bpf::attach_xdp;
 use crate::udp::xdp::interface::Endpoint;
