@@ -38,6 +38,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand, value_parser};
 
 use crate::lab::LabArgs;
+#[cfg(target_os = "linux")]
+use crate::lab::{Lab, on};
 use crate::session::ResultArgs;
 
 pub(crate) use report::report;
@@ -103,12 +105,19 @@ impl XdpCommand {
     /// Runs the benchmark and reports it.
     #[cfg(target_os = "linux")]
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        match &self.what {
-            What::Loads(arguments) => loads::run(arguments),
-            What::Floods(arguments) => floods::run(arguments),
-            What::Latency(arguments) => latency::run(arguments),
-            What::Profile(arguments) => profile::run(arguments),
-        }
+        let (What::Loads(arguments)
+        | What::Floods(arguments)
+        | What::Latency(arguments)
+        | What::Profile(arguments)) = &self.what;
+        let lab = Lab::new(&arguments.lab)?;
+        let [_, generator] = bench::processors(&lab)?;
+        // Nothing disturbs the tracker.
+        on(&[generator], || match &self.what {
+            What::Loads(arguments) => loads::run(arguments, lab),
+            What::Floods(arguments) => floods::run(arguments, lab),
+            What::Latency(arguments) => latency::run(arguments, lab),
+            What::Profile(arguments) => profile::run(arguments, lab),
+        })?
     }
 
     /// Other systems have no XDP.

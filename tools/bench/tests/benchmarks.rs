@@ -10,11 +10,16 @@ use harness::Directory;
 
 /// Runs a benchmark with short runs, whose results go to `directory`.
 fn run(words: &str, directory: &Directory) -> Output {
+    run_for(words, &["--seconds", "1"], directory)
+}
+
+/// The same with other words about the length of runs.
+fn run_for(words: &str, length: &[&str], directory: &Directory) -> Output {
     let bench = env!("CARGO_BIN_EXE_tidegate-bench");
     let tidegate = Path::new(bench).with_file_name("tidegate");
     assert!(tidegate.is_file(), "no {}: cargo build --package tidegate", tidegate.display());
     let mut command = Command::new(bench);
-    command.args(words.split(' ')).args(["--seconds", "1"]);
+    command.args(words.split(' ')).args(length);
     command.arg("--definitions").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench"));
     command.arg("--out").arg(directory.root());
     command.stdin(Stdio::null()).output().unwrap()
@@ -54,4 +59,22 @@ fn a_flood_is_measured_by_the_tracker_s_metrics() {
     assert!(text.contains("## Other clients during a flood"), "{text}{errors}");
     assert!(figures(&directory, "capacity")["responses_s"].as_f64() > Some(1.0));
     assert!(figures(&directory, "flooded")["others_requests"].as_f64() > Some(1.0));
+}
+
+/// The program of the shield answers connects, on a network of namespaces.
+#[test]
+fn engines_are_measured_on_a_veth_pair() {
+    if let Some(obstacle) = harness::network::Network::obstacle() {
+        println!("skipped: engines_are_measured_on_a_veth_pair {obstacle}");
+        return;
+    }
+    let directory = directory();
+    let words = "xdp loads --runs 1 --only shield --case V1 --load connects";
+    let output = run_for(words, &["--milliseconds", "200"], &directory);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("# Engines and trackers on a veth pair"), "{text}{errors}");
+    let figures = figures(&directory, "V1: connects");
+    assert!(figures["responses_s"].as_f64() > Some(1.0), "{figures}");
+    assert!(figures["verified"].as_f64() >= Some(1.0), "{figures}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::frames::Family;
 use super::generator::{Counter, FrameCounts, Generator, Pace, Snapshot};
@@ -16,9 +16,6 @@ use crate::lab::{Lab, NoiseMonitor, Place, Protocol, RunningTracker, Subject};
 use crate::record::Figures;
 use crate::session::{Session, print_line};
 
-/// The tracker's processor, and the generator's.
-const TRACKER: usize = 0;
-const GENERATOR: usize = 1;
 /// Frames of a burst. A network interface hands over many at a time, too.
 pub(super) const BURST: u32 = 32;
 /// Before a measurement.
@@ -49,6 +46,8 @@ pub(super) struct Bench {
     pub(super) counter: Counter,
     pub(super) family: Family,
     time: Duration,
+    /// The tracker's processor, and the generator's.
+    processors: [usize; 2],
 }
 
 /// A tracker that runs, and what is known of it.
@@ -70,15 +69,14 @@ struct Busy {
 
 impl Bench {
     /// Sets up the lab.
-    pub(super) fn new(arguments: &XdpArgs) -> Result<Self> {
-        let lab = Lab::new(&arguments.lab)?;
-        ensure!(lab.split(1).is_ok(), "two processors are required");
+    pub(super) fn new(arguments: &XdpArgs, lab: Lab) -> Result<Self> {
+        let processors = processors(&lab)?;
         fs::write(lab.folder.join("hashes"), traffic::info_hashes())?;
         let network = Network::new()?;
         let counter = Counter::attach(&network)?;
         let family = if arguments.v6 { Family::V6 } else { Family::V4 };
         let time = Duration::from_millis(arguments.milliseconds.into());
-        Ok(Self { lab, network, counter, family, time })
+        Ok(Self { lab, network, counter, family, time, processors })
     }
 
     /// Returns tidegate's engines, and other trackers if they are wanted, as far as they are installed.
@@ -114,10 +112,10 @@ impl Bench {
         entrant: &Entrant,
         more: &[(&'static str, &str)],
     ) -> Result<Running> {
-        self.network.arrange(Arrangement::Sender, TRACKER)?;
+        self.arrange(Arrangement::Sender)?;
         let address = Network::address(self.family);
         let namespace = Some(&self.network.tracker);
-        let place = Place { namespace, address, processors: &[TRACKER] };
+        let place = Place { namespace, address, processors: &self.processors[..1] };
         let own = entrant.environment.iter().map(|(name, value)| (*name, &**value));
         let environment: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
         let started = self.lab.start_at(&entrant.subject, Protocol::Udp, place, &environment);
@@ -130,7 +128,7 @@ impl Bench {
 
     /// Decides which processor pays for receiving.
     pub(super) fn arrange(&self, arrangement: Arrangement) -> Result<()> {
-        self.network.arrange(arrangement, TRACKER)
+        self.network.arrange(arrangement, self.processors[0])
     }
 
     /// Has every client announce, so that torrents have their peers.
@@ -150,7 +148,7 @@ impl Bench {
         generator: &Generator,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        generator.run(&self.network, GENERATOR, work)
+        generator.run(&self.network, self.processors[1], work)
     }
 
     /// Searches the highest rate, in bursts of this many frames, at which the tracker loses almost
@@ -189,16 +187,17 @@ impl Bench {
     /// Measures a tracker while the generator sends.
     pub(super) fn measure(&self, running: &mut Running, generator: &Generator) -> Result<Figures> {
         sleep(WARM_UP);
-        let noise = NoiseMonitor::start(vec![TRACKER])?;
+        let [tracker, _] = self.processors;
+        let noise = NoiseMonitor::start(vec![tracker])?;
         let process = running.tracker.process();
-        let (busy, before) = (Busy::of(process)?, generator.snapshot(&self.counter)?);
+        let (busy, before) = (Busy::of(process, tracker)?, generator.snapshot(&self.counter)?);
         while before.at.elapsed() < self.time {
             running.witness.ask()?;
             sleep(WITNESS);
             running.witness.check()?;
         }
         let after = generator.snapshot(&self.counter)?;
-        let busy = Busy::of(process)?.since(&busy);
+        let busy = Busy::of(process, tracker)?.since(&busy);
         running.tracker.check()?;
         let noise = noise.noise(busy.threads_s)?;
         Ok(figures(&before, &after, busy).with("noise", noise))
@@ -217,6 +216,13 @@ impl Bench {
         running.witness.confirm()?;
         Ok(running.witness.verified as f64)
     }
+}
+
+/// Returns the tracker's processor, and that of the generator and of everything else.
+pub(super) fn processors(lab: &Lab) -> Result<[usize; 2]> {
+    let split = lab.split(1)?;
+    let first = |all: &[usize]| all.first().copied().context("no processor");
+    Ok([first(&split.tracker)?, first(&split.load)?])
 }
 
 /// Returns the settings of an engine.
@@ -300,15 +306,16 @@ fn quantile(times: &[u32], part: f64) -> Option<f64> {
 }
 
 impl Busy {
-    fn of(process: u32) -> Result<Self> {
+    fn of(process: u32, processor: usize) -> Result<Self> {
         let tasks =
             fs::read_dir(format!("/proc/{process}/task")).context("the tracker has ended")?;
         let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        let threads: Vec<u32> = tasks.chain(napi_threads()).chain(softirq_thread()).collect();
+        let threads: Vec<u32> =
+            tasks.chain(napi_threads()).chain(softirq_thread(processor)).collect();
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         Ok(Self {
             threads_s: threads.into_iter().filter_map(run_time_s).sum(),
-            ticks_s: busy_ticks_s(&stat, TRACKER).context("/proc/stat lacks the processor")?,
+            ticks_s: busy_ticks_s(&stat, processor).context("/proc/stat lacks the processor")?,
         })
     }
 
@@ -326,9 +333,9 @@ fn run_time_s(thread: u32) -> Option<f64> {
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }
 
-/// Returns the thread that does what interrupts leave on the tracker's processor.
-fn softirq_thread() -> Option<u32> {
-    let name = format!("ksoftirqd/{TRACKER}");
+/// Returns the thread that does what interrupts leave on a processor.
+fn softirq_thread(processor: usize) -> Option<u32> {
+    let name = format!("ksoftirqd/{processor}");
     // The kernel's threads have the first numbers.
     (2..200).find(|number| {
         fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|text| text.trim() == name)

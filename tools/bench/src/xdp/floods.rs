@@ -13,7 +13,7 @@ use super::network::Arrangement;
 use super::report::FLOODS;
 use super::traffic::FloodKind;
 use crate::figures::{micros, percent};
-use crate::lab::{Api, TOKEN_VARIABLES};
+use crate::lab::{Api, Lab, TOKEN_VARIABLES};
 use crate::session::{RunKey, Session};
 
 /// Floods, their requests per second, and one of how many is honest, so that there are 50,000 honest
@@ -29,8 +29,8 @@ const BANS_AT_ONCE: usize = 1000;
 const ADMIN: &str = "127.0.0.1:6970";
 
 /// Runs it.
-pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
-    let bench = Bench::new(arguments)?;
+pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
+    let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only, false)?;
     let mut session = Session::start("xdp floods", &arguments.output, &arguments.lab.definitions)?;
     rounds(arguments, &entrants, &mut session, |entrant, round, session| {

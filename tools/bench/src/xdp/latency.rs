@@ -11,6 +11,7 @@ use super::network::Arrangement;
 use super::report::{HALF_OF_FIRST, HALF_OF_OWN};
 use super::{ENGINES, XdpArgs};
 use crate::figures::{count, micros};
+use crate::lab::Lab;
 use crate::record::Figures;
 use crate::session::{RunKey, Session};
 
@@ -23,8 +24,8 @@ const BURST: u32 = 1;
 type Rates = HashMap<(String, &'static str), f64>;
 
 /// Runs it.
-pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
-    let bench = Bench::new(arguments)?;
+pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
+    let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only, true)?;
     let mut session = Session::start("xdp latency", &arguments.output, &arguments.lab.definitions)?;
     let mut rates = Rates::new();

@@ -11,6 +11,7 @@ use super::generator::{Generator, Pace};
 use super::network::Arrangement;
 use super::traffic::LoadKind;
 use crate::figures::count;
+use crate::lab::Lab;
 use crate::session::{RunKey, Session};
 
 /// Where the search for a rate begins, and its steps. Later rounds begin where the last one ended.
@@ -22,8 +23,8 @@ const STEPS: u32 = 5;
 type Rates = HashMap<(String, &'static str), f64>;
 
 /// Runs it.
-pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
-    let bench = Bench::new(arguments)?;
+pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
+    let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only, true)?;
     let mut session = Session::start("xdp loads", &arguments.output, &arguments.lab.definitions)?;
     let mut rates = Rates::new();

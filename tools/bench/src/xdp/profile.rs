@@ -10,6 +10,7 @@ use super::bench::{BURST, Bench, Entrant, rounds};
 use super::generator::{Generator, Pace};
 use super::traffic::LoadKind;
 use crate::figures::percent;
+use crate::lab::Lab;
 use crate::record::Figures;
 use crate::report::Block;
 use crate::session::{RunKey, Session};
@@ -29,8 +30,8 @@ struct Function {
 }
 
 /// Runs it.
-pub(super) fn run(arguments: &XdpArgs) -> Result<ExitCode> {
-    let bench = Bench::new(arguments)?;
+pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
+    let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only, false)?;
     let mut session = Session::start("xdp profile", &arguments.output, &arguments.lab.definitions)?;
     let (seconds, mut details) = (arguments.milliseconds.div_ceil(1000), Vec::new());
