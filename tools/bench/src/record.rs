@@ -61,6 +61,14 @@ impl Figures {
         self
     }
 
+    /// Removes a figure.
+    #[must_use]
+    #[cfg(target_os = "linux")]
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.0.remove(name);
+        self
+    }
+
     /// Adds all of another run.
     pub(crate) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);

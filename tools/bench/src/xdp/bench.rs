@@ -27,10 +27,8 @@ const WITNESS: Duration = Duration::from_millis(25);
 /// One step of the search for a rate.
 const STEP: Duration = Duration::from_millis(150);
 /// Losing more than this is too fast. A search that finds a tracker at its limit goes this far below.
-const LOST_MAX: f64 = 0.01;
+pub(super) const LOST_MAX: f64 = 0.01;
 const BELOW_LIMIT: f64 = 0.9;
-/// Below this part of the processor its time is no measure of anything.
-const BUSY_MIN: f64 = 0.05;
 
 /// A tracker with its settings.
 pub(super) struct Entrant {
@@ -269,12 +267,10 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
         .with("responses_s", done / seconds)
         .with("hostile_answered_s", hostile.answered() as f64 / seconds)
         .with("errors_s", sum(|one| one.errors + one.others) / seconds)
+        .with("per_cpu_s", done / busy.threads_s)
         .with("lost_part", lost.max(0.0))
         .with("busy_part", busy.threads_s / seconds)
         .with("core_part", busy.ticks_s / seconds);
-    if busy.threads_s > BUSY_MIN * seconds {
-        figures.set("per_cpu_s", done / busy.threads_s);
-    }
     if announces > 0.0 {
         // Of the bytes of all replies, those that connects do not have are the announces'.
         let of_connects = (sum(|one| one.connects) - hostile.connects as f64) * 24.0;
