@@ -106,9 +106,9 @@ impl Area {
     }
 
     /// Returns all bytes of memory that was allocated.
+    #[cfg(target_os = "linux")]
     #[inline]
     pub(crate) fn all_mut(&mut self) -> &mut [u8] {
-        #[cfg(target_os = "linux")]
         assert!(self.mapping.is_none(), "expected memory that is not shared");
         // SAFETY: the area is `len` bytes long; the borrow is exclusive.
         unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_mut() }

@@ -8,9 +8,9 @@ use super::{
     SourceBlocks, XdpOptions,
 };
 
-/// The AF_XDP sockets of a worker, which cannot exist here.
-#[derive(Debug)]
-pub enum WorkerQueues {}
+/// The AF_XDP sockets of a worker: none.
+#[derive(Debug, Default)]
+pub struct WorkerQueues(());
 
 /// The program, which cannot exist here.
 pub struct Xdp {
