@@ -397,14 +397,12 @@ INLINE u64 halves(u64 word)
 	return (word & 0xffffffff) + (word >> 32);
 }
 
-// Writes the destination of the reply in the link layer. Returns 0 if it is not known.
-INLINE int address_frame(const struct datagram *datagram, const int is_v6)
+// Writes the destination of the reply in the link layer, which is known.
+INLINE void address_frame(const struct datagram *datagram, const int is_v6)
 {
 	u8 *ethernet = datagram->ethernet;
 	u64 next_hop = is_v6 ? interface.next_hop6 : interface.next_hop4;
 	u64 kind = next_hop >> 48;
-	if (kind == UNKNOWN)
-		return 0;
 	if (kind == OFF_LINK) {
 		int is_on_link = is_v6 ? is_in6(interface.on_link6, interface.on_link6_len, ON_LINK,
 						datagram->source6)
@@ -425,7 +423,6 @@ INLINE int address_frame(const struct datagram *datagram, const int is_v6)
 	LOAD16(ethernet + 4) = rest;
 	LOAD32(ethernet + 6) = own_first;
 	LOAD16(ethernet + 10) = own_rest;
-	return 1;
 }
 
 // Turns a connect of the source into the answer with its id.
@@ -435,8 +432,7 @@ INLINE int answer(const struct datagram *datagram, u64 current, const int is_v6)
 	u64 id_be =
 		BE64(connection_id(slot->slice, slot->key0, slot->key1, datagram, is_v6));
 	u8 *ip = datagram->ip, *udp = datagram->udp, *payload = udp + UDP_LEN;
-	if (!address_frame(datagram, is_v6))
-		return steer(datagram);
+	address_frame(datagram, is_v6);
 
 	u64 sum;
 	if (is_v6) {
@@ -482,6 +478,9 @@ INLINE int answer(const struct datagram *datagram, u64 current, const int is_v6)
 // Decides on a datagram for a listener, whose headers are checked.
 INLINE int serve(const struct datagram *datagram, const int is_v6)
 {
+	// Only the kernel can find out where replies go.
+	if ((is_v6 ? interface.next_hop6 : interface.next_hop4) >> 48 == UNKNOWN)
+		return pass(datagram);
 	if (is_v6 ? is_in6(config.passed6, config.passed6_len, PASSED6, datagram->source6)
 		  : is_in4(config.passed4, config.passed4_len, PASSED4, datagram->source4_be))
 		return pass(datagram);

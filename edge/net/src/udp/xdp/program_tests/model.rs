@@ -152,7 +152,8 @@ impl Model {
         let ip = datagram.from.ip();
         let Endpoint { answers, verifies, filters, .. } = datagram.endpoint;
         let contains = |networks: &[IpPrefix]| networks.iter().any(|network| network.contains(ip));
-        if contains(&self.passed) {
+        let next_hop = if ip.is_ipv4() { self.next_hop_v4 } else { self.next_hop_v6 };
+        if matches!(next_hop, NextHop::Unknown) || contains(&self.passed) {
             return Outcome::Passed;
         }
         if filters && self.is_banned(ip) {

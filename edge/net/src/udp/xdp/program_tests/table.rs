@@ -483,7 +483,9 @@ fn replies_go_to_the_next_hop() {
     }
     program.model.next_hop_v4 = NextHop::Unknown;
     program.apply();
-    check(&program, &connect(CLIENT_V4, V4), Steered, "no next hop over IPv4");
+    let id = program.model.id(7, ip(CLIENT_V4));
+    check(&program, &connect(CLIENT_V4, V4), Passed, "a connect, no next hop over IPv4");
+    check(&program, &announce(CLIENT_V4, V4, id), Passed, "an announce, no next hop over IPv4");
     check(&program, &connect(CLIENT_V6, V6), Connect, "a next hop over IPv6");
 }
 
