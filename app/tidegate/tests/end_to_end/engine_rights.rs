@@ -12,17 +12,17 @@ use crate::site::{Site, in_network};
 /// The capabilities that docs/xdp.md names.
 const NEEDED: [&str; 4] = ["bpf", "net_admin", "net_raw", "perfmon"];
 /// A user and a group without rights.
-const NOBODY: u32 = 65534;
+const USER: u32 = 65534;
 /// What a user may lock in memory by default, in bytes.
 const LOCKED_MEMORY: u32 = 8 << 20;
 
 /// Has `command` run as a user with these capabilities and no others, as service managers do. It may
 /// lock 8 MiB of memory, together with all other processes of the user.
-fn as_nobody(command: &Command, capabilities: &[&str]) -> Command {
+fn unprivileged(command: &Command, capabilities: &[&str]) -> Command {
     let sets: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let mut other = Command::new("prlimit");
     other.arg(format!("--memlock={LOCKED_MEMORY}")).arg("setpriv");
-    other.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
+    other.args([format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".into()]);
     for set in ["inh-caps", "ambient-caps", "bounding-set"] {
         other.arg(format!("--{set}=-all{sets}"));
     }
@@ -39,8 +39,8 @@ fn as_nobody(command: &Command, capabilities: &[&str]) -> Command {
 /// Starts a tracker with an engine as a user with these capabilities.
 fn start(engine: &str, capabilities: &[&str], more: &str) -> Tracker {
     let directory = Directory::new();
-    chown(directory.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
-    let mut command = as_nobody(&tidegate(&[]), capabilities);
+    chown(directory.path(""), Some(USER), Some(USER)).unwrap();
+    let mut command = unprivileged(&tidegate(&[]), capabilities);
     command.env("TIDEGATE_UDP__ENGINE", engine);
     Tracker::start_by(command, directory, more)
 }
@@ -48,7 +48,7 @@ fn start(engine: &str, capabilities: &[&str], more: &str) -> Tracker {
 /// Calls `test` in a network, unless the binary is where other users cannot run it.
 fn network(test: impl FnOnce(&Site)) {
     in_network(NetworkOptions::default(), |site| {
-        let version = as_nobody(&tidegate(&["--version"]), &[]).output().unwrap();
+        let version = unprivileged(&tidegate(&["--version"]), &[]).output().unwrap();
         if version.status.success() {
             test(site);
         } else {

@@ -3,6 +3,7 @@
 
 mod answers;
 mod frame;
+mod gateway;
 mod passing;
 
 use std::net::{IpAddr, SocketAddr};
