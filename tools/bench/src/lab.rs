@@ -31,7 +31,9 @@ pub(crate) use machine::{commit, machine, now, settings};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
-pub(crate) use tracker::{Place, RunningTracker, free_address};
+#[cfg(target_os = "linux")]
+pub(crate) use tracker::Place;
+pub(crate) use tracker::{RunningTracker, free_address};
 
 #[cfg(test)]
 pub(crate) use tester::tests::FIGURES;

@@ -10,7 +10,6 @@ use super::bench::{BURST, Bench, Entrant, rounds, time_figures};
 use super::frames::Family;
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
-use super::report::FLOODS;
 use super::traffic::FloodKind;
 use crate::figures::{micros, percent};
 use crate::lab::{Api, Lab, TOKEN_VARIABLES};
@@ -22,6 +21,12 @@ const RATES: [(FloodKind, f64, usize); 3] = [
     (FloodKind::BadIds, 2_000_000.0, 41),
     (FloodKind::Connects, 2_000_000.0, 41),
     (FloodKind::Banned, 300_000.0, 7),
+];
+/// The floods, as cases end in records.
+const FLOODS: [&str; 3] = [
+    "2,000,000 bad connection ids per second",
+    "2,000,000 connects per second",
+    "300,000 announces per second of a banned network",
 ];
 /// Bans in force beside that of the flood's network.
 const BANS: u32 = 65_536;

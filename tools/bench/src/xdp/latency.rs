@@ -8,12 +8,15 @@ use anyhow::Result;
 use super::bench::{Bench, Entrant, Running, rounds, time_figures};
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
-use super::report::{HALF_OF_FIRST, HALF_OF_OWN};
 use super::{ENGINES, XdpArgs};
 use crate::figures::{count, micros};
 use crate::lab::Lab;
 use crate::record::Figures;
 use crate::session::{RunKey, Session};
+
+/// The rates, as cases end in records.
+const HALF_OF_OWN: &str = "at half of its own throughput";
+const HALF_OF_FIRST: &str = "at half of the throughput of mmsg";
 
 const GUESS: f64 = 200_000.0;
 const STEPS: u32 = 12;

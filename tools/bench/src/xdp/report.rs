@@ -10,15 +10,6 @@ use crate::table::{Cell, Table};
 
 /// The processor that pays for receiving, as cases begin in records: the sender's or the tracker's.
 pub(super) const CASES: [&str; 2] = ["V1", "V2"];
-/// The floods, as cases end in records.
-pub(super) const FLOODS: [&str; 3] = [
-    "2,000,000 bad connection ids per second",
-    "2,000,000 connects per second",
-    "300,000 announces per second of a banned network",
-];
-pub(super) const HALF_OF_OWN: &str = "at half of its own throughput";
-pub(super) const HALF_OF_FIRST: &str = "at half of the throughput of mmsg";
-
 const ARRANGEMENTS: [(&str, &str, &str); 2] = [
     (
         "V1",
