@@ -37,6 +37,7 @@ use front::Clock;
 use journal::Feed;
 use net::process::{self, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
+use net::xdp::InheritedXdp;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -110,7 +111,7 @@ pub(crate) fn serve(
     reload::apply(&config, &tracker, &mut file_keys)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
-    let xdp = xdp::open(&mut config, &bound)?;
+    let xdp = xdp::open(&mut config, &bound, InheritedXdp::from_inherited(&mut inherited))?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
     acme::load(&config, &certificates)?;
@@ -190,7 +191,13 @@ impl Opened {
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
         old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
         let source = SwarmSource::new(&tracker, &feed, clock);
-        let upgrader = Upgrader::new(self.launcher, bound.descriptors()?, handoff, source);
+        let (mut descriptors, mut hand_over) = (bound.descriptors()?, None);
+        if let Some(xdp) = &self.xdp {
+            let (of_xdp, queues) = xdp.hand_over()?;
+            descriptors.extend(of_xdp);
+            hand_over = Some(queues);
+        }
+        let upgrader = Upgrader::new(self.launcher, (descriptors, hand_over), handoff, source);
         let (events, event_receiver) = channel();
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
@@ -429,6 +436,7 @@ impl Serving {
         let Start { bound, mut xdp, acme_configs, startup_text, old_process } = start;
         let Reloader { config, certificates, xdp_rules, .. } = &self.reloader;
         let tls = TlsConfig::new(certificates);
+        let take_over = xdp.as_mut().map(OpenXdp::take_over).unwrap_or_default();
         self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
         xdp.map_or(Ok(()), |xdp| self.workers.start_xdp(xdp, xdp_rules.clone()))?;
         self.workers.start_http(bound.tcp, &tls, config)?;
@@ -442,6 +450,7 @@ impl Serving {
         print(&startup_text)?;
         self.workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
         old_process.map_or(Ok(()), OldProcess::take_over)?;
+        self.upgrader.complete(take_over);
         self.supervisor.ready();
         Ok(())
     }
@@ -471,6 +480,12 @@ impl Serving {
                 }
             }
             Event::NewProcess(Ok(pid)) => {
+                if let Err(error) = self.upgrader.hand_over_queues() {
+                    error!("upgrade failed; this process continues to serve: {error}");
+                    self.records.pause(false);
+                    self.upgrader.cancel();
+                    return None;
+                }
                 // In this order: the supervisor heeds the new process only after MAINPID.
                 self.supervisor.handed_over(pid);
                 self.upgrader.confirm();

@@ -19,6 +19,8 @@ mod unsupported;
 pub use capabilities::drop_capabilities;
 #[cfg(target_os = "linux")]
 pub(crate) use capabilities::{Capability, missing_capabilities};
+#[cfg(target_os = "linux")]
+pub(crate) use inherit::DESCRIPTOR_PREFIXES;
 pub use inherit::{InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;

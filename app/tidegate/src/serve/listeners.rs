@@ -197,10 +197,12 @@ fn bind_all<S>(
 
 impl BoundListeners {
     /// Returns a duplicate of each socket, with the name of its kind of listener.
-    pub(super) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
+    pub(super) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let udp = self.udp.iter().flat_map(|open| &open.sockets);
-        let udp = udp.map(|socket| Ok((Transport::Udp.label(), socket.descriptor()?)));
-        let copy = |name, socket: &TcpListener| Ok((name, socket.as_fd().try_clone_to_owned()?));
+        let udp = udp.map(|socket| Ok((Transport::Udp.label().to_owned(), socket.descriptor()?)));
+        let copy = |name: &str, socket: &TcpListener| {
+            Ok((name.to_owned(), socket.as_fd().try_clone_to_owned()?))
+        };
         let tcp = self.tcp.iter().flat_map(|open| {
             let name = open.group.transport.label();
             open.sockets.iter().map(move |socket| copy(name, socket))

@@ -26,7 +26,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{InheritedSockets, Launcher, monotonic};
-use tracing::{info, warn};
+use net::xdp::{HandOver, TakeOver, is_link_name};
+use tracing::{error, info, warn};
 
 use super::Event;
 use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
@@ -39,6 +40,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const WALK_TIMEOUT: Duration = Duration::from_secs(270);
 /// How long waiting changes may take to be recorded before the new process starts.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long workers may take to leave their AF_XDP sockets. They wake up four times a second.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -177,8 +180,10 @@ impl OldProcess {
 /// The old process's side: starts the new process.
 pub(super) struct Upgrader {
     launcher: io::Result<Launcher>,
-    /// The sockets of all listeners.
-    sockets: Vec<(&'static str, OwnedFd)>,
+    /// The sockets of all listeners, and what belongs to the XDP program.
+    sockets: Vec<(String, OwnedFd)>,
+    /// Stops serving AF_XDP sockets, if there is an XDP program.
+    hand_over: Option<HandOver>,
     handoff: HandoffState,
     swarms: SwarmSource,
     /// The stream to a new process that does not serve yet.
@@ -192,11 +197,31 @@ pub(super) struct Upgrader {
 impl Upgrader {
     pub(super) fn new(
         launcher: io::Result<Launcher>,
-        sockets: Vec<(&'static str, OwnedFd)>,
+        (sockets, hand_over): (Vec<(String, OwnedFd)>, Option<HandOver>),
         handoff: HandoffState,
         swarms: SwarmSource,
     ) -> Self {
-        Self { launcher, sockets, handoff, swarms, attempt: None, sender: None, requested: None }
+        let (attempt, sender, requested) = (None, None, None);
+        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, requested }
+    }
+
+    /// Leaves the AF_XDP sockets to the new process.
+    pub(super) fn hand_over_queues(&self) -> Result<()> {
+        let has_left = self.hand_over.as_ref().is_none_or(|it| it.begin(HAND_OVER_TIMEOUT));
+        if has_left { Ok(()) } else { bail!("a UDP worker did not leave its AF_XDP sockets") }
+    }
+
+    /// Completes the upgrade that has started this process: exchanges XDP programs.
+    pub(super) fn complete(&mut self, take_over: TakeOver) {
+        let failures = take_over.complete(|link, program| match &self.launcher {
+            Ok(launcher) => launcher.exchange_program(link, program),
+            Err(error) => Err(io::Error::other(format!("no launcher: {error}"))),
+        });
+        failures.iter().for_each(|failure| error!("{failure}"));
+        if !failures.is_empty() {
+            // Copies of links would keep the old program attached, with ids that nothing renews.
+            self.sockets.retain(|(name, _)| !is_link_name(name));
+        }
     }
 
     /// Requests a new process. Returns false if one is already requested or starting.
@@ -242,17 +267,17 @@ impl Upgrader {
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
         (&ours).write_all(handoff.lines().as_bytes())?;
-        let copy = |(name, socket): &(&'static str, OwnedFd)| Ok((*name, socket.try_clone()?));
+        let copy = |(name, socket): &'_ (String, OwnedFd)| Ok((name.clone(), socket.try_clone()?));
         let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
         match self.swarms.send() {
             Ok((sender, stream)) => {
-                descriptors.push((transfer::STREAM_NAME, stream));
+                descriptors.push((transfer::STREAM_NAME.to_owned(), stream));
                 self.sender = Some(sender);
             }
             Err(error) => warn!("upgrading without swarms: {error:#}"),
         }
         // The last one: failures to start are reported on it.
-        descriptors.push((STREAM_NAME, theirs.into()));
+        descriptors.push((STREAM_NAME.to_owned(), theirs.into()));
         launcher.launch(&descriptors).context("the launcher has ended")?;
         let (stream, events) = (ours.try_clone()?, events.clone());
         self.attempt = Some(ours);

@@ -6,6 +6,8 @@
 
 mod check;
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use anyhow::{Context, Result, bail};
 use front::Clock;
 use front::udp::PROTOCOL_NUMBERS;
 use net::xdp::{
-    ConnectRate, Control, IdSlots, InterfaceStatus, ListenerCounts, QueueState, Rules, Xdp,
-    XdpOptions,
+    ConnectRate, Control, HandOver, IdSlots, InheritedXdp, InterfaceStatus, ListenerCounts,
+    QueueState, Rules, TakeOver, Xdp, XdpOptions,
 };
 use net::{Engine, UdpSocket, UdpWorker};
 use tracing::{debug, info, warn};
@@ -41,14 +43,18 @@ pub(super) struct OpenXdp {
 
 /// Sets up the XDP program if the engine has one. If that fails, `config` gets the engine of the sockets,
 /// unless the program is required.
-pub(super) fn open(config: &mut Config, bound: &BoundListeners) -> Result<Option<OpenXdp>> {
+pub(super) fn open(
+    config: &mut Config,
+    bound: &BoundListeners,
+    inherited: InheritedXdp,
+) -> Result<Option<OpenXdp>> {
     if !config.engine.has_program() || bound.udp.is_empty() {
         return Ok(None);
     }
     // Each worker has a socket of every listener, or of none.
     let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
     let workers = sockets.max().unwrap_or(0).min(worker_count(config.udp_workers));
-    let error = match Xdp::open(&options(config, workers)?, listeners(bound)) {
+    let error = match Xdp::open(&options(config, workers)?, listeners(bound), inherited) {
         Ok(xdp) => {
             xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
             for it in xdp.control.interfaces() {
@@ -170,6 +176,16 @@ fn rules(config: &Config) -> Rules {
 }
 
 impl OpenXdp {
+    /// Returns what an upgrade hands over: descriptors with their names, and what stops serving them.
+    pub(super) fn hand_over(&self) -> io::Result<(Vec<(String, OwnedFd)>, HandOver)> {
+        Ok((self.xdp.descriptors()?, self.xdp.hand_over()))
+    }
+
+    /// Takes what completes an upgrade in the process that takes over.
+    pub(super) fn take_over(&mut self) -> TakeOver {
+        std::mem::take(&mut self.xdp.take_over)
+    }
+
     /// Gives a UDP worker what it needs of the program.
     pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) {
         worker.xdp = self.xdp.queues.get_mut(number).map(std::mem::take);

@@ -24,10 +24,16 @@ const FIRST_FD: RawFd = 3;
 /// More sockets than any configuration has. A larger number is a mistake.
 const SOCKETS_MAX: usize = 16 * 1024;
 
+/// Beginnings of the names of descriptors that are no sockets of listeners. Only a process of this program
+/// passes them.
+pub(crate) const DESCRIPTOR_PREFIXES: [&str; 3] = ["xdp-link-", "xsk-", "umem-"];
+
 /// Inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<Entry>,
+    /// What is for the XDP program: links, AF_XDP sockets and their memory, with their names.
+    descriptors: Vec<(String, OwnedFd)>,
     known: &'static [&'static str],
 }
 
@@ -52,6 +58,7 @@ impl InheritedSockets {
             return Ok(Self::default());
         }
         let mut sockets = Vec::with_capacity(socket_names.len());
+        let mut descriptors = Vec::new();
         for (number, name) in (FIRST_FD..).zip(socket_names) {
             // SAFETY: F_GETFD is valid for any number; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
@@ -60,9 +67,15 @@ impl InheritedSockets {
             // SAFETY: it is open, and by the protocol it belongs to this process from its start. No
             // other code owns it, because this runs once, before anything else is opened.
             let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-            sockets.push(Entry::examine(name, number, descriptor)?);
+            if DESCRIPTOR_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                // SAFETY: the descriptor is open; only numbers are passed.
+                unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+                descriptors.push((name, descriptor));
+            } else {
+                sockets.push(Entry::examine(name, number, descriptor)?);
+            }
         }
-        Ok(Self { sockets, known })
+        Ok(Self { sockets, descriptors, known })
     }
 
     /// Returns whether no sockets are left.
@@ -101,6 +114,11 @@ impl InheritedSockets {
     pub fn take_stream(&mut self, name: &str) -> Option<UnixStream> {
         let streams = self.extract(|entry| entry.name == name && entry.bound.is_none());
         streams.into_iter().next().map(|entry| UnixStream::from(OwnedFd::from(entry.socket)))
+    }
+
+    /// Removes and returns what is for the XDP program, with its names.
+    pub fn take_descriptors(&mut self) -> Vec<(String, OwnedFd)> {
+        std::mem::take(&mut self.descriptors)
     }
 
     /// Closes the sockets that no listener has taken, and returns their descriptions.
@@ -281,6 +299,7 @@ mod tests {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let any = ([127, 0, 0, 1], 0).into();
         let mut inherited = InheritedSockets {
+            descriptors: Vec::new(),
             sockets: vec![
                 entry("udp", udp.try_clone().unwrap()).unwrap(),
                 entry("tidegate.socket", udp).unwrap(),
@@ -301,8 +320,10 @@ mod tests {
     #[test]
     fn takes_streams_by_name() {
         let (mine, theirs) = UnixStream::pair().unwrap();
-        let mut inherited =
-            InheritedSockets { sockets: vec![entry("upgrade", theirs).unwrap()], known: &[] };
+        let mut inherited = InheritedSockets {
+            sockets: vec![entry("upgrade", theirs).unwrap()],
+            ..Default::default()
+        };
         assert!(inherited.take_stream("else").is_none());
         let stream = inherited.take_stream("upgrade").unwrap();
         assert!(inherited.is_empty());

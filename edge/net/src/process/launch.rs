@@ -2,9 +2,10 @@
 //!
 //! When an upgrade is requested, the process has already changed its user and may neither start
 //! programs nor read files (see [`super::confine`]); a process that it started would be restricted in
-//! the same way. So it forks a second process early: the launcher. The launcher accepts a single kind
-//! of order: to start its own program, at its path, with its arguments and environment, and with the
-//! descriptors that come with the order. It ends with the process that forked it.
+//! the same way. So it forks a second process early: the launcher. The launcher accepts two kinds of
+//! orders: to start its own program, at its path, with its arguments and environment, and with the
+//! descriptors that come with the order; and to exchange the XDP program of a link, both of which come with
+//! the order. It ends with the process that forked it.
 //!
 //! ```text
 //! launcher ─ fork ─▶ exits at once
@@ -21,7 +22,7 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Write};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -30,11 +31,15 @@ use std::process::Command;
 use std::{env, fs};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
-    sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recv,
+    recvmsg, send, sendmsg, setsockopt, socketpair,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{ForkResult, fork};
+
+use crate::xdp::bpf::update_link;
 
 /// Descriptors in one message. The kernel accepts at most 253.
 const PER_MESSAGE: usize = 128;
@@ -49,6 +54,19 @@ const FOREIGN_SIGNALS: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+
+/// The text of an order to exchange a program.
+const EXCHANGE: &[u8] = b"!";
+/// How long that may take; it takes some milliseconds.
+const EXCHANGE_TIMEOUT_S: i64 = 10;
+
+/// What the launcher does.
+enum Order {
+    /// Starts the program with these descriptors, each with a name.
+    Start(Vec<(String, OwnedFd)>),
+    /// Exchanges the XDP program of a link: link and program.
+    Exchange(Vec<OwnedFd>),
+}
 
 /// A handle to the launcher, which ends when this is dropped.
 #[derive(Debug)]
@@ -85,10 +103,10 @@ impl Launcher {
     /// Starts the program with `descriptors` as its inherited ones, each with a name. The last one is a
     /// stream on which the program reports its progress. If it cannot be started, the launcher reports
     /// the reason there.
-    pub fn launch(&self, descriptors: &[(&str, OwnedFd)]) -> io::Result<()> {
+    pub fn launch(&self, descriptors: &[(String, OwnedFd)]) -> io::Result<()> {
         let mut parts = descriptors.chunks(PER_MESSAGE).peekable();
         while let Some(part) = parts.next() {
-            let names: Vec<&str> = part.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = part.iter().map(|(name, _)| &**name).collect();
             let more = if parts.peek().is_some() { "+" } else { "." };
             let text = format!("{more}{}", names.join(":"));
             let numbers: Vec<RawFd> = part.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
@@ -101,6 +119,31 @@ impl Launcher {
             )?;
         }
         Ok(())
+    }
+}
+
+impl Launcher {
+    /// Exchanges the XDP program of a link: bpf(2) is denied in the sandbox.
+    pub fn exchange_program(
+        &self,
+        link: BorrowedFd<'_>,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let orders = self.orders.as_raw_fd();
+        setsockopt(&self.orders, ReceiveTimeout, &TimeVal::seconds(EXCHANGE_TIMEOUT_S))?;
+        sendmsg::<()>(
+            orders,
+            &[IoSlice::new(EXCHANGE)],
+            &[ControlMessage::ScmRights(&[link.as_raw_fd(), program.as_raw_fd()])],
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )?;
+        let mut reply = [0; 4];
+        match recv(orders, &mut reply, MsgFlags::empty())? {
+            4 if reply == [0; 4] => Ok(()),
+            4 => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reply))),
+            _ => Err(io::Error::other("the launcher has ended")),
+        }
     }
 }
 
@@ -162,7 +205,14 @@ fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
     // Lists of processes by name should show only the main process.
     nix::sys::prctl::set_name(c"tidegate-launch")?;
     close_all_but(orders)?;
-    while let Some(descriptors) = receive(orders)? {
+    while let Some(order) = receive(orders)? {
+        let descriptors = match order {
+            Order::Start(descriptors) => descriptors,
+            Order::Exchange(descriptors) => {
+                send(orders.as_raw_fd(), &exchange(&descriptors), MsgFlags::MSG_NOSIGNAL)?;
+                continue;
+            }
+        };
         // SAFETY: the launcher never has more than one thread.
         match unsafe { fork() }? {
             ForkResult::Parent { child } => {
@@ -191,8 +241,18 @@ fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
     exit(1)
 }
 
-/// Receives an order: descriptors and their names. Returns `None` when the main process has ended.
-fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
+/// Exchanges the XDP program of a link. Returns the error's number, or 0.
+fn exchange(descriptors: &[OwnedFd]) -> [u8; 4] {
+    let result = match descriptors {
+        [link, program] => update_link(link.as_fd(), program.as_fd()),
+        _ => Err(io::Error::from_raw_os_error(libc::EBADF)),
+    };
+    let number = result.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+    number.to_ne_bytes()
+}
+
+/// Receives an order. Returns `None` when the main process has ended.
+fn receive(orders: &OwnedFd) -> io::Result<Option<Order>> {
     let mut all = Vec::new();
     loop {
         let mut text = [0; 4096];
@@ -211,13 +271,16 @@ fn receive(orders: &OwnedFd) -> io::Result<Option<Vec<(String, OwnedFd)>>> {
             }
             message.bytes
         };
+        if text.get(..len) == Some(EXCHANGE) {
+            return Ok(Some(Order::Exchange(descriptors)));
+        }
         let Some((more, names)) = text.get(..len).and_then(<[u8]>::split_first) else {
             return Ok(None);
         };
         let names = String::from_utf8_lossy(names);
         all.extend(names.split(':').map(String::from).zip(descriptors));
         if *more == b'.' {
-            return Ok(Some(all));
+            return Ok(Some(Order::Start(all)));
         }
     }
 }
@@ -282,12 +345,15 @@ mod tests {
         for count in [1, PER_MESSAGE, PER_MESSAGE + 1] {
             let (told, asked) = UnixStream::pair().unwrap();
             let one = || OwnedFd::from(asked.try_clone().unwrap());
-            let sent: Vec<_> =
-                (0..count).map(|at| (if at == 0 { "a" } else { "b" }, one())).collect();
+            let sent: Vec<_> = (0..count)
+                .map(|at| (String::from(if at == 0 { "a" } else { "b" }), one()))
+                .collect();
             launcher.launch(&sent).unwrap();
-            let got = receive(&theirs).unwrap().unwrap();
+            let Some(Order::Start(got)) = receive(&theirs).unwrap() else {
+                panic!("expected an order to start")
+            };
             let names: Vec<&str> = got.iter().map(|(name, _)| &**name).collect();
-            assert_eq!(names, sent.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            assert_eq!(names, sent.iter().map(|(name, _)| &**name).collect::<Vec<_>>());
             for (_, descriptor) in got {
                 UnixStream::from(descriptor).write_all(b"x").unwrap();
             }
@@ -298,6 +364,25 @@ mod tests {
         }
         drop(launcher);
         assert!(receive(&theirs).unwrap().is_none());
+    }
+
+    #[test]
+    fn reports_why_a_program_cannot_be_exchanged() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .unwrap();
+        let launcher = Launcher { orders: ours };
+        let serving = std::thread::spawn(move || {
+            while let Some(Order::Exchange(descriptors)) = receive(&theirs).unwrap() {
+                send(theirs.as_raw_fd(), &exchange(&descriptors), MsgFlags::empty()).unwrap();
+            }
+        });
+        let file = fs::File::open("/dev/null").unwrap();
+        let error = launcher.exchange_program(file.as_fd(), file.as_fd()).unwrap_err();
+        // No link; or no rights to ask.
+        assert!(matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPERM)), "{error}");
+        drop(launcher);
+        serving.join().unwrap();
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | `interface` | which of them get the program, and what stands in its way |
 //! | `attached` | an interface with the program |
 //! | `inspect` | says before a start what is in the way |
+//! | `handover` | upgrades |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
 #[cfg(target_os = "linux")]
@@ -24,6 +25,8 @@ mod chunks;
 mod ethtool;
 #[cfg(target_os = "linux")]
 pub mod frame;
+#[cfg(target_os = "linux")]
+mod handover;
 #[cfg(target_os = "linux")]
 mod inspect;
 #[cfg(target_os = "linux")]
@@ -57,6 +60,8 @@ mod blocks;
 
 pub use blocks::{BlockLists, SourceBlocks};
 #[cfg(target_os = "linux")]
+pub use handover::{HandOver, InheritedXdp, TakeOver, is_link_name};
+#[cfg(target_os = "linux")]
 pub use queue::Queue;
 #[cfg(target_os = "linux")]
 pub use run::WorkerQueues;
@@ -67,7 +72,7 @@ pub use setup::{Control, Xdp};
 #[cfg(target_os = "linux")]
 pub(super) use umem::Mapping;
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Control, WorkerQueues, Xdp};
+pub use unsupported::{Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, is_link_name};
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::handover::{Exchange, SharedLink, link_name, socket_names};
 use super::interface::{Interface, Network};
 use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, NextHop, QUEUES_MAX, load};
 use super::netlink::Netlink;
@@ -13,7 +14,8 @@ use super::next_hops::NextHops;
 use super::queue::Queue;
 use super::run::{QueueStatus, WorkerQueue};
 use super::{
-    InterfaceStatus, ListenerCounts, Mode, QueueState, ReplyMac, SetupError, XdpOptions, bpf,
+    InterfaceStatus, ListenerCounts, Mode, QueueState, ReplyMac, SetupError, WorkerQueues,
+    XdpOptions, bpf,
 };
 
 /// An interface with the program.
@@ -22,7 +24,9 @@ pub(super) struct Attached {
     maps: InterfaceMaps,
     mode: Mode,
     /// The program is detached when it closes.
-    _link: OwnedFd,
+    link: SharedLink,
+    /// The program, until it replaces that of the old process.
+    waiting: Option<OwnedFd>,
     state: State,
     /// The destinations of replies over IPv4 and IPv6.
     next_hops: [NextHop; 2],
@@ -50,10 +54,13 @@ enum State {
 }
 
 impl Attached {
+    /// Attaches the program to an interface. If the old process has handed over its link, whose program
+    /// runs in `mode`, that is kept, and gets the program later.
     pub(super) fn open(
         interface: Interface,
         maps: &Maps,
         options: &XdpOptions,
+        inherited: Option<(OwnedFd, Mode)>,
     ) -> Result<Self, SetupError> {
         let name = &interface.name;
         let mut own_maps = InterfaceMaps::create().map_err(|error| {
@@ -62,7 +69,13 @@ impl Attached {
         own_maps.set_vlans(&options.vlans);
         let program = load(maps, &own_maps)
             .map_err(|error| SetupError { reason: error.to_string(), verifier_log: error.log })?;
-        let (link, mode) = attach(&program, &interface, options.mode)?;
+        let (link, mode, waiting) = match inherited {
+            Some((link, mode)) => (link, mode, Some(program)),
+            None => {
+                let (link, mode) = attach(&program, &interface, options.mode)?;
+                (link, mode, None)
+            }
+        };
         let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
         let next_hops = [NextHop::Swap; 2];
         let state = State::Running;
@@ -70,13 +83,69 @@ impl Attached {
             interface,
             maps: own_maps,
             mode,
-            _link: link,
+            link: Arc::new(Mutex::new(Some(link))),
+            waiting,
             state,
             next_hops,
             taken,
             next_hops_of_queues: Arc::default(),
             queues: Vec::new(),
         })
+    }
+
+    /// Adds what an upgrade hands over: copies of the link and the sockets of `queues`, with their names.
+    pub(super) fn add_descriptors(
+        &self,
+        queues: &[WorkerQueues],
+        into: &mut Vec<(String, OwnedFd)>,
+    ) -> io::Result<()> {
+        let name = &self.interface.name;
+        if let Some(link) = &*self.link.lock().unwrap_or_else(PoisonError::into_inner) {
+            into.push((link_name(name), link.try_clone()?));
+        }
+        let all = queues.iter().flat_map(|it| &it.queues);
+        for own in &self.queues {
+            let is_own = |it: &&WorkerQueue| Arc::ptr_eq(&it.status, &own.status);
+            let Some(found) = all.clone().find(is_own) else { continue };
+            let (socket, memory) = found.queue.descriptors();
+            for (name, it) in socket_names(name, own.queue).into_iter().zip([socket, memory]) {
+                into.push((name, it.try_clone_to_owned()?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the statuses of the queues.
+    pub(super) fn queue_statuses(&self) -> impl Iterator<Item = Arc<QueueStatus>> {
+        self.queues.iter().map(|queue| Arc::clone(&queue.status))
+    }
+
+    /// Takes the program that replaces that of the old process, with its link.
+    pub(super) fn take_exchange(&mut self) -> Option<Exchange> {
+        let program = self.waiting.take()?;
+        let (interface, link) = (self.interface.name.clone(), Arc::clone(&self.link));
+        Some(Exchange { interface, link, program })
+    }
+
+    /// Takes over the AF_XDP socket of a queue, which the old process still serves.
+    pub(super) fn take_over_socket(
+        &mut self,
+        queue: u32,
+        (socket, memory): (OwnedFd, OwnedFd),
+    ) -> io::Result<WorkerQueue> {
+        let inherited = Queue::inherit(socket, memory)?;
+        if inherited.is_gone() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.maps.set_socket(queue, inherited.descriptors().0)?;
+        Ok(self.add_queue(queue, inherited, QueueStatus::new_parked()))
+    }
+
+    fn add_queue(&mut self, number: u32, queue: Queue, status: QueueStatus) -> WorkerQueue {
+        let zero_copy = queue.is_zero_copy().unwrap_or(false);
+        let status = Arc::new(status);
+        self.queues.push(AttachedQueue { queue: number, zero_copy, status: Arc::clone(&status) });
+        WorkerQueue { queue, next_hops: Arc::clone(&self.next_hops_of_queues), status }
     }
 
     /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error
@@ -104,11 +173,7 @@ impl Attached {
         };
         let opened = opened.map_err(cannot)?;
         self.maps.set_socket(queue, opened.descriptors().0).map_err(cannot)?;
-        let zero_copy = opened.is_zero_copy().unwrap_or(false);
-        let status = Arc::<QueueStatus>::default();
-        self.queues.push(AttachedQueue { queue, zero_copy, status: Arc::clone(&status) });
-        let next_hops = Arc::clone(&self.next_hops_of_queues);
-        Ok((WorkerQueue { queue: opened, next_hops, status }, warning))
+        Ok((self.add_queue(queue, opened, QueueStatus::default()), warning))
     }
 
     /// Returns what there is to know, with the counts that were taken last.

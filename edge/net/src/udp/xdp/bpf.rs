@@ -24,6 +24,7 @@ mod command {
     pub(super) const MAP_UPDATE_ELEM: i32 = 2;
     pub(super) const PROG_LOAD: i32 = 5;
     pub(super) const PROG_TEST_RUN: i32 = 10;
+    pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
     pub(super) const LINK_CREATE: i32 = 28;
     pub(super) const LINK_UPDATE: i32 = 29;
 }
@@ -333,6 +334,28 @@ pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<
     unsafe { bpf(command::LINK_UPDATE, &mut attributes) }.map(drop)
 }
 
+/// Returns the index of the interface that a link attaches its program to; 0 if it is gone.
+///
+/// # Errors
+///
+/// `InvalidInput` if the descriptor is no link of an XDP program.
+pub fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
+    const LINK_TYPE_XDP: u32 = 6;
+    let mut info = LinkInfo::default();
+    let mut attributes = GetInfo {
+        object: link.as_raw_fd(),
+        info_len: size_of::<LinkInfo>() as u32,
+        info: address(ptr::from_mut(&mut info)),
+    };
+    // SAFETY: the structure lives until the call returns, and the kernel writes no more than its length.
+    unsafe { bpf(command::OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+    if info.link_type == LINK_TYPE_XDP {
+        Ok(info.ifindex)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    }
+}
+
 /// Runs a program `repeat` times on a frame of at least 14 bytes. All runs see what the ones before
 /// left of it. Redirects go nowhere. The frame comes in by queue 0 of the loopback device.
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
@@ -462,6 +485,25 @@ struct LinkCreate {
     ifindex: u32,
     attach_type: u32,
     flags: u32,
+}
+
+#[repr(C)]
+struct GetInfo {
+    object: i32,
+    info_len: u32,
+    info: u64,
+}
+
+/// `struct bpf_link_info` of a link of an XDP program.
+#[derive(Default)]
+#[repr(C)]
+struct LinkInfo {
+    link_type: u32,
+    id: u32,
+    program_id: u32,
+    padding: u32,
+    ifindex: u32,
+    rest: [u32; 3],
 }
 
 #[repr(C)]

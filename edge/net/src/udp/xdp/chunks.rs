@@ -61,6 +61,14 @@ impl Rings {
         self.fill.publish();
     }
 
+    /// Continues where another process has left the rings, between two turns.
+    pub(super) fn resume(&mut self) {
+        self.fill.resume();
+        self.completion.resume();
+        self.rx.resume();
+        self.tx.resume();
+    }
+
     /// Moves chunks whose reply was sent to the fill ring.
     pub(super) fn recycle_sent(&mut self) {
         while let Some(at) = self.completion.pop() {

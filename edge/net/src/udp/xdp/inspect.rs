@@ -6,6 +6,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::utsname::uname;
 
 use super::ethtool::Ethtool;
+use super::handover::InheritedXdp;
 use super::interface::{Interface, Network};
 use super::netlink::Netlink;
 use super::{Inspection, Listener, Mode, Xdp, XdpOptions};
@@ -30,7 +31,7 @@ impl Inspection {
             let queues: u32 = interfaces.iter().map(|it| it.queues).sum();
             this.inspect_memory(u64::from(queues) * u64::from(options.frames) * FRAME_LEN);
         }
-        match Xdp::open(options, listeners) {
+        match Xdp::open(options, listeners, InheritedXdp::default()) {
             Ok(xdp) => {
                 for it in xdp.control.interfaces() {
                     let zero_copy = if it.zero_copy { ", zero copy" } else { "" };

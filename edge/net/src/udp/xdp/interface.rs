@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::ethtool::{Ethtool, Features};
 use super::netlink::{DefaultRoute, Link, LocalAddress, Netlink};
-use super::{Listener, XdpOptions};
+use super::{Listener, Mode, XdpOptions};
 use primitives::IpPrefix;
 
 /// The machine's network, as it is at one moment.
@@ -81,6 +81,12 @@ impl Network {
             }
         });
         interfaces.collect()
+    }
+
+    /// Returns where the program of an interface runs.
+    pub(super) fn mode(&self, index: u32) -> Mode {
+        let is_generic = self.links.iter().any(|link| link.index == index && link.is_generic);
+        if is_generic { Mode::Generic } else { Mode::Driver }
     }
 
     fn named_link(&self, name: &str) -> Result<&Link, String> {

@@ -25,6 +25,7 @@ mod mapped_words;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use primitives::IpPrefix;
@@ -83,10 +84,14 @@ pub(super) enum MapName {
 
 /// The maps that all interfaces share.
 pub(super) struct Maps {
-    config: MappedWords<Config>,
+    config: Arc<MappedWords<Config>>,
     bans: MappedWords<Bans>,
     buckets: OwnedFd,
 }
+
+/// Decides whether datagrams go to AF_XDP sockets.
+#[derive(Clone)]
+pub(super) struct Steering(Arc<MappedWords<Config>>);
 
 /// The maps of one interface.
 pub(super) struct InterfaceMaps {
@@ -219,7 +224,7 @@ impl Maps {
     /// is random.
     pub(super) fn create(protocol: &ProtocolNumbers, secret: [u64; 3]) -> io::Result<Self> {
         let maps = Self {
-            config: MappedWords::create(&CONFIG)?,
+            config: Arc::new(MappedWords::create(&CONFIG)?),
             bans: MappedWords::create(&BANS)?,
             buckets: create_map(&BUCKETS)?,
         };
@@ -236,9 +241,9 @@ impl Maps {
         Ok(maps)
     }
 
-    /// Sets whether datagrams go to AF_XDP sockets, on queues that have one.
-    pub(super) fn set_steering(&mut self, is_on: bool) {
-        set(&self.config.view().steering, is_on.into());
+    /// Returns what decides whether datagrams go to AF_XDP sockets, on queues that have one.
+    pub(super) fn steering(&self) -> Steering {
+        Steering(Arc::clone(&self.config))
     }
 
     /// Replaces the addresses that datagrams are taken for. Returns how many did not fit: their datagrams
@@ -359,6 +364,13 @@ impl Maps {
         let next = slots.current.checked_add(1).filter(|_| slots.accepts_next);
         slot(1).write(next.map_or(0, u64::from), key);
         slot(2).write(0, key);
+    }
+}
+
+impl Steering {
+    /// Sets whether they do.
+    pub(super) fn set(&self, is_on: bool) {
+        set(&self.0.view().steering, is_on.into());
     }
 }
 

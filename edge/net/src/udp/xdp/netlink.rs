@@ -57,6 +57,8 @@ pub(super) struct Link {
     pub(super) queues_max: u32,
     /// The id of the XDP program that is attached.
     pub(super) program: Option<u32>,
+    /// Whether that runs in the generic path.
+    pub(super) is_generic: bool,
 }
 
 /// An address of an interface.
@@ -271,7 +273,10 @@ fn link(message: LinkMessage) -> Link {
             LinkAttribute::Link(index) => link.lower = Some(index).filter(|index| *index != 0),
             LinkAttribute::Controller(index) => link.controller = Some(index),
             LinkAttribute::NumRxQueues(queues) => link.queues_max = queues,
-            LinkAttribute::Xdp(xdp) => link.program = xdp.iter().find_map(program_id),
+            LinkAttribute::Xdp(xdp) => {
+                link.program = xdp.iter().find_map(program_id);
+                link.is_generic = xdp.iter().any(|it| matches!(it, LinkXdp::SkbProgId(_)));
+            }
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| match info {
                 LinkInfo::Kind(kind) => link.kind = kind_name(kind),
                 LinkInfo::Data(InfoData::Vlan(data)) => {

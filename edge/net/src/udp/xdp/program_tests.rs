@@ -67,7 +67,7 @@ impl Program {
     /// Writes what the model says into the maps.
     fn apply(&mut self) {
         let Self { maps, interface, model, .. } = self;
-        maps.set_steering(model.steering);
+        maps.steering().set(model.steering);
         let rest = [
             maps.set_endpoints(&model.endpoints),
             maps.set_passed(&model.passed),

@@ -146,6 +146,12 @@ impl<T: Entry> Producer<T> {
         Self { memory, next, consumed }
     }
 
+    /// Continues where another process has left the ring.
+    pub(super) fn resume(&mut self) {
+        self.next = self.memory.producer().load(Ordering::Acquire);
+        self.consumed = self.memory.consumer().load(Ordering::Acquire);
+    }
+
     /// Writes an entry, which the consumer sees after [`Self::publish`]. Returns false if the ring is full.
     #[inline]
     pub(super) fn push(&mut self, entry: T) -> bool {
@@ -187,6 +193,12 @@ impl<T: Entry> Consumer<T> {
         let memory = RingMemory::new(mapping, layout, len);
         let next = memory.consumer().load(Ordering::Acquire);
         Self { memory, next, produced: next }
+    }
+
+    /// Continues where another process has left the ring.
+    pub(super) fn resume(&mut self) {
+        self.next = self.memory.consumer().load(Ordering::Acquire);
+        self.produced = self.next;
     }
 
     /// Returns the next entry, if there is one. Its place is free for the producer after

@@ -205,6 +205,12 @@ impl Listeners {
 }
 
 impl QueueStatus {
+    /// Returns the status of a queue that another process still serves.
+    pub(super) fn new_parked() -> Self {
+        let (park, parked) = (AtomicBool::new(true), AtomicBool::new(true));
+        Self { park, parked, ..Self::default() }
+    }
+
     /// Asks the worker to leave the queue alone, or to go on.
     #[allow(dead_code, reason = "the hand-over of an upgrade is being written")]
     pub(super) fn park(&self, park: bool) {
@@ -264,9 +270,12 @@ impl ServedQueue {
     fn turn(&mut self, listeners: &Listeners, handler: &mut impl Handler) -> usize {
         // Between turns no chunk is in hand, so another process may go on from here.
         let is_parked = self.status.park.load(Ordering::Acquire);
-        self.status.parked.store(is_parked, Ordering::Release);
+        let was_parked = self.status.parked.swap(is_parked, Ordering::AcqRel);
         if is_parked {
             return 0;
+        }
+        if was_parked {
+            self.queue.rings.resume();
         }
         self.queue.rings.recycle_sent();
         let received = self.receive(listeners);

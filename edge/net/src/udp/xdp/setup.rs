@@ -4,14 +4,17 @@
 //! memory and asks the kernel by a netlink socket that is open already, so it works in the sandbox.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use primitives::IpPrefix;
 
 use super::attached::Attached;
 use super::ethtool::Ethtool;
-use super::interface::{Endpoint, Network};
+use super::handover::{HandOver, InheritedXdp, TakeOver};
+use super::interface::{Endpoint, Interface, Network};
 use super::maps::{LISTENERS_MAX, Maps, PASSED_V4_MAX, PASSED_V6_MAX};
 use super::netlink::Netlink;
 use super::{
@@ -39,6 +42,9 @@ pub struct Xdp {
     pub control: Control,
     /// The AF_XDP sockets of each worker. Empty if datagrams are not redirected.
     pub queues: Vec<WorkerQueues>,
+    /// What completes an upgrade, in a process that takes over.
+    pub take_over: TakeOver,
+    redirect: bool,
     /// A sentence about each queue that has no AF_XDP socket: its datagrams come to the UDP sockets.
     pub warnings: Vec<String>,
 }
@@ -76,26 +82,39 @@ impl Xdp {
     ///
     /// If a right is missing, or the kernel refuses the program, its maps or an interface. Then nothing is
     /// attached.
-    pub fn open(options: &XdpOptions, listeners: Vec<Listener>) -> Result<Self, SetupError> {
+    pub fn open(
+        options: &XdpOptions,
+        listeners: Vec<Listener>,
+        mut inherited: InheritedXdp,
+    ) -> Result<Self, SetupError> {
         check_rights(options.redirect)?;
         let cannot = |error| format!("cannot ask the kernel for network interfaces: {error}");
         let mut netlink = Netlink::open().map_err(cannot)?;
         let ethtool = Ethtool::open().map_err(cannot)?;
         let network = Network::read(&mut netlink).map_err(cannot)?;
-        let chosen = network.choose(options, &listeners, &ethtool, |_| false)?;
+        let chosen =
+            network.choose(options, &listeners, &ethtool, |name| inherited.has_link(name))?;
         // Maps count as locked memory before Linux 5.11.
         let _ = raise_locked_memory_limit();
         let maps = Maps::create(&options.protocol, options.secret)
             .map_err(|error| format!("the kernel refuses the maps of the XDP program: {error}"))?;
-        let attach = |interface| Attached::open(interface, &maps, options);
+        let attach = |interface: Interface| {
+            let link = inherited.take_link(&interface.name, interface.index);
+            let link = link.map(|link| (link, network.mode(interface.index)));
+            Attached::open(interface, &maps, options, link)
+        };
         let mut interfaces = chosen.into_iter().map(attach).collect::<Result<Vec<_>, _>>()?;
         let (mut queues, mut warnings) = (Vec::new(), Vec::new());
         if options.redirect {
             queues.resize_with(options.workers.max(1), WorkerQueues::default);
-            warnings = open_sockets(&mut interfaces, options, &mut queues)?;
+            warnings = open_sockets(&mut interfaces, options, inherited, &mut queues)?;
         }
+        let exchanges = interfaces.iter_mut().filter_map(Attached::take_exchange).collect();
+        let statuses = interfaces.iter().flat_map(Attached::queue_statuses);
+        let take_over = TakeOver { exchanges, queues: statuses.collect() };
+        maps.steering().set(options.redirect);
         let listeners = listeners.into_iter().take(LISTENERS_MAX).collect();
-        let mut control = Control {
+        let control = Control {
             listeners,
             rules: Rules::default(),
             has_all_exempt: true,
@@ -111,8 +130,26 @@ impl Xdp {
             omitted: 0,
             passed: Vec::new(),
         };
-        control.maps.set_steering(options.redirect);
-        Ok(Self { control, queues, warnings })
+        Ok(Self { control, queues, take_over, redirect: options.redirect, warnings })
+    }
+
+    /// Returns copies of what an upgrade hands over, with their names. Call it before the queues are given
+    /// to workers.
+    pub fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        let mut all = Vec::new();
+        for interface in &self.control.interfaces {
+            interface.add_descriptors(&self.queues, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    /// Returns what an upgrade needs to hand over to a new process.
+    pub fn hand_over(&self) -> HandOver {
+        HandOver {
+            steering: self.control.maps.steering(),
+            redirect: self.redirect,
+            queues: self.control.interfaces.iter().flat_map(Attached::queue_statuses).collect(),
+        }
     }
 }
 
@@ -125,13 +162,20 @@ impl Xdp {
 fn open_sockets(
     interfaces: &mut [Attached],
     options: &XdpOptions,
+    mut inherited: InheritedXdp,
     workers: &mut [WorkerQueues],
 ) -> Result<Vec<String>, SetupError> {
     let mut warnings = Vec::new();
     let mut opened = 0;
     for attached in interfaces {
         for queue in 0..attached.interface.queues {
-            match attached.open_socket(queue, options) {
+            let old = inherited.take_socket(&attached.interface.name, queue);
+            let old = old.and_then(|old| attached.take_over_socket(queue, old).ok());
+            let opened_now = match old {
+                Some(socket) => Ok((socket, None)),
+                None => attached.open_socket(queue, options),
+            };
+            match opened_now {
                 Ok((socket, warning)) => {
                     let worker = opened % workers.len();
                     workers[worker].queues.push(socket);

@@ -1,12 +1,16 @@
 //! Stand-ins on other systems for what needs Linux.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use super::{
     IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError,
     SourceBlocks, XdpOptions,
 };
+use crate::process::InheritedSockets;
 
 /// The AF_XDP sockets of a worker: none.
 #[derive(Debug, Default)]
@@ -19,16 +23,73 @@ pub struct Xdp {
     /// Cannot exist here.
     pub queues: Vec<WorkerQueues>,
     /// Cannot exist here.
+    pub take_over: TakeOver,
+    /// Cannot exist here.
     pub warnings: Vec<String>,
 }
 
 /// Cannot exist here.
 pub struct Control(Infallible);
 
+/// Nothing.
+#[derive(Debug, Default)]
+pub struct InheritedXdp;
+
+/// Cannot exist here.
+pub struct HandOver(Infallible);
+
+/// Nothing to do.
+#[derive(Default)]
+pub struct TakeOver;
+
+impl InheritedXdp {
+    /// Takes nothing.
+    pub fn from_inherited(_: &mut InheritedSockets) -> Self {
+        Self
+    }
+}
+
+impl HandOver {
+    /// Cannot happen.
+    pub fn begin(&self, _: Duration) -> bool {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn cancel(&self) {
+        match self.0 {}
+    }
+}
+
+impl TakeOver {
+    /// Does nothing.
+    pub fn complete(
+        self,
+        _: impl Fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// There are none.
+pub fn is_link_name(_: &str) -> bool {
+    false
+}
+
 impl Xdp {
     /// Always fails, because XDP needs Linux.
-    pub fn open(_: &XdpOptions, _: Vec<Listener>) -> Result<Self, SetupError> {
+    pub fn open(_: &XdpOptions, _: Vec<Listener>, _: InheritedXdp) -> Result<Self, SetupError> {
         Err(String::from("XDP needs Linux").into())
+    }
+
+    /// Cannot happen.
+    pub fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
+        match self.control.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn hand_over(&self) -> HandOver {
+        match self.control.0 {}
     }
 }
 

@@ -130,7 +130,7 @@ impl Host {
             filters: false,
         });
         assert_eq!(maps.set_endpoints(&endpoints.collect::<Vec<_>>()), 0);
-        maps.set_steering(true);
+        maps.steering().set(true);
         let program = load(&maps, &interface).unwrap();
         let link = network.tracker.run(|| attach_xdp(program.as_fd(), index, mode).unwrap());
         Some(Self { network, sockets, queues, maps, interface, _link: link })
@@ -262,7 +262,7 @@ fn what_the_program_passes_is_answered_by_sockets() {
         exchange(&client, 300, 98);
         exchange(&client, 300, 2000);
     }
-    host.maps.set_steering(false);
+    host.maps.steering().set(false);
     for to in addresses {
         exchange(&host.client(to), 300, 98);
     }

@@ -59,7 +59,7 @@ impl Handler for Counter {
 
 fn measure(mode: Mode, is_steering: bool, chunks: u32) {
     let Some(mut host) = Host::with_chunks(chunks, mode, 1, false) else { return };
-    host.maps.set_steering(is_steering);
+    host.maps.steering().set(is_steering);
     let to = host.addresses()[0];
     let name = if is_steering { format!("xdp, {mode:?}") } else { "sockets".into() };
     let device = host.network.router.run(|| ifindex("tracker"));
