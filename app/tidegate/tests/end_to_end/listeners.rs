@@ -10,7 +10,7 @@ use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
 use crate::site;
 
-crate::site::on_engines! { trusts_proxies_per_listener }
+crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
 
 const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
