@@ -4,12 +4,12 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::frames::Family;
 use super::generator::{Counter, FrameCounts, Generator, Pace, Snapshot};
 use super::network::{Arrangement, Network, TRACKER_DEVICE, napi_threads};
-use super::program::{CLASSES, TIME_SHIFT, TIMES};
+use super::program::{CLASSES, SLOTS, TIME_SHIFT, TIMES};
 use super::traffic::{self, Clients, HOSTILE, LoadKind, Witness};
 use super::{ENGINES, XdpArgs};
 use crate::lab::{Lab, NoiseMonitor, Place, Protocol, RunningTracker, Subject};
@@ -22,6 +22,8 @@ pub(super) const BURST: u32 = 32;
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Time for what waits to be answered.
 const LAST_REPLIES: Duration = Duration::from_millis(200);
+/// Time for every client to announce twice.
+const POPULATED: Duration = Duration::from_secs(20);
 /// Between two announces of the witness.
 const WITNESS: Duration = Duration::from_millis(25);
 /// One step of the search for a rate.
@@ -135,7 +137,12 @@ impl Bench {
         let generator = Generator::new(&self.network, self.family, &frames)?;
         generator.pace(Pace { per_s: 60_000.0, burst: BURST })?;
         self.while_sending(&generator, || {
-            sleep(Duration::from_millis(600));
+            let end = Instant::now() + POPULATED;
+            let is_sent = |one: &FrameCounts| one.sent >= 2 * SLOTS as u64;
+            while !generator.snapshot(&self.counter)?.tallies.iter().any(is_sent) {
+                ensure!(Instant::now() < end, "the generator is too slow");
+                sleep(Duration::from_millis(20));
+            }
             Ok(())
         })
     }
