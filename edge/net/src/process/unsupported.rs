@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
@@ -19,7 +19,12 @@ impl Launcher {
     }
 
     /// Cannot happen.
-    pub fn launch(&self, _: &[(&str, OwnedFd)]) -> io::Result<()> {
+    pub fn launch(&self, _: &[(String, OwnedFd)]) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    /// Cannot happen.
+    pub fn exchange_program(&self, _: BorrowedFd<'_>, _: BorrowedFd<'_>) -> io::Result<()> {
         match self.0 {}
     }
 }
