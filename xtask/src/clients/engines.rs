@@ -34,6 +34,9 @@ const PORT: u16 = 6969;
 /// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
 const TRANSFER_MAX: Duration = Duration::from_secs(120);
 
+/// How often one client is started again.
+const RESTARTS_MAX: u32 = 5;
+
 /// A torrent, and its peers.
 struct Transfer {
     torrent: Torrent,
@@ -53,12 +56,15 @@ pub(super) fn play(engine: Engine, folder: &Path) -> Result<()> {
     let transfers = (0..).zip(PAIRS);
     let transfers = transfers.map(|(number, pair)| Transfer::set_up(number, pair, folder));
     let transfers: Vec<Transfer> = transfers.collect::<Result<_>>()?;
-    let seeders: Vec<Process> = start(&transfers, 0)?;
-    wait_for_counts(&transfers, Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
-    let leechers: Vec<Process> = start(&transfers, 1)?;
-    for Transfer { torrent, peers: [_, leecher] } in &transfers {
-        wait_for(TRANSFER_MAX, "the transfer", || Ok(torrent.is_complete(&leecher.folder)))
-            .with_context(|| format!("{:?} at {}", leecher.client, leecher.address))?;
+    let mut seeders = start(&transfers, 0)?;
+    let announced = Counts { complete: 1, downloaded: 0, incomplete: 0 };
+    for (transfer, seeder) in transfers.iter().zip(&mut seeders) {
+        transfer.wait_by(0, seeder, || transfer.has_counts(announced))?;
+    }
+    let mut leechers = start(&transfers, 1)?;
+    for (transfer, leecher) in transfers.iter().zip(&mut leechers) {
+        let folder = &transfer.peers[1].folder;
+        transfer.wait_by(1, leecher, || Ok(transfer.torrent.is_complete(folder)))?;
     }
     wait_for_counts(&transfers, Counts { complete: 2, downloaded: 1, incomplete: 0 })?;
     drop((seeders, leechers));
@@ -71,14 +77,9 @@ fn start(transfers: &[Transfer], peer: usize) -> Result<Vec<Process>> {
 }
 
 fn wait_for_counts(transfers: &[Transfer], expected: Counts) -> Result<()> {
-    let at = SocketAddr::new(network::tracker(1).into(), PORT);
-    for Transfer { torrent, peers: [peer, _] } in transfers {
-        let mut seen = None;
-        wait_for(TRANSFER_MAX, "the scrape", || {
-            seen = Some(tracker::scrape(at, "/scrape", &torrent.info_hash)?);
-            Ok(seen == Some(expected))
-        })
-        .with_context(|| format!("{:?}: expected {expected:?}, found {seen:?}", peer.client))?;
+    for transfer in transfers {
+        wait_for(TRANSFER_MAX, "the scrape", || transfer.has_counts(expected))
+            .with_context(|| format!("{:?}", transfer.peers[0].client))?;
     }
     Ok(())
 }
@@ -105,6 +106,34 @@ impl Transfer {
         let peers = [peer("seeder", 2 * number + 1)?, peer("leecher", 2 * number + 2)?];
         torrent.fill(&peers[0].folder)?;
         Ok(Self { torrent, peers })
+    }
+
+    fn has_counts(&self, expected: Counts) -> Result<bool> {
+        let at = SocketAddr::new(network::tracker(1).into(), PORT);
+        let found = tracker::scrape(at, "/scrape", &self.torrent.info_hash)?;
+        ensure!(found == expected, "expected {expected:?}, found {found:?}");
+        Ok(true)
+    }
+
+    /// Waits for what a client does, and starts it again if it ends. Transmission ends if it looks at its
+    /// torrent before that has started.
+    fn wait_by(
+        &self,
+        peer: usize,
+        process: &mut Process,
+        mut is_done: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let peer = &self.peers[peer];
+        let mut restarts = 0;
+        let is_done = || {
+            if restarts < RESTARTS_MAX && process.check().is_err() {
+                *process = peer.start(true)?;
+                restarts += 1;
+            }
+            is_done()
+        };
+        wait_for(TRANSFER_MAX, "the client", is_done)
+            .with_context(|| format!("{:?} at {}", peer.client, peer.address))
     }
 }
 
