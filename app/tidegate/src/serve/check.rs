@@ -39,7 +39,8 @@ pub(crate) fn check(config: &Config) -> Findings {
         problems.push(format!("process.user: {error}"));
     }
     let warnings = file_system::warning(config).into_iter().collect();
+    let is_running = !in_use_by_tidegate.is_empty();
     let mut findings = Findings { problems, warnings, notes: in_use_by_tidegate };
-    xdp::check(config, &mut findings);
+    xdp::check(config, is_running, &mut findings);
     findings
 }

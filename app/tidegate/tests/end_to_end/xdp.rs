@@ -43,6 +43,7 @@ fn shield_counts_what_it_answers_and_drops() {
         let tracker = Tracker::start(Directory::new(), "");
         let output = tracker.output();
         assert!(output.contains("shield: driver on eth0"), "{output}");
+        tracker.wait_for_log("XDP serves ");
         for to in [tracker.udp4(), tracker.udp6()] {
             let client = Udp::connect(to);
             for transaction in 1..20 {
@@ -286,6 +287,24 @@ fn config_check_says_what_was_found() {
     });
 }
 
+/// The configuration requires the program, which one tracker has already: that is no mistake in it.
+#[test]
+fn config_check_beside_the_running_tracker_finds_its_program() {
+    on_shield(|site| {
+        let tracker = Tracker::start(Directory::new(), "");
+        let directory = Directory::new();
+        let text = site::configuration(tracker.udp4().port(), 0);
+        let file = directory.write("tidegate.toml", &text);
+        let check = || tidegate(&["config", "check", "--config", file.to_str().unwrap()]).output();
+        let output = site.network.tracker.run(check).unwrap();
+        let message = stderr(&output);
+        let program = "note: xdp: eth0 has another XDP program already, with id ";
+        assert!(message.contains(program), "{message}");
+        assert!(message.contains("): probably that of the running tidegate\n"), "{message}");
+        assert!(output.status.success(), "{message}");
+    });
+}
+
 #[test]
 fn proxied_listeners_are_left_alone() {
     on_shield(|_| {
@@ -295,6 +314,7 @@ fn proxied_listeners_are_left_alone() {
             ("TIDEGATE_UDP__TRUSTED_PROXIES", &*client.to_string()),
         ];
         let tracker = Tracker::start_with(Directory::new(), "", &variables);
+        tracker.wait_for_log("XDP serves ");
         let socket = UdpSocket::bind((client, 0)).unwrap();
         // Neither has the header that is expected.
         for packet in [connect(1), head(1, 1, 1), vec![1, 2, 3]] {
@@ -302,6 +322,6 @@ fn proxied_listeners_are_left_alone() {
         }
         let reason = ("reason", "bad_proxy_header");
         tracker.wait_until("counted", |it| udp(it, "tidegate_drops_total", reason) == 3.0);
-        assert_eq!(frames(&tracker, "passed"), 3.0);
+        tracker.wait_until("passed", |it| frames(it, "passed") == 3.0);
     });
 }

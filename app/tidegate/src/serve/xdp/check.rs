@@ -9,8 +9,9 @@ use net::xdp::{Inspection, Listener};
 use crate::config::{Config, Transport, worker_count};
 use crate::serve::Findings;
 
-/// Adds what there is to say about `config`'s engine on this machine.
-pub(in crate::serve) fn check(config: &Config, findings: &mut Findings) {
+/// Adds what there is to say about `config`'s engine on this machine. `is_running` is whether a running
+/// tidegate has the ports of `config`.
+pub(in crate::serve) fn check(config: &Config, is_running: bool, findings: &mut Findings) {
     let addresses: Vec<_> = config.addresses(Transport::Udp).collect();
     if addresses.is_empty() {
         return;
@@ -36,6 +37,10 @@ pub(in crate::serve) fn check(config: &Config, findings: &mut Findings) {
     findings.warnings.extend(found.warnings.iter().map(xdp));
     findings.warnings.extend(firewall_warning());
     match found.obstacle {
+        // In the way now, like its ports, and not at the next start.
+        Some(reason) if is_running && reason.contains("has another XDP program already") => {
+            findings.notes.push(format!("xdp: {reason}: probably that of the running tidegate"));
+        }
         Some(reason) if config.xdp.required => {
             findings
                 .problems
