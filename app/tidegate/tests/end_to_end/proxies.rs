@@ -7,7 +7,7 @@ use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, PATIENCE, Tracker};
 
 /// Returns a Simple Proxy header for a client at 192.0.2.`host`.
-fn header(host: u8) -> Vec<u8> {
+pub(crate) fn header(host: u8) -> Vec<u8> {
     let mut header = vec![0x56, 0xec];
     for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
         header.extend([0; 10]);

@@ -9,6 +9,7 @@
 use super::coalescer::{Coalescer, Next, sleep_precisely};
 use super::control::ControlMessage;
 use super::idle_timer::IdleTimer;
+use super::source_filter::block_sources;
 use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket, UdpWorker};
 use crate::raw_sock_addr::RawSockAddr;
 use std::io;
@@ -47,13 +48,7 @@ pub(super) fn run(
         let now = Instant::now();
         let wait = idle_timer.poll(now, handler);
         if let Some(networks) = handler.source_filter() {
-            if let Some(blocks) = &blocks {
-                blocks.set(&networks);
-            }
-            for socket in &sockets {
-                // On failure the handler keeps dropping these datagrams itself.
-                let _ = socket.source_filter(&networks);
-            }
+            block_sources(&sockets, blocks.as_ref(), &networks);
         }
         match coalescer.next(now) {
             Next::Receive => readiness.reset(),
@@ -70,9 +65,7 @@ pub(super) fn run(
     }
     handler.idle();
     // Another process may take over the sockets.
-    for socket in &sockets {
-        let _ = socket.source_filter(&[]);
-    }
+    block_sources(&sockets, None, &[]);
     Ok(())
 }
 

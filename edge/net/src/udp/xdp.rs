@@ -276,6 +276,7 @@ impl ListenerCounts {
         }
     }
 
+    /// Returns all counts, in the order of `enum result` of `program.c`.
     fn all_mut(&mut self) -> [&mut u64; 10] {
         let Self {
             connects,

@@ -1,6 +1,7 @@
 //! URLs in announces (BEP 41), the keys in them, and clients behind a proxy.
 
 use super::*;
+use crate::proxies::header;
 use crate::site;
 
 crate::site::on_engines! {
@@ -51,18 +52,6 @@ fn knows_keys_by_urls() {
         let reply = client.request(&scrape(client.id, &[HASH]));
         assert!(is_error(&reply, Refusal::ScrapeWithoutKey), "{}", reply.escape_ascii());
     }
-}
-
-/// Returns a Simple Proxy header for a client at 192.0.2.`host`.
-fn header(host: u8) -> Vec<u8> {
-    let mut header = vec![0x56, 0xec];
-    for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
-        header.extend([0; 10]);
-        header.extend([0xff, 0xff]);
-        header.extend(ip);
-    }
-    header.extend([0x12, 0x34, 0x1b, 0x39]);
-    header
 }
 
 #[test]

@@ -425,32 +425,11 @@ impl InterfaceMaps {
     /// [`QUEUES_MAX`] on count as those with the same number modulo that.
     pub(super) fn counts(&self, queue: usize, listener: usize) -> ListenerCounts {
         let counts = &self.counts.view().0[queue % QUEUES_MAX][listener % LISTENERS_MAX];
-        // In the order of `enum result`.
-        let [
-            connects,
-            steered,
-            passed,
-            banned,
-            blocked,
-            over_rate,
-            bad_connection_ids,
-            wrong_magic,
-            too_short,
-            dropped_bytes,
-            ..,
-        ] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        ListenerCounts {
-            connects,
-            steered,
-            passed,
-            banned,
-            blocked,
-            over_rate,
-            bad_connection_ids,
-            wrong_magic,
-            too_short,
-            dropped_bytes,
+        let mut found = ListenerCounts::default();
+        for (found, count) in found.all_mut().into_iter().zip(counts) {
+            *found = count.load(Ordering::Relaxed);
         }
+        found
     }
 }
 

@@ -27,6 +27,7 @@ use crate::udp::batch::Slot;
 use crate::udp::coalescer::{Coalescer, Next, sleep_precisely};
 use crate::udp::idle_timer::{IDLE_PERIOD, IdleTimer};
 use crate::udp::mmsg::MmsgIo;
+use crate::udp::source_filter::block_sources;
 use crate::udp::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
 
 /// The sockets are served once in this many turns even if the queues are never empty.
@@ -129,13 +130,7 @@ pub(in crate::udp) fn run(
         let now = Instant::now();
         let wait = idle_timer.poll(now, handler);
         if let Some(networks) = handler.source_filter() {
-            if let Some(blocks) = &blocks {
-                blocks.set(&networks);
-            }
-            for socket in &sockets {
-                // On failure the handler keeps dropping these datagrams itself.
-                let _ = socket.source_filter(&networks);
-            }
+            block_sources(&sockets, blocks.as_ref(), &networks);
         }
         if wait == IDLE_PERIOD {
             queues.retain_mut(ServedQueue::check);
@@ -159,9 +154,7 @@ pub(in crate::udp) fn run(
     }
     handler.idle();
     // Another process may take over the sockets.
-    for socket in &sockets {
-        let _ = socket.source_filter(&[]);
-    }
+    block_sources(&sockets, None, &[]);
     Ok(())
 }
 

@@ -85,7 +85,7 @@ fn with_frame(maps: &Maps, interface: &InterfaceMaps, frame: &[u8]) -> Vec<u64> 
 
 /// `cargo test --release -p tidegate-net xdp::program_tests::figures -- --ignored --nocapture`
 #[test]
-#[ignore = "prints figures"]
+#[ignore = "measures, and asserts nothing: see its command"]
 fn figures() {
     let Some(mut program) = Program::load("figures", model()) else { return };
     // One endpoint of each family, as most servers have; 4 networks that are always passed.
@@ -148,7 +148,7 @@ fn figures() {
 /// What an entry of a new prefix would cost in a hash table of the kernel (decision 18).
 /// `cargo test -p tidegate-net entries_of_hash_tables -- --ignored --nocapture`
 #[test]
-#[ignore = "prints figures"]
+#[ignore = "measures, and asserts nothing: see its command"]
 fn entries_of_hash_tables() {
     let table = MapSpec {
         name: "figures",
