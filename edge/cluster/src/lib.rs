@@ -1,0 +1,16 @@
+//! Many nodes, one tracker: every node holds every peer, and answers from its own memory.
+//!
+//! ```text
+//!  store ─ changes ─▶ blocks ─▶ Node ─ log, in order, again until stored ─▶ stream ─▶ every node, in one order
+//!                                   └─ live, once ──────────────────────▶ every node, at once
+//! ```
+//!
+//! [`Node`] decides, without I/O and without a clock of its own: what is published when, what is applied,
+//! who is there. The simulator and [`nats`] drive it. The order of the stream is the truth: what it says later
+//! holds, on all nodes alike. What is heard live is a hint that comes earlier.
+#![forbid(unsafe_code)]
+
+pub mod nats;
+pub mod node;
+
+pub use node::{Input, Node, Options, Output};

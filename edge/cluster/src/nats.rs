@@ -1,0 +1,1 @@
+//! The driver: NATS behind the seam of [`crate::Node`].
