@@ -7,17 +7,20 @@ use crate::foreign;
 use crate::venv::{API_TOOLS, CARGO_TOOLS};
 use crate::workspace::root;
 use anyhow::{Context, Result};
+use harness::nats;
 use std::fs;
+use std::path::Path;
 
 /// The clients from npm, pinned by `package-lock.json`.
 const WEB_CLIENTS: &str = "testing/clients/web";
 
-/// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, Python programs, and the
-/// foreign target if it can be had.
+/// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, the NATS server, Python
+/// programs, and the foreign target if it can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
     debian::install_all()?;
     install_web_clients()?;
     install_pebble()?;
+    install_nats()?;
     CARGO_TOOLS.install()?;
     API_TOOLS.install()?;
     foreign::add_target();
@@ -41,19 +44,31 @@ fn install_web_clients() -> Result<()> {
     Ok(())
 }
 
-/// Builds the ACME server, and the DNS server that belongs to it, from Go's module proxy.
+/// Builds the ACME server, and the DNS server that belongs to it.
 fn install_pebble() -> Result<()> {
     let folder = pebble_folder();
-    if folder.join("pebble-challtestsrv").is_file() && folder.join("pebble").is_file() {
-        println!("pebble is here");
+    let programs = ["pebble", "pebble-challtestsrv"];
+    let modules = programs.map(|name| PEBBLE.replace("NAME", name));
+    install_go(&folder, &programs, &modules).context("pebble needs Go 1.24 or newer")
+}
+
+/// Builds the server that clusters of trackers are tested with.
+fn install_nats() -> Result<()> {
+    install_go(&nats::folder(), &["nats-server"], &[nats::MODULE.to_owned()])
+        .context("nats-server needs Go 1.26, or 1.21, which fetches that")
+}
+
+/// Builds programs from Go's module proxy, unless they are in `folder`, which has their version in its name.
+fn install_go(folder: &Path, programs: &[&str], modules: &[String]) -> Result<()> {
+    if programs.iter().all(|name| folder.join(name).is_file()) {
+        println!("{} is here", programs[0]);
         return Ok(());
     }
     if output(command(&["go", "version"])).is_err() {
         debian::install(&["golang-go"])?;
     }
-    let programs = ["pebble", "pebble-challtestsrv"].map(|name| PEBBLE.replace("NAME", name));
-    let mut go = command(&["go", "install", &programs[0], &programs[1]]);
-    go.env("GOBIN", folder);
-    run(go).context("pebble needs Go 1.24 or newer")?;
+    let mut go = command(&["go", "install"]);
+    go.args(modules).env("GOBIN", folder);
+    run(go)?;
     Ok(())
 }

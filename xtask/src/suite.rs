@@ -186,6 +186,9 @@ fn docs() -> Result<Tally> {
 }
 
 fn tests() -> Result<Tally> {
+    if let Some(obstacle) = harness::nats::obstacle() {
+        bail!(obstacle);
+    }
     // These tests pass then, and nextest does not show what a test that passes prints.
     #[cfg(target_os = "linux")]
     if let Some(obstacle) = harness::network::Network::obstacle() {

@@ -1,5 +1,5 @@
 //! What tests of the binary and tasks of `xtask` share: a launcher of trackers, a small HTTP client, a
-//! reader of metrics, temporary directories, and networks in namespaces.
+//! reader of metrics, temporary directories, NATS servers, and networks in namespaces.
 //!
 //! Trackers listen on port 0, and [`Tracker`] learns the ports from what they print: no port is chosen
 //! beforehand, so that none can be taken in between. Where a test must know an address before anything
@@ -13,6 +13,7 @@ mod address;
 mod directory;
 pub mod http;
 pub mod metrics;
+pub mod nats;
 #[cfg(target_os = "linux")]
 pub mod network;
 mod process;

@@ -1,0 +1,351 @@
+//! NATS servers with JetStream, for clusters of trackers.
+//!
+//! A server keeps its addresses and its files over kills and restarts, so that clients and the other
+//! servers find it again. Its files go with [`Nats`].
+
+use std::env;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+#[cfg(target_os = "linux")]
+use crate::network::Namespace;
+use crate::{Directory, PATIENCE, Process, http, signal, unused_address, wait_for};
+
+/// The argument of `go install`. The version pins its dependencies as well.
+pub const MODULE: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
+/// Names another program than the one that `cargo xtask setup` installs.
+pub const PROGRAM_VARIABLE: &str = "TIDEGATE_NATS_SERVER";
+/// What servers of one cluster call themselves together.
+const CLUSTER: &str = "tidegate-tests";
+
+/// Returns the folder that the program is installed to, by version.
+pub fn folder() -> PathBuf {
+    let version = MODULE.rsplit('@').next().unwrap_or_default();
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join(target).join("tools").join(format!("nats-server-{version}"))
+}
+
+/// Returns the program, whether or not it is installed.
+pub fn program() -> PathBuf {
+    env::var_os(PROGRAM_VARIABLE).map_or_else(|| folder().join("nats-server"), PathBuf::from)
+}
+
+/// Returns why no server can be started here, if so.
+pub fn obstacle() -> Option<String> {
+    let program = program();
+    let missing = || format!("without {}: run `cargo xtask setup`", program.display());
+    (!program.is_file()).then(missing)
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// For clients.
+    pub client: SocketAddr,
+    /// For the other servers.
+    pub routes: SocketAddr,
+    /// For monitoring over HTTP, at the IP address of `client`.
+    pub monitor: u16,
+}
+
+impl Addresses {
+    /// Addresses on loopback that nothing else uses.
+    pub fn unused() -> Self {
+        let [client, routes, monitor] = [(); 3].map(|()| unused_address());
+        Self { client, routes, monitor: monitor.port() }
+    }
+}
+
+/// Servers that form one cluster. They are killed when dropped.
+#[derive(Debug)]
+pub struct Nats {
+    servers: Vec<Server>,
+    directory: Directory,
+}
+
+#[derive(Debug)]
+struct Server {
+    name: String,
+    addresses: Addresses,
+    /// None if it does not run.
+    process: Option<Process>,
+    command: Vec<String>,
+    #[cfg(target_os = "linux")]
+    namespace: Option<Arc<Namespace>>,
+}
+
+impl Nats {
+    /// Starts servers on loopback, without TLS and users, and waits until they can make streams.
+    ///
+    /// # Errors
+    ///
+    /// If there is an [`obstacle`], or they are not ready within [`PATIENCE`].
+    pub fn start(servers: usize) -> Result<Self> {
+        Self::start_with(servers, "")
+    }
+
+    /// The same with a configuration, without addresses, names and folders: these are added.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with(servers: usize, configuration: &str) -> Result<Self> {
+        let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
+        let mut nats = Self::new(&places, configuration)?;
+        nats.start_all()?;
+        Ok(nats)
+    }
+
+    /// The same on hosts of a network. This thread must be able to reach the addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    #[cfg(target_os = "linux")]
+    pub fn start_in(hosts: &[(Arc<Namespace>, Addresses)], configuration: &str) -> Result<Self> {
+        let places: Vec<_> = hosts.iter().map(|(_, addresses)| *addresses).collect();
+        let mut nats = Self::new(&places, configuration)?;
+        for (server, (namespace, _)) in nats.servers.iter_mut().zip(hosts) {
+            server.namespace = Some(Arc::clone(namespace));
+        }
+        nats.start_all()?;
+        Ok(nats)
+    }
+
+    fn new(places: &[Addresses], configuration: &str) -> Result<Self> {
+        if let Some(obstacle) = obstacle() {
+            anyhow::bail!(obstacle);
+        }
+        let directory = Directory::new()?;
+        directory.write("nats.conf", configuration)?;
+        let server = |(index, addresses)| Server::new(index, addresses, places, directory.root());
+        let servers = places.iter().enumerate().map(server).collect();
+        Ok(Self { servers, directory })
+    }
+
+    fn start_all(&mut self) -> Result<()> {
+        for server in &mut self.servers {
+            server.start(self.directory.root())?;
+        }
+        self.wait_until_ready()
+    }
+
+    /// The folder of its configuration, and of what the servers write: `n1.log`, ...
+    pub fn folder(&self) -> &Path {
+        self.directory.root()
+    }
+
+    /// The address for clients of a server. Servers are counted from 0.
+    pub fn address(&self, server: usize) -> SocketAddr {
+        self.servers[server].addresses.client
+    }
+
+    /// The URLs of all servers, as `cluster.servers` takes them. The scheme is `nats` or `tls`.
+    pub fn urls(&self, scheme: &str) -> Vec<String> {
+        self.servers.iter().map(|it| format!("{scheme}://{}", it.addresses.client)).collect()
+    }
+
+    /// Whether a server has been started and not been killed since.
+    pub fn is_running(&self, server: usize) -> bool {
+        self.servers[server].process.is_some()
+    }
+
+    /// Waits until all servers that run can make streams. They need a majority of the servers.
+    ///
+    /// # Errors
+    ///
+    /// After [`PATIENCE`]; the error has a log.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        for server in self.servers.iter_mut().filter(|it| it.process.is_some()) {
+            let (name, monitor) = (server.name.clone(), server.monitor());
+            let mut is_ready = || {
+                server.process.as_mut().map_or(Ok(()), Process::check)?;
+                Ok(http::get(monitor, "/healthz")?.status == 200)
+            };
+            let log = self.directory.path(&format!("{name}.log"));
+            wait_for(PATIENCE, &name, &mut is_ready)
+                .with_context(|| fs::read_to_string(log).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Kills a server, as a crash would end it.
+    pub fn kill(&mut self, server: usize) {
+        self.servers[server].process = None;
+    }
+
+    /// Stops a server as a service manager would.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run, or has not ended after [`PATIENCE`].
+    pub fn stop(&mut self, server: usize) -> Result<()> {
+        let process = self.servers[server].process.take();
+        let mut process = process.context("the server does not run")?;
+        signal(process.id(), Signal::SIGTERM)?;
+        process.wait_for_end(PATIENCE)?;
+        Ok(())
+    }
+
+    /// Starts a server again after its end, with the files that it had. Does not wait until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// If the program cannot be started.
+    pub fn restart(&mut self, server: usize) -> Result<()> {
+        self.servers[server].start(self.directory.root())
+    }
+
+    /// Stops a server in its tracks (SIGSTOP): connections stay open, and nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn pause(&self, server: usize) -> Result<()> {
+        self.signal(server, Signal::SIGSTOP)
+    }
+
+    /// Lets a server go on after [`Self::pause`].
+    ///
+    /// # Errors
+    ///
+    /// If it does not run.
+    pub fn resume(&self, server: usize) -> Result<()> {
+        self.signal(server, Signal::SIGCONT)
+    }
+
+    fn signal(&self, server: usize, which: Signal) -> Result<()> {
+        let process = self.servers[server].process.as_ref().context("the server does not run")?;
+        signal(process.id(), which)
+    }
+
+    /// Returns what a server tells at a path of its monitoring listener, such as `/varz`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer with JSON.
+    pub fn monitor(&self, server: usize, path: &str) -> Result<Value> {
+        let response = http::get(self.servers[server].monitor(), path)?;
+        ensure!(response.status == 200, "{path}: status {}", response.status);
+        Ok(serde_json::from_slice(&response.body)?)
+    }
+
+    /// Returns the server that leads a stream, as the first that runs and knows tells. None if there is no
+    /// such stream, or it has no leader.
+    pub fn leader(&self, stream: &str) -> Option<usize> {
+        let name = self.running().find_map(|server| {
+            let info = self.monitor(server, "/jsz?accounts=true&streams=true").ok()?;
+            let accounts = info["account_details"].as_array()?;
+            let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array());
+            let streams = streams.by_ref().flatten();
+            let stream = streams.into_iter().find(|it| it["name"] == stream)?;
+            // A server alone names no leader.
+            let alone = || Some(self.servers[server].name.clone());
+            stream["cluster"]["leader"].as_str().map(str::to_owned).or_else(alone)
+        })?;
+        let leader = self.servers.iter().position(|it| it.name == name)?;
+        self.is_running(leader).then_some(leader)
+    }
+
+    /// The servers that run.
+    pub fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.servers.len()).filter(|server| self.is_running(*server))
+    }
+}
+
+impl Server {
+    fn new(index: usize, addresses: &Addresses, all: &[Addresses], folder: &Path) -> Self {
+        let name = format!("n{}", index + 1);
+        let (client, monitor) = (addresses.client, addresses.monitor);
+        // Options are stronger than the file.
+        let mut command = vec![
+            format!("--config={}", folder.join("nats.conf").display()),
+            format!("--name={name}"),
+            format!("--addr={}", client.ip()),
+            format!("--port={}", client.port()),
+            format!("--http_port={monitor}"),
+            "--jetstream".into(),
+            format!("--store_dir={}", folder.join(&name).display()),
+        ];
+        if all.len() > 1 {
+            let routes: Vec<_> = all.iter().map(|it| format!("nats://{}", it.routes)).collect();
+            command.push(format!("--cluster_name={CLUSTER}"));
+            command.push(format!("--cluster=nats://{}", addresses.routes));
+            command.push(format!("--routes={}", routes.join(",")));
+        }
+        Self {
+            name,
+            addresses: *addresses,
+            process: None,
+            command,
+            #[cfg(target_os = "linux")]
+            namespace: None,
+        }
+    }
+
+    fn monitor(&self) -> SocketAddr {
+        SocketAddr::new(self.addresses.client.ip(), self.addresses.monitor)
+    }
+
+    fn start(&mut self, folder: &Path) -> Result<()> {
+        ensure!(self.process.is_none(), "{} runs", self.name);
+        let mut command = Command::new(program());
+        command.args(&self.command);
+        #[cfg(target_os = "linux")]
+        let _inside = self.namespace.as_ref().map(|it| it.enter()).transpose()?;
+        self.process = Some(Process::start_with_one_log(command, folder, &self.name)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_its_place_over_a_restart() {
+        if let Some(obstacle) = obstacle() {
+            eprintln!("skipped {obstacle}");
+            return;
+        }
+        let mut nats = Nats::start(1).unwrap();
+        let id = |nats: &Nats| nats.monitor(0, "/varz").unwrap()["server_id"].clone();
+        let (before, port) = (id(&nats), nats.address(0).port());
+        assert_eq!(nats.monitor(0, "/varz").unwrap()["port"], port);
+        nats.kill(0);
+        assert!(!nats.is_running(0) && !crate::is_listening(nats.address(0)));
+        nats.restart(0).unwrap();
+        nats.wait_until_ready().unwrap();
+        assert_ne!(id(&nats), before);
+        assert_eq!(nats.leader("none"), None);
+        nats.stop(0).unwrap();
+    }
+
+    #[test]
+    fn three_servers_go_on_without_one() {
+        if let Some(obstacle) = obstacle() {
+            eprintln!("skipped {obstacle}");
+            return;
+        }
+        let mut nats = Nats::start(3).unwrap();
+        let leader = |nats: &Nats, asked: usize| {
+            let info = nats.monitor(asked, "/jsz").ok()?;
+            info["meta_cluster"]["leader"].as_str().map(str::to_owned)
+        };
+        let killed = leader(&nats, 0).unwrap();
+        let index = nats.servers.iter().position(|it| it.name == killed).unwrap();
+        nats.kill(index);
+        let asked = nats.running().next().unwrap();
+        let is_new = || Ok(leader(&nats, asked).is_some_and(|it| !it.is_empty() && it != killed));
+        wait_for(PATIENCE, "another leader", is_new).unwrap();
+    }
+}
