@@ -10,7 +10,9 @@
 //! holds, on all nodes alike. What is heard live is a hint that comes earlier.
 #![forbid(unsafe_code)]
 
+pub mod host;
 pub mod nats;
 pub mod node;
 
+pub use host::{BoxFuture, Entry, Host, Letters, Position, RecordError, RecordLog, SnapshotPart};
 pub use node::{Input, Node, Options, Output};
