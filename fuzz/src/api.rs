@@ -167,6 +167,7 @@ fn obey(command: Command) {
             drop(reply.send(outcome));
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
+        Command::ClusterResync(reply) => drop(reply.send(Ok(()))),
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }
 }
@@ -198,6 +199,7 @@ fn sources() -> MetricSources {
         certificates: Box::new(BTreeMap::new),
         acme: AcmeAttempts::default(),
         journal: Box::new(|| None),
+        cluster: OnceLock::new(),
         version: "0.0.0",
     }
 }

@@ -529,6 +529,9 @@ impl Serving {
             Command::ReloadFiles(reply) => {
                 self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
+            Command::ClusterResync(reply) => {
+                drop(reply.send(Err("this tracker is not part of a cluster".into())));
+            }
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
                 levels.into_iter().for_each(|levels| log.set_levels(levels));

@@ -11,6 +11,7 @@
 mod access_end;
 mod auth;
 mod bans;
+mod cluster;
 mod config;
 mod cors;
 mod events;
@@ -95,6 +96,7 @@ fn routes() -> Vec<Route> {
         stats_stream::routes(),
         torrents::routes(),
         peers::routes(),
+        cluster::routes(),
         webhooks::routes(),
     ];
     tables.into_iter().flatten().collect()

@@ -26,6 +26,9 @@ pub enum Command {
     },
     /// Reloads lists and certificates.
     ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
+    /// Fetches the records from a neighbour in the cluster and merges them, in the background. The reply is a
+    /// sentence if that is impossible now.
+    ClusterResync(oneshot::Sender<Result<(), String>>),
     /// Sets the log levels until the next reload, if given, and returns those in force.
     LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
 }

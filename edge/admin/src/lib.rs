@@ -10,6 +10,7 @@ mod announce_url;
 mod api;
 mod clients;
 mod clock;
+mod cluster;
 mod collector;
 mod control;
 mod dashboard;
@@ -46,6 +47,9 @@ use tokio::sync::watch;
 pub use announce_url::AnnounceUrl;
 pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
+pub use cluster::{
+    ClusterEvent, ClusterNode, ClusterRecords, ClusterStats, ClusterStream, LogState, NodeState,
+};
 pub use collector::CountCollector;
 pub use control::{Command, ReloadOutcome, Setting};
 pub use events::{Event, EventHub, EventKind};

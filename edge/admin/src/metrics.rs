@@ -342,6 +342,7 @@ pub(super) mod tests {
                     ..JournalStats::default()
                 })
             }),
+            cluster: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
                 names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()

@@ -11,6 +11,7 @@ use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
 
+use crate::cluster::ClusterStats;
 use crate::schema::ToSchema;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
@@ -31,8 +32,17 @@ pub struct MetricSources {
     pub acme: AcmeAttempts,
     /// Returns what the journal of swarms is doing, or `None` if it is off.
     pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
+    /// Returns what the cluster is doing; called at each request. Set once if this node is in a cluster.
+    pub cluster: OnceLock<Box<dyn Fn() -> ClusterStats + Send + Sync>>,
     /// The version, as `1.2.3`.
     pub version: &'static str,
+}
+
+impl MetricSources {
+    /// Returns what the cluster is doing, or `None` if this node is in none.
+    pub(crate) fn cluster(&self) -> Option<ClusterStats> {
+        self.cluster.get().map(|stats| stats())
+    }
 }
 
 /// State that the application reports.

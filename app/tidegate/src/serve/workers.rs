@@ -80,6 +80,7 @@ impl Workers {
             certificates: Box::new(move || certificates.expiries()),
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
+            cluster: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.

@@ -1,0 +1,175 @@
+//! `/cluster`: this node's view of the cluster, and what operators may tell it.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use serde::Serialize;
+
+use super::auth::Caller;
+use super::input::{Json, NoContent};
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use super::state::{Api, Shared};
+use crate::cluster::{
+    self, ClusterEvent, ClusterNode, ClusterProblem, ClusterRecords, ClusterState, ClusterStats,
+    ClusterStream, LogState,
+};
+use crate::control::Command;
+use crate::schema::ToSchema;
+
+pub(super) fn routes() -> Vec<Route> {
+    use Scope::{ConfigWrite, StatsRead};
+    let resync_summary = "Fetch the records from a neighbour and merge them";
+    vec![
+        route("GET /cluster", StatsRead, "Show the cluster as this node sees it", show),
+        route("POST /cluster/resync", ConfigWrite, resync_summary, resync),
+    ]
+}
+
+/// The cluster as this node sees it. Counters count from the start of the process.
+#[derive(Serialize, ToSchema)]
+struct Cluster {
+    name: String,
+    /// The number of this node.
+    #[schema(minimum = 1, maximum = 255)]
+    node: u8,
+    /// What this node is doing.
+    state: ClusterState,
+    /// What is wrong, the worst first; empty if nothing is.
+    problems: Vec<ClusterProblem>,
+    connection: ClusterConnection,
+    queue: ClusterQueue,
+    traffic: ClusterTraffic,
+    records: ClusterRecords,
+    /// The nodes heard of since the start, this one included, by number.
+    nodes: Vec<ClusterNode>,
+    streams: Vec<ClusterStream>,
+    /// The last events, the latest first.
+    events: Vec<ClusterEvent>,
+}
+
+/// The connection to NATS.
+#[derive(Serialize, ToSchema)]
+struct ClusterConnection {
+    /// The server that answers; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// Seconds since the connection was made or lost.
+    age_s: f64,
+    /// Connections made again.
+    reconnects: u64,
+    /// Whether this node knows the peers that the cluster knew when it started, or has waited long enough.
+    warm: bool,
+    /// Seconds that this took; so far, until it is warm.
+    warm_s: f64,
+}
+
+/// What this node publishes to the log.
+#[derive(Serialize, ToSchema)]
+struct ClusterQueue {
+    log: LogState,
+    /// Blocks that the log has not acknowledged.
+    unstored_blocks: u64,
+    /// The bytes of these blocks.
+    unstored_bytes: u64,
+    /// How many bytes they may have: `cluster.queue_mib`.
+    bytes_max: u64,
+    /// Seconds since the oldest change that was dropped because the queue was full; 0 if there is none.
+    dirty_s: f64,
+    /// Messages of the log that this node has not applied yet.
+    log_behind: u64,
+    /// How often all blocks since the oldest one without an acknowledgement were published again.
+    go_backs: u64,
+    /// Walks over all peers, each after changes were lost.
+    walks: u64,
+}
+
+/// What was sent and received.
+#[derive(Serialize, ToSchema)]
+struct ClusterTraffic {
+    /// Blocks by direction and by what was done with them.
+    blocks: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Changes of peers by direction.
+    changes: BTreeMap<String, u64>,
+    /// Bytes by direction.
+    bytes: BTreeMap<String, u64>,
+    /// WebTorrent offers and answers by direction and by what was done with them.
+    letters: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Messages that were dropped, by reason; reasons without any are absent.
+    drops: BTreeMap<String, u64>,
+}
+
+impl From<ClusterStats> for Cluster {
+    fn from(mut stats: ClusterStats) -> Self {
+        let (state, problems) = (cluster::state(&stats), cluster::problems(&stats));
+        stats.nodes.sort_by_key(|it| it.node);
+        Self {
+            name: stats.name,
+            node: stats.node,
+            state,
+            problems,
+            connection: ClusterConnection {
+                server: stats.server,
+                age_s: stats.connection_age_s,
+                reconnects: stats.reconnects,
+                warm: stats.is_warm,
+                warm_s: stats.warm_s,
+            },
+            queue: ClusterQueue {
+                log: stats.log,
+                unstored_blocks: stats.unstored_blocks,
+                unstored_bytes: stats.unstored_bytes,
+                bytes_max: stats.queue_bytes_max,
+                dirty_s: stats.dirty_s,
+                log_behind: stats.log_behind,
+                go_backs: stats.go_backs,
+                walks: stats.walks,
+            },
+            traffic: ClusterTraffic {
+                blocks: by_direction(&stats.blocks),
+                changes: counts(&stats.changes),
+                bytes: counts(&stats.bytes),
+                letters: by_direction(&stats.letters),
+                drops: counts(&stats.drops).into_iter().filter(|(_, count)| *count > 0).collect(),
+            },
+            records: stats.records,
+            nodes: stats.nodes,
+            streams: stats.streams,
+            events: stats.events,
+        }
+    }
+}
+
+fn counts(all: &[(&'static str, u64)]) -> BTreeMap<String, u64> {
+    all.iter().map(|(label, count)| (String::from(*label), *count)).collect()
+}
+
+fn by_direction(
+    all: &[(&'static str, &'static str, u64)],
+) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut tables: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for (direction, result, count) in all {
+        tables.entry((*direction).into()).or_default().insert((*result).into(), *count);
+    }
+    tables
+}
+
+/// Returns this node's view of the cluster.
+fn stats(api: &Api) -> Result<ClusterStats, Problem> {
+    api.sources().cluster().ok_or_else(|| {
+        Problem::not_found("this tracker is not part of a cluster: [cluster] name is not set")
+    })
+}
+
+async fn show(State(api): State<Shared>) -> Result<Json<Cluster>, Problem> {
+    Ok(Json(stats(&api)?.into()))
+}
+
+async fn resync(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
+    stats(&api)?;
+    let started = api.send_command(Command::ClusterResync).await?;
+    started.map_err(Problem::conflict)?;
+    api.audit(&caller, format_args!("started to fetch the records from a neighbour"));
+    Ok(NoContent)
+}

@@ -1,0 +1,210 @@
+//! What a node of a cluster knows of itself and of the others, as the application reports it, and the
+//! sentences that say what is wrong.
+
+mod problems;
+
+use serde::Serialize;
+
+use crate::schema::ToSchema;
+
+pub(crate) use problems::{ClusterProblem, ClusterState, problems, state};
+
+/// A cluster, as one of its nodes sees it. Counters count from the start of the process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterStats {
+    /// The name of the cluster.
+    pub name: String,
+    /// The number of this node.
+    pub node: u8,
+    /// The NATS server that this node is connected to; `None` if it is connected to none.
+    pub server: Option<String>,
+    /// Seconds since the connection was made or lost.
+    pub connection_age_s: f64,
+    /// Whether this node knows the peers that the cluster knew when it started, or has waited long enough.
+    pub is_warm: bool,
+    /// Seconds that this took; so far, until it is warm.
+    pub warm_s: f64,
+    /// Whether this node publishes nothing, because an older process has its number.
+    pub is_mute: bool,
+    /// How publishing to the log goes.
+    pub log: LogState,
+    /// Blocks that the log has not acknowledged.
+    pub unstored_blocks: u64,
+    /// The bytes of these blocks.
+    pub unstored_bytes: u64,
+    /// How many bytes they may have: `[cluster] queue_mib`.
+    pub queue_bytes_max: u64,
+    /// Seconds since the oldest change that is in no block that is kept, because the queue was full; 0 if there
+    /// is none.
+    pub dirty_s: f64,
+    /// Messages of the log that this node has not applied yet.
+    pub log_behind: u64,
+    /// How often all blocks since the oldest one without an acknowledgement were published again.
+    pub go_backs: u64,
+    /// Walks over all peers, each after changes were lost.
+    pub walks: u64,
+    /// Connections made again.
+    pub reconnects: u64,
+    /// Blocks, by direction (sent, received) and what was done with them.
+    pub blocks: Vec<(&'static str, &'static str, u64)>,
+    /// Changes of peers in these blocks, by direction.
+    pub changes: Vec<(&'static str, u64)>,
+    /// Bytes of messages, by direction.
+    pub bytes: Vec<(&'static str, u64)>,
+    /// Messages that were dropped, by reason.
+    pub drops: Vec<(&'static str, u64)>,
+    /// Letters of WebTorrent (offers and answers), by direction and what was done with them.
+    pub letters: Vec<(&'static str, &'static str, u64)>,
+    /// Blocks that were applied to the store.
+    pub applies: u64,
+    /// Seconds that this took.
+    pub apply_s: f64,
+    /// Durable records.
+    pub records: ClusterRecords,
+    /// The nodes heard of since the start, this one included.
+    pub nodes: Vec<ClusterNode>,
+    /// The streams.
+    pub streams: Vec<ClusterStream>,
+    /// The last events, the latest first.
+    pub events: Vec<ClusterEvent>,
+}
+
+/// How publishing to the log goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogState {
+    /// The log acknowledges blocks as they are cut.
+    Flowing,
+    /// Blocks wait in the queue until the log acknowledges the oldest of them.
+    #[default]
+    Held,
+    /// The queue was full: blocks were dropped, and a walk will make up for them.
+    Spilled,
+    /// A walk publishes all peers that announced since the first block was dropped.
+    CatchingUp,
+}
+
+/// Durable records in a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ClusterRecords {
+    /// Changes made at this node that the records log has not acknowledged.
+    pub outbox_rows: u64,
+    /// Their size, bytes.
+    pub outbox_bytes: u64,
+    /// Entries of the records log that were published.
+    pub sent: u64,
+    /// Entries of the records log that were applied.
+    pub applied: u64,
+    /// Entries that are missing: the records may differ from those of other nodes until they are fetched from a
+    /// neighbour (`POST /cluster/resync`).
+    pub gaps: u64,
+    /// Messages of the records log that were not applied yet.
+    pub behind: u64,
+    /// Whether records are being fetched from a neighbour.
+    pub resyncing: bool,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ClusterNode {
+    /// Its number.
+    #[schema(minimum = 1, maximum = 255)]
+    pub node: u8,
+    /// Whether it is heard.
+    pub state: NodeState,
+    /// Whether an operator told the cluster to ignore it.
+    pub ignored: bool,
+    /// Its version.
+    pub version: String,
+    /// Its zone.
+    pub zone: String,
+    /// Unix time at which its process started, seconds.
+    pub started: u64,
+    /// Seconds since its last heartbeat.
+    pub heartbeat_age_s: f64,
+    /// Whether it knows all peers.
+    pub warm: bool,
+    /// Whether it is mute: another process has its number.
+    pub mute: bool,
+    /// Peers that it knows.
+    pub peers: u64,
+    /// Torrents that it knows.
+    pub torrents: u64,
+    /// Announces per second.
+    pub announces_s: f64,
+    /// Seconds by which this node is behind it: the time between the newest block that it announced and the
+    /// newest one that is applied here.
+    pub lag_s: f64,
+    /// Blocks of this node that it has not applied.
+    pub behind_blocks: u64,
+    /// Its clock minus this node's, seconds.
+    pub clock_offset_s: f64,
+    /// Bytes in its queue.
+    pub queue_bytes: u64,
+    /// A digest of its intervals, access modes and lists in files: nodes should have the same.
+    pub policy: String,
+}
+
+/// Whether a node is heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Its heartbeats come.
+    #[default]
+    Alive,
+    /// Silent for 3 seconds.
+    Suspect,
+    /// Silent for 10 seconds: its WebTorrent peers were removed.
+    Gone,
+    /// It has said that it stops.
+    Left,
+}
+
+impl NodeState {
+    /// All states.
+    pub const ALL: [Self; 4] = [Self::Alive, Self::Suspect, Self::Gone, Self::Left];
+
+    /// Returns its name in the API and in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Suspect => "suspect",
+            Self::Gone => "gone",
+            Self::Left => "left",
+        }
+    }
+}
+
+/// A stream of JetStream.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct ClusterStream {
+    /// Its name.
+    pub name: String,
+    /// Whether it exists, as far as this node knows.
+    pub found: bool,
+    /// Whether it has a leader. Without one it stores nothing.
+    pub has_leader: bool,
+    /// The servers that should have it.
+    pub replicas: u64,
+    /// Those of them that are current.
+    pub replicas_current: u64,
+    /// Messages in it.
+    pub messages: u64,
+    /// Their size, bytes.
+    pub bytes: u64,
+    /// The size that it may have, bytes; 0: unlimited.
+    pub bytes_max: u64,
+    /// Seconds since this was asked.
+    pub age_s: f64,
+}
+
+/// Something that happened to the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClusterEvent {
+    /// Unix time, seconds.
+    pub time: u64,
+    /// Whether it needs attention.
+    pub warning: bool,
+    /// What happened, in a sentence.
+    pub text: String,
+}

@@ -1,0 +1,416 @@
+//! What is wrong with a cluster, in sentences: what it is, what happens meanwhile, what to do. The dashboard and
+//! `tidegate cluster status` show them.
+
+use serde::Serialize;
+
+use super::{ClusterNode, ClusterStats, LogState, NodeState};
+use crate::schema::ToSchema;
+
+/// Seconds of lag that are a problem, as in the alerting rules.
+const LAG_MAX_S: f64 = 5.0;
+/// Seconds by which clocks may differ.
+const CLOCK_OFFSET_MAX_S: f64 = 2.0;
+/// Changes in the outbox that are a problem, as in the alerting rules.
+const OUTBOX_MAX: u64 = 10_000;
+const MIB: u64 = 1 << 20;
+
+/// What this node is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ClusterState {
+    /// It is connected to no NATS server.
+    Disconnected,
+    /// Another process has its number: it publishes nothing.
+    Mute,
+    /// It reads what the other nodes know.
+    WarmingUp,
+    /// It publishes what the other nodes missed.
+    CatchingUp,
+    /// The log does not store its blocks; other nodes hear them all the same.
+    NotStored,
+    /// All is well.
+    Linked,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct ClusterProblem {
+    /// What kind of problem it is.
+    pub(crate) kind: ProblemKind,
+    /// The node that it is about; absent: the cluster, or this node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<u8>,
+    /// What is wrong, what happens meanwhile, and what to do.
+    pub(crate) text: String,
+}
+
+/// Kinds of problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProblemKind {
+    Disconnected,
+    Mute,
+    QueueFull,
+    NotStored,
+    Stream,
+    Alone,
+    NodeSilent,
+    Lag,
+    Clock,
+    Ignored,
+    Policy,
+    RecordsGap,
+    Outbox,
+}
+
+/// Returns what this node is doing.
+pub(crate) fn state(stats: &ClusterStats) -> ClusterState {
+    match stats {
+        ClusterStats { server: None, .. } => ClusterState::Disconnected,
+        ClusterStats { is_mute: true, .. } => ClusterState::Mute,
+        ClusterStats { is_warm: false, .. } => ClusterState::WarmingUp,
+        ClusterStats { log: LogState::CatchingUp, .. } => ClusterState::CatchingUp,
+        ClusterStats { log: LogState::Held | LogState::Spilled, .. } => ClusterState::NotStored,
+        ClusterStats { log: LogState::Flowing, .. } => ClusterState::Linked,
+    }
+}
+
+/// Returns what is wrong, the worst first; empty if nothing is.
+pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
+    let mut problems = Vec::new();
+    own(stats, &mut problems);
+    streams(stats, &mut problems);
+    nodes(stats, &mut problems);
+    records(stats, &mut problems);
+    problems
+}
+
+fn add(problems: &mut Vec<ClusterProblem>, kind: ProblemKind, text: String) {
+    problems.push(ClusterProblem { kind, node: None, text });
+}
+
+/// What is wrong with this node itself.
+fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+    let node = stats.node;
+    if stats.server.is_none() {
+        let since = stats.connection_age_s as u64;
+        add(
+            problems,
+            ProblemKind::Disconnected,
+            format!(
+                "No NATS server has answered for {since} s. This node serves its own clients. It does not hear those \
+                 of other nodes; what it learns waits in its queue and is published once a server answers. Check the \
+                 servers in [cluster] servers, and the network to them."
+            ),
+        );
+    }
+    if stats.is_mute {
+        add(
+            problems,
+            ProblemKind::Mute,
+            format!(
+                "Another process has the number {node}, too, and started earlier. This node serves and hears the \
+                 others, but publishes nothing, so the other nodes do not know its clients. Give one of the two \
+                 another [cluster] node."
+            ),
+        );
+    }
+    match stats.log {
+        LogState::Spilled | LogState::CatchingUp => {
+            let (max, since) = (stats.queue_bytes_max / MIB, stats.dirty_s as u64);
+            let then = if stats.log == LogState::Spilled {
+                "once the log takes blocks again, this node publishes all peers that have announced since"
+            } else {
+                "this node is publishing all peers that have announced since"
+            };
+            add(
+                problems,
+                ProblemKind::QueueFull,
+                format!(
+                    "The queue of {max} MiB ([cluster] queue_mib) was full, and the changes of the last {since} s \
+                     were dropped from it. Nothing is lost here: {then}."
+                ),
+            );
+        }
+        LogState::Held if stats.server.is_some() && stats.unstored_blocks > 0 && !stats.is_mute => {
+            let (blocks, bytes) = (stats.unstored_blocks, stats.unstored_bytes / MIB);
+            add(
+                problems,
+                ProblemKind::NotStored,
+                format!(
+                    "The log does not store blocks: {blocks} wait ({bytes} MiB). Connected nodes hear this node \
+                     live; nodes that start or reconnect now would miss what waits. The stream probably has no \
+                     leader: check that most NATS servers run, can reach each other, and have space on their disks."
+                ),
+            );
+        }
+        LogState::Held | LogState::Flowing => {}
+    }
+    if own_row(stats).is_some_and(|own| own.ignored) {
+        add(
+            problems,
+            ProblemKind::Ignored,
+            format!(
+                "An operator told the cluster to ignore node {node}, this one: what its clients do does not reach \
+                 the other nodes. To undo it: tidegate cluster heed {node}."
+            ),
+        );
+    }
+}
+
+fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+    if stats.server.is_none() {
+        return;
+    }
+    for stream in &stats.streams {
+        let name = &stream.name;
+        let text = if !stream.found {
+            format!(
+                "The stream {name} does not exist. With [cluster] manage_streams it is made again within seconds; \
+                 otherwise create it."
+            )
+        } else if !stream.has_leader {
+            format!(
+                "The stream {name} has no leader, so it stores nothing. Nodes hear each other live. It continues by \
+                 itself once most of its servers run and can reach each other."
+            )
+        } else if stream.replicas_current < stream.replicas {
+            let (current, all) = (stream.replicas_current, stream.replicas);
+            format!(
+                "{current} of the {all} copies of the stream {name} are current. It works, but stands fewer \
+                 failures: check the NATS servers."
+            )
+        } else {
+            continue;
+        };
+        add(problems, ProblemKind::Stream, text);
+    }
+}
+
+fn own_row(stats: &ClusterStats) -> Option<&ClusterNode> {
+    stats.nodes.iter().find(|it| it.node == stats.node)
+}
+
+fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+    let others = || stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored);
+    let is_silent = |it: &&ClusterNode| matches!(it.state, NodeState::Suspect | NodeState::Gone);
+    let expected = others().filter(|it| it.state != NodeState::Left).count();
+    let silent = others().filter(is_silent).count();
+    // Without a connection all are silent, which the first sentence says.
+    if stats.server.is_some() && expected > 1 && silent == expected {
+        add(
+            problems,
+            ProblemKind::Alone,
+            format!(
+                "None of the {expected} other nodes is heard, though a NATS server answers: it has probably lost \
+                 the other servers. This node serves its own clients; when the servers reach each other again, the \
+                 nodes exchange what they missed."
+            ),
+        );
+    } else if stats.server.is_some() {
+        others().filter(is_silent).for_each(|it| problems.push(silent_node(it)));
+    }
+    let policy = own_row(stats).map(|own| own.policy.as_str()).unwrap_or_default();
+    for it in others().filter(|it| it.state == NodeState::Alive) {
+        problems.extend(doubts(it, policy));
+    }
+}
+
+fn silent_node(it: &ClusterNode) -> ClusterProblem {
+    let (node, age) = (it.node, it.heartbeat_age_s as u64);
+    let web = if it.state == NodeState::Gone {
+        " Its WebTorrent peers were removed; its other peers stay until they time out or announce to another node."
+    } else {
+        ""
+    };
+    let text = format!(
+        "Node {node} has been silent for {age} s: it has stopped, or has no connection to NATS.{web} Clients that \
+         still reach it are served from its own memory."
+    );
+    ClusterProblem { kind: ProblemKind::NodeSilent, node: Some(node), text }
+}
+
+/// What is wrong with a node that is heard.
+fn doubts(it: &ClusterNode, policy: &str) -> Vec<ClusterProblem> {
+    let node = it.node;
+    let mut doubts = Vec::new();
+    let mut doubt = |kind, text| doubts.push(ClusterProblem { kind, node: Some(node), text });
+    if it.lag_s > LAG_MAX_S {
+        let lag = it.lag_s;
+        let text = format!(
+            "This node is {lag:.0} s behind node {node}: its clients get peers of node {node} late. The network to \
+             NATS is slow, or this machine is overloaded."
+        );
+        doubt(ProblemKind::Lag, text);
+    }
+    if it.clock_offset_s.abs() > CLOCK_OFFSET_MAX_S {
+        let (offset, side) = (it.clock_offset_s.abs(), direction(it.clock_offset_s));
+        let text = format!(
+            "The clock of node {node} is {offset:.1} s {side} this node's. Ages of peers are corrected for it, but \
+             connection ids of one node may be refused by the other: run NTP on both."
+        );
+        doubt(ProblemKind::Clock, text);
+    }
+    if !policy.is_empty() && !it.policy.is_empty() && it.policy != policy {
+        let text = format!(
+            "Node {node} has other intervals, access modes or lists in files than this node: its clients are \
+             treated differently. Compare the configurations."
+        );
+        doubt(ProblemKind::Policy, text);
+    }
+    doubts
+}
+
+fn direction(offset_s: f64) -> &'static str {
+    if offset_s > 0.0 { "ahead of" } else { "behind" }
+}
+
+fn records(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+    let records = &stats.records;
+    if records.gaps > 0 {
+        let (gaps, now) =
+            (records.gaps, if records.resyncing { " This is under way." } else { "" });
+        add(
+            problems,
+            ProblemKind::RecordsGap,
+            format!(
+                "{gaps} entries of the records log are missing: keys, lists, bans or counts may differ from those \
+                 of other nodes. To fetch them from a neighbour: tidegate cluster resync.{now}"
+            ),
+        );
+    }
+    if records.outbox_rows > OUTBOX_MAX {
+        let rows = records.outbox_rows;
+        add(
+            problems,
+            ProblemKind::Outbox,
+            format!(
+                "{rows} changes of records wait to be published. They are safe on this node's disk and reach the \
+                 others once NATS stores them."
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{ClusterRecords, ClusterStream};
+
+    fn row(node: u8) -> ClusterNode {
+        ClusterNode { node, policy: "a".into(), ..ClusterNode::default() }
+    }
+
+    /// Three nodes, of which this one is node 1, and all is well.
+    fn linked() -> ClusterStats {
+        let stream = |name: &str| ClusterStream {
+            name: name.into(),
+            found: true,
+            has_leader: true,
+            replicas: 3,
+            replicas_current: 3,
+            ..ClusterStream::default()
+        };
+        ClusterStats {
+            name: "c".into(),
+            node: 1,
+            server: Some("tls://a:4222".into()),
+            is_warm: true,
+            log: LogState::Flowing,
+            queue_bytes_max: 64 * MIB,
+            nodes: vec![row(1), row(2), row(3)],
+            streams: vec![stream("TG_C_D"), stream("TG_C_R")],
+            ..ClusterStats::default()
+        }
+    }
+
+    fn kinds(stats: &ClusterStats) -> Vec<(ProblemKind, Option<u8>)> {
+        problems(stats).into_iter().map(|problem| (problem.kind, problem.node)).collect()
+    }
+
+    #[test]
+    fn a_cluster_without_a_fault_has_no_problem() {
+        let stats = linked();
+        assert_eq!(state(&stats), ClusterState::Linked);
+        assert_eq!(kinds(&stats), []);
+    }
+
+    #[test]
+    fn a_lost_connection_is_the_only_problem_of_a_node_without_one() {
+        let mut stats = linked();
+        stats.server = None;
+        stats.log = LogState::Held;
+        stats.connection_age_s = 7.9;
+        for it in &mut stats.nodes[1..] {
+            it.state = NodeState::Gone;
+        }
+        assert_eq!(state(&stats), ClusterState::Disconnected);
+        assert_eq!(kinds(&stats), [(ProblemKind::Disconnected, None)]);
+        assert!(problems(&stats)[0].text.starts_with("No NATS server has answered for 7 s."));
+    }
+
+    #[test]
+    fn all_nodes_silent_is_a_partition_and_one_is_a_node() {
+        let mut stats = linked();
+        stats.nodes[2].state = NodeState::Suspect;
+        assert_eq!(kinds(&stats), [(ProblemKind::NodeSilent, Some(3))]);
+        stats.nodes[1].state = NodeState::Gone;
+        assert_eq!(kinds(&stats), [(ProblemKind::Alone, None)]);
+        // Nodes that were stopped, and ignored ones, are not missed.
+        stats.nodes[1].state = NodeState::Left;
+        stats.nodes[2].ignored = true;
+        assert_eq!(kinds(&stats), []);
+    }
+
+    #[test]
+    fn a_log_that_stores_nothing_is_a_problem_while_blocks_wait() {
+        let mut stats = linked();
+        stats.log = LogState::Held;
+        assert_eq!(kinds(&stats), []);
+        stats.unstored_blocks = 4;
+        stats.streams[0].has_leader = false;
+        assert_eq!(state(&stats), ClusterState::NotStored);
+        assert_eq!(kinds(&stats), [(ProblemKind::NotStored, None), (ProblemKind::Stream, None)]);
+        stats.log = LogState::Spilled;
+        stats.streams[0].found = false;
+        assert_eq!(kinds(&stats), [(ProblemKind::QueueFull, None), (ProblemKind::Stream, None)]);
+        stats.log = LogState::CatchingUp;
+        assert_eq!(state(&stats), ClusterState::CatchingUp);
+        assert!(problems(&stats)[0].text.contains("is publishing all peers"));
+    }
+
+    #[test]
+    fn doubts_about_a_node_name_it() {
+        let mut stats = linked();
+        stats.nodes[1].lag_s = 5.1;
+        stats.nodes[1].clock_offset_s = -2.5;
+        stats.nodes[2].policy = "b".into();
+        let expected = [
+            (ProblemKind::Lag, Some(2)),
+            (ProblemKind::Clock, Some(2)),
+            (ProblemKind::Policy, Some(3)),
+        ];
+        assert_eq!(kinds(&stats), expected);
+        assert!(problems(&stats)[1].text.contains("is 2.5 s behind this node's"));
+    }
+
+    #[test]
+    fn a_mute_node_and_an_ignored_one_are_told_so() {
+        let mut stats = linked();
+        stats.is_mute = true;
+        stats.nodes[0].ignored = true;
+        assert_eq!(state(&stats), ClusterState::Mute);
+        assert_eq!(kinds(&stats), [(ProblemKind::Mute, None), (ProblemKind::Ignored, None)]);
+    }
+
+    #[test]
+    fn records_that_are_missing_or_wait_are_problems() {
+        let mut stats = linked();
+        stats.records = ClusterRecords { outbox_rows: 10_000, ..ClusterRecords::default() };
+        assert_eq!(kinds(&stats), []);
+        stats.records.outbox_rows = 10_001;
+        stats.records.gaps = 1;
+        let expected = [(ProblemKind::RecordsGap, None), (ProblemKind::Outbox, None)];
+        assert_eq!(kinds(&stats), expected);
+    }
+}
