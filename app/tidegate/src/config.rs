@@ -10,6 +10,7 @@
 
 mod acme;
 mod choices;
+mod cluster;
 mod key;
 mod keys;
 mod listener_table;
@@ -42,6 +43,7 @@ use setting::Setting;
 
 pub(crate) use acme::AcmeConfig;
 pub(crate) use choices::{Challenge, LogFormat, Transport};
+pub(crate) use cluster::ClusterConfig;
 pub(crate) use key::Problem;
 pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, listener_policies};
 pub(crate) use log::{LogConfig, LogRateLimit};
@@ -102,6 +104,8 @@ pub(crate) struct Config {
     pub(crate) flush_s: u32,
     /// The journal of swarms, if it is on.
     pub(crate) swarms: Option<SwarmsConfig>,
+    /// The cluster that this node is part of, if any.
+    pub(crate) cluster: Option<ClusterConfig>,
     pub(crate) user: String,
     pub(crate) group: String,
     pub(crate) sandbox: bool,
@@ -172,6 +176,7 @@ impl Config {
             state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(state, &sections.tracker, &mut problems),
+            cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,

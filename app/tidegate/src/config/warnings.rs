@@ -3,7 +3,7 @@
 use net::Engine;
 
 use super::key::unique;
-use super::{AcmeConfig, Challenge, Config, ListenerGroup, Transport};
+use super::{AcmeConfig, Challenge, ClusterConfig, Config, ListenerGroup, Transport};
 
 impl Config {
     /// Returns warnings for the log, one sentence each.
@@ -42,6 +42,7 @@ impl Config {
                     .into(),
             );
         }
+        warnings.extend(self.cluster.iter().flat_map(|cluster| self.cluster_warnings(cluster)));
         warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
@@ -57,6 +58,31 @@ impl Config {
                     rate.per_s
                 ));
             }
+        }
+        warnings
+    }
+
+    /// Returns what to know of a cluster.
+    fn cluster_warnings(&self, cluster: &ClusterConfig) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if cluster.nkey.is_none() && cluster.certificate.is_none() {
+            warnings.push(
+                "cluster.nkey and cluster.certificate are empty: the NATS servers cannot tell nodes apart, \
+                 so anyone who reaches them can speak as any node"
+                    .into(),
+            );
+        }
+        let policy = &self.policy;
+        let spare_s = policy
+            .peer_lifetime_s
+            .saturating_sub(policy.interval_s + policy.interval_jitter_s + 120);
+        if spare_s < 64 {
+            warnings.push(format!(
+                "tracker.peer_lifetime_s is {}, less than {}, the interval and three minutes more: each \
+                 announce is sent to all nodes, instead of one in several minutes",
+                policy.peer_lifetime_s,
+                policy.interval_s + policy.interval_jitter_s + 184
+            ));
         }
         warnings
     }
