@@ -14,6 +14,8 @@
 mod namespace;
 mod packet_socket;
 mod pass_program;
+pub mod sites;
+mod switch;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,6 +24,7 @@ use anyhow::{Context, Result};
 use crate::Directory;
 pub use namespace::{Entered, Namespace};
 pub use packet_socket::PacketSocket;
+pub use switch::Link;
 
 /// The link-layer addresses of the router's interface at the tracker, and of the tracker's.
 pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];

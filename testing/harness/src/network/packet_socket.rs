@@ -76,7 +76,7 @@ impl PacketSocket {
 }
 
 /// Opens a socket at one interface.
-fn open(interface: &str) -> Result<OwnedFd> {
+pub(super) fn open(interface: &str) -> Result<OwnedFd> {
     let is_it = |it: &InterfaceAddress| it.interface_name == interface;
     let mut addresses = getifaddrs()?.filter(is_it).filter_map(|it| it.address);
     let link = addresses.find_map(|address| address.as_link_addr().copied());
