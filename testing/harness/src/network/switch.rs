@@ -68,7 +68,7 @@ struct Port {
 #[derive(Debug, Default)]
 struct Waiting {
     frames: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
-    /// By their sources: when the last one is due.
+    /// By their sources: the time of the last one.
     last: HashMap<Mac, Instant>,
     number: u64,
 }
