@@ -12,7 +12,11 @@
 
 pub mod host;
 pub mod nats;
-pub mod node;
+mod node;
+mod snapshot;
 
 pub use host::{BoxFuture, Entry, Host, Letters, Position, RecordError, RecordLog, SnapshotPart};
-pub use node::{Input, Node, Options, Output};
+pub use node::{Count, DropReason, Figures, Input, Node, Options, Output, Start};
+pub use snapshot::{
+    ClusterEvent, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
+};

@@ -1,0 +1,173 @@
+//! What there is to see of a cluster.
+
+use crate::host::Position;
+
+/// What there is to see of a node and of the others as it knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The node's number.
+    pub node: u8,
+    /// Its boot.
+    pub boot: u64,
+    /// Whether it knows everything.
+    pub warmth: Warmth,
+    /// Milliseconds from the start until it was warm.
+    pub warm_ms: Option<u64>,
+    /// Whether it publishes nothing, because an older process has its number.
+    pub is_mute: bool,
+    /// Whether it is connected to NATS.
+    pub is_connected: bool,
+    /// Connections to NATS that ended.
+    pub disconnections: u64,
+    /// What becomes of its own blocks.
+    pub outbound: OutboundState,
+    /// Bytes of its blocks that are not stored.
+    pub queue_bytes: u64,
+    /// The most that there may be.
+    pub queue_bytes_max: u64,
+    /// Its blocks that are not stored.
+    pub unstored_blocks: u64,
+    /// Seconds since the oldest one was cut; 0 if there is none.
+    pub unstored_s: u64,
+    /// Seconds since the oldest change that only a walk can tell the others; 0 if there is none.
+    pub dirty_s: u64,
+    /// Up to where the log is applied.
+    pub position: Position,
+    /// The last message of the log when it was last looked up, or applied.
+    pub log_last: u64,
+    /// The largest of the nodes' `lag_ms`, milliseconds.
+    pub lag_ms: u64,
+    /// Blocks and bytes since the start.
+    pub traffic: Traffic,
+    /// Messages dropped since the start, by [`crate::DropReason::ALL`].
+    pub dropped: [u64; crate::DropReason::ALL.len()],
+    /// Blocks of other nodes that the log does not have.
+    pub gaps: u64,
+    /// Times that blocks were published again.
+    pub go_backs: u64,
+    /// Times that the queue did not suffice.
+    pub spills: u64,
+    /// Walks that told the others what the queue did not have room for.
+    pub walks: u64,
+    /// The other nodes, by number. Those that left are there for an hour.
+    pub nodes: Vec<NodeSnapshot>,
+    /// The last 20 events, oldest first.
+    pub events: Vec<ClusterEvent>,
+}
+
+/// Whether a node knows everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Warmth {
+    /// It has not reached NATS yet.
+    #[default]
+    Connecting,
+    /// It reads the log.
+    Warming,
+    /// It knows everything, or has waited long enough.
+    Warm,
+}
+
+/// What becomes of a node's own blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutboundState {
+    /// They are stored as they come.
+    Flowing,
+    /// They wait, because NATS is away or does not acknowledge.
+    #[default]
+    Held,
+    /// They are dropped, because the queue is full; a walk will follow.
+    Spilled,
+    /// A walk tells the others what was dropped.
+    CatchingUp,
+}
+
+/// What a node is to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberState {
+    /// Its heartbeats come.
+    #[default]
+    Alive,
+    /// It has been silent for 3 s.
+    Suspect,
+    /// It has been silent for 10 s.
+    Gone,
+    /// It said that it ends.
+    Left,
+}
+
+/// Another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSnapshot {
+    /// Its number.
+    pub node: u8,
+    /// What it is to this node.
+    pub state: MemberState,
+    /// Whether it is ignored.
+    pub is_ignored: bool,
+    /// Its boot.
+    pub boot: u64,
+    /// Milliseconds since it was last heard of.
+    pub silent_ms: u64,
+    /// Its version.
+    pub version: String,
+    /// Its zone.
+    pub zone: String,
+    /// Whether it knows everything.
+    pub warmth: Warmth,
+    /// What becomes of its blocks.
+    pub outbound: OutboundState,
+    /// Whether its policy is this node's.
+    pub has_same_policy: bool,
+    /// IPv4, IPv6 and WebTorrent peers.
+    pub peers: [u64; 3],
+    /// Torrents.
+    pub torrents: u64,
+    /// Announces per second.
+    pub announces_per_s: u64,
+    /// Bytes of its blocks that are not stored.
+    pub queue_bytes: u64,
+    /// Up to where it has applied the log.
+    pub position: Position,
+    /// Messages of the log that it has not applied, as far as this node knows.
+    pub behind: u64,
+    /// The largest lag that it sees, milliseconds.
+    pub their_lag_ms: u64,
+    /// Up to where it has applied the records log.
+    pub records: u64,
+    /// How old what is missing here of its blocks may be, milliseconds: by the log.
+    pub lag_ms: u64,
+    /// The same by the live path or the log, whichever is further.
+    pub live_lag_ms: u64,
+    /// This node's clock minus its clock, milliseconds, and the fastest message's way.
+    pub offset_ms: i64,
+}
+
+/// Blocks and bytes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Blocks cut.
+    pub cut_blocks: u64,
+    /// Blocks published to the log, again ones included.
+    pub logged_blocks: u64,
+    /// Bytes published to the log.
+    pub logged_bytes: u64,
+    /// Blocks stored.
+    pub stored_blocks: u64,
+    /// Blocks applied that came by the log.
+    pub applied_log_blocks: u64,
+    /// Bytes of them.
+    pub applied_log_bytes: u64,
+    /// Blocks applied that came live.
+    pub applied_live_blocks: u64,
+    /// Bytes of them.
+    pub applied_live_bytes: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterEvent {
+    /// When, unix ms.
+    pub at_ms: u64,
+    /// What, in words.
+    pub text: String,
+}
