@@ -13,6 +13,7 @@
 
 mod failure;
 mod health;
+mod replication;
 mod schema;
 pub(crate) mod tables;
 mod writer;
@@ -27,6 +28,7 @@ use tokio::sync::oneshot;
 
 pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
+pub use replication::{LogPosition, OutboxEntry, SnapshotPart, StreamPosition};
 pub use tables::counts::PendingCounts;
 pub use writer::{CountSource, Writer};
 
@@ -48,6 +50,7 @@ pub struct Records {
     health: Arc<RecordsHealth>,
     /// Whether changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
+    log_position: LogPosition,
 }
 
 impl Records {
@@ -67,7 +70,8 @@ impl Records {
         let health = Arc::<RecordsHealth>::default();
         let writer = Writer::new(connection, queue, Arc::clone(&health));
         let (readers, is_paused) = (Mutex::default(), Mutex::default());
-        Ok((Self { file, requests, readers, health, is_paused }, writer))
+        let log_position = LogPosition::default();
+        Ok((Self { file, requests, readers, health, is_paused, log_position }, writer))
     }
 
     /// Returns whether the records survive the process.
