@@ -32,6 +32,8 @@ pub struct ClusterStats {
     pub unstored_blocks: u64,
     /// The bytes of these blocks.
     pub unstored_bytes: u64,
+    /// Seconds since the oldest of them was cut; 0 if there is none.
+    pub unstored_s: f64,
     /// How many bytes they may have: `[cluster] queue_mib`.
     pub queue_bytes_max: u64,
     /// Seconds since the oldest change that is in no block that is kept, because the queue was full; 0 if there
@@ -41,15 +43,17 @@ pub struct ClusterStats {
     pub log_behind: u64,
     /// How often all blocks since the oldest one without an acknowledgement were published again.
     pub go_backs: u64,
-    /// Walks over all peers, each after changes were lost.
+    /// How often the queue was full.
+    pub spills: u64,
+    /// Walks that published what there was no room for in the queue.
     pub walks: u64,
+    /// Blocks of other nodes that the log does not have.
+    pub missing_blocks: u64,
     /// Connections made again.
     pub reconnects: u64,
     /// Blocks, by direction (sent, received) and what was done with them.
     pub blocks: Vec<(&'static str, &'static str, u64)>,
-    /// Changes of peers in these blocks, by direction.
-    pub changes: Vec<(&'static str, u64)>,
-    /// Bytes of messages, by direction.
+    /// Bytes of blocks, by direction.
     pub bytes: Vec<(&'static str, u64)>,
     /// Messages that were dropped, by reason.
     pub drops: Vec<(&'static str, u64)>,
@@ -124,25 +128,28 @@ pub struct ClusterNode {
     pub heartbeat_age_s: f64,
     /// Whether it knows all peers.
     pub warm: bool,
-    /// Whether it is mute: another process has its number.
-    pub mute: bool,
+    /// How publishing to the log goes there.
+    pub log: LogState,
     /// Peers that it knows.
     pub peers: u64,
     /// Torrents that it knows.
     pub torrents: u64,
     /// Announces per second.
     pub announces_s: f64,
-    /// Seconds by which this node is behind it: the time between the newest block that it announced and the
-    /// newest one that is applied here.
+    /// Seconds by which what this node knows of it may be late.
     pub lag_s: f64,
-    /// Blocks of this node that it has not applied.
+    /// The same by the log alone, without what was heard live.
+    pub log_lag_s: f64,
+    /// The largest lag that it sees itself, seconds.
+    pub their_lag_s: f64,
+    /// Messages of the log that it has not applied, as far as this node knows.
     pub behind_blocks: u64,
     /// Its clock minus this node's, seconds.
     pub clock_offset_s: f64,
     /// Bytes in its queue.
     pub queue_bytes: u64,
-    /// A digest of its intervals, access modes and lists in files: nodes should have the same.
-    pub policy: String,
+    /// Whether it has the intervals, access modes and lists in files of this node, as it should.
+    pub same_policy: bool,
 }
 
 /// Whether a node is heard.
@@ -203,8 +210,6 @@ pub struct ClusterStream {
 pub struct ClusterEvent {
     /// Unix time, seconds.
     pub time: u64,
-    /// Whether it needs attention.
-    pub warning: bool,
-    /// What happened, in a sentence.
+    /// What happened.
     pub text: String,
 }

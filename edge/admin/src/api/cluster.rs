@@ -73,6 +73,8 @@ struct ClusterQueue {
     unstored_blocks: u64,
     /// The bytes of these blocks.
     unstored_bytes: u64,
+    /// Seconds since the oldest of them was cut; 0 if there is none.
+    unstored_s: f64,
     /// How many bytes they may have: `cluster.queue_mib`.
     bytes_max: u64,
     /// Seconds since the oldest change that was dropped because the queue was full; 0 if there is none.
@@ -81,8 +83,12 @@ struct ClusterQueue {
     log_behind: u64,
     /// How often all blocks since the oldest one without an acknowledgement were published again.
     go_backs: u64,
-    /// Walks over all peers, each after changes were lost.
+    /// How often the queue was full.
+    spills: u64,
+    /// Walks that published what there was no room for in the queue.
     walks: u64,
+    /// Blocks of other nodes that the log does not have.
+    missing_blocks: u64,
 }
 
 /// What was sent and received.
@@ -90,9 +96,7 @@ struct ClusterQueue {
 struct ClusterTraffic {
     /// Blocks by direction and by what was done with them.
     blocks: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Changes of peers by direction.
-    changes: BTreeMap<String, u64>,
-    /// Bytes by direction.
+    /// Bytes of blocks by direction.
     bytes: BTreeMap<String, u64>,
     /// WebTorrent offers and answers by direction and by what was done with them.
     letters: BTreeMap<String, BTreeMap<String, u64>>,
@@ -120,15 +124,17 @@ impl From<ClusterStats> for Cluster {
                 log: stats.log,
                 unstored_blocks: stats.unstored_blocks,
                 unstored_bytes: stats.unstored_bytes,
+                unstored_s: stats.unstored_s,
                 bytes_max: stats.queue_bytes_max,
                 dirty_s: stats.dirty_s,
                 log_behind: stats.log_behind,
                 go_backs: stats.go_backs,
+                spills: stats.spills,
                 walks: stats.walks,
+                missing_blocks: stats.missing_blocks,
             },
             traffic: ClusterTraffic {
                 blocks: by_direction(&stats.blocks),
-                changes: counts(&stats.changes),
                 bytes: counts(&stats.bytes),
                 letters: by_direction(&stats.letters),
                 drops: counts(&stats.drops).into_iter().filter(|(_, count)| *count > 0).collect(),

@@ -210,9 +210,8 @@ fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     } else if stats.server.is_some() {
         others().filter(is_silent).for_each(|it| problems.push(silent_node(it)));
     }
-    let policy = own_row(stats).map(|own| own.policy.as_str()).unwrap_or_default();
     for it in others().filter(|it| it.state == NodeState::Alive) {
-        problems.extend(doubts(it, policy));
+        problems.extend(doubts(it));
     }
 }
 
@@ -231,7 +230,7 @@ fn silent_node(it: &ClusterNode) -> ClusterProblem {
 }
 
 /// What is wrong with a node that is heard.
-fn doubts(it: &ClusterNode, policy: &str) -> Vec<ClusterProblem> {
+fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
     let node = it.node;
     let mut doubts = Vec::new();
     let mut doubt = |kind, text| doubts.push(ClusterProblem { kind, node: Some(node), text });
@@ -251,7 +250,7 @@ fn doubts(it: &ClusterNode, policy: &str) -> Vec<ClusterProblem> {
         );
         doubt(ProblemKind::Clock, text);
     }
-    if !policy.is_empty() && !it.policy.is_empty() && it.policy != policy {
+    if !it.same_policy {
         let text = format!(
             "Node {node} has other intervals, access modes or lists in files than this node: its clients are \
              treated differently. Compare the configurations."
@@ -298,7 +297,7 @@ mod tests {
     use crate::cluster::{ClusterRecords, ClusterStream};
 
     fn row(node: u8) -> ClusterNode {
-        ClusterNode { node, policy: "a".into(), ..ClusterNode::default() }
+        ClusterNode { node, same_policy: true, ..ClusterNode::default() }
     }
 
     /// Three nodes, of which this one is node 1, and all is well.
@@ -384,7 +383,7 @@ mod tests {
         let mut stats = linked();
         stats.nodes[1].lag_s = 5.1;
         stats.nodes[1].clock_offset_s = -2.5;
-        stats.nodes[2].policy = "b".into();
+        stats.nodes[2].same_policy = false;
         let expected = [
             (ProblemKind::Lag, Some(2)),
             (ProblemKind::Clock, Some(2)),
