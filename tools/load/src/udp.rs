@@ -28,7 +28,7 @@ use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
-pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask};
+pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes};
 
 /// Parameters of a UDP load.
 #[derive(Clone, Debug)]

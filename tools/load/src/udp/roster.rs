@@ -3,13 +3,19 @@
 //! So it can be compared with what a tracker knows after a crash or an upgrade. Peers have addresses of
 //! their own: sockets are bound to 127.1.0.1, 127.1.0.2, …, which Linux answers without configuration, and
 //! one to ::1. A peer waits for the answer to an announce before the next one.
+//!
+//! The tracker may be a cluster: each datagram then goes to a node of its own, drawn from those that
+//! [`Routes`] has, as behind a router that balances by packet.
 
 mod peers;
+mod routes;
+mod scrapes;
 #[cfg(test)]
 mod tests;
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,11 +30,12 @@ use super::pending::{PendingRequest, PendingRequests, ResponseMatch};
 use super::worker;
 use crate::counters::{Counters, ResponseKind};
 use crate::mix::RequestKind;
-use crate::random::hash;
+use crate::random::{Random, hash};
 use crate::schedule::{LoopMode, Schedule};
 use crate::spread::Spread;
 
 pub use self::peers::PeerState;
+pub use self::routes::Routes;
 
 /// Torrents and peers of a roster.
 #[derive(Clone, Debug)]
@@ -47,6 +54,10 @@ pub struct RosterOptions {
     pub sockets: u32,
     /// Whether one more socket is for IPv6.
     pub has_v6: bool,
+    /// The address of the first socket; the next ones have those behind it.
+    pub first_source: Ipv4Addr,
+    /// The address of the socket for IPv6.
+    pub source_v6: Ipv6Addr,
     /// Requests outstanding at the same time, at most.
     pub outstanding: u32,
     /// Of a thousand announces of present peers, those that stop or complete.
@@ -65,6 +76,8 @@ impl Default for RosterOptions {
             torrent_peers_max: u32::MAX,
             sockets: 32,
             has_v6: true,
+            first_source: Ipv4Addr::new(127, 1, 0, 1),
+            source_v6: Ipv6Addr::LOCALHOST,
             outstanding: 512,
             changes_permille: 2,
             want: 50,
@@ -127,12 +140,16 @@ pub struct Roster {
     /// Slots of each lane.
     window: u32,
     poller: Poller,
-    batch: Batch,
+    /// For each node.
+    batches: Vec<Batch>,
     trackers: Vec<SocketAddr>,
+    routes: Arc<Routes>,
+    random: Random,
 }
 
 struct Lane {
-    socket: Socket,
+    /// One for each node, all with the same source address, and so with one connection id.
+    sockets: Vec<Socket>,
     number: u32,
     connection_id: Option<u64>,
     connected: Instant,
@@ -152,8 +169,6 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const SOCKET_PEERS_MAX: u32 = 64_000;
 /// Requests of an open loop that are sent to one socket at a time.
 const BURST_MAX: u64 = 16;
-/// Torrents per scrape.
-const SCRAPE: usize = 70;
 const NO_PEER: Sent = Sent { number: u32::MAX, state: PeerState::Absent };
 
 impl Roster {
@@ -174,8 +189,10 @@ impl Roster {
             pending: PendingRequests::new(window * options.lanes(), key),
             window,
             poller: Poller::new()?,
-            batch: Batch::default(),
+            batches: Vec::new(),
             trackers: Vec::new(),
+            routes: Arc::new(Routes::to_all(0)),
+            random: Random::new(hash(options.seed, 3)),
         })
     }
 
@@ -186,19 +203,35 @@ impl Roster {
     ///
     /// Fails if the tracker does not answer.
     pub fn connect(&mut self, trackers: &[SocketAddr]) -> Result<()> {
+        self.connect_nodes(&[trackers])
+    }
+
+    /// The same for a tracker of several nodes, each with its own addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    pub fn connect_nodes(&mut self, nodes: &[&[SocketAddr]]) -> Result<()> {
         // Not kept: its buffers cannot go to another thread.
         let io = &mut DatagramIo::new(true, true);
-        self.trackers = trackers.to_vec();
+        self.trackers = nodes.first().copied().unwrap_or_default().to_vec();
+        self.routes = Arc::new(Routes::to_all(nodes.len()));
+        self.batches.resize_with(nodes.len(), Batch::default);
         self.poller = Poller::new()?;
         self.lanes.clear();
         for number in 0..self.peers.options.lanes() {
             let source = self.peers.options.source(number);
-            let tracker = trackers.iter().find(|it| it.is_ipv4() == source.is_ipv4());
-            let tracker = tracker.with_context(|| format!("no tracker for {source}"))?;
-            let socket = worker::connect(Some(source), *tracker)?;
-            io.register(&socket)?;
+            let mut sockets = Vec::new();
+            for addresses in nodes {
+                let node = addresses.iter().find(|it| it.is_ipv4() == source.is_ipv4());
+                let node = node.with_context(|| format!("no tracker for {source}"))?;
+                let socket = worker::connect(Some(source), *node)?;
+                io.register(&socket)?;
+                let place = number as usize * nodes.len() + sockets.len();
+                sockets.push(self.poller.add(socket, place)?);
+            }
             self.lanes.push(Lane {
-                socket: self.poller.add(socket, number as usize)?,
+                sockets,
                 number,
                 connection_id: None,
                 connected: Instant::now(),
@@ -210,7 +243,7 @@ impl Roster {
         let began = Instant::now();
         let mut counters = Counters::default();
         while self.lanes.iter().any(|lane| lane.connection_id.is_none()) {
-            ensure!(began.elapsed() < CONNECT_MAX, "no connection ids from {trackers:?}");
+            ensure!(began.elapsed() < CONNECT_MAX, "no connection ids from {nodes:?}");
             self.expire(Duration::ZERO, &mut counters);
             self.renew_connection_ids(io, &mut counters);
             let until = Instant::now() + CONNECT_MAX / 20;
@@ -271,6 +304,11 @@ impl Roster {
         Ok(all)
     }
 
+    /// Returns the nodes that requests go to: all of those that it is connected to, unless changed.
+    pub fn routes(&self) -> Arc<Routes> {
+        Arc::clone(&self.routes)
+    }
+
     /// Returns the number of peers, present or not.
     pub fn len(&self) -> u32 {
         self.peers.all.len() as u32
@@ -318,60 +356,6 @@ impl Roster {
     pub fn info_hash(&self, torrent: u32) -> InfoHash {
         self.peers.info_hash(torrent)
     }
-
-    /// Scrapes all torrents. Returns seeders and leechers of each.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the tracker does not answer.
-    pub fn scrape(&self) -> Result<Vec<(u32, u32)>> {
-        let tracker = *self.trackers.first().context("not connected")?;
-        let socket = worker::plain_socket(Some(self.peers.options.source(0)), tracker)?;
-        socket.set_read_timeout(Some(CONNECT_MAX / 20))?;
-        let ask = |write: &dyn Fn(&mut Vec<u8>)| -> Result<Vec<u8>> {
-            let mut request = Vec::new();
-            write(&mut request);
-            for _ in 0..20 {
-                socket.send(&request)?;
-                let mut answer = vec![0; 2048];
-                if let Ok(len) = socket.recv(&mut answer) {
-                    answer.truncate(len);
-                    return Ok(answer);
-                }
-            }
-            bail!("no answer to a scrape")
-        };
-        let Some((_, Reply::Connect { connection_id })) =
-            decode_reply(&ask(&|out| client::connect(out, 1))?)
-        else {
-            bail!("no connection id for scrapes")
-        };
-        let torrents: Vec<u32> = (0..self.torrents()).collect();
-        let mut counts = Vec::new();
-        for (number, some) in (2..).zip(torrents.chunks(SCRAPE)) {
-            let hashes: Vec<InfoHash> = some.iter().map(|it| self.info_hash(*it)).collect();
-            let answer = ask(&|out| client::scrape(out, connection_id, number, &hashes))?;
-            match decode_reply(&answer) {
-                Some((id, Reply::Scrape(bytes))) if id == number => {
-                    counts.extend(read_scrape(bytes))
-                }
-                other => bail!("expected the answer to a scrape, found {other:?}"),
-            }
-        }
-        ensure!(
-            counts.len() == torrents.len(),
-            "scraped {} of {} torrents",
-            counts.len(),
-            torrents.len()
-        );
-        Ok(counts)
-    }
-}
-
-fn read_scrape(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> {
-    let number = |four: &[u8]| four.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-    // Seeders, downloads, leechers.
-    bytes.chunks_exact(12).map(move |one| (number(&one[..4]), number(&one[8..])))
 }
 
 /// Sending and receiving.
@@ -419,9 +403,11 @@ impl Roster {
         }
     }
 
-    /// Adds an announce to the batch. Returns false if the lane has no slot or no peer for it.
+    /// Adds an announce to a node's batch. Returns false if the lane has no slot or no peer for it.
     fn add(&mut self, lane: usize, task: RosterTask, due_ns: u64) -> bool {
-        let Self { peers, lanes, pending, batch, .. } = self;
+        let Self { peers, lanes, pending, batches, .. } = self;
+        let node = self.routes.draw(&mut self.random);
+        let Some(batch) = batches.get_mut(node) else { return false };
         let Some(lane) = lanes.get_mut(lane) else { return false };
         let (Some(connection_id), false) = (lane.connection_id, lane.free.is_empty()) else {
             return false;
@@ -438,16 +424,21 @@ impl Roster {
         true
     }
 
-    /// Sends the batch.
+    /// Sends the batches.
     fn flush(&mut self, io: &mut DatagramIo, lane: usize, counters: &mut Counters) {
-        let Self { lanes, batch, .. } = self;
-        let Some(lane) = lanes.get(lane).filter(|_| batch.count > 0) else { return };
-        counters.sent += batch.count;
-        if let Err(error) = io.send(&lane.socket, &batch.bytes, batch.len) {
-            // What could not be sent expires like what was lost.
-            counters.fail(&error.to_string());
+        let Self { lanes, batches, .. } = self;
+        let Some(lane) = lanes.get(lane) else { return };
+        for (batch, socket) in batches.iter_mut().zip(&lane.sockets) {
+            if batch.count == 0 {
+                continue;
+            }
+            counters.sent += batch.count;
+            if let Err(error) = io.send(socket, &batch.bytes, batch.len) {
+                // What could not be sent expires like what was lost.
+                counters.fail(&error.to_string());
+            }
+            batch.clear();
         }
-        batch.clear();
     }
 
     fn renew_connection_ids(&mut self, io: &mut DatagramIo, counters: &mut Counters) {
@@ -463,7 +454,9 @@ impl Roster {
             (lane.was_refused, lane.connected) = (false, Instant::now());
             let request = PendingRequest { kind: RequestKind::Connect, peer: NO_PEER, due_ns };
             let id = self.pending.insert(slot, request);
-            self.batch.add(|out| client::connect(out, id));
+            let node = self.routes.draw(&mut self.random);
+            let Some(batch) = self.batches.get_mut(node) else { return };
+            batch.add(|out| client::connect(out, id));
             self.flush(io, number, counters);
         }
     }
@@ -478,10 +471,12 @@ impl Roster {
         task: Option<RosterTask>,
     ) -> Result<()> {
         let ready: Vec<usize> = self.poller.wait(until, task.is_none())?.collect();
-        for number in ready {
-            let Self { lanes, peers, pending, start, window, .. } = self;
+        for place in ready {
+            let Self { lanes, peers, pending, start, window, batches, .. } = self;
+            let (number, node) = (place / batches.len(), place % batches.len());
             let Some(lane) = lanes.get_mut(number) else { continue };
-            let Lane { socket, free, .. } = lane;
+            let Lane { sockets, free, .. } = lane;
+            let Some(socket) = sockets.get(node) else { continue };
             let mut connected = None;
             let mut was_refused = false;
             let received = io.receive(socket, |datagram, _, queued| {

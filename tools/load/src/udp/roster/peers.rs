@@ -1,6 +1,6 @@
 //! The peers of a roster: what the tracker has acknowledged of each, and what each announces next.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use types::{Announce, Event, InfoHash, NumWant};
 
@@ -175,14 +175,11 @@ impl RosterOptions {
         self.sockets.max(1) + u32::from(self.has_v6)
     }
 
-    /// Returns a lane's source address: one of 127.1.0.0/16, or ::1 for the last lane if there is IPv6.
+    /// Returns a lane's source address, that for IPv6 for the last lane if there is one.
     pub(super) fn source(&self, lane: u32) -> IpAddr {
         if self.has_v6 && lane == self.sockets.max(1) {
-            return Ipv6Addr::LOCALHOST.into();
+            return self.source_v6.into();
         }
-        IpAddr::from((FIRST_SOURCE + lane).to_be_bytes())
+        IpAddr::from((u32::from(self.first_source) + lane).to_be_bytes())
     }
 }
-
-/// 127.1.0.1.
-const FIRST_SOURCE: u32 = 0x7f01_0001;

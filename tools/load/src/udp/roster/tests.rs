@@ -140,3 +140,20 @@ fn torrents_are_not_larger_than_allowed() {
     assert_eq!((0..3).map(|lane| peers.of_lane(lane)).sum::<u32>(), 2000);
     assert!(Roster::new(&RosterOptions { peers: 64_000 * 3 + 1, ..options }).is_err());
 }
+
+#[test]
+fn requests_go_to_all_nodes_that_are_routed_to() {
+    let (nodes, options) = ([honest("127.0.0.1:0"), honest("127.0.0.1:0")], options());
+    let mut roster = Roster::new(&options).unwrap();
+    let addresses = [[nodes[0].0.address], [nodes[1].0.address]];
+    roster.connect_nodes(&addresses.each_ref().map(|it| it.as_slice())).unwrap();
+    let received = || [0, 1].map(|node: usize| nodes[node].1.lock().unwrap().len());
+    let counters = run(&mut roster, RosterTask::Fill, 60_000, &|| false);
+    assert_eq!((counters.lost, roster.present()), (0, 600));
+    assert!(received().iter().all(|count| *count > 200), "{:?}", received());
+    roster.routes().set(0, false);
+    let before = received();
+    let task = RosterTask::Announce(LoopMode::Closed { outstanding: 0 });
+    let counters = run(&mut roster, task, 60_000, &|| received()[1] > before[1] + 500);
+    assert_eq!((counters.lost, received()[0]), (0, before[0]));
+}
