@@ -1,5 +1,6 @@
 //! The page `/metrics`, in the Prometheus text format. `docs/metrics.md` documents every name and label.
 
+mod cluster;
 mod journal;
 mod listeners;
 mod page;
@@ -29,6 +30,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     xdp::render_xdp(&mut page, &sources.status.xdp());
     render_swarms(&mut page, sources);
     journal::render_journal(&mut page, (sources.journal)().as_ref());
+    cluster::render_cluster(&mut page, sources.cluster().as_ref());
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
     render_limits(&mut page, sources);
@@ -264,7 +266,8 @@ pub(super) mod tests {
 
     use super::*;
     use crate::{
-        AcmeAttempts, JournalStats, ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
+        AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
+        ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
     };
 
     pub(crate) fn tracker() -> Tracker {
@@ -318,6 +321,63 @@ pub(super) mod tests {
         ] {
             assert!(page.lines().any(|line| line == expected), "{expected}");
         }
+    }
+
+    /// Returns what node 1 of three may see: node 2 is late, and node 3 has left.
+    pub(crate) fn cluster() -> ClusterStats {
+        let node =
+            |node, state| ClusterNode { node, state, same_policy: true, ..ClusterNode::default() };
+        let mut nodes =
+            vec![node(3, NodeState::Left), node(1, NodeState::Alive), node(2, NodeState::Suspect)];
+        nodes[2].lag_s = 1.5;
+        nodes[2].clock_offset_s = -0.25;
+        let stream = ClusterStream {
+            name: "TG_C_D".into(),
+            found: true,
+            has_leader: true,
+            bytes: 5,
+            ..ClusterStream::default()
+        };
+        ClusterStats {
+            name: "c".into(),
+            node: 1,
+            server: Some("tls://nats.example:4222".into()),
+            is_warm: true,
+            log: LogState::Flowing,
+            blocks: vec![("sent", "stored", 7), ("received", "live", 8)],
+            bytes: vec![("sent", 900)],
+            drops: vec![("foreign", 0), ("secret", 2)],
+            letters: vec![("received", "delivered", 3)],
+            nodes,
+            streams: vec![stream],
+            ..ClusterStats::default()
+        }
+    }
+
+    #[test]
+    fn renders_the_cluster_only_in_one() {
+        let sources = sources();
+        assert!(!render(&sources, None).contains("tidegate_cluster"));
+        let _ = sources.cluster.set(Box::new(cluster));
+        let page = render(&sources, None);
+        for expected in [
+            "tidegate_cluster_connected 1",
+            r#"tidegate_cluster_nodes{state="alive"} 1"#,
+            r#"tidegate_cluster_nodes{state="suspect"} 1"#,
+            r#"tidegate_cluster_nodes{state="gone"} 0"#,
+            r#"tidegate_cluster_nodes{state="left"} 1"#,
+            r#"tidegate_cluster_lag_seconds{node="2"} 1.5"#,
+            r#"tidegate_cluster_clock_offset_seconds{node="2"} -0.25"#,
+            r#"tidegate_cluster_blocks_total{direction="sent",result="stored"} 7"#,
+            r#"tidegate_cluster_letters_total{direction="received",result="delivered"} 3"#,
+            r#"tidegate_cluster_drops_total{reason="secret"} 2"#,
+            r#"tidegate_cluster_stream_has_leader{stream="TG_C_D"} 1"#,
+        ] {
+            assert!(page.lines().any(|line| line == expected), "{expected}\n{page}");
+        }
+        // This node is not behind itself, and a node that left is not behind any more.
+        let lags = page.lines().filter(|line| line.starts_with("tidegate_cluster_lag_seconds{"));
+        assert_eq!(lags.count(), 1);
     }
 
     pub(crate) fn sources() -> MetricSources {
@@ -423,6 +483,7 @@ pub(super) mod tests {
                 listener_policy: ListenerPolicyId(0),
             });
         }
+        let _ = sources.cluster.set(Box::new(cluster));
         let page = render(&sources, None);
         let mut seen = HashSet::new();
         let mut family = "";
@@ -463,6 +524,7 @@ pub(super) mod tests {
         let mut sources = sources();
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
+        let _ = sources.cluster.set(Box::new(cluster));
         let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();

@@ -1,0 +1,159 @@
+//! Metrics of a cluster.
+
+use super::page::{Page, escape};
+use crate::cluster::{ClusterNode, ClusterStats, NodeState};
+
+/// Renders nothing outside a cluster.
+pub(super) fn render_cluster(page: &mut Page, stats: Option<&ClusterStats>) {
+    let Some(stats) = stats else { return };
+    render_self(page, stats);
+    render_nodes(page, stats);
+    render_log(page, stats);
+    render_traffic(page, stats);
+    render_records(page, stats);
+    render_streams(page, stats);
+}
+
+fn render_self(page: &mut Page, stats: &ClusterStats) {
+    let help = "1 if this node is connected to a NATS server, 0 if not.";
+    let is_connected = u8::from(stats.server.is_some());
+    page.single("tidegate_cluster_connected", "gauge", help, is_connected);
+    let help = "Connections to NATS made again.";
+    page.single("tidegate_cluster_reconnects_total", "counter", help, stats.reconnects);
+    let help =
+        "1 if this node knows the peers of the cluster, or has waited long enough, 0 if not.";
+    page.single("tidegate_cluster_warm", "gauge", help, u8::from(stats.is_warm));
+    let help = "Seconds from the start until this node was warm; so far, until it is.";
+    page.single("tidegate_cluster_warm_seconds", "gauge", help, stats.warm_s);
+    let help =
+        "1 if this node publishes nothing because an older process has its number, 0 if not.";
+    page.single("tidegate_cluster_mute", "gauge", help, u8::from(stats.is_mute));
+}
+
+fn render_nodes(page: &mut Page, stats: &ClusterStats) {
+    let name = "tidegate_cluster_nodes";
+    page.family(name, "gauge", "Nodes, this one included, by state.");
+    for state in NodeState::ALL {
+        let nodes = stats.nodes.iter().filter(|it| it.state == state).count();
+        page.sample(name, ("state", state.label()), nodes);
+    }
+    let others =
+        stats.nodes.iter().filter(|it| it.node != stats.node && it.state != NodeState::Left);
+    let others: Vec<_> = others.map(|it| (it.node.to_string(), it)).collect();
+    type Value = fn(&ClusterNode) -> f64;
+    let tables: [(_, _, Value); 4] = [
+        (
+            "tidegate_cluster_lag_seconds",
+            "Seconds by which what this node knows of a node may be late.",
+            |it| it.lag_s,
+        ),
+        (
+            "tidegate_cluster_log_lag_seconds",
+            "The same by the log alone, without what was heard live.",
+            |it| it.log_lag_s,
+        ),
+        (
+            "tidegate_cluster_behind_blocks",
+            "Messages of the log that a node has not applied, as far as this node knows.",
+            |it| it.behind_blocks as f64,
+        ),
+        (
+            "tidegate_cluster_clock_offset_seconds",
+            "The clock of a node minus this node's, in seconds.",
+            |it| it.clock_offset_s,
+        ),
+    ];
+    for (name, help, value) in tables {
+        page.family(name, "gauge", help);
+        for (node, it) in &others {
+            page.sample(name, ("node", node), value(it));
+        }
+    }
+}
+
+fn render_log(page: &mut Page, stats: &ClusterStats) {
+    let help = "Blocks of this node that the log has not acknowledged.";
+    page.single("tidegate_cluster_unstored_blocks", "gauge", help, stats.unstored_blocks);
+    let help = "Bytes of these blocks.";
+    page.single("tidegate_cluster_unstored_bytes", "gauge", help, stats.unstored_bytes);
+    let help = "Seconds since the oldest of these blocks was cut.";
+    page.single("tidegate_cluster_unstored_seconds", "gauge", help, stats.unstored_s);
+    let help = "Seconds since the oldest change that was dropped because the queue was full.";
+    page.single("tidegate_cluster_dirty_seconds", "gauge", help, stats.dirty_s);
+    let help = "Messages of the log that this node has not applied.";
+    page.single("tidegate_cluster_log_behind", "gauge", help, stats.log_behind);
+    let help = "Times that blocks without an acknowledgement were published again.";
+    page.single("tidegate_cluster_go_backs_total", "counter", help, stats.go_backs);
+    let help = "Times that the queue was full.";
+    page.single("tidegate_cluster_spills_total", "counter", help, stats.spills);
+    let help = "Walks that published what there was no room for in the queue.";
+    page.single("tidegate_cluster_walks_total", "counter", help, stats.walks);
+    let help = "Blocks of other nodes that the log does not have.";
+    page.single("tidegate_cluster_missing_blocks_total", "counter", help, stats.missing_blocks);
+}
+
+fn render_traffic(page: &mut Page, stats: &ClusterStats) {
+    let tables = [
+        (
+            "tidegate_cluster_blocks_total",
+            "Blocks, by direction and by what was done with them.",
+            &stats.blocks,
+        ),
+        (
+            "tidegate_cluster_letters_total",
+            "WebTorrent offers and answers to and from other nodes, by what was done with them.",
+            &stats.letters,
+        ),
+    ];
+    for (name, help, counts) in tables {
+        page.family(name, "counter", help);
+        for (direction, result, count) in counts {
+            page.sample2(name, [("direction", direction), ("result", result)], count);
+        }
+    }
+    let name = "tidegate_cluster_bytes_total";
+    page.family(name, "counter", "Bytes of blocks, by direction.");
+    for (direction, count) in &stats.bytes {
+        page.sample(name, ("direction", direction), count);
+    }
+    let name = "tidegate_cluster_drops_total";
+    page.family(name, "counter", "Messages dropped, by reason.");
+    for (reason, count) in &stats.drops {
+        page.sample(name, ("reason", reason), count);
+    }
+    let name = "tidegate_cluster_apply_seconds";
+    page.family(name, "summary", "Seconds that applying blocks took.");
+    page.plain_sample(&format!("{name}_sum"), stats.apply_s);
+    page.plain_sample(&format!("{name}_count"), stats.applies);
+}
+
+fn render_records(page: &mut Page, stats: &ClusterStats) {
+    let records = &stats.records;
+    let help = "Changes of records made here that the records log has not acknowledged.";
+    page.single("tidegate_cluster_outbox_rows", "gauge", help, records.outbox_rows);
+    let help = "Their size.";
+    page.single("tidegate_cluster_outbox_bytes", "gauge", help, records.outbox_bytes);
+    let name = "tidegate_cluster_records_total";
+    page.family(name, "counter", "Entries of the records log, by direction.");
+    for (direction, count) in [("sent", records.sent), ("received", records.applied)] {
+        page.sample(name, ("direction", direction), count);
+    }
+    let help = "Messages of the records log that this node has not applied.";
+    page.single("tidegate_cluster_records_behind", "gauge", help, records.behind);
+    let help = "Gaps in the records log since the records were last fetched from a neighbour.";
+    page.single("tidegate_cluster_records_gaps", "gauge", help, records.gaps);
+}
+
+fn render_streams(page: &mut Page, stats: &ClusterStats) {
+    let streams: Vec<_> = stats.streams.iter().map(|it| (escape(&it.name), it)).collect();
+    let name = "tidegate_cluster_stream_bytes";
+    page.family(name, "gauge", "Size of the streams.");
+    for (stream, it) in &streams {
+        page.sample(name, ("stream", stream), it.bytes);
+    }
+    let name = "tidegate_cluster_stream_has_leader";
+    page.family(name, "gauge", "1 if a stream has a leader, 0 if not: it stores nothing.");
+    for (stream, it) in &streams {
+        page.sample(name, ("stream", stream), u8::from(it.has_leader));
+    }
+}
