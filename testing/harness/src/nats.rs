@@ -3,6 +3,8 @@
 //! A server keeps its addresses and its files over kills and restarts, so that clients and the other
 //! servers find it again. Its files go with [`Nats`].
 
+mod client;
+
 use std::env;
 use std::fs;
 use std::net::SocketAddr;
@@ -18,6 +20,8 @@ use serde_json::Value;
 #[cfg(target_os = "linux")]
 use crate::network::Namespace;
 use crate::{Directory, PATIENCE, Process, http, signal, unused_address, wait_for};
+
+pub use client::{Client, Message};
 
 /// The argument of `go install`. The version pins its dependencies as well.
 pub const MODULE: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
@@ -147,6 +151,15 @@ impl Nats {
     /// The address for clients of a server. Servers are counted from 0.
     pub fn address(&self, server: usize) -> SocketAddr {
         self.servers[server].addresses.client
+    }
+
+    /// Opens a connection to a server without users.
+    ///
+    /// # Errors
+    ///
+    /// If it refuses.
+    pub fn client(&self, server: usize) -> Result<Client> {
+        Client::connect(self.address(server), None)
     }
 
     /// The URLs of all servers, as `cluster.servers` takes them. The scheme is `nats` or `tls`.
@@ -328,6 +341,29 @@ mod tests {
         assert_ne!(id(&nats), before);
         assert_eq!(nats.leader("none"), None);
         nats.stop(0).unwrap();
+    }
+
+    #[test]
+    fn clients_speak_to_servers() {
+        if let Some(obstacle) = obstacle() {
+            eprintln!("skipped {obstacle}");
+            return;
+        }
+        let nats = Nats::start(1).unwrap();
+        let [mut one, mut two] = [nats.client(0).unwrap(), nats.client(0).unwrap()];
+        one.subscribe("a.*").unwrap();
+        two.publish("a.b", "X: y\r\n", b"c\r\n").unwrap();
+        two.publish("a.c", "", b"").unwrap();
+        let message = one.next_message().unwrap();
+        assert_eq!((message.subject.as_str(), message.payload.as_slice()), ("a.b", &b"c\r\n"[..]));
+        assert_eq!(message.headers, b"NATS/1.0\r\nX: y\r\n\r\n");
+        assert_eq!(one.next_message().unwrap().subject, "a.c");
+        let stream = r#"{"name":"S","subjects":["a.>"],"storage":"file"}"#;
+        two.jetstream("STREAM.CREATE.S", stream).unwrap();
+        assert_eq!(nats.leader("S"), Some(0));
+        two.jetstream("STREAM.DELETE.S", "").unwrap();
+        assert!(two.jetstream("STREAM.INFO.S", "").is_err());
+        assert!(two.publish("a b c", "", b"").and_then(|()| two.flush()).is_err());
     }
 
     #[test]
