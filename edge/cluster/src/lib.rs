@@ -16,7 +16,7 @@ mod node;
 mod snapshot;
 
 pub use host::{BoxFuture, Entry, Host, Letters, Position, RecordError, RecordLog, SnapshotPart};
-pub use node::{Count, DropReason, Figures, Input, Node, Options, Output, Start};
+pub use node::{Count, DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use snapshot::{
     ClusterEvent, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
 };

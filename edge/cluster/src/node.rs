@@ -109,6 +109,15 @@ impl DropReason {
     }
 }
 
+/// A time, read from two clocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// Milliseconds since some moment, from a clock that never jumps. Deadlines and ages go by it.
+    pub steady_ms: u64,
+    /// Unix time, milliseconds. It may be wrong, and may be set.
+    pub unix_ms: u64,
+}
+
 /// Something that happened.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
@@ -118,7 +127,7 @@ pub enum Input<'a> {
     Figures(Figures),
     /// The connection to NATS is there.
     Connected,
-    /// The connection to NATS has ended. What was published and not acknowledged never will be.
+    /// The connection to NATS has ended. What was published and not acknowledged may be stored or not.
     Disconnected,
     /// The log was looked up. Comes once after each [`Input::Connected`], and when the stream was made
     /// again; the log is read from then on where [`Output::Read`] says.
@@ -138,8 +147,13 @@ pub enum Input<'a> {
     Walked(&'a [u8]),
     /// The walk has ended.
     WalkEnded,
-    /// The stream has stored the message with this ticket.
-    Stored(u64),
+    /// The stream has stored a message.
+    Stored {
+        /// The message's ticket.
+        ticket: u64,
+        /// Where it is stored.
+        sequence: u64,
+    },
     /// The stream has refused the message with this ticket, or nothing answered.
     NotStored(u64),
     /// A block has come by the live path.
@@ -153,6 +167,8 @@ pub enum Input<'a> {
     Logged {
         /// The message's sequence in the stream.
         sequence: u64,
+        /// When the stream stored it, by the server's clock, unix ms.
+        stored_ms: u64,
         /// The node of the subject.
         from: u8,
         /// The message.
@@ -227,7 +243,8 @@ pub enum Output {
         /// The oldest announce that matters, in seconds before now.
         since_s: u32,
     },
-    /// Do steps of the walk, until blocks of about `bytes` have been cut, or it ends.
+    /// Do steps of the walk, until blocks of about `bytes` have been cut, some milliseconds have passed, or
+    /// it ends. Changes that the steps find come as [`Input::Block`], in order with the others.
     WalkMore {
         /// Bytes of blocks.
         bytes: usize,
@@ -258,9 +275,9 @@ impl Node {
         Self { options }
     }
 
-    /// Handles an input at `now_ms`, unix time in milliseconds. Appends what is to be done to `outputs`.
-    pub fn handle(&mut self, now_ms: u64, input: Input<'_>, outputs: &mut Vec<Output>) {
-        let _ = (&self.options, now_ms, input, outputs);
+    /// Handles an input. Appends what is to be done to `outputs`.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, outputs: &mut Vec<Output>) {
+        let _ = (&self.options, now, input, outputs);
     }
 
     /// Up to where the log is applied. What is counted durably is stored with it.
@@ -274,8 +291,8 @@ impl Node {
     }
 
     /// Returns what there is to see, for metrics and the API. Not for every input: it copies.
-    pub fn snapshot(&self, now_ms: u64) -> Snapshot {
-        let _ = now_ms;
+    pub fn snapshot(&self, now: Time) -> Snapshot {
+        let _ = now;
         Snapshot::default()
     }
 }
