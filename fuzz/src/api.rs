@@ -183,7 +183,7 @@ fn sources() -> MetricSources {
         memory_budget: None,
     };
     let secrets =
-        Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16], sessions: [8; 16] };
+        Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16], sessions: [8; 16], previous: None };
     MetricSources {
         tracker: Arc::new(Tracker::new(&Options { policy, store }, &secrets)),
         registry: Arc::default(),

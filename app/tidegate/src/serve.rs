@@ -278,7 +278,7 @@ fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
         memory_budget: config.memory_budget,
     };
     let HandoffState { connection_ids, sessions, .. } = *handoff;
-    let keys = Secrets { connection_ids, offers, limits, sessions };
+    let keys = Secrets { connection_ids, offers, limits, sessions, previous: None };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 

@@ -79,8 +79,13 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys =
-        Secrets { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16], sessions: [8; 16] };
+    let keys = Secrets {
+        connection_ids: [2; 16],
+        offers: [3; 16],
+        limits: [4; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     Tracker::new(&Options { policy, store }, &keys)
 }
 

@@ -135,8 +135,13 @@ fn tracker(rules: KeyRules) -> Tracker {
         keep_peer_ids: false,
         memory_budget: Some(1 << 20),
     };
-    let secrets =
-        Secrets { connection_ids: [2; 16], offers: [3; 16], limits: [4; 16], sessions: [8; 16] };
+    let secrets = Secrets {
+        connection_ids: [2; 16],
+        offers: [3; 16],
+        limits: [4; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     let tracker = Tracker::new(&Options { policy, store }, &secrets);
     let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![private]);

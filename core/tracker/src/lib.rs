@@ -63,18 +63,29 @@ use connection_id::ConnectionIds;
 use frozen::Frozen;
 use passkeys::SessionTag;
 
-/// Random secrets, drawn by the application.
+/// Secrets, drawn by the application at random, or derived from the secret of a cluster.
 #[derive(Clone, Copy)]
 pub struct Secrets {
     /// Key of the connection ids. Nodes that share it accept each other's ids.
     pub connection_ids: [u8; 16],
-    /// Key of the tags of WebTorrent offers.
+    /// Key of the tags of WebTorrent offers. Nodes that share it accept answers to each other's offers.
     pub offers: [u8; 16],
     /// Key of the tables of requests, connections, offences and downloads.
     pub limits: [u8; 16],
     /// Key of the tables of users' keys and their sessions. Processes that share it can import each other's
     /// sessions.
     pub sessions: [u8; 16],
+    /// Those that other nodes may still issue by, or issue by already, while a cluster's secret changes.
+    pub previous: Option<PreviousSecrets>,
+}
+
+/// Secrets of what is accepted, but not issued.
+#[derive(Clone, Copy)]
+pub struct PreviousSecrets {
+    /// As in [`Secrets`].
+    pub connection_ids: [u8; 16],
+    /// As in [`Secrets`].
+    pub offers: [u8; 16],
 }
 
 /// How announces differ between protocols.
@@ -136,6 +147,7 @@ pub struct Tracker {
     live: LiveLists,
     downloads: Downloads,
     offer_key: [u8; 16],
+    previous_offer_key: Option<[u8; 16]>,
     policy: ArcSwap<Policy>,
 }
 
@@ -146,13 +158,17 @@ impl Tracker {
             store: Store::new(&options.store),
             listener_policies: ListenerPolicies::default(),
             frozen: Frozen::default(),
-            connection_ids: ConnectionIds::new(keys.connection_ids),
+            connection_ids: ConnectionIds::new(
+                keys.connection_ids,
+                keys.previous.map(|previous| previous.connection_ids),
+            ),
             limiter: Limiter::new(keys.limits),
             passkeys: PasskeyStore::new(keys.sessions),
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
             downloads: Downloads::new(keys.limits),
             offer_key: keys.offers,
+            previous_offer_key: keys.previous.map(|previous| previous.offers),
             policy: ArcSwap::from_pointee(options.policy),
         }
     }
@@ -239,6 +255,13 @@ impl Tracker {
     /// Returns the banned networks.
     pub fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    /// Sets the unix time at tick 0, seconds, so that connection ids are good at other nodes with the same
+    /// secret. 0, as at first: their time counts from the start. Call it every few seconds: clocks drift, and
+    /// are set.
+    pub fn set_unix_offset(&self, seconds: u64) {
+        self.connection_ids.set_unix_offset(seconds);
     }
 
     /// Returns which connection ids are issued and valid at `now`.

@@ -54,7 +54,13 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
     };
     Tracker::new(
         &Options { policy, store },
-        &Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] },
+        &Secrets {
+            connection_ids: [5; 16],
+            offers: [6; 16],
+            limits: [7; 16],
+            sessions: [8; 16],
+            previous: None,
+        },
     )
 }
 

@@ -141,12 +141,38 @@ impl Tracker {
         from: &PeerId,
         to: &PeerId,
     ) -> OfferTag {
-        let mut message = [0; 80];
-        let parts = [&info_hash.0, &id.0, &from.0, &to.0];
-        for (room, part) in message.as_chunks_mut::<20>().0.iter_mut().zip(parts) {
-            *room = *part;
-        }
-        OfferTag(siphash::<1, 3>(&self.offer_key, &message))
+        tag(&self.offer_key, [&info_hash.0, &id.0, &from.0, &to.0])
+    }
+
+    /// Returns the tag of the same offer if it came from a node that issues by [`PreviousSecrets`], if there
+    /// are any.
+    ///
+    /// [`PreviousSecrets`]: crate::PreviousSecrets
+    pub fn previous_offer_tag(
+        &self,
+        info_hash: &InfoHash,
+        id: &OfferId,
+        from: &PeerId,
+        to: &PeerId,
+    ) -> Option<OfferTag> {
+        let key = self.previous_offer_key.as_ref()?;
+        Some(tag(key, [&info_hash.0, &id.0, &from.0, &to.0]))
+    }
+}
+
+fn tag(key: &[u8; 16], parts: [&[u8; 20]; 4]) -> OfferTag {
+    OfferTag(siphash::<1, 3>(key, parts.map(|part| *part).as_flattened()))
+}
+
+impl OfferTag {
+    /// Returns the tag that another node sent as a number.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the tag as a number, for another node.
+    pub fn to_bits(self) -> u64 {
+        self.0
     }
 }
 

@@ -50,8 +50,13 @@ fn tracker() -> Tracker {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let keys =
-        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
+    let keys = Secrets {
+        connection_ids: [5; 16],
+        offers: [6; 16],
+        limits: [7; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     let tracker = Tracker::new(&Options { policy, store }, &keys);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy {

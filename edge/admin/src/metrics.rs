@@ -291,6 +291,7 @@ pub(super) mod tests {
                 offers: [0; 16],
                 limits: [0; 16],
                 sessions: [8; 16],
+                previous: None,
             },
         )
     }

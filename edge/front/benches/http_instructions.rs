@@ -58,8 +58,13 @@ fn start() -> Started {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
+    let secrets = Secrets {
+        connection_ids: [5; 16],
+        offers: [6; 16],
+        limits: [7; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     let tracker = Arc::new(Tracker::new(&Options { policy, store }, &secrets));
     let registry = MetricsRegistry::default();
     let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());

@@ -70,8 +70,13 @@ fn tracker() -> Arc<Tracker> {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
+    let secrets = Secrets {
+        connection_ids: [5; 16],
+        offers: [6; 16],
+        limits: [7; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 

@@ -124,6 +124,7 @@ mod tests {
                 offers: [0; 16],
                 limits: [0; 16],
                 sessions: [8; 16],
+                previous: None,
             },
         );
         let (ring, mut file_keys) = (tracker.passkeys(), FileKeys::default());

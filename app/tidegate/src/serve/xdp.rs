@@ -258,7 +258,7 @@ impl Updater {
             }
         }
         self.control.apply_blocks();
-        let has_new_rules = self.apply_rules();
+        let has_new_rules = self.apply_rules(slices.has_previous_key);
         if has_new_rules || self.steps.is_multiple_of(REFRESH_STEPS) {
             self.control.refresh().iter().for_each(|change| info!("{change}"));
         }
@@ -267,8 +267,10 @@ impl Updater {
     }
 
     /// Applies the rules if they have changed, and returns whether they have.
-    fn apply_rules(&mut self) -> bool {
-        let rules = self.shared_rules.get();
+    fn apply_rules(&mut self, has_previous_key: bool) -> bool {
+        let mut rules = self.shared_rules.get();
+        // The program knows one key. While a cluster's secret changes, the workers verify ids.
+        rules.verifies &= !has_previous_key;
         if self.rules.as_ref() == Some(&rules) {
             return false;
         }

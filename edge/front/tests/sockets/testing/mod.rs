@@ -34,8 +34,13 @@ pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
         keep_peer_ids,
         memory_budget: None,
     };
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers: [6; 16], limits: [7; 16], sessions: [8; 16] };
+    let secrets = Secrets {
+        connection_ids: [5; 16],
+        offers: [6; 16],
+        limits: [7; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 

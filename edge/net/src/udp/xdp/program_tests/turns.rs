@@ -13,6 +13,7 @@ use crate::udp::xdp::bpf::{action, test_run};
 use std::os::fd::AsFd;
 
 const CLIENT: &str = "198.18.0.1:4096";
+const CLIENT_IP: &str = "198.18.0.1";
 const SERVER: &str = "192.0.2.1:6969";
 
 /// Units of time are quarters of a second.
@@ -24,13 +25,41 @@ fn slice(now: u32) -> u32 {
 }
 
 fn id(slice: u32) -> u64 {
-    siphash_slice_ip::<2, 4>(&KEY, slice, "198.18.0.1".parse::<IpAddr>().unwrap())
+    siphash_slice_ip::<2, 4>(&KEY, slice, CLIENT_IP.parse::<IpAddr>().unwrap())
 }
+
+/// The slice of time 0 in the tests that begin late: that of unix time, in a cluster.
+const LATE: u32 = 15_000_000;
 
 /// Returns what the thread writes that keeps the program up to date.
 fn slots(now: u32) -> IdSlots {
     let accepts_next = LIFETIME - now % LIFETIME <= ACCEPTS_NEXT;
     IdSlots { key: KEY, current: slice(now), accepts_next }
+}
+
+/// Ids of another node whose clock differs by as much as ids of the next slice are valid before it.
+#[test]
+fn ids_of_other_nodes_are_good() {
+    let Some(mut program) = Program::load("ids_of_other_nodes_are_good", model()) else { return };
+    let late = |slots: IdSlots| IdSlots { current: slots.current + LATE, ..slots };
+    let mut issued: Vec<(u32, u64)> = Vec::new();
+    for now in ACCEPTS_NEXT..6 * LIFETIME {
+        program.maps.set_ids(&late(slots(now)));
+        issued.push((now, id(slice(now + ACCEPTS_NEXT) + LATE)));
+        issued.push((now, id(slice(now - ACCEPTS_NEXT) + LATE)));
+        issued.retain(|(at, _)| now - at <= LIFETIME - ACCEPTS_NEXT);
+        for (at, id) in &issued {
+            let run = program.run(&announce(CLIENT, SERVER, *id));
+            assert_eq!(run.action, action::REDIRECT, "issued at {at}, used at {now}");
+        }
+    }
+    // While the secret changes, nothing is verified here.
+    let other = siphash_slice_ip::<2, 4>(&[9; 16], LATE, CLIENT_IP.parse::<IpAddr>().unwrap());
+    assert_eq!(program.run(&announce(CLIENT, SERVER, other)).action, action::DROP);
+    program.model.endpoints.iter_mut().for_each(|endpoint| endpoint.verifies = false);
+    program.maps.set_endpoints(&program.model.endpoints);
+    assert_eq!(program.run(&announce(CLIENT, SERVER, other)).action, action::REDIRECT);
+    assert_eq!(program.run(&connect(CLIENT, SERVER)).action, action::TX);
 }
 
 /// The thread comes late now and then, and user space issues ids meanwhile.
@@ -71,12 +100,14 @@ fn ids_are_good_for_a_lifetime_whoever_issued_them() {
 #[test]
 fn slices_may_jump() {
     let Some(mut program) = Program::load("slices_may_jump", model()) else { return };
-    for current in [1, 5, 6, 100, 99, 101, 1, 2, u32::MAX] {
+    for current in [1, 5, 6, 100, 99, 101, 1, LATE, LATE + 1, 2, u32::MAX] {
         for accepts_next in [false, true] {
             program.model.ids = Some(IdSlots { key: KEY, current, accepts_next });
             program.apply();
             program.compare(&connect(CLIENT, SERVER));
-            for slice in (0..8).chain(95..105).chain([u32::MAX - 1, u32::MAX]) {
+            for slice in
+                (0..8).chain(95..105).chain([LATE - 1, LATE, LATE + 1, u32::MAX - 1, u32::MAX])
+            {
                 program.compare(&announce(CLIENT, SERVER, id(slice)));
             }
         }
