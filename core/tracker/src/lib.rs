@@ -26,6 +26,7 @@ mod policy;
 mod request_kind;
 mod webtorrent;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -252,6 +253,23 @@ impl Tracker {
         self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), is_exact, body)
     }
 
+    /// Imports sessions that [`PasskeyStore::take_changed_sessions`] of another node has taken. `now_ms` are
+    /// the milliseconds since tick 0, `cut_ago_ms` those since they were taken. Of two reports of a peer the
+    /// later one holds, wherever it was made. Skips sessions as [`Self::import_sessions`] does.
+    ///
+    /// # Errors
+    ///
+    /// If the body does not add up. Nothing is imported then.
+    pub fn import_changed_sessions(
+        &self,
+        now_ms: u64,
+        cut_ago_ms: u64,
+        body: &[u8],
+    ) -> Result<ImportedSessions, BadSessions> {
+        let lifetime_s = self.policy.load().peer_lifetime_s;
+        self.passkeys.import_changed_sessions(now_ms, (cut_ago_ms, lifetime_s), body)
+    }
+
     /// Returns the banned networks.
     pub fn bans(&self) -> &Bans {
         &self.bans
@@ -278,6 +296,18 @@ impl Tracker {
     /// Returns the live deny list. It adds to the deny list of every listener.
     pub fn denied(&self) -> &LiveList {
         &self.live.deny
+    }
+
+    /// Counts a download by a peer of another node, at `from`, as far as its count is durable. Torrents on
+    /// the list of any listener count as those on the list of the listener that the peer used.
+    pub fn count_remote_download(&self, info_hash: &InfoHash, from: IpAddr) {
+        if !self.downloads.is_on() {
+            return;
+        }
+        let listeners = self.listener_policies.load();
+        let is_listed =
+            listeners.iter().any(|listener| listener.lists.is_listed(&self.live, info_hash));
+        self.downloads.count(info_hash, from, is_listed);
     }
 
     /// Returns the durable download counts.

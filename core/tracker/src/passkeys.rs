@@ -14,6 +14,7 @@
 //! families, or two protocols, has transferred its bytes once. So of the sessions of one key with the same
 //! peer id in one torrent, a report counts only as far as it exceeds those of all others.
 
+mod changes;
 mod export;
 mod import;
 mod quota;
@@ -33,6 +34,7 @@ use primitives::siphash::{siphash, siphash_128, siphash_ip};
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
+use changes::SessionChanges;
 use import::FirstReports;
 use quota::QuotaState;
 use record::KeyRecord;
@@ -88,6 +90,7 @@ pub struct PasskeyStore {
     hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     sessions: Sessions,
     first_reports: FirstReports,
+    changes: SessionChanges,
     /// The longest lifetime of a session, seconds.
     lifetime_max_s: AtomicU32,
 }
@@ -144,6 +147,7 @@ impl PasskeyStore {
             hashes: Mutex::default(),
             sessions: Sessions::new(),
             first_reports: FirstReports::default(),
+            changes: SessionChanges::default(),
             lifetime_max_s: AtomicU32::new(limits::PEER_LIFETIME_S_MAX),
         }
     }
@@ -337,6 +341,15 @@ impl PasskeyStore {
         record.sessions.remove(now, self.lifetime_max_s(), session.at());
     }
 
+    /// Keeps the end of a session for other nodes, before it ends.
+    #[inline]
+    fn keep_end(&self, now: Tick, session: Session, sessions: &mut LockedSessions<'_>) {
+        if self.changes.are_kept() {
+            let of_key = session.of_key(sessions.aux_mut());
+            self.changes.ended(now, session, of_key);
+        }
+    }
+
     /// Returns what a peer counts as in a quota.
     fn quota_entry(&self, report: &Report<'_>) -> QuotaEntry {
         let torrent = siphash::<1, 3>(&self.secret, &report.info_hash.0) as u32;
@@ -412,6 +425,7 @@ impl LockedKey<'_> {
             drop(sessions);
             sessions = store.sessions.lock(old);
             if let Some((at, session)) = sessions.find(old) {
+                store.keep_end(now, session, &mut sessions);
                 let of_key = (&mut record, keys.aux_mut());
                 store.end(now, of_key, (&mut sessions, at, session));
             }
@@ -427,6 +441,9 @@ impl LockedKey<'_> {
             (None, Event::Stopped) => Ok(KeyTotals::default()),
             (Some((at, session)), Event::Stopped) => {
                 let progress = session.progress(now, &session.siblings(&sessions), report);
+                let mut last = session;
+                last.update(now, report);
+                store.keep_end(now, last, &mut sessions);
                 store.end(now, of_key, (&mut sessions, at, session));
                 Ok(progress)
             }
@@ -442,6 +459,9 @@ impl LockedKey<'_> {
             }
             keys.set(row, record);
         })?;
+        if store.changes.are_kept() && !report.is_web && report.event != Event::Stopped {
+            store.changes.renewed(tag);
+        }
         // 4. Add the peer's progress to the key's totals.
         let progress = if is_first { KeyTotals::default() } else { progress };
         record.add_announce(&progress);

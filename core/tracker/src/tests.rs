@@ -562,6 +562,28 @@ fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
 }
 
 #[test]
+fn downloads_at_other_nodes_count() {
+    let tracker = tracker(Policy::default());
+    let [listed, other] = [1, 2].map(|hash| InfoHash([hash; 20]));
+    let lists = AccessLists {
+        mode: Mode::Allow,
+        allow: Arc::new([listed].into_iter().collect()),
+        ..AccessLists::default()
+    };
+    let listening = ListenerPolicy { lists, ..ListenerPolicy::default() };
+    tracker.listener_policies().replace(vec![ListenerPolicy::default(), listening]);
+    let from = |host| [203, 0, 113, host].into();
+    tracker.count_remote_download(&listed, from(1));
+    assert_eq!(tracker.downloads().of(&listed), 0, "off");
+    tracker.downloads().enable();
+    for _ in 0..3 {
+        tracker.count_remote_download(&listed, from(1));
+        tracker.count_remote_download(&other, from(1));
+    }
+    assert_eq!([listed, other].map(|hash| tracker.downloads().of(&hash)), [3, 0]);
+}
+
+#[test]
 fn durable_download_counts_outlive_torrents() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
     let torrent = InfoHash([1; 20]);

@@ -200,6 +200,10 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 /// in the table, and each of its announces visits all. A host has an address of each family and
 /// provider, and some more as IPv6 privacy addresses change.
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
+/// Sessions of key holders' peers that changed since the other nodes of a cluster were told, a second or so
+/// ago: 16 bytes each, and 80 for each that ended. Further ones are not told: what such a peer transferred
+/// since it was told last counts twice if it announces at another node next.
+pub const KEY_SESSION_CHANGES_MAX: usize = 1 << 20;
 /// Clients of key holders whose first report is kept while sessions of an earlier process are imported,
 /// for some seconds: some 150 bytes each. Of further ones, what they transferred since their last report
 /// to that process is not counted.

@@ -1,14 +1,15 @@
 //! Sessions as bytes: they outlive the process, in the journal and over an upgrade.
 //!
 //! All numbers are little-endian. A body begins with 8 bytes that name the secret of sessions, which says
-//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards. Sessions
-//! follow:
+//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards; 2 = changes
+//! for other nodes of a cluster, and then bits 16 to 25 are the milliseconds of the last second that had
+//! passed when they were taken. Sessions follow:
 //!
 //! | bytes | session |
 //! |---|---|
 //! | 8 | client: keyed hash of key, torrent and peer id; not 0 |
 //! | 6 | endpoint: keyed hash of the peer's address and port, 44 bits |
-//! | 2 | flags: 1 = seeder, 2 = counts against the key's quota; others are 0 |
+//! | 2 | flags: 1 = seeder, 2 = counts against the key's quota, 4 = has ended (changes only); others are 0 |
 //! | 4 | age: seconds since the peer's last announce |
 //! | 8 + 8 | bytes uploaded and downloaded, as last reported |
 //! | 16 + 4 + 4 | with flag 2: keyed hashes of key, torrent and the address's prefix |
@@ -23,8 +24,8 @@ use super::{KeyHash, PasskeyStore};
 
 /// The progress of an export of all sessions.
 pub struct SessionWalk {
-    /// Whether nothing is reported any more.
-    is_last: bool,
+    /// Flags of its bodies.
+    flags: u32,
     /// The shard that is copied next.
     shard: usize,
     /// What is left of the last one.
@@ -36,6 +37,8 @@ pub struct SessionWalk {
 pub(super) struct SessionRecord {
     pub(super) tag: SessionTag,
     pub(super) is_seeder: bool,
+    /// Whether the peer has stopped.
+    pub(super) has_ended: bool,
     /// Seconds since the last announce.
     pub(super) age_s: u32,
     pub(super) uploaded: u64,
@@ -48,20 +51,24 @@ pub(super) struct SessionRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadSessions;
 
-/// Flag of a body.
+/// Flags of a body.
 pub(super) const IS_LAST: u32 = 1;
+pub(super) const ARE_CHANGES: u32 = 2;
+/// Where the flags of changes have milliseconds.
+pub(super) const MS_SHIFT: u32 = 16;
 /// Flags of a session.
 const IS_SEEDER: u16 = 1;
 const HAS_QUOTA: u16 = 2;
+const HAS_ENDED: u16 = 4;
 /// Bytes of a session, and of what a quota adds.
 const SHORT_LEN: usize = 36;
-const LONG_LEN: usize = SHORT_LEN + 24;
+pub(super) const LONG_LEN: usize = SHORT_LEN + 24;
 
 impl SessionWalk {
     /// Begins an export. `is_last` says that nothing is reported any more: then progress counts from the
     /// exported reports. Otherwise, what follows may have been counted already.
     pub fn new(is_last: bool) -> Self {
-        Self { is_last, shard: 0, copied: Vec::new() }
+        Self { flags: if is_last { IS_LAST } else { 0 }, shard: 0, copied: Vec::new() }
     }
 }
 
@@ -88,12 +95,17 @@ impl PasskeyStore {
                 continue;
             };
             if body.len() == start {
-                body.extend(self.secret_name());
-                body.extend((if walk.is_last { IS_LAST } else { 0 }).to_le_bytes());
+                self.begin_body(walk.flags, body);
             }
             SessionRecord::new(now, &session, of_key).encode(body);
         }
         body.len() > start
+    }
+
+    /// Writes what a body begins with.
+    pub(super) fn begin_body(&self, flags: u32, body: &mut Vec<u8>) {
+        body.extend(self.secret_name());
+        body.extend(flags.to_le_bytes());
     }
 
     /// Returns a hash that another secret would not have.
@@ -103,9 +115,10 @@ impl PasskeyStore {
 }
 
 impl SessionRecord {
-    fn new(now: Tick, session: &Session, of_key: Option<OfKey>) -> Self {
+    pub(super) fn new(now: Tick, session: &Session, of_key: Option<OfKey>) -> Self {
         let Reported { at, is_seeder, uploaded, downloaded } = session.reported();
-        Self { tag: session.tag(), is_seeder, age_s: now.since(at), uploaded, downloaded, of_key }
+        let (tag, age_s) = (session.tag(), now.since(at));
+        Self { tag, is_seeder, has_ended: false, age_s, uploaded, downloaded, of_key }
     }
 
     /// Returns what the peer reported, at `at`.
@@ -120,10 +133,11 @@ impl SessionRecord {
         Self { is_seeder: false, uploaded: BYTES_MAX, downloaded: BYTES_MAX, ..self }
     }
 
-    fn encode(&self, body: &mut Vec<u8>) {
+    pub(super) fn encode(&self, body: &mut Vec<u8>) {
         let Self { tag: SessionTag { client, endpoint }, age_s, uploaded, downloaded, .. } = *self;
         let mut flags = if self.is_seeder { IS_SEEDER } else { 0 };
         flags |= if self.of_key.is_some() { HAS_QUOTA } else { 0 };
+        flags |= if self.has_ended { HAS_ENDED } else { 0 };
         body.extend(client.to_le_bytes());
         // The flags lie above the endpoint's 6 bytes.
         body.extend((endpoint | u64::from(flags) << 48).to_le_bytes());
@@ -157,11 +171,12 @@ impl SessionRecord {
         }
         let is_valid = client != 0
             && endpoint >> ENDPOINT_BITS == 0
-            && flags & !(IS_SEEDER | HAS_QUOTA) == 0
+            && flags & !(IS_SEEDER | HAS_QUOTA | HAS_ENDED) == 0
             && of_key.is_none_or(|(KeyHash([first, _]), _)| first != 0);
         let record = Self {
             tag: SessionTag { client, endpoint },
             is_seeder: flags & IS_SEEDER != 0,
+            has_ended: flags & HAS_ENDED != 0,
             age_s,
             uploaded: uploaded.min(BYTES_MAX),
             downloaded: downloaded.min(BYTES_MAX),
@@ -203,6 +218,7 @@ mod tests {
         let short = SessionRecord {
             tag: SessionTag { client: 7, endpoint: (1 << ENDPOINT_BITS) - 1 },
             is_seeder: true,
+            has_ended: false,
             age_s: 1234,
             uploaded: BYTES_MAX,
             downloaded: 5,
@@ -211,6 +227,7 @@ mod tests {
         let long = SessionRecord {
             tag: SessionTag { client: u64::MAX, endpoint: 0 },
             is_seeder: false,
+            has_ended: true,
             of_key: Some((KeyHash([1, 2]), (3, 4))),
             ..short
         };
@@ -226,7 +243,7 @@ mod tests {
             assert_eq!(records(&body[..len]).err(), Some(BadSessions), "{len}");
         }
         // Values that no session has.
-        for (at, wrong) in [(0..8, 0), (13..14, 0x10), (14..15, 4), (15..16, 1)] {
+        for (at, wrong) in [(0..8, 0), (13..14, 0x10), (14..15, 8), (15..16, 1)] {
             let mut body = body.clone();
             body[at].fill(wrong);
             assert_eq!(records(&body[..SHORT_LEN]).unwrap().collect::<Vec<_>>(), [None]);

@@ -4,6 +4,14 @@
 //! while sessions are imported, the first report of each client counts nothing. It is kept beside what is
 //! imported for the client, and at the end counts as far as it exceeds that: as if the earlier process had
 //! received it.
+//!
+//! Sessions of other nodes of a cluster come while this one serves, and go on to. Of two reports of a peer the
+//! later one holds, to the second; of two in the same second that with more bytes. What differs between
+//! them has been counted where the later one was made. So a client that reports at two nodes is counted
+//! exactly if each report reaches the other node before the next one is made, a second or more later.
+//! Otherwise, what it transferred before the report that came too late counts twice. If it stops at one node,
+//! or forgets its counts, and starts at another within two seconds, its next report may count nothing. A session that
+//! has ended may be back, and hold its place in a quota, for as long as the log lags behind what was heard live.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +23,7 @@ use types::{Event, Tick, limits};
 use super::export::{self, BadSessions, SessionRecord};
 use super::record::KeyRecord;
 use super::sessions::{LockedSessions, Reported, Session, SessionTag, Siblings};
-use super::{KeyHash, KeyTotals, LockedKeys, PasskeyStore, Report, Sessions};
+use super::{KeyHash, KeyTotals, LockedKeys, PasskeyStore, Report, Sessions, TableAux};
 
 /// What an import did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +34,9 @@ pub struct ImportedSessions {
     /// of the peer does.
     pub skipped: u64,
 }
+
+/// A node's own second, which comes back to it, is found again although clocks are read at different times.
+const CLOCK_NOISE_MS: u64 = 50;
 
 /// The clients that have announced since an import began.
 #[derive(Default)]
@@ -49,6 +60,15 @@ struct FirstReport {
     imported: Vec<(SessionTag, Reported)>,
     /// Endpoints whose sessions have ended here: an imported one must not bring them back.
     ended: Vec<u64>,
+}
+
+/// What an imported session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    /// That of an earlier process: it knows nothing of what happened here.
+    Import,
+    /// That of another node, which served beside this one.
+    Change,
 }
 
 /// Whether a client has announced since an import began.
@@ -76,10 +96,8 @@ impl PasskeyStore {
         is_exact: bool,
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
-        let (name, body) = body.split_first_chunk().ok_or(BadSessions)?;
-        let (flags, body) = body.split_first_chunk().ok_or(BadSessions)?;
-        let is_own = *name == self.secret_name();
-        let is_exact = is_exact && u32::from_le_bytes(*flags) & export::IS_LAST != 0;
+        let (is_own, flags, body) = self.read_head(body)?;
+        let is_exact = is_exact && flags & export::IS_LAST != 0;
         let mut imported = ImportedSessions::default();
         for record in export::records(body)? {
             let record = record.map(|it| if is_exact { it } else { it.without_report() });
@@ -91,6 +109,42 @@ impl PasskeyStore {
             *(if is_stored { &mut imported.stored } else { &mut imported.skipped }) += 1;
         }
         Ok(imported)
+    }
+
+    /// Imports what [`Self::take_changed_sessions`] of another node has taken. See
+    /// [`crate::Tracker::import_changed_sessions`].
+    pub(crate) fn import_changed_sessions(
+        &self,
+        now_ms: u64,
+        (cut_ago_ms, lifetime_s): (u64, u32),
+        body: &[u8],
+    ) -> Result<ImportedSessions, BadSessions> {
+        let (is_own, flags, body) = self.read_head(body)?;
+        if flags & export::ARE_CHANGES == 0 {
+            return Err(BadSessions);
+        }
+        // When the second began from which ages count, by the clock of this node.
+        let second_ms = u64::from(flags >> export::MS_SHIFT).min(999);
+        let cut_ms = now_ms.saturating_sub(cut_ago_ms).saturating_sub(second_ms);
+        let now = Tick((now_ms / 1000) as u32);
+        let mut imported = ImportedSessions::default();
+        for record in export::records(body)? {
+            let at_ms = |age_s: u32| cut_ms.saturating_sub(u64::from(age_s) * 1000);
+            let is_stored = is_own
+                && record.is_some_and(|record| {
+                    let at = Tick(((at_ms(record.age_s) + CLOCK_NOISE_MS) / 1000) as u32);
+                    now.since(at) <= lifetime_s && self.import_change(now, at, &record)
+                });
+            *(if is_stored { &mut imported.stored } else { &mut imported.skipped }) += 1;
+        }
+        Ok(imported)
+    }
+
+    /// Returns whether a body's secret is the own one, its flags, and what follows.
+    fn read_head<'a>(&self, body: &'a [u8]) -> Result<(bool, u32, &'a [u8]), BadSessions> {
+        let (name, body) = body.split_first_chunk().ok_or(BadSessions)?;
+        let (flags, body) = body.split_first_chunk().ok_or(BadSessions)?;
+        Ok((*name == self.secret_name(), u32::from_le_bytes(*flags), body))
     }
 
     /// Ends an import: counts what was reported meanwhile.
@@ -114,14 +168,29 @@ impl PasskeyStore {
     /// Imports a session. Returns false if it is skipped.
     fn import(&self, now: Tick, age_s: u32, record: &SessionRecord) -> bool {
         let at = Tick(now.0.saturating_sub(age_s));
+        !record.has_ended && self.import_at(now, at, record, Rule::Import)
+    }
+
+    /// Imports a session that has changed at another node. Returns false if it is skipped.
+    fn import_change(&self, now: Tick, at: Tick, record: &SessionRecord) -> bool {
+        // Clocks differ: a report of the future would hold against those that are made here.
+        let at = at.min(now);
+        match record.has_ended {
+            true => self.import_end(now, at, record),
+            false => self.import_at(now, at, record, Rule::Change),
+        }
+    }
+
+    fn import_at(&self, now: Tick, at: Tick, record: &SessionRecord, rule: Rule) -> bool {
         let Some((hash, _)) = record.of_key else {
-            return self.import_into(at, record, None);
+            return self.import_into(at, record, None, rule);
         };
         // Everywhere: keys before sessions.
         let mut keys = self.keys.lock(hash);
         let Some((row, mut of_key)) = keys.find(hash) else { return false };
         of_key.sessions.advance(now, self.lifetime_max_s());
-        let is_stored = self.import_into(at, record, Some((now, &mut of_key, &mut keys)));
+        let key = Some((now, &mut of_key, &mut keys));
+        let is_stored = self.import_into(at, record, key, rule);
         keys.set(row, of_key);
         is_stored
     }
@@ -131,48 +200,119 @@ impl PasskeyStore {
         at: Tick,
         record: &SessionRecord,
         mut key: Option<(Tick, &mut KeyRecord, &mut LockedKeys<'_>)>,
+        rule: Rule,
     ) -> bool {
         let (tag, reported) = (record.tag, record.reported(at));
         // 1. The session of a peer that is here under another peer id has ended.
-        if let (Some((_, of_key, keys)), Some((_, (torrent, _)))) = (&mut key, record.of_key)
+        if let (Some((now, of_key, keys)), Some((_, (torrent, _)))) = (&mut key, record.of_key)
             && let Some(quota) = of_key.peer_quota(keys.aux_mut())
-            && quota.predecessor(torrent, tag).is_some()
+            && let Some(old) = quota.predecessor(torrent, tag)
+            && !(rule == Rule::Change && self.end_older(*now, at, (of_key, keys.aux_mut()), old))
         {
             return false;
         }
         let mut sessions = self.sessions.lock(tag);
-        let known = self.first_reports.add_imported(tag, reported);
-        // 2. Of two imported ones the later one holds, but what happened here is later than both. Rounding
-        //    may make a copy a second older.
-        if let Some((row, mut session)) = sessions.find(tag) {
-            let is_later = known == Known::No && at.after(2) >= session.at();
-            if is_later {
-                if let Some((now, of_key, _)) = key {
-                    of_key.sessions.remove(now, self.lifetime_max_s(), session.at());
-                    of_key.sessions.add_at(now, self.lifetime_max_s(), at);
-                }
-                session.set_reported(reported);
-                sessions.set(row, session);
-            }
-            return is_later;
-        }
-        // 3. Insert it.
+        let known = self.first_reports.add_imported(tag, reported, rule);
+        let found = sessions.find(tag);
+        // 2. Skip it if it is not news.
+        let is_news = match (found, rule) {
+            // Of two imported ones the later one holds, but what happened here is later than both. Rounding
+            // may make a copy a second older.
+            (Some((_, session)), Rule::Import) => known == Known::No && at.after(2) >= session.at(),
+            (None, Rule::Import) => known != Known::Ended,
+            (Some((_, session)), Rule::Change) => !session.reported().is_later_than(&reported),
+            (None, Rule::Change) => true,
+        };
         let of_key = key.as_ref().map_or(0, |(_, of_key, _)| of_key.sessions.len());
-        if known == Known::Ended || self.sessions.check_room(&sessions, tag, of_key).is_err() {
+        let has_room = found.is_some() || self.sessions.check_room(&sessions, tag, of_key).is_ok();
+        if !is_news || !has_room {
             return false;
         }
-        let mut session = Session::imported(tag, reported);
+        // 3. Count it for its key.
+        let mut session = match found {
+            Some((_, session)) => session,
+            None => Session::imported(tag, reported),
+        };
         if let (Some((now, of_key, keys)), Some((hash, entry))) = (key, record.of_key) {
+            if found.is_some() {
+                of_key.sessions.remove(now, self.lifetime_max_s(), session.at());
+            }
+            of_key.sessions.add_at(now, self.lifetime_max_s(), at);
             // If it exceeds the quota by now, it does not count, and its peer is refused when it announces.
-            if let Some(quota) = of_key.peer_quota(keys.aux_mut())
+            if !session.has_quota_entry()
+                && let Some(quota) = of_key.peer_quota(keys.aux_mut())
                 && quota.add_peer(tag, entry).is_ok()
             {
                 session.set_quota_entry(sessions.aux_mut(), hash, entry);
             }
-            of_key.sessions.add_at(now, self.lifetime_max_s(), at);
         }
-        Sessions::insert(&mut sessions, session);
+        // 4. Store it.
+        session.set_reported(reported);
+        match found {
+            Some((row, _)) => sessions.set(row, session),
+            None => Sessions::insert(&mut sessions, session),
+        }
         true
+    }
+
+    /// Ends a session that has ended at another node at `at`, unless its peer has reported here since.
+    fn import_end(&self, now: Tick, at: Tick, record: &SessionRecord) -> bool {
+        let find_key = || {
+            let mut sessions = self.sessions.lock(record.tag);
+            let (_, session) = sessions.find(record.tag)?;
+            session.of_key(sessions.aux_mut())
+        };
+        let reported = record.reported(at);
+        let Some((hash, _)) = record.of_key.or_else(find_key) else {
+            let mut sessions = self.sessions.lock(record.tag);
+            let Some((row, session)) = sessions.find(record.tag) else { return false };
+            let is_over =
+                !session.has_quota_entry() && !session.reported().is_later_than(&reported);
+            if is_over {
+                sessions.remove_at(row);
+            }
+            return is_over;
+        };
+        let mut keys = self.keys.lock(hash);
+        let Some((row, mut of_key)) = keys.find(hash) else { return false };
+        of_key.sessions.advance(now, self.lifetime_max_s());
+        let mut sessions = self.sessions.lock(record.tag);
+        let Some((at, session)) = sessions.find(record.tag) else { return false };
+        if session.reported().is_later_than(&reported) {
+            return false;
+        }
+        self.end(now, (&mut of_key, keys.aux_mut()), (&mut sessions, at, session));
+        drop(sessions);
+        keys.set(row, of_key);
+        true
+    }
+
+    /// Ends the session `old` of a key, which is locked, unless its peer has reported after `at`. Returns
+    /// whether it did.
+    fn end_older(
+        &self,
+        now: Tick,
+        at: Tick,
+        (record, aux): (&mut KeyRecord, &mut TableAux),
+        old: SessionTag,
+    ) -> bool {
+        let mut sessions = self.sessions.lock(old);
+        let Some((row, session)) = sessions.find(old) else { return false };
+        let is_older = session.at() <= at;
+        if is_older {
+            self.end(now, (record, aux), (&mut sessions, row, session));
+        }
+        is_older
+    }
+}
+
+impl Reported {
+    /// Returns whether this was reported after `other`, by the same peer. In the same second, more bytes are
+    /// later.
+    fn is_later_than(&self, other: &Self) -> bool {
+        self.at > other.at
+            || self.at == other.at
+                && (self.uploaded > other.uploaded || self.downloaded > other.downloaded)
     }
 }
 
@@ -239,14 +379,20 @@ impl FirstReports {
         found.into_iter().for_each(|found| _ = found.remove());
     }
 
-    /// Keeps what a session of the earlier process has reported, if its client has announced here.
-    fn add_imported(&self, tag: SessionTag, reported: Reported) -> Known {
+    /// Keeps what a session of the earlier process has reported, if its client has announced here. Of another
+    /// node's, only what came before the client's first report.
+    fn add_imported(&self, tag: SessionTag, reported: Reported, rule: Rule) -> Known {
         if !self.is_on.load(Ordering::Acquire) {
             return Known::No;
         }
         let mut reports = self.reports.lock();
         let found = reports.find_mut(tag.client, |report| report.client == tag.client);
         let Some(report) = found else { return Known::No };
+        let first = Reported { at: report.at, uploaded: report.uploaded, ..reported };
+        let first = Reported { downloaded: report.downloaded, ..first };
+        if rule == Rule::Change && !first.is_later_than(&reported) {
+            return Known::Yes;
+        }
         if let Some((_, known)) = report.imported.iter_mut().find(|(other, _)| *other == tag) {
             // A journal has a session once a round, the latest one last.
             *known = reported;

@@ -261,6 +261,11 @@ impl Session {
         self.has_quota_entry
     }
 
+    /// Returns whether it is a WebTorrent peer's.
+    pub(super) fn is_web(&self) -> bool {
+        self.is_web
+    }
+
     /// Returns when the peer announced last.
     pub(super) fn at(&self) -> Tick {
         self.at
@@ -337,7 +342,7 @@ impl Session {
     }
 
     /// Returns the same, and the key.
-    fn of_key(&self, entries: &QuotaEntries) -> Option<OfKey> {
+    pub(super) fn of_key(&self, entries: &QuotaEntries) -> Option<OfKey> {
         if !self.has_quota_entry {
             return None;
         }

@@ -1,5 +1,6 @@
 //! The store of keys beside a plain list, and its guarantees while keys come and go.
 
+mod exchange;
 mod handover;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,338 @@
+//! Sessions between nodes that serve side by side.
+
+use super::*;
+
+/// A node of a cluster, and when it started, milliseconds.
+struct TestNode {
+    store: PasskeyStore,
+    started_ms: u64,
+}
+
+/// Two nodes whose seconds begin at different times, and the time.
+struct Pair {
+    nodes: [TestNode; 2],
+    ms: u64,
+}
+
+const LIFETIME_S: u32 = 2700;
+
+impl TestNode {
+    fn new(started_ms: u64, rules: KeyRules) -> Self {
+        let store = store();
+        store.put(KeyId(1), key(1), rules);
+        store.keep_session_changes(true);
+        Self { store, started_ms }
+    }
+
+    fn now_ms(&self, ms: u64) -> u64 {
+        ms - self.started_ms
+    }
+
+    fn announce(&self, ms: u64, report: &TestReport) -> Option<Refusal> {
+        let now = Tick((self.now_ms(ms) / 1000) as u32);
+        announce(&self.store, now, &key(1), report).err()
+    }
+
+    /// Takes everything that has changed.
+    fn take(&self, ms: u64) -> Vec<Vec<u8>> {
+        let mut bodies = Vec::new();
+        loop {
+            let mut body = Vec::new();
+            if !self.store.take_changed_sessions(self.now_ms(ms), 200, &mut body) {
+                return bodies;
+            }
+            assert!(body.len() <= 212, "{} bytes", body.len());
+            bodies.push(body);
+        }
+    }
+
+    fn import(&self, ms: u64, taken_ms: u64, body: &[u8]) -> ImportedSessions {
+        let ago_ms = ms - taken_ms;
+        self.store.import_changed_sessions(self.now_ms(ms), (ago_ms, LIFETIME_S), body).unwrap()
+    }
+}
+
+impl Pair {
+    fn new(rules: KeyRules) -> Self {
+        let nodes = [1_000_000, 2_345_678].map(|started_ms| TestNode::new(started_ms, rules));
+        Self { nodes, ms: 10_000_000 }
+    }
+
+    fn by(&self, node: usize, report: &TestReport) -> Option<Refusal> {
+        self.nodes[node].announce(self.ms, report)
+    }
+
+    /// Lets each node have the changes of both, its own ones included, as a stream does.
+    fn exchange(&mut self) {
+        let taken_ms = self.ms;
+        self.ms += 100;
+        for from in 0..2 {
+            for body in self.nodes[from].take(taken_ms) {
+                self.nodes.iter().for_each(|to| _ = to.import(self.ms, taken_ms, &body));
+            }
+        }
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.ms += ms;
+    }
+
+    fn sessions(&self) -> [usize; 2] {
+        [0, 1].map(|node| self.nodes[node].store.sessions())
+    }
+
+    /// Returns what both nodes have counted together.
+    fn total(&self) -> KeyTotals {
+        let of = |node: usize| {
+            totals(&self.nodes[node].store).get(&KeyId(1)).copied().unwrap_or_default()
+        };
+        of(0).plus(&of(1))
+    }
+}
+
+fn report(peer: u8, bytes: (u64, u64)) -> TestReport {
+    TestReport { bytes, ..TestReport::new(1, peer, peer) }
+}
+
+/// Whichever node a client announces at, it is counted as if there were one.
+#[test]
+fn clients_that_change_nodes_are_counted_exactly() {
+    let mut random = Random::new(11);
+    for round in 0..40 {
+        let rules = if round % 2 == 0 { KeyRules::default() } else { bounded(3, 8) };
+        let mut pair = Pair::new(rules);
+        let one = TestNode::new(0, rules);
+        let mut bytes = [(0, 0); 8];
+        for _ in 0..200 {
+            let (peer, node) = (random.below(8), random.below(2) as usize);
+            let bytes = &mut bytes[peer as usize];
+            bytes.0 += u64::from(random.below(100_000));
+            bytes.1 += u64::from(random.below(100_000));
+            let event = match random.below(10) {
+                0 => Event::Started,
+                1 => Event::Stopped,
+                2 => Event::Completed,
+                _ => Event::None,
+            };
+            if event == Event::Started {
+                *bytes = (0, 0);
+            }
+            let begins_or_ends = matches!(event, Event::Started | Event::Stopped);
+            pair.wait(if begins_or_ends { 1000 } else { 0 });
+            let report = TestReport { event, ..report(peer as u8, *bytes) };
+            assert_eq!(pair.by(node, &report), one.announce(pair.ms, &report));
+            pair.exchange();
+            pair.wait(900 + u64::from(random.below(1000)));
+            pair.wait(if begins_or_ends { 1000 } else { 0 });
+        }
+        let (sum, expected) = (pair.total(), totals(&one.store)[&KeyId(1)]);
+        assert_eq!(
+            (sum.uploaded, sum.downloaded, sum.announces),
+            (expected.uploaded, expected.downloaded, expected.announces)
+        );
+        let sessions = one.store.sessions();
+        assert_eq!(pair.sessions(), [sessions; 2]);
+        assert!(one.store.lost_session_changes() == 0 && sessions > 0);
+    }
+}
+
+/// What is heard at once comes again from the log, when more has happened.
+#[test]
+fn a_log_that_lags_behind_does_no_harm() {
+    let mut pair = Pair::new(bounded(9, 9));
+    let mut log = Vec::new();
+    let mut total = 0;
+    for step in 0..60_u64 {
+        let (event, sum) = match step % 10 {
+            0 => (Event::Started, 0),
+            9 => (Event::Stopped, 1000 * step),
+            _ => (Event::None, 1000 * step),
+        };
+        let report = TestReport { event, ..report(1, (sum % 10_000, 0)) };
+        assert_eq!(pair.by((step / 3) as usize % 2, &report), None);
+        total += if event == Event::Started { 0 } else { 1000 };
+        let taken_ms = pair.ms;
+        pair.wait(20);
+        for from in 0..2 {
+            for body in pair.nodes[from].take(taken_ms) {
+                pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, taken_ms, &body));
+                log.push((taken_ms, body));
+            }
+        }
+        pair.wait(2000);
+        // The log lags behind by two changes.
+        if let Some((taken_ms, body)) = log.len().checked_sub(3).map(|at| &log[at]) {
+            pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, *taken_ms, body));
+        }
+    }
+    assert_eq!(pair.total().uploaded, total);
+    log.iter().rev().take(2).rev().for_each(|(taken_ms, body)| {
+        pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, *taken_ms, body));
+    });
+    assert_eq!(pair.sessions(), [0, 0]);
+}
+
+#[test]
+fn quotas_hold_at_all_nodes() {
+    let rules = KeyRules { torrents: 2, peers_per_torrent: 2, addresses: 3, ..KeyRules::default() };
+    let mut pair = Pair::new(rules);
+    let peer = |torrent, peer, host| TestReport::new(torrent, peer, host);
+    assert_eq!(pair.by(0, &peer(1, 1, 1)), None);
+    assert_eq!(pair.by(1, &peer(1, 2, 2)), None);
+    assert_eq!(pair.by(0, &peer(2, 3, 3)), None);
+    pair.exchange();
+    for node in 0..2 {
+        let refused = [peer(1, 4, 3), peer(3, 1, 1), peer(2, 5, 5)].map(|it| pair.by(node, &it));
+        let expected = [Refusal::KeyPeers, Refusal::KeyTorrents, Refusal::KeyAddresses];
+        assert_eq!(refused, expected.map(Some), "node {node}");
+        // The same peers are good everywhere.
+        let same = [peer(1, 1, 1), peer(1, 2, 2), peer(2, 3, 3)].map(|it| pair.by(node, &it));
+        assert_eq!(same, [None; 3]);
+    }
+    pair.wait(2000);
+    // A peer stops at a node where it did not start: the other one has room, too.
+    let stop = TestReport { event: Event::Stopped, ..peer(2, 3, 3) };
+    assert_eq!(pair.by(1, &stop), None);
+    pair.exchange();
+    assert_eq!(pair.sessions(), [2, 2]);
+    assert_eq!(pair.by(0, &peer(4, 4, 4)), None);
+    pair.exchange();
+    assert_eq!(pair.by(1, &peer(5, 4, 4)), Some(Refusal::KeyTorrents));
+    // A peer that comes back with another peer id replaces its session everywhere.
+    pair.wait(2000);
+    assert_eq!(pair.by(1, &TestReport { port: 6881, ..peer(4, 9, 4) }), None);
+    pair.exchange();
+    assert_eq!(pair.sessions(), [3, 3]);
+    // All expire everywhere, and the quotas are empty.
+    pair.wait(1000 * u64::from(LIFETIME_S) + 2000);
+    for node in &pair.nodes {
+        let now = Tick((node.now_ms(pair.ms) / 1000) as u32);
+        node.store.sweep(now, 1, LIFETIME_S, LIFETIME_S);
+    }
+    assert_eq!(pair.sessions(), [0, 0]);
+    assert_eq!(pair.by(0, &peer(8, 8, 8)), None);
+}
+
+/// Within the second, each node admits what its own quota allows. Afterwards the peer that is one too many is
+/// refused where it did not announce, and keeps its place where it did.
+#[test]
+fn two_nodes_may_admit_a_peer_too_many_within_a_second() {
+    let mut pair = Pair::new(bounded(1, 0));
+    let at = |torrent| TestReport::new(torrent, 1, 1);
+    assert_eq!([pair.by(0, &at(1)), pair.by(1, &at(2))], [None; 2]);
+    pair.exchange();
+    assert_eq!([pair.by(0, &at(1)), pair.by(1, &at(2))], [None; 2]);
+    assert_eq!([pair.by(0, &at(2)), pair.by(1, &at(1))], [Some(Refusal::KeyTorrents); 2]);
+    pair.wait(2000);
+    let stop = TestReport { event: Event::Stopped, ..at(1) };
+    assert_eq!(pair.by(0, &stop), None);
+    pair.exchange();
+    assert_eq!([pair.by(0, &at(2)), pair.by(1, &at(2))], [None; 2]);
+    assert_eq!([pair.by(0, &at(3)), pair.by(1, &at(3))], [Some(Refusal::KeyTorrents); 2]);
+}
+
+/// A client that announces over both families is counted once, even if at two nodes.
+#[test]
+fn other_addresses_of_a_client_count_once() {
+    let mut pair = Pair::new(KeyRules::default());
+    let from = |host, bytes| TestReport { host, ..report(1, (bytes, 0)) };
+    for (node, host, bytes) in [(0, 1, 100), (1, 2, 100), (0, 1, 500), (1, 2, 500), (1, 2, 600)] {
+        assert_eq!(pair.by(node, &from(host, bytes)), None);
+        pair.exchange();
+        pair.wait(1000);
+    }
+    assert_eq!(pair.total().uploaded, 500);
+}
+
+#[test]
+fn a_session_is_sent_once_until_it_is_taken() {
+    let node = TestNode::new(0, bounded(900, 900));
+    for ms in 0..1000 {
+        assert_eq!(node.announce(ms, &report(1, (ms, ms))), None);
+    }
+    let bodies = node.take(1000);
+    assert_eq!(bodies.iter().map(Vec::len).collect::<Vec<_>>(), [12 + 60]);
+    assert!(node.take(1000).is_empty());
+    // The last report counts, and an end after it replaces it.
+    let other = TestNode::new(0, bounded(900, 900));
+    other.import(1000, 1000, &bodies[0]);
+    assert_eq!(other.announce(2000, &report(1, (1000, 1000))), None);
+    assert_eq!(totals(&other.store)[&KeyId(1)].uploaded, 1);
+    node.announce(3000, &report(1, (1000, 1000)));
+    node.announce(3000, &TestReport { event: Event::Stopped, ..report(1, (1000, 1000)) });
+    let bodies = node.take(3000);
+    assert_eq!(bodies.iter().map(Vec::len).collect::<Vec<_>>(), [12 + 60]);
+    assert_eq!(other.import(3000, 3000, &bodies[0]).stored, 1);
+    assert_eq!(other.store.sessions(), 0);
+    // Many come in several bodies.
+    (0..20).for_each(|torrent| {
+        assert_eq!(node.announce(4000, &TestReport::new(torrent, 1, 1)), None);
+    });
+    assert_eq!(node.take(4000).len(), 20_usize.div_ceil(3));
+    // Off, nothing is kept.
+    node.announce(4000, &TestReport::new(1, 1, 1));
+    node.store.keep_session_changes(false);
+    node.announce(4000, &TestReport::new(2, 1, 1));
+    assert!(node.take(4000).is_empty());
+}
+
+#[test]
+fn changes_beyond_the_limit_are_counted() {
+    let store = store();
+    store.keep_session_changes(true);
+    let part = limits::KEY_SESSION_CHANGES_MAX / 64;
+    for number in 0..part as u64 + 5 {
+        store.changes.renewed(SessionTag { client: 64 * number + 1, endpoint: 0 });
+    }
+    assert_eq!(store.lost_session_changes(), 5);
+    // None of them exists.
+    assert!(!store.take_changed_sessions(5, 1 << 20, &mut Vec::new()));
+}
+
+/// What is reported while a node reads its journal comes together with what other nodes say.
+#[test]
+fn changes_arrive_during_an_import() {
+    let mut pair = Pair::new(KeyRules::default());
+    assert_eq!(pair.by(0, &report(1, (1000, 0))), None);
+    pair.exchange();
+    pair.wait(2000);
+    pair.nodes[1].store.begin_import();
+    assert_eq!(pair.by(1, &report(1, (1500, 0))), None);
+    pair.exchange();
+    pair.wait(2000);
+    assert_eq!(pair.by(0, &report(1, (1700, 0))), None);
+    pair.exchange();
+    pair.wait(2000);
+    assert_eq!(pair.by(1, &report(1, (1800, 0))), None);
+    pair.nodes[1].store.finish_import();
+    assert_eq!(pair.total().uploaded, 800);
+}
+
+/// Whatever the bytes are: no panic, and no more sessions than they hold.
+#[test]
+fn takes_any_change() {
+    let mut random = Random::new(9);
+    let [old, new] = [0, 0].map(|start| TestNode::new(start, bounded(3, 3)));
+    for number in 0..40 {
+        let event = if number % 3 == 0 { Event::Stopped } else { Event::None };
+        let port = number / 2;
+        let it = TestReport { event, port, ..TestReport::new(1 + (number % 4) as u8, 1, 1) };
+        let _ = old.announce(10_000, &it);
+    }
+    let mut body = Vec::new();
+    assert!(old.store.take_changed_sessions(20_000, 1 << 16, &mut body));
+    for _ in 0..5000 {
+        let mut body = body.clone();
+        for _ in 0..1 + random.below(4) {
+            let at = random.below(body.len() as u32) as usize;
+            body[at] = random.below(256) as u8;
+        }
+        body.truncate(random.below(2 * body.len() as u32) as usize);
+        let now_ms = random.below(50_000).into();
+        let cut_ago_ms = random.below(20_000).into();
+        let _ = new.store.import_changed_sessions(now_ms, (cut_ago_ms, 100), &body);
+        let _ = new.announce(40_000, &TestReport::new(1, 1 + random.below(3) as u8, 1));
+    }
+    new.store.sweep(Tick(100_000), 1, 100, 100);
+    assert_eq!(new.store.sessions(), 0);
+}
