@@ -21,7 +21,7 @@ use slab::Slab;
 use tokio::task::AbortHandle;
 use tracker::Offers;
 use tracker::counters::{Counters, DropReason};
-use types::{ConnectionKey, Tick, limits};
+use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
 use crate::buffer::{OutputBuffer, WriteOutcome};
@@ -33,6 +33,8 @@ pub use memory::MemoryLimits;
 
 /// A worker's table of connections.
 pub(crate) struct Connections {
+    /// The number of the node; 0 outside clusters.
+    node: u8,
     /// The number of the worker.
     worker: usize,
     slots: Slab<Slot>,
@@ -113,11 +115,13 @@ const SCAN_PARTS: usize = 4;
 const CLOSE_S: u32 = 3;
 
 impl Connections {
-    pub(crate) fn new(worker: usize, memory_limits: MemoryLimits) -> Self {
+    /// Returns an empty table. `generation` is random: see [`ConnectionKey`].
+    pub(crate) fn new(worker: usize, generation: u64, memory_limits: MemoryLimits) -> Self {
         Self {
+            node: 0,
             worker,
             slots: Slab::new(),
-            generation: 0,
+            generation,
             dirty: Vec::new(),
             memory: MemoryUse::default(),
             memory_limits,
@@ -138,10 +142,10 @@ impl Connections {
         output: OutputBuffer,
         (now, deadline): (Tick, Tick),
     ) -> ConnectionKey {
-        self.generation += 1;
+        self.generation = self.generation.wrapping_add(1);
         let entry = self.slots.vacant_entry();
         let number = entry.key();
-        let key = key(self.worker, self.generation, number);
+        let key = ConnectionKey::new(self.node, self.worker, self.generation, number);
         entry.insert(Slot {
             key,
             socket,
@@ -166,7 +170,7 @@ impl Connections {
         if self.slot(key).is_none() {
             return;
         }
-        let slot = self.slots.remove(slot_number(key));
+        let slot = self.slots.remove(key.place());
         slot.count_closed();
         self.uncount_memory(slot.memory);
         if let Some(writer) = slot.writer {
@@ -185,7 +189,7 @@ impl Connections {
         slot.alive(now);
         if !slot.output.is_empty() {
             slot.is_dirty = true;
-            self.dirty.push(slot_number(key));
+            self.dirty.push(key.place());
         }
     }
 
@@ -212,7 +216,7 @@ impl Connections {
         if let Some(slot) = self.slot_mut(key) {
             debug_assert!(slot.output.is_empty(), "output would be lost");
             slot.output = output;
-            self.count_output(slot_number(key));
+            self.count_output(key.place());
             self.keep_limits(now);
         }
     }
@@ -272,7 +276,7 @@ impl Connections {
         to: ConnectionKey,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        let number = slot_number(to);
+        let number = to.place();
         let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
         let Some(slot) = slot.filter(|slot| slot.can_receive()) else { return false };
         if slot.output.is_empty() {
@@ -344,12 +348,12 @@ impl Connections {
     /// Writes as much of a connection's output as its socket takes.
     pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
         let outcome = self.write_output(now, key);
-        self.count_output(slot_number(key));
+        self.count_output(key.place());
         outcome
     }
 
     fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
-        let Some(slot) = self.slots.get_mut(slot_number(key)).filter(|slot| slot.key == key) else {
+        let Some(slot) = self.slots.get_mut(key.place()).filter(|slot| slot.key == key) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let written = slot.output.write_to(&slot.socket);
@@ -424,12 +428,12 @@ impl Connections {
 
     #[inline]
     fn slot(&self, key: ConnectionKey) -> Option<&Slot> {
-        self.slots.get(slot_number(key)).filter(|slot| slot.key == key)
+        self.slots.get(key.place()).filter(|slot| slot.key == key)
     }
 
     #[inline]
     fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
-        self.slots.get_mut(slot_number(key)).filter(|slot| slot.key == key)
+        self.slots.get_mut(key.place()).filter(|slot| slot.key == key)
     }
 
     fn recycle(&mut self, mut output: OutputBuffer) {
@@ -540,25 +544,3 @@ pub(crate) async fn writable(
     })
     .await
 }
-
-/// Packs the number of a worker, a generation, and the number of a slot.
-fn key(worker: usize, generation: u64, slot: usize) -> ConnectionKey {
-    let generation = generation % (1 << GENERATION_BITS);
-    ConnectionKey(
-        (worker as u64) << (GENERATION_BITS + SLOT_BITS) | generation << SLOT_BITS | slot as u64,
-    )
-}
-
-/// The worker that holds a connection.
-pub(crate) fn worker_number(key: ConnectionKey) -> usize {
-    (key.0 >> (GENERATION_BITS + SLOT_BITS)) as usize
-}
-
-fn slot_number(key: ConnectionKey) -> usize {
-    (key.0 % (1 << SLOT_BITS)) as usize
-}
-
-const SLOT_BITS: u32 = 24;
-const GENERATION_BITS: u32 = 30;
-const _: () = assert!(limits::CONNECTIONS_MAX <= 1 << SLOT_BITS);
-const _: () = assert!(limits::WORKERS_MAX <= 1 << (64 - SLOT_BITS - GENERATION_BITS));

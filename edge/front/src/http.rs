@@ -168,13 +168,15 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
     let connections_max = listeners.iter().map(|listener| listener.options.connections_max).max();
     let mut random = Random::new(start.seed);
     let relay = Relay::new(Random::new(random.next()), start.link);
+    let generation = random.next();
+    let connections = Connections::new(relay.worker_number(), generation, start.memory_limits);
     let service = HttpService::new(Arc::clone(&start.tracker), start.clock, random);
     let worker = Worker {
         tracker: start.tracker,
         clock: start.clock,
         tasks: Rc::new(Tasks::default()),
         listeners,
-        connections: RefCell::new(Connections::new(relay.worker_number(), start.memory_limits)),
+        connections: RefCell::new(connections),
         service: RefCell::new(service),
         relay: RefCell::new(relay),
         flush: Notify::new(),

@@ -10,7 +10,7 @@ use tracker::counters::DropReason;
 use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
-use super::{Connections, Phase, slot_number};
+use super::{Connections, Phase};
 
 /// How much memory one worker's connections may take together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Connections {
         let read = bytes + slot.socket.held_bytes();
         // The usual case: an idle connection holds nothing, before and after.
         if slot.memory.read != read {
-            self.set_memory(slot_number(key), |memory| memory.read = read);
+            self.set_memory(key.place(), |memory| memory.read = read);
             self.keep_limits(now);
         }
     }
@@ -89,7 +89,7 @@ impl Connections {
     /// connections together hold too many.
     pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
         if self.slot(key).is_some() {
-            self.set_memory(slot_number(key), |memory| memory.torrents = bytes);
+            self.set_memory(key.place(), |memory| memory.torrents = bytes);
             self.keep_limits(now);
         }
     }

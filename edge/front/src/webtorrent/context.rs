@@ -11,7 +11,7 @@ use super::mailboxes::{Content, Envelope, MessageBatch};
 use super::relay::Relay;
 use crate::Clock;
 use crate::clock::{Moment, Sampling};
-use crate::connections::{Connections, worker_number};
+use crate::connections::Connections;
 use crate::worker::Worker;
 
 /// A worker's WebTorrent side, borrowed for one step of one session.
@@ -70,7 +70,7 @@ impl WsContext<'_> {
         listener: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let worker = worker_number(to);
+        let worker = to.worker();
         if worker == self.relay.link.worker {
             if self.send(to, |out| ws::text_with(out, write)) {
                 self.remember_offer(to, content);
