@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use primitives::Random;
 use swarm::block::{Block, BlockError, Groups, Header, Kind, write};
-use swarm::{Action, MergeTime, Options, PeerCaps, Store, StoreAnnounce};
+use swarm::{Action, Counting, MergeTime, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, SwarmCounts, Tick, TooSoon,
@@ -83,13 +83,14 @@ fn whole_groups(body: &[u8], is_walk: bool, has_ids: bool) -> usize {
 fn merge(store: &Store, cut_ago_s: u16, groups: Groups<'_>) {
     let mut random = Random::new(1);
     let time = MergeTime { now: NOW, cut_ago_s: cut_ago_s.into(), epoch_min: 29_000_000 };
-    let first = store.merge(time, &mut random, groups, 0..2);
+    let counting = Counting::ByPeer;
+    let first = store.merge(time, counting, &mut random, groups, 0..2);
     check_sums(store, first.torrents);
     // Once more, an older block, in the other order of shards.
     store.remember_stopped(true);
     let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
-    store.merge(time, &mut random, groups, 1..2);
-    store.merge(time, &mut random, groups, 0..1);
+    store.merge(time, counting, &mut random, groups, 1..2);
+    store.merge(time, counting, &mut random, groups, 0..1);
     let torrents = store.totals().torrents;
     check_sums(store, torrents);
     for group in groups.iter().take(8) {

@@ -30,11 +30,16 @@
 mod group;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use types::{InfoHash, PeerId, PeerKey, Role};
 
-pub(crate) use group::GroupWriter;
 pub use group::{Group, GroupPeer, Groups, GroupsIter, Head, Peers};
+pub(crate) use group::{GroupWriter, WALK_GROUP_LEN};
+pub use web::{
+    WEB_CHANGE_BYTES_MAX, WebChange, WebGroup, WebGroups, WebGroupsIter, WebPeers,
+    encode_web_changes,
+};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
@@ -61,6 +66,8 @@ impl Kind {
     pub const WALK: Self = Self(1);
     /// Sessions of keys; see the tracker.
     pub const SESSIONS: Self = Self(2);
+    /// Changes of WebTorrent peers of the node that wrote the block; see [`WebChange`].
+    pub const WEB: Self = Self(3);
     /// Begin or end of a round of a journal: its number, u64; 0 = begin or 1 = end, u64.
     pub const ROUND: Self = Self(4);
 }
@@ -172,6 +179,13 @@ impl<'a> Block<'a> {
             return Err(BlockError::BadGroups);
         }
         Groups::check(self.body, is_walk, self.header.has_ids).ok_or(BlockError::BadGroups)
+    }
+
+    /// Returns the groups of WebTorrent peers. Fails if they do not add up to the body, or if a connection is
+    /// not of the node that wrote the block.
+    pub fn web_groups(&self) -> Result<WebGroups<'a>, BlockError> {
+        let groups = WebGroups::check(self.body, self.header.node);
+        groups.filter(|_| self.header.kind == Kind::WEB).ok_or(BlockError::BadGroups)
     }
 }
 
@@ -291,6 +305,8 @@ pub struct Change {
     pub peer: PeerKey,
     /// What the peer is now; its age is 0.
     pub word: Word,
+    /// Whether the peer is as it was: it has announced again. See [`crate::Store::keep_refreshes`].
+    pub is_refresh: bool,
 }
 
 /// The most bytes that [`encode_changes`] appends for a change: its own group with a v6 peer and its id.

@@ -42,7 +42,15 @@ impl ChangeQueue {
     #[inline]
     pub(crate) fn push(&mut self, announce: &StoreAnnounce, word: Word) {
         if self.is_on() {
-            self.append(&announce.info_hash, &announce.peer, word, &announce.peer_id);
+            self.append(&announce.info_hash, &announce.peer, (word, false), &announce.peer_id);
+        }
+    }
+
+    /// Keeps that a peer has announced again.
+    #[inline]
+    pub(crate) fn push_refresh(&mut self, announce: &StoreAnnounce, word: Word) {
+        if self.is_on() {
+            self.append(&announce.info_hash, &announce.peer, (word, true), &announce.peer_id);
         }
     }
 
@@ -50,18 +58,24 @@ impl ChangeQueue {
     #[inline]
     pub(crate) fn push_gone(&mut self, info_hash: &InfoHash, peer: &PeerKey) {
         if self.is_on() {
-            self.append(info_hash, peer, Word::gone(), &PeerId([0; 20]));
+            self.append(info_hash, peer, (Word::gone(), false), &PeerId([0; 20]));
         }
     }
 
     // Inline copies of it slow down announces that change nothing.
     #[inline(never)]
-    fn append(&mut self, info_hash: &InfoHash, peer: &PeerKey, word: Word, id: &PeerId) {
+    fn append(
+        &mut self,
+        info_hash: &InfoHash,
+        peer: &PeerKey,
+        (word, is_refresh): (Word, bool),
+        id: &PeerId,
+    ) {
         if self.changes.len() == self.changes.capacity() {
             self.missed += 1;
             return;
         }
-        self.changes.push(Change { info_hash: *info_hash, peer: *peer, word });
+        self.changes.push(Change { info_hash: *info_hash, peer: *peer, word, is_refresh });
         if self.keeps_ids {
             self.ids.push(*id);
         }

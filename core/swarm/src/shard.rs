@@ -25,13 +25,13 @@ use crate::index::{Index, tag};
 use crate::meta::PeerMeta;
 use crate::record::{Record, Records, Sets};
 use crate::totals::FamilyTotals;
-use crate::web::WebSwarm;
+use crate::web::{WebChangeQueue, WebSwarm};
 use crate::{Options, TorrentEvent, Totals};
 
 use merge::Stopped;
 
 pub(crate) use announce::StagedAnnounce;
-pub(crate) use merge::{Merger, StagedGroup};
+pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Walk, WalkOutput};
 
@@ -56,6 +56,10 @@ pub(crate) struct Shard {
     pub(crate) event_queue: EventQueue,
     /// Changes of peers, if they are kept.
     pub(crate) changes: ChangeQueue,
+    /// The period of refreshes, in units of age; 0 = they are not kept.
+    pub(crate) refresh_period: u32,
+    /// Changes of this node's WebTorrent peers, if they are kept.
+    pub(crate) web_changes: WebChangeQueue,
 }
 
 /// A family's peers: their sets in a torrent, and their totals in the shard.
@@ -115,6 +119,8 @@ impl Shard {
             pass: sweep::Pass::default(),
             event_queue: EventQueue::default(),
             changes: ChangeQueue::default(),
+            refresh_period: 0,
+            web_changes: WebChangeQueue::default(),
         }
     }
 

@@ -11,9 +11,10 @@
 mod inspect;
 mod merge;
 mod replicate;
+mod web;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
@@ -23,11 +24,12 @@ use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Lifetimes, Shard, StagedAnnounce};
-pub use merge::{MergeTime, Merged};
+pub use merge::{Counting, MergeTime, Merged};
 #[cfg(test)]
 pub(crate) use replicate::Dump;
 pub use replicate::{StoreWalk, WalkTime, Walked};
 
+use crate::refresh::WEB_REFRESH_S;
 use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
 
 /// Torrents and their peers. Shared by any number of threads.
@@ -36,6 +38,8 @@ pub struct Store {
     shards: Box<[PaddedShard]>,
     lifetime_s: AtomicU32,
     web_lifetime_s: AtomicU32,
+    /// This node's number in its cluster; 0 = there is none.
+    node: AtomicU8,
     memory_budget: Option<u64>,
     keeps_peer_ids: bool,
 }
@@ -46,6 +50,12 @@ struct PaddedShard(Mutex<Shard>);
 
 /// Lines that the sweep visits under one lock: some tens of microseconds.
 const SWEEP_LINES: u32 = 128;
+/// Seconds that WebTorrent peers of other nodes are kept after their node last said something of them, at
+/// least. It says when they leave, and nodes that are gone are purged; this is for what was lost.
+const WEB_REMOTE_LIFETIME_S: u32 = 900;
+/// The longest time that a node says nothing of its WebTorrent peer that lives is a period of refreshes and an
+/// interval, which is less than a lifetime. The rest is for the way.
+const WEB_SILENCE_S: u32 = WEB_REFRESH_S + 128;
 /// The most shards there can be.
 const SHARDS_MAX: usize = 1 << 12;
 
@@ -62,6 +72,7 @@ impl Store {
             shards: (0..shards).map(shard).collect(),
             lifetime_s: AtomicU32::new(options.peer_lifetime_s),
             web_lifetime_s: AtomicU32::new(options.web_lifetime_s),
+            node: AtomicU8::new(0),
             memory_budget: options.memory_budget,
             keeps_peer_ids: options.keep_peer_ids,
         }
@@ -149,10 +160,7 @@ impl Store {
     /// Does one of `parts` parts of a pass that removes expired peers. When memory is short, removes
     /// peers of the largest networks, too, except those for which `is_exempt` returns true.
     pub fn sweep(&self, now: Tick, parts: u32, is_exempt: &dyn Fn(IpAddr) -> bool) {
-        let lifetimes = Lifetimes {
-            plain_s: self.lifetime_s.load(Ordering::Relaxed),
-            web_s: self.web_lifetime_s.load(Ordering::Relaxed),
-        };
+        let lifetimes = self.lifetimes();
         for shard in 0..self.shards.len() {
             let lines = self.lock(shard).pass_lines();
             // One step more than needed, so that passes end.
@@ -167,6 +175,16 @@ impl Store {
                 drop(released);
             }
             self.prepare_memory(shard);
+        }
+    }
+
+    fn lifetimes(&self) -> Lifetimes {
+        let web_s = self.web_lifetime_s.load(Ordering::Relaxed);
+        Lifetimes {
+            plain_s: self.lifetime_s.load(Ordering::Relaxed),
+            web_s,
+            web_remote_s: WEB_REMOTE_LIFETIME_S.max(web_s.saturating_add(WEB_SILENCE_S)),
+            node: self.node.load(Ordering::Relaxed),
         }
     }
 

@@ -6,6 +6,7 @@
 //! form: an `IndexMap` for each role, with a keyed hash, and a tree of the peers by network and host,
 //! which finds those that a cap counts.
 
+mod changes;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPee
 use crate::PeerCaps;
 use crate::entry::Entry;
 use crate::meta::PeerMeta;
+pub(crate) use changes::WebChangeQueue;
 
 /// The result of a WebTorrent announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use swarm::block::{self, Change, Header, Kind};
 use swarm::{Store, StoreWalk, WalkTime};
-use types::{PeerId, limits};
+use types::{PeerId, Tick, limits};
 
 use crate::{CLOCK_STEP_MS, Now};
 
 /// The most changes in a block: its body takes at most 64 KiB.
 const BLOCK_CHANGES: usize = 64 * 1024 / block::CHANGE_BYTES_MAX;
+/// The same for changes of WebTorrent peers.
+const BLOCK_WEB_CHANGES: usize = 64 * 1024 / block::WEB_CHANGE_BYTES_MAX;
 /// A block of a walk is complete when its body has this many bytes. A step adds less than as many.
 const WALK_BODY: usize = 64 * 1024;
 
@@ -37,6 +39,8 @@ struct Outlet {
     key: u64,
     waiting: Batch,
     missed: u64,
+    /// Whether it gets refreshes, too.
+    wants_refreshes: bool,
 }
 
 /// Changes, and the ids of their peers if the store keeps ids.
@@ -50,6 +54,15 @@ impl Batch {
     fn append(&mut self, other: &Self) {
         self.changes.extend_from_slice(&other.changes);
         self.ids.extend_from_slice(&other.ids);
+    }
+
+    /// Appends all but refreshes.
+    fn append_changed(&mut self, other: &Self) {
+        let is_changed = |(_, change): &(usize, &Change)| !change.is_refresh;
+        for (at, change) in other.changes.iter().enumerate().filter(is_changed) {
+            self.changes.push(*change);
+            self.ids.extend(other.ids.get(at));
+        }
     }
 
     fn clear(&mut self) {
@@ -80,8 +93,10 @@ impl Outlets {
             outlet.missed += missed;
             if outlet.waiting.changes.len() + self.taken.changes.len() > limits::CHANGES_MAX {
                 outlet.missed += self.taken.changes.len() as u64;
-            } else {
+            } else if outlet.wants_refreshes {
                 outlet.waiting.append(&self.taken);
+            } else {
+                outlet.waiting.append_changed(&self.taken);
             }
         }
         self.taken.clear();
@@ -122,6 +137,7 @@ pub struct Encoder<'a> {
     feed: &'a Feed,
     store: &'a Store,
     key: u64,
+    node: u16,
     boot: u64,
     number: u64,
     has_ids: bool,
@@ -148,12 +164,14 @@ impl<'a> Encoder<'a> {
         }
         let key = outlets.next_key;
         outlets.next_key += 1;
-        outlets.outlets.push(Outlet { key, waiting: Batch::default(), missed: 0 });
+        let waiting = Batch::default();
+        outlets.outlets.push(Outlet { key, waiting, missed: 0, wants_refreshes: false });
         drop(outlets);
         Self {
             feed,
             store,
             key,
+            node: 0,
             boot,
             number: 0,
             has_ids: store.keeps_peer_ids(),
@@ -166,6 +184,24 @@ impl<'a> Encoder<'a> {
             groups: Vec::new(),
             block: Vec::new(),
         }
+    }
+
+    /// Lets blocks say that this node of a cluster wrote them.
+    #[must_use]
+    pub fn of_node(mut self, node: u16) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Lets the encoder get refreshes, too, if the store keeps them: see [`Store::keep_refreshes`]. Other
+    /// encoders get none.
+    #[must_use]
+    pub fn with_refreshes(self) -> Self {
+        let mut outlets = self.feed.lock();
+        let own = outlets.outlets.iter_mut().find(|outlet| outlet.key == self.key);
+        own.into_iter().for_each(|outlet| outlet.wants_refreshes = true);
+        drop(outlets);
+        self
     }
 
     /// Passes all changes until now to `sink`. Returns how many were lost since the last call.
@@ -195,10 +231,32 @@ impl<'a> Encoder<'a> {
         self.most > limits::CHANGES_MAX / self.store.shards() / 4
     }
 
+    /// Passes all changes of WebTorrent peers until now to `sink`, if the store keeps them: see
+    /// [`Store::keep_web_changes`]. Returns how many were lost since the last call. Only one encoder may
+    /// call it.
+    pub fn web_changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
+        let mut changes = Vec::new();
+        let missed = self.store.take_web_changes(&mut changes);
+        let mut body = Vec::new();
+        for changes in changes.chunks(BLOCK_WEB_CHANGES) {
+            body.clear();
+            block::encode_web_changes(changes, &mut body);
+            self.cut(now, Kind::WEB, &body, sink)?;
+        }
+        Ok(missed)
+    }
+
     /// Lets the walk start from the beginning.
     pub fn restart_walk(&mut self) {
         self.walk = StoreWalk::default();
         self.body.clear();
+    }
+
+    /// Lets the walk start from the beginning, over peers that have announced at `since` or later. The walk
+    /// after it visits all again.
+    pub fn restart_walk_since(&mut self, since: Tick) {
+        self.restart_walk();
+        self.walk = StoreWalk::since(since);
     }
 
     /// Does a step of the walk. What it found goes to `sink` by the time of the next call of
@@ -296,7 +354,7 @@ impl<'a> Encoder<'a> {
         let header = Header {
             kind,
             has_ids: self.has_ids && matches!(kind, Kind::CHANGES | Kind::WALK),
-            node: 0,
+            node: self.node,
             boot: self.boot,
             number: self.number,
             cut_ms: self.cut_ms,

@@ -257,6 +257,7 @@ mod tests {
             info_hash: InfoHash([7; 20]),
             peer: PeerKey::new([192, 0, 2, 1].into(), port),
             word: Word::present(0, Role::Leecher, false),
+            is_refresh: false,
         };
         let mut body = Vec::new();
         block::encode_changes(&(1..=count).map(change).collect::<Vec<_>>(), &[], &mut body);

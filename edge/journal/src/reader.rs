@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use swarm::block::Kind;
-use swarm::{AGE_UNIT_S, MergeTime, Merged, Store};
+use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
 use tracing::warn;
 
 use crate::disk::{Directory, Disk};
@@ -66,6 +66,16 @@ impl Journal {
     /// milliseconds. Downtime that does not count as age has not passed on it.
     pub fn epoch_ms(&self) -> u64 {
         self.epoch_ms
+    }
+
+    /// Returns when the newest complete round began, unix milliseconds by the wall clock of its writer. What
+    /// was merged into the store since then may be missing in the journal, which has no changes of it:
+    /// nodes of a cluster read their log from there on. Returns `None` if no round is complete.
+    pub fn newest_round_ms(&self) -> Option<u64> {
+        let first = self.plan.segments.last()?.header.round_segment;
+        let first = self.plan.segments.iter().find(|segment| segment.header.number == first)?;
+        // A complete round begins another segment, and in it the next round.
+        Some(first.header.created_ms)
     }
 
     /// Returns how many bytes are to be read.
@@ -217,7 +227,8 @@ impl RestoreContext<'_> {
                     sessions(ago_s, work.is_newest, block.body);
                 }
                 let Ok(groups) = block.groups() else { continue };
-                let merged = self.store.merge(time, &mut random, groups, shards.clone());
+                let merged =
+                    self.store.merge(time, Counting::ByPeer, &mut random, groups, shards.clone());
                 self.status.restored(&merged);
                 sum = sum.plus(merged);
             }

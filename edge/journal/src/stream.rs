@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use primitives::Random;
 use swarm::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use swarm::{AGE_UNIT_S, MergeTime, Merged, Store};
+use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
 
 use crate::feed::{BlockSink, Encoder};
 use crate::{Clocks, Now};
@@ -197,7 +197,8 @@ impl<R: Read> Receiver<R> {
                     let cut_ago_s = cut_ago_s + if is_repeated { AGE_UNIT_S } else { 0 };
                     let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
                     let all = 0..store.shards();
-                    let merged = store.merge(time, &mut self.random, block.groups()?, all);
+                    let merged =
+                        store.merge(time, Counting::ByPeer, &mut self.random, block.groups()?, all);
                     self.merged = self.merged.plus(merged);
                 }
                 Kind::SESSIONS => sessions(cut_ago_s, block.body),

@@ -8,6 +8,8 @@ use super::{Word, take};
 const GROUP_LEN: usize = 24;
 /// Bytes of what a walk says of the torrent.
 const HEAD_LEN: usize = 8;
+/// Bytes of a walk's group without peers.
+pub(crate) const WALK_GROUP_LEN: usize = GROUP_LEN + HEAD_LEN;
 /// Bytes of address and port, by family.
 const V4_LEN: usize = 6;
 const V6_LEN: usize = 18;
@@ -29,6 +31,15 @@ impl<'a> Groups<'a> {
         let mut iter = groups.iter();
         iter.by_ref().for_each(drop);
         iter.rest.is_empty().then_some(groups)
+    }
+
+    /// Returns the torrents and peers of completed downloads, as many as [`crate::Counting::Each`] counts.
+    pub fn completed(&self) -> impl Iterator<Item = (InfoHash, PeerKey)> + use<'a> {
+        self.iter().flat_map(|Group { info_hash, v4, v6, .. }| {
+            let v4 = v4.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V4(peer.key));
+            let v6 = v6.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V6(peer.key));
+            v4.chain(v6).map(move |peer| (info_hash, peer))
+        })
     }
 
     /// Returns the groups one by one.

@@ -265,6 +265,7 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
             info_hash: InfoHash([random.below(4) as u8; 20]),
             peer: peers[random.below(10) as usize],
             word: Word(random.next() as u16),
+            is_refresh: random.below(2) == 0,
         };
         let changes: Vec<_> = (0..60).map(|_| change(&mut random)).collect();
         let ids: Vec<_> = changes.iter().map(|_| some_id(&mut random)).collect();
@@ -299,8 +300,12 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
 #[test]
 #[should_panic(expected = "expected 1 peer ids, found 2")]
 fn each_change_has_one_id() {
-    let change =
-        Change { info_hash: InfoHash([1; 20]), peer: PeerKey::V4([1; 6]), word: Word::gone() };
+    let change = Change {
+        info_hash: InfoHash([1; 20]),
+        peer: PeerKey::V4([1; 6]),
+        word: Word::gone(),
+        is_refresh: false,
+    };
     encode_changes(&[change], &[PeerId([1; 20]); 2], &mut Vec::new());
 }
 

@@ -10,7 +10,7 @@ use crate::index::tag;
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
 use crate::record::{INLINE_MAX, Record};
 use crate::set::{PeerSet, Position};
-use crate::{Action, StoreAnnounce, TorrentEvent};
+use crate::{Action, StoreAnnounce, TorrentEvent, refresh};
 
 /// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
@@ -391,6 +391,7 @@ impl Shard {
             let old = record.inline_peers()[at].meta();
             if role == own && old.is_partial() == meta.partial {
                 record.inline_slots()[at].set_meta(meta.renew(old)?);
+                self.keep_refresh(update, old);
                 return Ok((PeerLocation::Inline(at), old.is_counted()));
             }
             let new = meta.meta(old.is_counted());
@@ -457,6 +458,8 @@ impl Shard {
                 self.count_removed::<E>(number, own, old);
                 self.count_added::<E>(number, own, meta.meta(old.is_counted()));
                 self.keep_change(update, old.is_counted());
+            } else {
+                self.keep_refresh(update, old);
             }
             return Ok((PeerLocation::Set(own, position), old.is_counted()));
         }
@@ -481,6 +484,32 @@ impl Shard {
         self.count_added::<E>(number, own, new);
         self.keep_change(update, was_counted);
         Ok((PeerLocation::Set(own, position), was_counted))
+    }
+
+    /// Keeps the refresh of a peer whose metadata was `old`, if it is due.
+    #[inline(always)]
+    fn keep_refresh(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
+        if self.refresh_period != 0 {
+            self.keep_refresh_if_due(update, old);
+        }
+    }
+
+    // Not inline: without a cluster there is none.
+    #[inline(never)]
+    fn keep_refresh_if_due(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
+        let PeerUpdate { announce, meta, .. } = update;
+        let phase = match &announce.peer {
+            PeerKey::V4(key) => refresh::phase(key),
+            PeerKey::V6(key) => refresh::phase(key),
+        };
+        let (age, unit) = (old.age(meta.now), meta.now.0 / AGE_UNIT_S);
+        // A completed download is kept when it is counted.
+        if refresh::is_due(age, unit, phase, self.refresh_period)
+            && (old.is_counted() || !meta.completed)
+        {
+            let word = Word::present(0, announce.role, old.is_counted());
+            self.changes.push_refresh(announce, word);
+        }
     }
 
     /// Keeps the change of a peer that came or changed its role.

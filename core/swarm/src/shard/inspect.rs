@@ -209,7 +209,7 @@ impl Shard {
         let record = self.records.at(number);
         if record.has_web() {
             let lines =
-                (SEEDERS..=LEECHERS).map(|role| self.visit_web(number, role, 0, |_| true).lines);
+                (SEEDERS..=LEECHERS).map(|role| self.visit_web(number, role, 0, |_, _| true).lines);
             return lines.sum();
         }
         if !record.is_spilled() {

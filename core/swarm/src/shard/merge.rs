@@ -5,6 +5,7 @@
 
 mod gather;
 mod report;
+mod web;
 
 use std::collections::BTreeMap;
 
@@ -20,9 +21,10 @@ use crate::index::tag;
 use crate::meta::PeerMeta;
 use crate::record::{INLINE_MAX, Sets};
 use crate::set::PeerSet;
-use crate::{MergeTime, Merged};
+use crate::{Counting, MergeTime, Merged};
 use gather::Gathered;
 use report::{Clock, Outcome, Report, Verdict};
+pub(crate) use web::{WebMerger, WebPurge};
 
 /// Work under one lock, in peers of new torrents: some tens of microseconds.
 const LOCK_PEERS: u32 = 512;
@@ -63,6 +65,7 @@ impl<'a> StagedGroup<'a> {
 /// A call of [`crate::Store::merge`]: its time, and what it has done so far.
 pub(crate) struct Merger {
     clock: Clock,
+    counting: Counting,
     random: Random,
     pub(crate) merged: Merged,
     /// The most peers that a network may have, if memory is short.
@@ -75,10 +78,11 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    pub(crate) fn new(time: MergeTime, lifetime_s: u32, random: Random) -> Self {
+    pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32, seed: u64) -> Self {
         Self {
             clock: Clock::new(time, lifetime_s),
-            random,
+            counting,
+            random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
             uncounted: ArrayVec::new(),
@@ -264,6 +268,9 @@ impl Shard {
     ) {
         let record = self.records.at(number);
         let (info_hash, is_spilled) = (record.info_hash, record.is_spilled());
+        if merger.counting == Counting::Each && peer.word.is_completed() {
+            self.count_merged(number);
+        }
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let outcome = match E::new(peer.key, report.meta).peer_key() {
             _ if is_spilled => self.merge_spilled::<E>(merger, number, peer.key, &report, hash),
@@ -281,11 +288,17 @@ impl Shard {
             Outcome::Full => merger.merged.full += 1,
             Outcome::Kept { .. } | Outcome::Unknown => {}
         }
-        if report.is_completed && outcome.is_uncounted() {
-            let record = self.records.at_mut(number);
-            record.downloads = record.downloads.saturating_add(1);
+        if merger.counting == Counting::ByPeer && report.is_completed && outcome.is_uncounted() {
+            self.count_merged(number);
         }
         self.merge_id::<E>(info_hash, peer.key, outcome, peer.id);
+    }
+
+    /// Counts a completed download. Not inline: most peers complete none.
+    #[inline(never)]
+    fn count_merged(&mut self, number: u32) {
+        let record = self.records.at_mut(number);
+        record.downloads = record.downloads.saturating_add(1);
     }
 
     /// Merges a peer into a torrent with inline peers.

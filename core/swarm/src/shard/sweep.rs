@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 
 use primitives::memory::{HUGE_LINES, Region};
-use types::{PackedV4, PackedV6, PeerKey, Tick};
+use types::{PackedV4, PackedV6, PeerKey, Tick, WebPeer};
 
 use super::announce::take_inline;
 use super::memory::Networks;
@@ -64,8 +64,12 @@ pub(super) struct Visited {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     pub(crate) plain_s: u32,
-    /// WebTorrent peers.
+    /// WebTorrent peers of this node.
     pub(crate) web_s: u32,
+    /// WebTorrent peers of other nodes.
+    pub(crate) web_remote_s: u32,
+    /// This node.
+    pub(crate) node: u8,
 }
 
 /// The first of the sets that hold WebTorrent peers, and the end of all sets.
@@ -110,8 +114,13 @@ impl Shard {
             let oldest = age_max(self.lifetime_under_pressure(seconds));
             move |meta: PeerMeta| meta.age(now) > oldest
         };
-        let (is_expired, is_web_expired) =
-            (expired_after(lifetimes.plain_s), expired_after(lifetimes.web_s));
+        let is_expired = expired_after(lifetimes.plain_s);
+        let (is_own_expired, is_remote_expired) =
+            (expired_after(lifetimes.web_s), expired_after(lifetimes.web_remote_s));
+        let is_web_expired = |peer: &WebPeer, meta| match peer.connection.node() == lifetimes.node {
+            true => is_own_expired(meta),
+            false => is_remote_expired(meta),
+        };
         let evicts_above = self.evicts_above().unwrap_or(u32::MAX);
         let evicted = Cell::new(0);
         let is_over = |count: u32, peer: PeerKey| {
@@ -127,7 +136,7 @@ impl Shard {
                 self.arena.plan_drain();
                 return;
             }
-            left = left.saturating_sub(self.visit(is_expired, is_web_expired, &is_over));
+            left = left.saturating_sub(self.visit(is_expired, &is_web_expired, &is_over));
             let evicted = evicted.take();
             self.totals.expired -= evicted;
             self.totals.evicted += evicted;
@@ -163,7 +172,7 @@ impl Shard {
     fn visit(
         &mut self,
         is_expired: impl Fn(PeerMeta) -> bool + Copy,
-        is_web_expired: impl Fn(PeerMeta) -> bool,
+        is_web_expired: impl Fn(&WebPeer, PeerMeta) -> bool,
         is_over: &dyn Fn(u32, PeerKey) -> bool,
     ) -> u32 {
         let number = self.cursor.record;

@@ -19,7 +19,7 @@ use types::{Family, InfoHash, Tick};
 use super::{LEECHERS, SEEDERS, Shard, peer_hash, role_of};
 use crate::WalkTime;
 use crate::arena::Arena;
-use crate::block::{GroupWriter, Head, Word};
+use crate::block::{GroupWriter, Head, WALK_GROUP_LEN, Word};
 use crate::entry::Entry;
 use crate::record::Records;
 use crate::set::PeerSet;
@@ -120,7 +120,19 @@ impl Walk {
 /// What a walk appends its groups to.
 pub(crate) struct WalkOutput<'a> {
     pub(crate) time: WalkTime,
+    /// The most units since the last announce of peers that are visited.
+    pub(crate) age_max: Option<u32>,
     pub(crate) body: &'a mut Vec<u8>,
+}
+
+/// Whose peers are written.
+#[derive(Clone, Copy)]
+struct Visit {
+    info_hash: InfoHash,
+    role: usize,
+    now: Tick,
+    /// As in [`WalkOutput`].
+    age_max: Option<u32>,
 }
 
 impl Shard {
@@ -132,7 +144,12 @@ impl Shard {
             && let Some(number) = walk.torrent(&self.records)
         {
             number.checked_sub(AHEAD).into_iter().for_each(|ahead| self.prefetch_all(ahead));
+            let start = output.body.len();
             left = left.saturating_sub(1 + self.walk_torrent(walk, number, left, output));
+            if output.age_max.is_some() && output.body.len() == start + WALK_GROUP_LEN {
+                // None of its peers is young enough.
+                output.body.truncate(start);
+            }
         }
         walk.has_more()
     }
@@ -156,22 +173,22 @@ impl Shard {
         output: &mut WalkOutput<'_>,
     ) -> u32 {
         let record = self.records.at(number);
-        let (info_hash, now) = (record.info_hash, output.time.now);
+        let info_hash = record.info_hash;
+        let of = |role| Visit { info_hash, role, now: output.time.now, age_max: output.age_max };
         let born_min = output.time.epoch_min.saturating_add(record.first_seen().0 / 60);
         let head = Head { downloads: record.downloads, born_min };
         let mut group = GroupWriter::new(output.body, info_hash, Some(head));
         if !record.is_spilled() {
             let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
             walk.leave();
-            return self.write(&mut group, (info_hash, SEEDERS, now), seeders)
-                + self.write(&mut group, (info_hash, LEECHERS, now), leechers);
+            return self.write(&mut group, of(SEEDERS), seeders)
+                + self.write(&mut group, of(LEECHERS), leechers);
         }
         let sets = record.sets();
         let mut visited = 0;
         let mut stays = true;
         while stays {
             let (family, role) = walk.set();
-            let of = (info_hash, role, now);
             stays = match family {
                 Family::V4 if sets.v4[role].len() == 0 => walk.advance(info_hash, None),
                 Family::V6 if sets.v6[role].len() == 0 => walk.advance(info_hash, None),
@@ -179,12 +196,12 @@ impl Shard {
                 // without peers.
                 _ if visited >= lines => break,
                 Family::V4 => {
-                    let (lines, next) = self.walk_part(walk, &mut group, of, &sets.v4[role]);
+                    let (lines, next) = self.walk_part(walk, &mut group, of(role), &sets.v4[role]);
                     visited += lines;
                     walk.advance(info_hash, next)
                 }
                 Family::V6 => {
-                    let (lines, next) = self.walk_part(walk, &mut group, of, &sets.v6[role]);
+                    let (lines, next) = self.walk_part(walk, &mut group, of(role), &sets.v6[role]);
                     visited += lines;
                     walk.advance(info_hash, next)
                 }
@@ -198,7 +215,7 @@ impl Shard {
         &self,
         walk: &Walk,
         group: &mut GroupWriter<'_>,
-        of: (InfoHash, usize, Tick),
+        of: Visit,
         set: &PeerSet<E>,
     ) -> (u32, Option<u64>) {
         let (page, next) = walk.page(set, &self.arena);
@@ -221,16 +238,14 @@ impl Shard {
     }
 
     /// Writes peers of a role in a torrent. Returns the lines that reading them took.
-    fn write<E: Entry>(
-        &self,
-        group: &mut GroupWriter<'_>,
-        (info_hash, role, now): (InfoHash, usize, Tick),
-        entries: &[E],
-    ) -> u32 {
+    fn write<E: Entry>(&self, group: &mut GroupWriter<'_>, of: Visit, entries: &[E]) -> u32 {
         for entry in entries {
             let (key, meta) = (entry.peer_key(), entry.meta());
-            let word = Word::present(meta.age(now), role_of(role, meta), meta.is_counted());
-            group.push(key, word, self.ids.as_ref().map(|_| self.id(info_hash, key)));
+            let age = meta.age(of.now);
+            if of.age_max.is_none_or(|max| age <= max) {
+                let word = Word::present(age, role_of(of.role, meta), meta.is_counted());
+                group.push(key, word, self.ids.as_ref().map(|_| self.id(of.info_hash, key)));
+            }
         }
         let lines = size_of_val(entries).div_ceil(LINE) as u32;
         lines + if self.ids.is_some() { entries.len() as u32 * ID_LINES } else { 0 }

@@ -1,5 +1,7 @@
 //! WebTorrent announces.
 
+use std::net::Ipv4Addr;
+
 use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
@@ -7,9 +9,10 @@ use super::announce::MetaUpdate;
 use super::answer::apportion;
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
-use crate::meta::PeerMeta;
+use crate::block::{WebChange, Word};
+use crate::meta::{AGE_UNIT_S, PeerMeta};
 use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebSwarm};
-use crate::{Action, StoreWebAnnounce, TorrentEvent};
+use crate::{Action, StoreWebAnnounce, TorrentEvent, refresh};
 
 /// Peers in one visit of the sweep.
 const VISIT: u32 = 64;
@@ -67,6 +70,7 @@ impl Shard {
         for role in [SEEDERS, LEECHERS] {
             if let Some(meta) = swarm.remove(role, &victim) {
                 self.count_web_removed(number, role, meta);
+                self.push_web_gone(&announce.info_hash, victim);
                 self.totals.replaced += 1;
                 return;
             }
@@ -87,8 +91,7 @@ impl Shard {
             Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
         };
         self.records.at_mut(number).set_has_web(true);
-        let key = self.key;
-        let swarm = self.web.entry(announce.info_hash).or_insert_with(|| WebSwarm::new(key));
+        let swarm = self.web_swarm(announce.info_hash);
         let is_partial = announce.role == Role::PartialSeed;
         let update = MetaUpdate {
             now,
@@ -110,13 +113,27 @@ impl Shard {
         if let Some(old) = was_other {
             self.count_web_removed(number, other, old);
         }
-        let totals = &mut self.totals.web;
-        *if own == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
-        let record = self.records.at_mut(number);
-        record.partial_seeds += u32::from(is_partial);
-        self.totals.partial_seeds += u64::from(is_partial);
+        self.count_web_added(number, own, meta);
         let downloaded = completed && !was_counted;
+        let is_same = was_own.is_some_and(|old| old.is_partial() == is_partial);
+        let is_due = || {
+            let age = was_own.map_or(0, |old| old.age(now));
+            refresh::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
+        };
+        if downloaded || !is_same || is_due() {
+            self.web_changes.push(|| WebChange {
+                info_hash: announce.info_hash,
+                peer: announce.peer,
+                address: announce.address,
+                word: if downloaded {
+                    Word::completed(announce.role)
+                } else {
+                    Word::present(0, announce.role, was_counted)
+                },
+            });
+        }
         if downloaded {
+            let record = self.records.at_mut(number);
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
             self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
@@ -129,6 +146,9 @@ impl Shard {
         let gone = [SEEDERS, LEECHERS]
             .into_iter()
             .find_map(|role| Some((role, swarm.remove(role, &peer)?)));
+        if gone.is_some() {
+            self.push_web_gone(info_hash, peer);
+        }
         if let Some((role, meta)) = gone
             && let Some(number) = self.find(info_hash, hash)
         {
@@ -137,13 +157,23 @@ impl Shard {
         }
     }
 
+    /// Keeps the removal of a peer.
+    fn push_web_gone(&mut self, info_hash: &InfoHash, peer: WebPeer) {
+        self.web_changes.push(|| WebChange {
+            info_hash: *info_hash,
+            peer,
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            word: Word::gone(),
+        });
+    }
+
     /// Removes expired peers among the next [`VISIT`] of a role, from index `at` on.
     pub(super) fn visit_web(
         &mut self,
         number: u32,
         role: usize,
         at: u32,
-        is_expired: impl Fn(PeerMeta) -> bool,
+        is_expired: impl Fn(&WebPeer, PeerMeta) -> bool,
     ) -> Visited {
         let record = self.records.at(number);
         if !record.has_web() {
@@ -157,7 +187,9 @@ impl Shard {
         let mut dead = Vec::new();
         for _ in 0..VISIT {
             match swarm.get_index(role, at) {
-                Some((peer, meta)) if is_expired(meta) => dead.extend(swarm.remove(role, &peer)),
+                Some((peer, meta)) if is_expired(&peer, meta) => {
+                    dead.extend(swarm.remove(role, &peer))
+                }
                 Some(_) => at += 1,
                 None => break,
             }
@@ -169,7 +201,22 @@ impl Shard {
         Visited { next, lines: VISIT, gone }
     }
 
-    fn count_web_removed(&mut self, number: u32, role: usize, meta: PeerMeta) {
+    pub(super) fn count_web_added(&mut self, number: u32, role: usize, meta: PeerMeta) {
+        let totals = &mut self.totals.web;
+        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
+        if meta.is_partial() {
+            self.records.at_mut(number).partial_seeds += 1;
+            self.totals.partial_seeds += 1;
+        }
+    }
+
+    /// Returns the WebTorrent peers of a torrent, none at first.
+    pub(super) fn web_swarm(&mut self, info_hash: InfoHash) -> &mut WebSwarm {
+        let key = self.key;
+        self.web.entry(info_hash).or_insert_with(|| WebSwarm::new(key))
+    }
+
+    pub(super) fn count_web_removed(&mut self, number: u32, role: usize, meta: PeerMeta) {
         let totals = &mut self.totals.web;
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
         if meta.is_partial() {
@@ -178,7 +225,7 @@ impl Shard {
         }
     }
 
-    fn drop_web_if_empty(&mut self, number: u32) {
+    pub(super) fn drop_web_if_empty(&mut self, number: u32) {
         let info_hash = self.records.at(number).info_hash;
         if self.web.get(&info_hash).is_some_and(WebSwarm::is_empty) {
             self.web.remove(&info_hash);

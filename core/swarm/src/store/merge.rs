@@ -35,6 +35,19 @@ pub struct MergeTime {
     pub epoch_min: u32,
 }
 
+/// How completed downloads count that merged changes report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Once for each peer that is there: a peer whose download is counted already does not count. For
+    /// blocks that may come late or twice.
+    ByPeer,
+    /// Each: see [`Groups::completed`]. For blocks that are merged once so, in whichever state their peers
+    /// are by other blocks.
+    Each,
+    /// Not at all. Peers are marked as counted.
+    None,
+}
+
 /// What merging did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
@@ -70,16 +83,18 @@ impl Store {
     /// Applies what groups say of torrents in `shards`. A peer that has announced since a group was true
     /// stays as it is; of equal marks the later one wins. Peers past their lifetime are skipped.
     ///
-    /// Peers that come are neither changes nor downloads; a torrent that comes is an event.
+    /// Completed downloads count for their torrents as `counting` says. Peers that come are neither changes
+    /// nor downloads of this store; a torrent that comes is an event.
     pub fn merge(
         &self,
         time: MergeTime,
+        counting: Counting,
         random: &mut Random,
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
-        let mut merger = Merger::new(time, lifetime_s, Random::new(random.next()));
+        let mut merger = Merger::new(time, counting, lifetime_s, random.next());
         let mut batch = Batch::new();
         for group in groups {
             let hash = self.hash(&group.info_hash);

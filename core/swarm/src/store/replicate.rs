@@ -7,7 +7,7 @@ use super::Store;
 use crate::block::Change;
 use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
-use crate::{FamilyTotals, Totals};
+use crate::{AGE_UNIT_S, FamilyTotals, Totals};
 
 /// All peers of a store.
 #[cfg(test)]
@@ -16,12 +16,21 @@ pub(crate) type Dump = std::collections::BTreeMap<
     (types::Role, crate::meta::PeerMeta, PeerId),
 >;
 
-/// The progress of a walk over all torrents and peers.
+/// The progress of a walk over all torrents and peers, or over those that announced recently.
 #[derive(Clone, Debug, Default)]
 pub struct StoreWalk {
     /// The shard that the next step visits.
     shard: usize,
     torrents: Walk,
+    since: Option<Tick>,
+}
+
+impl StoreWalk {
+    /// Returns a walk over the peers that have announced at `since` or later; up to a unit of age earlier
+    /// are visited, too. Torrents without such peers are left out.
+    pub fn since(since: Tick) -> Self {
+        Self { since: Some(since), ..Self::default() }
+    }
 }
 
 /// The time of a step of a walk.
@@ -59,6 +68,22 @@ impl Store {
             let room = capacity.div_ceil(self.shards.len());
             let mut queue = ChangeQueue::new(room, self.keeps_peer_ids);
             std::mem::swap(&mut self.lock(shard).changes, &mut queue);
+        }
+    }
+
+    /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
+    /// without a change, the first announce in each period of `period_units` units of age, a power of two;
+    /// 0 stops it. [`crate::refresh_period_units`] returns the longest period with which other nodes let
+    /// no peer expire that lives.
+    ///
+    /// Panics if the period is no power of two.
+    pub fn keep_refreshes(&self, period_units: u32) {
+        assert!(
+            period_units == 0 || period_units.is_power_of_two(),
+            "expected a power of two, found {period_units}"
+        );
+        for shard in 0..self.shards.len() {
+            self.lock(shard).refresh_period = period_units;
         }
     }
 
@@ -103,14 +128,18 @@ impl Store {
     ) -> Walked {
         // Without the lock.
         body.reserve(STEP_BYTES);
-        let mut output = WalkOutput { time, body };
+        let age_max = walk.since.map(|since| {
+            // Units, so that the beginning of the first one counts, too.
+            (time.now.0 / AGE_UNIT_S).saturating_sub(since.0 / AGE_UNIT_S)
+        });
+        let mut output = WalkOutput { time, age_max, body };
         let mut shard = self.lock(walk.shard);
         let missed = shard.changes.take(changes, ids);
         let has_more = shard.walk(&mut walk.torrents, STEP_LINES, &mut output);
         MutexGuard::unlock_fair(shard);
         if !has_more {
             let shard = (walk.shard + 1) % self.shards.len();
-            *walk = StoreWalk { shard, torrents: Walk::default() };
+            *walk = StoreWalk { shard, torrents: Walk::default(), since: walk.since };
         }
         Walked { is_complete: !has_more && walk.shard == 0, missed }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::block::{Block, Groups, Head, Header, Kind, Word, write};
-use crate::{MergeTime, Merged};
+use crate::{Counting, MergeTime, Merged};
 
 const UNIT_S: i64 = 16;
 const EPOCH_MIN: u32 = 29_000_000;
@@ -44,8 +44,8 @@ fn merge_groups(store: &Store, now: u32, cut_ago_s: u32, groups: Groups<'_>) -> 
     let mut random = Random::new(u64::from(now));
     // In halves, as two threads do it.
     let half = store.shards() / 2;
-    let first = store.merge(time, &mut random, groups, 0..half);
-    let second = store.merge(time, &mut random, groups, half..store.shards());
+    let first = store.merge(time, Counting::ByPeer, &mut random, groups, 0..half);
+    let second = store.merge(time, Counting::ByPeer, &mut random, groups, half..store.shards());
     first.plus(second)
 }
 
@@ -353,13 +353,17 @@ fn a_merge_of_some_shards_leaves_the_others_alone() {
     let mut parts = Vec::new();
     for shard in 0..4 {
         let before = store.totals().torrents;
-        let merged = store.merge(time, &mut Random::new(1), groups, shard..shard + 1);
+        let merged =
+            store.merge(time, Counting::ByPeer, &mut Random::new(1), groups, shard..shard + 1);
         assert_eq!(merged.torrents, store.totals().torrents - before);
         parts.push(merged.torrents);
     }
     assert_eq!(parts.iter().sum::<u64>(), 200);
     assert!(parts.iter().all(|part| *part > 20), "{parts:?}");
-    assert_eq!(store.merge(time, &mut Random::new(1), groups, 4..9), Merged::default());
+    assert_eq!(
+        store.merge(time, Counting::ByPeer, &mut Random::new(1), groups, 4..9),
+        Merged::default()
+    );
 }
 
 #[test]

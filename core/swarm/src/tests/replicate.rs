@@ -4,7 +4,7 @@ use super::*;
 use crate::block::{self, Block, Change, Header, Kind, Word};
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
 use crate::store::Dump;
-use crate::{MergeTime, StoreWalk, TorrentEvent, WalkTime};
+use crate::{Counting, MergeTime, StoreWalk, TorrentEvent, WalkTime};
 
 const EPOCH_MIN: u32 = 29_000_000;
 
@@ -69,6 +69,7 @@ impl Replay {
             let (now, cut_ago_s) = (Tick(now), now - cut.at);
             store.merge(
                 MergeTime { now, cut_ago_s, epoch_min: EPOCH_MIN },
+                Counting::ByPeer,
                 &mut random,
                 groups,
                 0..4,
@@ -417,7 +418,8 @@ fn take(store: &Store) -> (Vec<Change>, Vec<PeerId>, u64) {
 #[test]
 fn changes_are_what_happens_to_peers_and_nothing_else() {
     let store = store(1);
-    let change = |peer, word| Change { info_hash: InfoHash([1; 20]), peer, word };
+    let change =
+        |peer, word| Change { info_hash: InfoHash([1; 20]), peer, word, is_refresh: false };
     let comes = |peer, role| change(peer, Word::present(0, role, false));
     let completed = Action::Update { completed: true };
     announce(&store, 1, &[update(1, v4(1), Role::Leecher)]);
@@ -458,7 +460,13 @@ fn changes_are_what_happens_to_peers_and_nothing_else() {
     // Neither the sweep nor merged peers are changes.
     let journal = Cut { at: 8, bytes: block_of(&[comes(v4(77), Role::Seeder)]) };
     let time = MergeTime { now: Tick(8), cut_ago_s: 0, epoch_min: EPOCH_MIN };
-    store.merge(time, &mut Random::new(1), journal.block().groups().unwrap(), 0..1);
+    store.merge(
+        time,
+        Counting::ByPeer,
+        &mut Random::new(1),
+        journal.block().groups().unwrap(),
+        0..1,
+    );
     assert_eq!(store.totals().v4.seeders, 1);
     sweep_all(&store, 9 * LIFETIME_S);
     assert_eq!((store.totals().torrents, take(&store)), (0, (vec![], vec![], 0)));

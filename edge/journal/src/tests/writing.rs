@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use primitives::Random;
 use swarm::block::{Block, Kind};
-use swarm::{MergeTime, Store};
+use swarm::{Counting, MergeTime, Store};
 use types::{Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
@@ -320,7 +320,7 @@ fn replay(mut stream: &[u8], now: Now) -> Store {
         let cut_ago_s = ((now.unix_ms - block.header.cut_ms) / 1000) as u32;
         let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
         let groups = block.groups().unwrap();
-        store.merge(time, &mut Random::new(1), groups, 0..store.shards());
+        store.merge(time, Counting::ByPeer, &mut Random::new(1), groups, 0..store.shards());
         stream = &stream[len..];
     }
     store

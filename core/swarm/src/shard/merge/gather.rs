@@ -12,6 +12,7 @@ use types::{InfoHash, PackedV4, PackedV6};
 
 use super::report::{Clock, Outcome, Report, Verdict};
 use super::{LOCK_PEERS, Merger, StagedGroup};
+use crate::Counting;
 use crate::block::Peers;
 use crate::entry::Entry;
 use crate::record::{INLINE_MAX, Sets};
@@ -224,6 +225,8 @@ impl Shard {
             && let Some(peer) = peers.next()
         {
             *left -= 1;
+            let counts_each = merger.counting == Counting::Each && peer.word.is_completed();
+            downloads += u32::from(counts_each);
             let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else {
                 continue;
             };
@@ -235,7 +238,8 @@ impl Shard {
                 Outcome::Removed => merger.merged.gone += 1,
                 _ => {}
             }
-            downloads += u32::from(report.is_completed && outcome.is_uncounted());
+            let counts_peer = merger.counting == Counting::ByPeer && report.is_completed;
+            downloads += u32::from(counts_peer && outcome.is_uncounted());
             self.merge_id::<E>(info_hash, peer.key, outcome, peer.id);
         }
         downloads

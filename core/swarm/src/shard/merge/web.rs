@@ -1,0 +1,175 @@
+//! WebTorrent peers of other nodes, which come and go with what their nodes say.
+
+use primitives::siphash::siphash;
+use types::{InfoHash, WebPeer};
+
+use super::report::{Clock, Report, Verdict};
+use crate::block::WebChange;
+use crate::meta::PeerMeta;
+use crate::shard::{LEECHERS, SEEDERS, Shard};
+use crate::{Counting, MergeTime, Merged};
+
+/// A call of [`crate::Store::merge_web`]: its time, and what it has done so far.
+pub(crate) struct WebMerger {
+    clock: Clock,
+    counting: Counting,
+    pub(crate) merged: Merged,
+}
+
+impl WebMerger {
+    pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32) -> Self {
+        Self { clock: Clock::new(time, lifetime_s), counting, merged: Merged::default() }
+    }
+}
+
+/// The progress of removing all peers of a node from a shard.
+pub(crate) struct WebPurge {
+    node: u8,
+    /// The current torrent; `None` before the first.
+    torrent: Option<InfoHash>,
+    /// The current role, and how many of its peers have not been visited. They are visited from the last to
+    /// the first: where one is removed, the last one takes its place, and has been visited.
+    role: usize,
+    left: usize,
+    pub(crate) purged: u64,
+}
+
+impl WebPurge {
+    pub(crate) fn new(node: u8) -> Self {
+        Self { node, torrent: None, role: SEEDERS, left: 0, purged: 0 }
+    }
+}
+
+impl Shard {
+    /// Merges peers of a torrent; `hash` is the info hash's under the store's key.
+    pub(crate) fn merge_web(
+        &mut self,
+        merger: &mut WebMerger,
+        info_hash: &InfoHash,
+        hash: u64,
+        peers: impl Iterator<Item = WebChange>,
+    ) {
+        for change in peers {
+            let is_completed = change.word.is_completed();
+            let counts_each = is_completed && merger.counting == Counting::Each;
+            let report = merger.clock.report(change.word);
+            merger.merged.old += u64::from(report.is_none());
+            let found = self.find(info_hash, hash);
+            let is_needed = counts_each || report.is_some_and(|report| !report.is_gone);
+            let found = match found {
+                None if is_needed && !self.is_full_for_web() => {
+                    merger.merged.torrents += 1;
+                    self.create(merger.clock.now, *info_hash, hash)
+                }
+                found => found,
+            };
+            let Some(number) = found else {
+                merger.merged.full += u64::from(is_needed);
+                continue;
+            };
+            if counts_each {
+                self.count_merged(number);
+            }
+            if let Some(report) = report {
+                self.merge_web_peer(merger, number, change.peer, &report);
+            }
+        }
+    }
+
+    fn merge_web_peer(
+        &mut self,
+        merger: &mut WebMerger,
+        number: u32,
+        peer: WebPeer,
+        report: &Report,
+    ) {
+        let info_hash = self.records.at(number).info_hash;
+        let known = self.web.get(&info_hash).and_then(|swarm| {
+            [SEEDERS, LEECHERS].into_iter().find_map(|role| Some((role, swarm.get(role, &peer)?)))
+        });
+        let was_counted = known.is_some_and(|(_, meta)| meta.is_counted());
+        let verdict = match known {
+            Some((_, meta)) => merger.clock.judge(meta, report),
+            None if report.is_gone => return,
+            None if self.is_full_for_web() => {
+                merger.merged.full += 1;
+                return;
+            }
+            None => Verdict::Replace(report.meta),
+        };
+        // Caps are the business of the node that serves the client: here the peer has no host.
+        match (verdict, known) {
+            (Verdict::Keep(meta), known) => {
+                let role = known.map_or(report.own, |(role, _)| role);
+                self.web_swarm(info_hash).insert(role, peer, meta, None);
+            }
+            (Verdict::Remove, known) => {
+                merger.merged.gone += 1;
+                self.remove_web(number, peer, known);
+                return self.drop_web_if_empty(number);
+            }
+            (Verdict::Replace(meta), known) => {
+                merger.merged.peers += 1;
+                self.remove_web(number, peer, known);
+                self.records.at_mut(number).set_has_web(true);
+                self.web_swarm(info_hash).insert(report.own, peer, meta, None);
+                self.count_web_added(number, report.own, meta);
+            }
+        }
+        if merger.counting == Counting::ByPeer && report.is_completed && !was_counted {
+            self.count_merged(number);
+        }
+    }
+
+    /// Removes a peer that has that role and metadata.
+    fn remove_web(&mut self, number: u32, peer: WebPeer, known: Option<(usize, PeerMeta)>) {
+        let Some((role, meta)) = known else { return };
+        let info_hash = self.records.at(number).info_hash;
+        self.web_swarm(info_hash).remove(role, &peer);
+        self.count_web_removed(number, role, meta);
+    }
+
+    /// Visits the next `count` peers of a purge, and some torrents. Returns false if none are left.
+    pub(crate) fn purge_web(&mut self, purge: &mut WebPurge, count: usize) -> bool {
+        for _ in 0..count {
+            let Some(at) = purge.left.checked_sub(1) else {
+                if !self.next_to_purge(purge) {
+                    return false;
+                }
+                continue;
+            };
+            let Some(info_hash) = purge.torrent else { return false };
+            let swarm = self.web.get_mut(&info_hash);
+            let len = swarm.as_ref().map_or(0, |swarm| swarm.peers(purge.role).len());
+            // Some may have left meanwhile.
+            purge.left = at.min(len);
+            let found = swarm.and_then(|swarm| Some((swarm.get_index(purge.role, at)?, swarm)));
+            let Some(((peer, meta), swarm)) = found else { continue };
+            if peer.connection.node() == purge.node {
+                swarm.remove(purge.role, &peer);
+                purge.purged += 1;
+                let hash = siphash::<1, 3>(&self.key, &info_hash.0);
+                if let Some(number) = self.find(&info_hash, hash) {
+                    self.count_web_removed(number, purge.role, meta);
+                    self.drop_web_if_empty(number);
+                }
+            }
+        }
+        true
+    }
+
+    /// Moves a purge on to the next role or torrent. Returns false if there is none.
+    fn next_to_purge(&self, purge: &mut WebPurge) -> bool {
+        use std::ops::Bound::{Excluded, Unbounded};
+        if purge.torrent.is_some() && purge.role == SEEDERS {
+            purge.role = LEECHERS;
+        } else {
+            let from = purge.torrent.map_or(Unbounded, Excluded);
+            let Some((next, _)) = self.web.range((from, Unbounded)).next() else { return false };
+            (purge.torrent, purge.role) = (Some(*next), SEEDERS);
+        }
+        let swarm = purge.torrent.and_then(|torrent| self.web.get(&torrent));
+        purge.left = swarm.map_or(0, |swarm| swarm.peers(purge.role).len());
+        true
+    }
+}

@@ -1,0 +1,90 @@
+//! WebTorrent peers of all nodes of a cluster.
+//!
+//! A peer belongs to the node that holds its connection. Other nodes have it in the same maps, choose it for
+//! offers like their own, and forget it when its node says so, or has said nothing for a while.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use super::{Counting, MergeTime, Merged, Store};
+use crate::block::{WebChange, WebGroups};
+use crate::shard::{WebMerger, WebPurge};
+
+/// Peers merged under one lock: some tens of microseconds.
+const LOCK_PEERS: usize = 64;
+
+impl Store {
+    /// Sets the number of this node in its cluster, which is in the keys of its connections; 0 = there is no
+    /// cluster. Call before there are WebTorrent peers.
+    pub fn set_node(&self, node: u8) {
+        self.node.store(node, Ordering::Relaxed);
+    }
+
+    /// Keeps changes of this node's WebTorrent peers from now on, about `capacity` of them until they are
+    /// taken; 0 drops all and stops. Changes are: a peer came, left, changed its role, completed its
+    /// download, or announced again after some time (see [`crate::WEB_REFRESH_S`]). Expired peers and those
+    /// removed with their torrent are none.
+    pub fn keep_web_changes(&self, capacity: usize) {
+        for shard in 0..self.shards.len() {
+            let room = capacity.div_ceil(self.shards.len());
+            self.lock(shard).web_changes.set_capacity(room);
+        }
+    }
+
+    /// Moves the changes of WebTorrent peers to `changes`, those of a torrent in order. Returns how many were
+    /// lost since the last call because there was no room.
+    pub fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64 {
+        let shards = 0..self.shards.len();
+        shards.map(|shard| self.lock(shard).web_changes.drain_into(changes)).sum()
+    }
+
+    /// Applies what another node says of its WebTorrent peers in `shards`, as [`Store::merge`] does for
+    /// others. This node's own groups are ignored. Peers that come are no changes.
+    pub fn merge_web(
+        &self,
+        time: MergeTime,
+        counting: Counting,
+        groups: WebGroups<'_>,
+        shards: Range<usize>,
+    ) -> Merged {
+        if groups.node() == self.node.load(Ordering::Relaxed) {
+            return Merged::default();
+        }
+        let lifetime_s = self.lifetimes().web_remote_s;
+        let mut merger = WebMerger::new(time, counting, lifetime_s);
+        for group in groups {
+            let hash = self.hash(&group.info_hash);
+            let at = self.shard_of(hash);
+            let mut peers = group.peers;
+            while peers.len() > 0 && shards.contains(&at) {
+                let mut shard = self.lock(at);
+                shard.merge_web(
+                    &mut merger,
+                    &group.info_hash,
+                    hash,
+                    peers.by_ref().take(LOCK_PEERS),
+                );
+                MutexGuard::unlock_fair(shard);
+            }
+        }
+        merger.merged
+    }
+
+    /// Removes all WebTorrent peers of another node, a few under each lock. Returns how many there were.
+    pub fn purge_web_node(&self, node: u8) -> u64 {
+        let mut purged = 0;
+        for shard in 0..self.shards.len() {
+            let mut purge = WebPurge::new(node);
+            let mut has_more = true;
+            while has_more {
+                let mut shard = self.lock(shard);
+                has_more = shard.purge_web(&mut purge, LOCK_PEERS);
+                MutexGuard::unlock_fair(shard);
+            }
+            purged += purge.purged;
+        }
+        purged
+    }
+}
