@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_admin::Records;
-use tidegate_admin::records::{CountSource, PendingCounts};
+use tidegate_admin::records::{LiveState, PendingCounts, RecordOp};
 use types::InfoHash;
 
 const KNOWN: u32 = 1_000_000;
@@ -19,11 +19,13 @@ const ROUNDS: u32 = 10;
 #[derive(Clone, Default)]
 struct Waiting(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 
-impl CountSource for Waiting {
+impl LiveState for Waiting {
     fn collect(&mut self, pending: &mut PendingCounts) {
         let mut waiting = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         pending.downloads.append(&mut waiting);
     }
+
+    fn apply(&mut self, _: RecordOp) {}
 }
 
 /// Returns a torrent by number, spread over all hashes as real ones are.
@@ -70,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for concurrency in [1_u32, 64] {
         let begun = Instant::now();
-        let change = || records.change(|_| Ok(()), |()| ());
+        let change = || records.change_all(Vec::new());
         for _ in 0..640 / concurrency {
             runtime.block_on(async {
                 let all = (0..concurrency).map(|_| change());

@@ -11,12 +11,12 @@ mod api;
 mod clients;
 mod clock;
 mod cluster;
-mod collector;
 mod control;
 mod dashboard;
 mod events;
 mod json;
 mod listener;
+mod live;
 mod log_levels;
 mod log_tail;
 mod metrics;
@@ -50,9 +50,9 @@ pub use clock::{ClockReading, UnixTime};
 pub use cluster::{
     ClusterEvent, ClusterNode, ClusterRecords, ClusterStats, ClusterStream, LogState, NodeState,
 };
-pub use collector::CountCollector;
 pub use control::{Command, ReloadOutcome, Setting};
 pub use events::{Event, EventHub, EventKind};
+pub use live::Live;
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use outbound::{PostRequest, SendPost};

@@ -13,6 +13,7 @@
 
 mod failure;
 mod health;
+mod op;
 mod replication;
 mod schema;
 pub(crate) mod tables;
@@ -28,9 +29,11 @@ use tokio::sync::oneshot;
 
 pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
+pub(crate) use op::Outcome;
+pub use op::RecordOp;
 pub use replication::{LogPosition, OutboxEntry, SnapshotPart, StreamPosition};
 pub use tables::counts::PendingCounts;
-pub use writer::{CountSource, Writer};
+pub use writer::{LiveState, Writer};
 
 use writer::{TypedTask, WriterRequest};
 
@@ -84,15 +87,29 @@ impl Records {
         &self.health
     }
 
-    /// Makes a change and, once it is committed, calls `apply` on the writer's thread, in the order of commits.
-    /// Returns the result of `change`.
-    pub async fn change<T: Send + 'static>(
+    /// Makes a change. When this returns, it is committed and applied.
+    pub(crate) async fn change(&self, op: RecordOp) -> Result<Outcome, RecordsError> {
+        self.run(|db, effects| op.apply(db, effects)).await
+    }
+
+    /// Makes several changes together, or none. Returns the number of rows that were added or removed.
+    pub async fn change_all(&self, ops: Vec<RecordOp>) -> Result<usize, RecordsError> {
+        self.run(|db, effects| {
+            ops.into_iter().try_fold(0, |count, op| Ok(count + op.apply(db, effects)?.changed))
+        })
+        .await
+    }
+
+    /// Runs a change in a transaction. What it adds to the effects is applied to the memory once it is
+    /// committed, in the order of commits.
+    async fn run<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
-        apply: impl FnOnce(&T) + Send + 'static,
+        change: impl FnOnce(&Connection, &mut Vec<RecordOp>) -> Result<T, rusqlite::Error>
+        + Send
+        + 'static,
     ) -> Result<T, RecordsError> {
         let (reply, answer) = oneshot::channel();
-        let task = WriterRequest::Change(Box::new(TypedTask::new(change, apply, reply)));
+        let task = WriterRequest::Change(Box::new(TypedTask::new(change, reply)));
         self.send_unless_paused(task)?;
         // The writer ends only with the process.
         answer.await.unwrap_or(Err(RecordsError::Stopped))
@@ -105,7 +122,10 @@ impl Records {
     ) -> Result<T, RecordsError> {
         let Some(file) = self.file.clone() else {
             let (reply, answer) = oneshot::channel();
-            self.send(WriterRequest::Read(Box::new(TypedTask::new(read, |_: &T| (), reply))))?;
+            self.send(WriterRequest::Read(Box::new(TypedTask::new(
+                move |db: &Connection, _: &mut _| read(db),
+                reply,
+            ))))?;
             return answer.await.unwrap_or(Err(RecordsError::Stopped));
         };
         let reader = self.readers().pop();

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
 use admin::{
-    AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector, Records,
-    StartError,
+    AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, Live, Records, StartError,
 };
 use anyhow::{Context, Result, anyhow};
 use front::Clock;
@@ -101,13 +100,9 @@ pub(super) fn start(
         first_token: first_token.display(config),
     };
     let api = Arc::new(Api::new(deps, options, &writer).map_err(start_error)?);
-    let tracker = Arc::clone(&workers.shared_metric_sources().tracker);
-    let collector = CountCollector::new(tracker, Arc::clone(api.hub()), move || moment(clock));
+    let mut live = Live::new(Arc::clone(&api));
     let period = Duration::from_secs(config.flush_s.into());
-    workers.start_records(move || {
-        let mut collector = collector;
-        writer.run(&mut collector, period);
-    })?;
+    workers.start_records(move || writer.run(&mut live, period))?;
     Ok((api, first_token))
 }
 

@@ -147,7 +147,7 @@ impl Authenticator {
     }
 
     /// Adds a valid token.
-    pub(super) fn add(&self, token: TokenRow) {
+    pub(crate) fn add(&self, token: TokenRow) {
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
         tokens.insert(token.digest, token);
     }

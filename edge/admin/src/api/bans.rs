@@ -1,7 +1,6 @@
 //! `/bans`: banned networks.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -19,6 +18,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::events::EventKind;
+use crate::records::RecordOp;
 use crate::records::tables::bans::{self, BanRow};
 use crate::schema::{IntoParams, ToSchema};
 
@@ -159,16 +159,7 @@ async fn create(
     }
     let (reason, created, expires) = (new.reason, api.now(), new.expires);
     let row = BanRow { network: network.to_string(), reason, automatic: false, created, expires };
-    let shared = Arc::clone(&api);
-    let apply = move |row: &BanRow| {
-        let until = row.expires.map(|time| shared.clock_reading().tick_at(time));
-        shared.tracker().bans().put(&[(network, until)]);
-    };
-    let insert = move |db: &rusqlite::Connection| {
-        bans::put(db, std::slice::from_ref(&row))?;
-        Ok(row)
-    };
-    let row = api.records().change(insert, apply).await?;
+    api.records().change(RecordOp::BansPut(vec![row.clone()])).await?;
     api.audit(&caller, format_args!("banned {}", row.network));
     let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
     api.hub().publish(EventKind::Ban, data);
@@ -205,14 +196,7 @@ async fn create_many(
         created,
         expires: new.expires,
     };
-    let rows: Vec<BanRow> = networks.iter().map(row).collect();
-    let (shared, expires) = (Arc::clone(&api), new.expires);
-    let apply = move |(): &()| {
-        let until = expires.map(|time| shared.clock_reading().tick_at(time));
-        let bans: Vec<_> = networks.into_iter().map(|network| (network, until)).collect();
-        shared.tracker().bans().put(&bans);
-    };
-    api.records().change(move |db| bans::put(db, &rows), apply).await?;
+    api.records().change(RecordOp::BansPut(networks.iter().map(row).collect())).await?;
     api.audit(&caller, format_args!("banned {requested} networks"));
     Ok(Json(BulkBanOutcome { requested, total: api.tracker().bans().len() as u64 }))
 }
@@ -222,12 +206,8 @@ async fn remove(
     caller: Caller,
     PathParam(network): PathParam<IpPrefix>,
 ) -> Result<NoContent, Problem> {
-    let shared = Arc::clone(&api);
-    let text = network.to_string();
-    let apply = move |_: &bool| {
-        shared.tracker().bans().remove(&[network]);
-    };
-    if !api.records().change(move |db| bans::remove(db, &text), apply).await? {
+    let removal = RecordOp::BanRemoved { network: network.to_string() };
+    if api.records().change(removal).await?.changed == 0 {
         return Err(Problem::not_found(format!("no ban of exactly {network}")));
     }
     api.audit(&caller, format_args!("removed the ban of {network}"));

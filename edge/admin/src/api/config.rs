@@ -17,6 +17,7 @@ use crate::clock::since_epoch;
 use crate::control::{Command, ReloadOutcome, Setting};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
+use crate::records::RecordOp;
 use crate::records::tables::settings;
 use crate::schema::{IntoParams, ToSchema};
 
@@ -154,7 +155,7 @@ async fn change(
     // Validate first: an invalid change is not recorded.
     let validated = api.send_command(command(true)).await?;
     validated.map_err(|sentences| Problem::invalid_settings(&sentences))?;
-    api.records().change(move |db| settings::put(db, &rows), |()| ()).await?;
+    api.records().change(RecordOp::SettingsPut(rows)).await?;
     let applied = api.send_command(command(false)).await?;
     let reloaded = applied.map_err(|sentences| Problem::invalid_settings(&sentences))?;
     api.audit(&caller, format_args!("set {}", names.join(", ")));

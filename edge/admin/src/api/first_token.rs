@@ -11,8 +11,8 @@ use super::auth::{self, Caller};
 use super::scope::Scopes;
 use super::state::Api;
 use crate::log_levels::AUDIT;
-use crate::records::OpenError;
-use crate::records::tables::tokens::{self, TokenRow};
+use crate::records::tables::tokens::TokenRow;
+use crate::records::{OpenError, RecordOp};
 
 /// Shows a token that is not yet recorded. Returns false if there is no place for it: then there is no first
 /// token.
@@ -98,7 +98,7 @@ impl Api {
         // It is refused already; the records follow.
         self.forget_token(first);
         tokio::spawn(async move {
-            match api.records().change(move |db| tokens::remove(db, first), |_| ()).await {
+            match api.records().change(RecordOp::TokenRemoved { id: first }).await {
                 Ok(_) => {
                     let Caller { token, name, .. } = caller;
                     info!(
@@ -115,7 +115,7 @@ impl Api {
     }
 
     /// Forgets a token that was revoked, and the sessions that were opened with it.
-    pub(super) fn forget_token(&self, id: i64) {
+    pub(crate) fn forget_token(&self, id: i64) {
         if let Some(token) = self.authenticator().remove(id) {
             self.sessions.close_all(&token.digest);
             self.access_changed.notify_waiters();

@@ -1,10 +1,8 @@
 //! `/keys`: the user keys (passkeys) of private listeners.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use serde::{Deserialize, Deserializer, Serialize};
-use tracker::{KeyId, KeyTotals, UserKey};
+use tracker::{KeyTotals, UserKey};
 use types::limits::USER_KEYS_MAX;
 
 use super::auth::{Caller, random_text};
@@ -16,7 +14,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::records::tables::keys::{self, KeyRow, Rules};
-use crate::restore::apply_key;
+use crate::records::{RecordOp, RecordsError};
 use crate::schema::{IntoParams, ToSchema};
 
 /// Keys on one page.
@@ -175,6 +173,23 @@ impl From<KeyRow> for Key {
     }
 }
 
+impl KeyUpdate {
+    /// Returns the change of the key with this id.
+    fn of(self, id: u32) -> keys::KeyUpdate {
+        let Self { name, expires, peers_per_torrent, torrents, addresses, announces_per_minute } =
+            self;
+        keys::KeyUpdate {
+            id,
+            name,
+            expires,
+            peers_per_torrent,
+            torrents,
+            addresses,
+            announces_per_minute,
+        }
+    }
+}
+
 impl Key {
     fn with_urls(row: KeyRow, api: &Shared) -> Self {
         Self { announce_urls: Some(api.announce_urls(&row.key)), ..Self::from(row) }
@@ -233,9 +248,8 @@ async fn create(
         totals: KeyTotals::default(),
         first_used: None,
     };
-    let shared = Arc::clone(&api);
-    let apply = move |row: &KeyRow| apply_key(shared.tracker(), row, shared.clock_reading());
-    let row = api.records().change(move |db| keys::insert(db, row), apply).await?;
+    let outcome = api.records().change(RecordOp::KeyPut(row)).await?;
+    let row = outcome.key.ok_or(RecordsError::Stopped)?;
     api.audit(&caller, format_args!("created key {} ({:?})", row.id, row.name));
     Ok(Created(Key::with_urls(row, &api)))
 }
@@ -250,31 +264,10 @@ async fn change(
         check_name("name", name)?;
     }
     check_expiry(update.expires.flatten())?;
-    let shared = Arc::clone(&api);
-    let apply = move |row: &Option<KeyRow>| {
-        if let Some(row) = row {
-            apply_key(shared.tracker(), row, shared.clock_reading());
-        }
-    };
-    let change = move |db: &rusqlite::Connection| {
-        let Some(mut row) = keys::get(db, id)? else { return Ok(None) };
-        apply_update(update, &mut row);
-        keys::update(db, id, &row.name, &row.rules)?;
-        Ok(Some(row))
-    };
-    let row = api.records().change(change, apply).await?.ok_or_else(|| not_found(id))?;
+    let change = RecordOp::KeyChanged(update.of(id));
+    let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));
     Ok(Json(Key::with_urls(row, &api)))
-}
-
-fn apply_update(update: KeyUpdate, row: &mut KeyRow) {
-    let rules = &mut row.rules;
-    row.name = update.name.unwrap_or_else(|| std::mem::take(&mut row.name));
-    rules.expires = update.expires.unwrap_or(rules.expires);
-    rules.peers_per_torrent = update.peers_per_torrent.unwrap_or(rules.peers_per_torrent);
-    rules.torrents = update.torrents.unwrap_or(rules.torrents);
-    rules.addresses = update.addresses.unwrap_or(rules.addresses);
-    rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
 }
 
 async fn revoke(
@@ -282,11 +275,7 @@ async fn revoke(
     caller: Caller,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<NoContent, Problem> {
-    let shared = Arc::clone(&api);
-    let apply = move |_: &bool| {
-        shared.tracker().passkeys().remove(KeyId(id));
-    };
-    if !api.records().change(move |db| keys::remove(db, id), apply).await? {
+    if api.records().change(RecordOp::KeyRemoved { id }).await?.changed == 0 {
         return Err(not_found(id));
     }
     api.audit(&caller, format_args!("revoked key {id}"));

@@ -1,7 +1,5 @@
 //! `/lists/allow`, `/lists/deny`: info hashes on the access lists, in addition to the lists in files.
 
-use std::sync::Arc;
-
 use axum::body::{Body as Bytes, Bytes as Piece};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::HeaderMap;
@@ -21,6 +19,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
+use crate::records::RecordOp;
 use crate::records::tables::lists::{self, List};
 use crate::schema::{IntoParams, ToSchema};
 use reader::Reader;
@@ -60,12 +59,9 @@ impl PathSegment for List {
 }
 
 impl List {
-    /// Returns the list in the tracker's memory.
-    fn live_list(self, tracker: &Tracker) -> &LiveList {
-        match self {
-            Self::Allow => tracker.allowed(),
-            _ => tracker.denied(),
-        }
+    /// Returns the number of entries.
+    fn entries(self, tracker: &Tracker) -> usize {
+        self.live_list(tracker).map_or(0, LiveList::len)
     }
 
     fn label(self) -> &'static str {
@@ -155,11 +151,7 @@ async fn read(
     let next = hashes.last().filter(|_| hashes.len() == limit as usize);
     let next = next.map(InfoHash::to_string);
     let entries = hashes.iter().map(InfoHash::to_string).collect();
-    Ok(Entries::Page(EntryPage {
-        entries,
-        next,
-        total: list.live_list(api.tracker()).len() as u64,
-    }))
+    Ok(Entries::Page(EntryPage { entries, next, total: list.entries(api.tracker()) as u64 }))
 }
 
 /// Streams all entries after `after`, one page per read, so that no read delays the checkpoints of the writer.
@@ -228,22 +220,14 @@ async fn edit(
     let requested = hashes.len() as u64;
     let mut changed = 0;
     for chunk in hashes.chunks(CHUNK) {
-        let (hashes, applied, shared) = (chunk.to_vec(), chunk.to_vec(), Arc::clone(api));
-        let change = move |db: &rusqlite::Connection| {
-            if adds { lists::insert(db, list, &hashes) } else { lists::remove(db, list, &hashes) }
-        };
-        let apply = move |_: &usize| {
-            let entries = list.live_list(shared.tracker());
-            let _ = if adds { entries.insert(&applied) } else { entries.remove(&applied) };
-        };
-        let made = api.records().change(change, apply).await;
+        let made = api.records().change_all(RecordOp::list(list, chunk, adds)).await;
         changed += made.map_err(|error| {
             Problem::unavailable(format!(
                 "{error}; {changed} entries were changed before the error"
             ))
         })? as u64;
     }
-    Ok(ListChange { requested, changed, total: list.live_list(api.tracker()).len() as u64 })
+    Ok(ListChange { requested, changed, total: list.entries(api.tracker()) as u64 })
 }
 
 async fn add_many(
@@ -297,7 +281,7 @@ async fn remove(
 }
 
 fn check_room(api: &Api, list: List, more: usize) -> Result<(), Problem> {
-    if list.live_list(api.tracker()).len() + more > ACCESS_ENTRIES_MAX {
+    if list.entries(api.tracker()) + more > ACCESS_ENTRIES_MAX {
         return Err(Problem::conflict(format!(
             "the limit of {ACCESS_ENTRIES_MAX} entries is reached: remove some first"
         )));

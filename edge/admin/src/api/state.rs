@@ -98,8 +98,9 @@ impl Api {
         let bootstrap = options.bootstrap_token.as_deref();
         let created =
             first_token::create(&mut tokens, bootstrap, (deps.time)(), &deps.first_token)?;
-        if let Some(token) = created {
-            tokens.push(tables::tokens::insert(connection, token).map_err(records_error)?);
+        if let Some(mut token) = created {
+            tables::tokens::insert(connection, &mut token).map_err(records_error)?;
+            tokens.push(token);
         }
         let webhooks = tables::webhooks::all(connection).map_err(records_error)?;
         let authenticator =
@@ -164,7 +165,7 @@ impl Api {
         urls.map(|url| url.with_key(key)).collect()
     }
 
-    pub(super) fn tracker(&self) -> &Tracker {
+    pub(crate) fn tracker(&self) -> &Tracker {
         &self.deps.sources.tracker
     }
 
@@ -185,7 +186,7 @@ impl Api {
     }
 
     /// Reads both clocks.
-    pub(super) fn clock_reading(&self) -> ClockReading {
+    pub(crate) fn clock_reading(&self) -> ClockReading {
         ClockReading { time: self.now(), tick: self.tick() }
     }
 

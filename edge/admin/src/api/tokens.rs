@@ -9,7 +9,8 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
 use super::state::Shared;
-use crate::records::tables::tokens::{self, TokenRow};
+use crate::records::RecordOp;
+use crate::records::tables::tokens::TokenRow;
 use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -105,7 +106,7 @@ async fn create(
         )));
     }
     let secret = auth::generate_token().map_err(|_| Problem::no_random())?;
-    let row = TokenRow {
+    let mut row = TokenRow {
         id: 0,
         digest: auth::fingerprint(&secret),
         name: new.name,
@@ -114,9 +115,7 @@ async fn create(
         expires: new.expires,
         is_first: false,
     };
-    let shared = Shared::clone(&api);
-    let apply = move |row: &TokenRow| shared.authenticator().add(row.clone());
-    let row = api.records().change(move |db| tokens::insert(db, row), apply).await?;
+    row.id = api.records().change(RecordOp::TokenPut(row.clone())).await?.id;
     api.audit(
         &caller,
         format_args!("created token {} ({:?}) with scopes {}", row.id, row.name, row.scopes),
@@ -129,7 +128,6 @@ async fn revoke(
     caller: Caller,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<NoContent, Problem> {
-    let shared = Shared::clone(&api);
     let id = i64::from(id);
     let tokens = api.authenticator().tokens();
     let scopes = tokens.iter().find(|token| token.id == id).map(|token| &token.scopes);
@@ -137,12 +135,7 @@ async fn revoke(
         let text = "a token cannot revoke tokens with scopes that it lacks itself";
         return Err(Problem::forbidden(text));
     }
-    let apply = move |was_there: &bool| {
-        if *was_there {
-            shared.forget_token(id);
-        }
-    };
-    if !api.records().change(move |db| tokens::remove(db, id), apply).await? {
+    if api.records().change(RecordOp::TokenRemoved { id }).await?.changed == 0 {
         return Err(Problem::not_found(format!("no token with id {id}")));
     }
     api.audit(&caller, format_args!("revoked token {id}"));

@@ -14,7 +14,8 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
-use crate::records::tables::lists::{self, List};
+use crate::records::RecordOp;
+use crate::records::tables::lists::List;
 use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
@@ -301,18 +302,7 @@ async fn unfreeze(
 }
 
 async fn set_frozen(api: &Shared, hash: InfoHash, frozen: bool) -> Result<(), Problem> {
-    let shared = Arc::clone(api);
-    let change = move |db: &rusqlite::Connection| {
-        if frozen {
-            lists::insert(db, List::Frozen, &[hash])
-        } else {
-            lists::remove(db, List::Frozen, &[hash])
-        }
-    };
-    let apply = move |_: &usize| {
-        shared.tracker().freeze(&hash, frozen);
-    };
-    api.records().change(change, apply).await?;
+    api.records().change_all(RecordOp::list(List::Frozen, &[hash], frozen)).await?;
     Ok(())
 }
 

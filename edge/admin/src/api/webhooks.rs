@@ -13,7 +13,8 @@ use super::scope::Scope;
 use super::state::{ApiOptions, Shared};
 use crate::events::EventKind;
 use crate::public_address::is_public_address;
-use crate::records::tables::webhooks::{self, WebhookRow};
+use crate::records::RecordOp;
+use crate::records::tables::webhooks::WebhookRow;
 use crate::schema::ToSchema;
 use crate::webhooks::recorded_kinds;
 
@@ -110,16 +111,14 @@ async fn create(
     }
     let secret = random_text(SECRET_LEN).map_err(|_| Problem::no_random())?;
     let events: Vec<_> = new.events.iter().map(|kind| kind.label()).collect();
-    let row = WebhookRow {
+    let mut row = WebhookRow {
         id: 0,
         url: new.url,
         events: events.join(" "),
         secret: secret.clone(),
         created: api.now(),
     };
-    let shared = Shared::clone(&api);
-    let apply = move |row: &WebhookRow| shared.webhooks().add(row.clone());
-    let row = api.records().change(move |db| webhooks::insert(db, row), apply).await?;
+    row.id = api.records().change(RecordOp::WebhookPut(row.clone())).await?.id;
     api.audit(&caller, format_args!("created webhook {} to {host}", row.id));
     Ok(Created(CreatedWebhook { webhook: row.into(), secret }))
 }
@@ -129,10 +128,8 @@ async fn remove(
     caller: Caller,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<NoContent, Problem> {
-    let shared = Shared::clone(&api);
     let id = i64::from(id);
-    let apply = move |_: &bool| shared.webhooks().remove(id);
-    if !api.records().change(move |db| webhooks::remove(db, id), apply).await? {
+    if api.records().change(RecordOp::WebhookRemoved { id }).await?.changed == 0 {
         return Err(Problem::not_found(format!("no webhook with id {id}")));
     }
     api.audit(&caller, format_args!("removed webhook {id}"));

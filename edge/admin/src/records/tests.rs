@@ -12,13 +12,20 @@ use super::tables::{counts, keys};
 use super::*;
 use tracker::KeyTotals as Totals;
 
-/// Counts that a test provides.
+/// Counts that a test provides, and how many changes were applied.
 #[derive(Clone, Default)]
-struct Counted(Arc<Mutex<Vec<(InfoHash, u32)>>>);
+struct Counted {
+    downloads: Arc<Mutex<Vec<(InfoHash, u32)>>>,
+    applied: Arc<AtomicUsize>,
+}
 
-impl CountSource for Counted {
+impl LiveState for Counted {
     fn collect(&mut self, pending: &mut PendingCounts) {
-        pending.downloads.append(&mut self.0.lock().unwrap());
+        pending.downloads.append(&mut self.downloads.lock().unwrap());
+    }
+
+    fn apply(&mut self, _: RecordOp) {
+        self.applied.fetch_add(1, Relaxed);
     }
 }
 
@@ -46,7 +53,7 @@ impl Running {
         &self,
         change: impl FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send + 'static,
     ) -> Result<T, RecordsError> {
-        wait(self.records.change(change, |_| ()))
+        wait(self.records.run(|db, _| change(db)))
     }
 
     fn read<T: Send + 'static>(
@@ -57,7 +64,7 @@ impl Running {
     }
 
     fn count(&self, hash: InfoHash, count: u32) {
-        self.counted.0.lock().unwrap().push((hash, count));
+        self.counted.downloads.lock().unwrap().push((hash, count));
     }
 
     fn end(self) {
@@ -99,8 +106,8 @@ fn records_survive_a_restart() {
     for round in 1..4 {
         let running = Running::start(Some(&folder));
         assert!(running.records.is_durable());
-        let added = running.change(move |db| tokens::insert(db, token(round))).unwrap();
-        assert_eq!(added.id, i64::from(round));
+        let id = running.change(move |db| tokens::insert(db, &mut token(round))).unwrap();
+        assert_eq!(id, i64::from(round));
         assert_eq!(running.read(tokens::all).len(), usize::from(round));
         running.count(hash(round), 3);
         running.count(hash(round), 5);
@@ -123,7 +130,7 @@ fn removed_counts_leave_the_records() {
     let health = running.records.health();
     let flushed = |changes: &[(u8, u32)]| {
         let written = health.counts_written.load(Relaxed);
-        let mut counted = running.counted.0.lock().unwrap();
+        let mut counted = running.counted.downloads.lock().unwrap();
         counted.extend(changes.iter().map(|(byte, count)| (hash(*byte), *count)));
         drop(counted);
         wait_until("written", || health.counts_written.load(Relaxed) > written);
@@ -153,24 +160,17 @@ fn a_failed_change_leaves_no_trace_and_undoes_no_other() {
     let folder = Directory::new().unwrap();
     let (records, writer) = Records::open(Some(folder.root())).unwrap();
     // All of these are queued when the writer starts, and are committed together.
-    let applied = Arc::new(AtomicUsize::new(0));
     let add = |first: u8, second: u8| {
-        let applied = Arc::clone(&applied);
-        records.change(
-            move |db| {
-                tokens::insert(db, token(first)).and_then(|_| tokens::insert(db, token(second)))
-            },
-            move |_| {
-                applied.fetch_add(1, Relaxed);
-            },
-        )
+        records.change_all([first, second].map(token).map(RecordOp::TokenPut).into())
     };
     let (one, two, three) = (add(1, 2), add(3, 1), add(4, 5));
-    let thread = thread::spawn(move || writer.run(&mut Counted::default(), Duration::from_secs(9)));
+    let mut counted = Counted::default();
+    let applied = Arc::clone(&counted.applied);
+    let thread = thread::spawn(move || writer.run(&mut counted, Duration::from_secs(9)));
     let outcomes = wait(async { tokio::join!(one, two, three) });
     assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
     assert_eq!(outcomes.1, Err(RecordsError::Conflict));
-    assert_eq!(applied.load(Relaxed), 2);
+    assert_eq!(applied.load(Relaxed), 4);
     let digests = wait(records.read(tokens::all)).unwrap();
     assert_eq!(digests.iter().map(|row| row.digest[0]).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(records.health().changes.load(Relaxed), 2);
@@ -217,7 +217,7 @@ fn reports_a_locked_file_and_keeps_counts_until_it_is_free() {
     let running = Running::start(Some(&folder));
     let other = Connection::open(folder.path(FILE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert_eq!(running.change(|db| tokens::insert(db, token(1))), Err(RecordsError::Locked));
+    assert_eq!(running.change(|db| tokens::insert(db, &mut token(1))), Err(RecordsError::Locked));
     running.count(hash(9), 9);
     let health = running.records.health();
     wait_until("counts pending: 1", || health.counts_pending.load(Relaxed) == 1);
@@ -271,7 +271,7 @@ fn refuses_foreign_damaged_and_newer_files_without_changing_them() {
 #[test]
 fn totals_add_up_to_the_maximum() {
     let running = Running::start(None);
-    let row = keys::KeyRow {
+    let mut row = keys::KeyRow {
         id: 0,
         key: "k".repeat(16),
         name: String::new(),
@@ -280,12 +280,11 @@ fn totals_add_up_to_the_maximum() {
         totals: Totals::default(),
         first_used: None,
     };
-    let again = row.clone();
-    let id = running.change(move |db| keys::insert(db, row)).unwrap().id;
-    assert_eq!(
-        running.change(move |db| keys::insert(db, again)).map(|_| ()),
-        Err(RecordsError::Conflict)
-    );
+    let mut again = row.clone();
+    let insert = move |db: &Connection| keys::insert(db, &mut row).map(|()| row.id);
+    let id = running.change(insert).unwrap();
+    let conflict = running.change(move |db| keys::insert(db, &mut again));
+    assert_eq!(conflict, Err(RecordsError::Conflict));
     let mut pending = PendingCounts::default();
     pending.add(id, Totals { uploaded: 5, seeding_s: 1, ..Totals::default() });
     pending.add(id, Totals { uploaded: u64::MAX, seeding_s: 2, ..Totals::default() });

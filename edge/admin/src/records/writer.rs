@@ -15,6 +15,7 @@ use tracing::{error, info};
 
 use super::failure::RecordsError;
 use super::health::RecordsHealth;
+use super::op::RecordOp;
 use super::tables::counts::{self, PendingCounts};
 
 /// Changes in one commit.
@@ -22,12 +23,14 @@ const BATCH_MAX: usize = 256;
 /// Interval of error lines about a lasting failure.
 const ERROR_LOG_PERIOD: Duration = Duration::from_secs(60);
 
-/// Provides the counts to write.
-pub trait CountSource: Send {
+/// The memory of the tracker and of the API: counts come from it, and what is committed is applied to it.
+pub trait LiveState: Send {
     /// Moves counts that changed since the last call to `pending`.
     fn collect(&mut self, pending: &mut PendingCounts);
     /// Called after all of them are written, with the keys that were used for the first time ever.
     fn on_written(&mut self, _first_uses: &[u32]) {}
+    /// Applies a committed change. Ids are assigned, and a changed key is a whole one.
+    fn apply(&mut self, change: RecordOp);
 }
 
 /// A request to the writer.
@@ -39,54 +42,49 @@ pub(super) enum WriterRequest {
 
 /// A type-erased change or read.
 pub(super) trait Task: Send {
-    /// Runs it in the present transaction.
-    fn run(&mut self, connection: &Connection) -> Result<(), RecordsError>;
-    /// Applies a committed change and sends the result to the requester.
+    /// Runs it in the present transaction. Appends what is to be applied to the memory to `effects`.
+    fn run(
+        &mut self,
+        connection: &Connection,
+        effects: &mut Vec<RecordOp>,
+    ) -> Result<(), RecordsError>;
+    /// Sends the result to the requester, after the commit.
     fn complete(self: Box<Self>, outcome: Result<(), RecordsError>);
 }
 
-/// A change or read with its continuation.
-pub(super) struct TypedTask<T, C, A> {
+/// A change or read with the channel for its result.
+pub(super) struct TypedTask<T, C> {
     change: Option<C>,
-    apply: A,
     result: Option<T>,
     reply: oneshot::Sender<Result<T, RecordsError>>,
 }
 
-impl<T, C, A> TypedTask<T, C, A> {
-    pub(super) fn new(
-        change: C,
-        apply: A,
-        reply: oneshot::Sender<Result<T, RecordsError>>,
-    ) -> Self {
-        Self { change: Some(change), apply, result: None, reply }
+impl<T, C> TypedTask<T, C> {
+    pub(super) fn new(change: C, reply: oneshot::Sender<Result<T, RecordsError>>) -> Self {
+        Self { change: Some(change), result: None, reply }
     }
 }
 
-impl<T, C, A> Task for TypedTask<T, C, A>
+impl<T, C> Task for TypedTask<T, C>
 where
     T: Send,
-    C: FnOnce(&Connection) -> Result<T, rusqlite::Error> + Send,
-    A: FnOnce(&T) + Send,
+    C: FnOnce(&Connection, &mut Vec<RecordOp>) -> Result<T, rusqlite::Error> + Send,
 {
-    /// Runs it in the present transaction.
-    fn run(&mut self, connection: &Connection) -> Result<(), RecordsError> {
+    fn run(
+        &mut self,
+        connection: &Connection,
+        effects: &mut Vec<RecordOp>,
+    ) -> Result<(), RecordsError> {
         let change = self.change.take();
         debug_assert!(change.is_some(), "a task runs once");
         let change = change.ok_or(RecordsError::Stopped)?;
-        self.result = Some(change(connection).map_err(RecordsError::new)?);
+        self.result = Some(change(connection, effects).map_err(RecordsError::new)?);
         Ok(())
     }
 
     fn complete(self: Box<Self>, outcome: Result<(), RecordsError>) {
-        let answer = match (outcome, self.result) {
-            (Ok(()), Some(result)) => {
-                (self.apply)(&result);
-                Ok(result)
-            }
-            (Ok(()), None) => Err(RecordsError::Stopped),
-            (Err(error), _) => Err(error),
-        };
+        let result = self.result.ok_or(RecordsError::Stopped);
+        let answer = outcome.and(result);
         // The requester may have gone; the change stays.
         let _ = self.reply.send(answer);
     }
@@ -122,24 +120,24 @@ impl Writer {
     }
 
     /// Runs until closed: commits changes as they come, and flushes counts every `period`.
-    pub fn run(mut self, counts: &mut dyn CountSource, period: Duration) {
+    pub fn run(mut self, live: &mut dyn LiveState, period: Duration) {
         let mut pending = PendingCounts::default();
         let mut next_flush = Instant::now() + period;
         let mut closed = None;
         while closed.is_none() {
             let rest = next_flush.saturating_duration_since(Instant::now());
             match self.queue.recv_timeout(rest) {
-                Ok(first) => closed = self.serve(first),
+                Ok(first) => closed = self.serve(first, live),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= next_flush {
-                self.flush(counts, &mut pending);
+                self.flush(live, &mut pending);
                 self.checkpoint();
                 next_flush = Instant::now() + period;
             }
         }
-        self.flush(counts, &mut pending);
+        self.flush(live, &mut pending);
         self.checkpoint();
         if let Some(closed) = closed {
             let _ = closed.send(());
@@ -147,7 +145,11 @@ impl Writer {
     }
 
     /// Serves a request and those queued behind it. Returns the reply channel of a close request.
-    fn serve(&mut self, first: WriterRequest) -> Option<oneshot::Sender<()>> {
+    fn serve(
+        &mut self,
+        first: WriterRequest,
+        live: &mut dyn LiveState,
+    ) -> Option<oneshot::Sender<()>> {
         let mut tasks = Vec::new();
         let mut next = Some(first);
         let mut closed = None;
@@ -156,21 +158,21 @@ impl Writer {
                 WriterRequest::Change(task) => tasks.push(task),
                 WriterRequest::Read(mut task) => {
                     // Reads come here for records in memory. They see committed changes only, as in a file.
-                    self.commit(std::mem::take(&mut tasks));
+                    self.commit(std::mem::take(&mut tasks), live);
                     self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
-                    let outcome = task.run(&self.connection);
+                    let outcome = task.run(&self.connection, &mut Vec::new());
                     task.complete(outcome);
                 }
                 WriterRequest::Close(reply) => closed = Some(reply),
             }
             next = if tasks.len() < BATCH_MAX { self.queue.try_recv().ok() } else { None };
         }
-        self.commit(tasks);
+        self.commit(tasks, live);
         closed
     }
 
-    /// Commits changes together, and completes each.
-    fn commit(&mut self, mut tasks: Vec<Box<dyn Task>>) {
+    /// Commits changes together. Then applies and completes each.
+    fn commit(&mut self, mut tasks: Vec<Box<dyn Task>>, live: &mut dyn LiveState) {
         if tasks.is_empty() {
             return;
         }
@@ -184,25 +186,32 @@ impl Writer {
         // Release: a thread that sees the queue empty sees the changes on the disk.
         self.health.changes_pending.fetch_sub(count, Ordering::Release);
         for (task, outcome) in tasks.into_iter().zip(outcomes) {
-            match &outcome {
-                Ok(()) => drop(self.health.changes.fetch_add(1, Ordering::Relaxed)),
-                Err(error) => self.report(error, "change not recorded"),
+            match outcome {
+                Ok(effects) => {
+                    self.health.changes.fetch_add(1, Ordering::Relaxed);
+                    effects.into_iter().for_each(|effect| live.apply(effect));
+                    task.complete(Ok(()));
+                }
+                Err(error) => {
+                    self.report(&error, "change not recorded");
+                    task.complete(Err(error));
+                }
             }
-            task.complete(outcome);
         }
     }
 
-    /// Runs the tasks in one transaction. Returns the outcome of each, or why the transaction failed.
+    /// Runs the tasks in one transaction. Returns the effects of each, or why it or the transaction failed.
     fn transact(
         &self,
         tasks: &mut [Box<dyn Task>],
-    ) -> Result<Vec<Result<(), RecordsError>>, RecordsError> {
+    ) -> Result<Vec<Result<Vec<RecordOp>, RecordsError>>, RecordsError> {
         let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
         execute("BEGIN IMMEDIATE")?;
         let mut outcomes = Vec::with_capacity(tasks.len());
         for task in tasks {
             execute("SAVEPOINT task")?;
-            let outcome = task.run(&self.connection);
+            let mut effects = Vec::new();
+            let outcome = task.run(&self.connection, &mut effects).map(|()| effects);
             // Some errors, such as a full disk, roll back the whole transaction.
             if self.connection.is_autocommit() {
                 return Err(outcome.err().unwrap_or(RecordsError::Stopped));
@@ -226,8 +235,8 @@ impl Writer {
     }
 
     /// Writes counts, or keeps them for the next flush.
-    fn flush(&mut self, counts: &mut dyn CountSource, pending: &mut PendingCounts) {
-        counts.collect(pending);
+    fn flush(&mut self, live: &mut dyn LiveState, pending: &mut PendingCounts) {
+        live.collect(pending);
         if pending.is_empty() {
             self.health.lag_s.store(0, Ordering::Relaxed);
             return;
@@ -243,7 +252,7 @@ impl Writer {
                 self.health.counts_written.fetch_add(pending.len() as u64, Ordering::Relaxed);
                 self.health.counts_pending.store(0, Ordering::Relaxed);
                 self.health.lag_s.store(0, Ordering::Relaxed);
-                counts.on_written(&first_uses);
+                live.on_written(&first_uses);
                 *pending = PendingCounts::default();
                 self.is_dirty = true;
             }

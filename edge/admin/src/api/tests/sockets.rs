@@ -15,7 +15,7 @@ use super::super::*;
 use crate::events::EventKind;
 use crate::listener::ConnectionLimits;
 use crate::records::Records;
-use crate::{ClockReading, CountCollector, MetricSources, Service, metrics, serve_within};
+use crate::{ClockReading, Live, MetricSources, Service, metrics, serve_within};
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
 const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -54,7 +54,7 @@ impl TestApi {
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
         let (records, writer) = Records::open(None).unwrap();
-        let (ticks, times, readings) = (clocks.clone(), clocks.clone(), clocks.clone());
+        let (ticks, times) = (clocks.clone(), clocks.clone());
         let clock = Box::new(move || ticks.clock_reading().tick);
         let sources = Arc::new(MetricSources { clock, ..metrics::tests::sources() });
         let deps = ApiDeps {
@@ -77,12 +77,8 @@ impl TestApi {
         };
         let api = Api::new(deps, options, &writer).unwrap();
         let api = Arc::new(api);
-        let hub = Arc::clone(api.hub());
-        let tracker = Arc::clone(&sources.tracker);
-        thread::spawn(move || {
-            let mut collector = CountCollector::new(tracker, hub, move || readings.clock_reading());
-            writer.run(&mut collector, Duration::from_millis(20));
-        });
+        let mut live = Live::new(Arc::clone(&api));
+        thread::spawn(move || writer.run(&mut live, Duration::from_millis(20)));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, params};
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BanRow {
+pub struct BanRow {
     /// In CIDR notation, with no bits set behind the prefix.
     pub(crate) network: String,
     pub(crate) reason: String,

@@ -4,9 +4,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use tracker::KeyTotals as Totals;
 
+use super::ids;
+
 /// A row. The key is stored in clear: administrators look it up for announce URLs.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct KeyRow {
+pub struct KeyRow {
     pub(crate) id: u32,
     pub(crate) key: String,
     pub(crate) name: String,
@@ -24,6 +26,18 @@ pub(crate) struct Rules {
     pub(crate) torrents: u32,
     pub(crate) addresses: u16,
     pub(crate) announces_per_minute: u16,
+}
+
+/// A change of a key; fields that are `None` stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyUpdate {
+    pub(crate) id: u32,
+    pub(crate) name: Option<String>,
+    pub(crate) expires: Option<Option<i64>>,
+    pub(crate) peers_per_torrent: Option<u16>,
+    pub(crate) torrents: Option<u32>,
+    pub(crate) addresses: Option<u16>,
+    pub(crate) announces_per_minute: Option<u16>,
 }
 
 const COLUMNS: &str = "id, key, name, created, expires, peers_per_torrent, torrents, addresses,
@@ -54,13 +68,17 @@ fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
     })
 }
 
-/// Adds a key, ignoring the id and totals in `row`. Returns the row with its id.
-pub(crate) fn insert(connection: &Connection, row: KeyRow) -> Result<KeyRow, rusqlite::Error> {
+/// Adds a key without totals. Id 0 is replaced with the next one.
+pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), rusqlite::Error> {
+    if row.id == 0 {
+        row.id = ids::next(connection, "keys")?;
+    }
     let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
     connection.execute(
-        "INSERT INTO keys (key, name, created, expires, peers_per_torrent, torrents, addresses,
-             announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
+             announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         params![
+            row.id,
             row.key,
             row.name,
             row.created,
@@ -71,27 +89,39 @@ pub(crate) fn insert(connection: &Connection, row: KeyRow) -> Result<KeyRow, rus
             announces_per_minute
         ],
     )?;
-    // Ids are sequential: 2^32 keys are more than any disk holds.
-    let id = u32::try_from(connection.last_insert_rowid());
-    debug_assert!(id.is_ok(), "key ids are exhausted");
-    let id = id.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    Ok(KeyRow { id, ..row })
+    Ok(())
 }
 
-/// Changes the name and limits of a key; returns whether it existed.
+/// Changes a key. Returns its row, or `None` if there is no such key.
 pub(crate) fn update(
     connection: &Connection,
-    id: u32,
-    name: &str,
-    rules: &Rules,
-) -> Result<bool, rusqlite::Error> {
-    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = *rules;
-    let changed = connection.execute(
+    update: &KeyUpdate,
+) -> Result<Option<KeyRow>, rusqlite::Error> {
+    let Some(mut row) = get(connection, update.id)? else { return Ok(None) };
+    if let Some(name) = &update.name {
+        row.name.clone_from(name);
+    }
+    let rules = &mut row.rules;
+    rules.expires = update.expires.unwrap_or(rules.expires);
+    rules.peers_per_torrent = update.peers_per_torrent.unwrap_or(rules.peers_per_torrent);
+    rules.torrents = update.torrents.unwrap_or(rules.torrents);
+    rules.addresses = update.addresses.unwrap_or(rules.addresses);
+    rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
+    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
+    connection.execute(
         "UPDATE keys SET name = ?2, expires = ?3, peers_per_torrent = ?4, torrents = ?5,
              addresses = ?6, announces_per_minute = ?7 WHERE id = ?1",
-        params![id, name, expires, peers_per_torrent, torrents, addresses, announces_per_minute],
+        params![
+            row.id,
+            row.name,
+            expires,
+            peers_per_torrent,
+            torrents,
+            addresses,
+            announces_per_minute
+        ],
     )?;
-    Ok(changed > 0)
+    Ok(Some(row))
 }
 
 /// Removes a key; returns whether it existed.

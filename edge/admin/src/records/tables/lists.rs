@@ -5,7 +5,7 @@ use types::InfoHash;
 
 /// An access list, or the frozen torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
+pub enum List {
     Allow,
     Deny,
     Frozen,

@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, Row, params};
 
+use super::ids;
+
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenRow {
+pub struct TokenRow {
     pub(crate) id: i64,
     /// SHA-256.
     pub(crate) digest: [u8; 32],
@@ -24,14 +26,17 @@ impl TokenRow {
     }
 }
 
-/// Adds a token, ignoring the id in `row`. Returns the row with its id.
-pub(crate) fn insert(connection: &Connection, row: TokenRow) -> Result<TokenRow, rusqlite::Error> {
+/// Adds a token. Id 0 is replaced with the next one. Returns the id.
+pub(crate) fn insert(connection: &Connection, row: &mut TokenRow) -> Result<i64, rusqlite::Error> {
+    if row.id == 0 {
+        row.id = ids::next(connection, "tokens")?.into();
+    }
     connection.execute(
-        "INSERT INTO tokens (digest, name, scopes, created, expires, is_first)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        params![row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
+        "INSERT INTO tokens (id, digest, name, scopes, created, expires, is_first)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![row.id, row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
     )?;
-    Ok(TokenRow { id: connection.last_insert_rowid(), ..row })
+    Ok(row.id)
 }
 
 /// Removes a token; returns whether it existed.

@@ -2,9 +2,11 @@
 
 use rusqlite::{Connection, params};
 
+use super::ids;
+
 /// A row.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct WebhookRow {
+pub struct WebhookRow {
     pub(crate) id: i64,
     pub(crate) url: String,
     /// Labels of kinds separated by spaces.
@@ -14,16 +16,19 @@ pub(crate) struct WebhookRow {
     pub(crate) created: i64,
 }
 
-/// Adds a webhook, ignoring the id in `row`. Returns the row with its id.
+/// Adds a webhook. Id 0 is replaced with the next one. Returns the id.
 pub(crate) fn insert(
     connection: &Connection,
-    row: WebhookRow,
-) -> Result<WebhookRow, rusqlite::Error> {
+    row: &mut WebhookRow,
+) -> Result<i64, rusqlite::Error> {
+    if row.id == 0 {
+        row.id = ids::next(connection, "webhooks")?.into();
+    }
     connection.execute(
-        "INSERT INTO webhooks (url, events, secret, created) VALUES (?1, ?2, ?3, ?4)",
-        params![row.url, row.events, row.secret, row.created],
+        "INSERT INTO webhooks (id, url, events, secret, created) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![row.id, row.url, row.events, row.secret, row.created],
     )?;
-    Ok(WebhookRow { id: connection.last_insert_rowid(), ..row })
+    Ok(row.id)
 }
 
 /// Removes a webhook; returns whether it existed.

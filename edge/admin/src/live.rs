@@ -1,0 +1,123 @@
+//! Connects the records with the memory of the tracker and of the API: collects what the hot path has
+//! counted, and applies changes once they are committed.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tracing::warn;
+use tracker::access::LiveList;
+use tracker::{IpPrefix, KeyId, KeyTotals, Tracker};
+use types::InfoHash;
+
+use crate::api::Api;
+use crate::events::EventKind;
+use crate::records::tables::bans::BanRow;
+use crate::records::tables::lists::List;
+use crate::records::{LiveState, PendingCounts, RecordOp};
+use crate::restore::apply_key;
+
+/// The memory of the tracker and of the API, for the writer of the records.
+pub struct Live(Arc<Api>);
+
+impl Live {
+    /// Returns the memory of `api` and of its tracker.
+    pub fn new(api: Arc<Api>) -> Self {
+        Self(api)
+    }
+
+    fn put_bans(&self, rows: &[BanRow]) {
+        let now = self.0.clock_reading();
+        let ban = |row: &BanRow| {
+            let network = row.network.parse::<IpPrefix>();
+            let network = network.inspect_err(|_| {
+                warn!(network = row.network, "malformed ban was not applied");
+            });
+            Some((network.ok()?, row.expires.map(|time| now.tick_at(time))))
+        };
+        self.0.tracker().bans().put(&rows.iter().filter_map(ban).collect::<Vec<_>>());
+    }
+}
+
+impl List {
+    /// Returns the list in the tracker's memory; `None` for the frozen torrents.
+    pub(crate) fn live_list(self, tracker: &Tracker) -> Option<&LiveList> {
+        match self {
+            Self::Allow => Some(tracker.allowed()),
+            Self::Deny => Some(tracker.denied()),
+            Self::Frozen => None,
+        }
+    }
+}
+
+fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool) {
+    match list.live_list(tracker) {
+        Some(live) if is_added => {
+            live.insert(hashes);
+        }
+        Some(live) => {
+            live.remove(hashes);
+        }
+        None => {
+            for hash in hashes {
+                tracker.freeze(hash, is_added);
+            }
+        }
+    }
+}
+
+impl LiveState for Live {
+    fn collect(&mut self, pending: &mut PendingCounts) {
+        let (now, tracker) = (self.0.clock_reading(), self.0.tracker());
+        tracker.downloads().take_changed(&mut pending.downloads);
+        let mut totals: Vec<(KeyId, KeyTotals)> = Vec::new();
+        tracker.passkeys().take_totals(&mut totals);
+        totals.into_iter().for_each(|(KeyId(key), delta)| pending.add(key, delta));
+        let mut first_uses = Vec::new();
+        tracker.passkeys().take_first_uses(&mut first_uses);
+        pending.first_uses.extend(first_uses.into_iter().map(|KeyId(key)| (key, now.time)));
+        let mut banned = Vec::new();
+        tracker.bans().take_automatic(&mut banned);
+        for (network, until, reason) in banned {
+            let expires = until.map(|tick| now.time_at(tick));
+            let (network, reason) = (network.to_string(), reason.label());
+            let data = json!({ "network": network, "reason": reason, "automatic": true, "expires": expires });
+            self.0.hub().publish(EventKind::Ban, data);
+            let (reason, created) = (reason.into(), now.time);
+            pending.bans.push(BanRow { network, reason, automatic: true, created, expires });
+        }
+    }
+
+    fn on_written(&mut self, first_uses: &[u32]) {
+        for key in first_uses {
+            self.0.hub().publish(EventKind::KeyFirstUsed, json!({ "key": key }));
+        }
+    }
+
+    fn apply(&mut self, change: RecordOp) {
+        let (api, tracker) = (&*self.0, self.0.tracker());
+        match change {
+            RecordOp::ListAdded { list, hashes } => edit_list(tracker, list, &hashes, true),
+            RecordOp::ListRemoved { list, hashes } => edit_list(tracker, list, &hashes, false),
+            RecordOp::KeyPut(row) => apply_key(tracker, &row, api.clock_reading()),
+            RecordOp::KeyRemoved { id } => {
+                tracker.passkeys().remove(KeyId(id));
+            }
+            RecordOp::BansPut(rows) => self.put_bans(&rows),
+            RecordOp::BanRemoved { network } => {
+                if let Ok(network) = network.parse::<IpPrefix>() {
+                    tracker.bans().remove(&[network]);
+                }
+            }
+            RecordOp::TokenPut(row) => api.authenticator().add(row),
+            RecordOp::TokenRemoved { id } => api.forget_token(id),
+            RecordOp::WebhookPut(row) => api.webhooks().add(row),
+            RecordOp::WebhookRemoved { id } => api.webhooks().remove(id),
+            // The handlers of the API do these: the client gets what they return.
+            RecordOp::SettingsPut(_)
+            | RecordOp::TorrentRemoved { .. }
+            | RecordOp::PeersRemoved { .. } => {}
+            // The row as it is now comes instead.
+            RecordOp::KeyChanged(_) => {}
+        }
+    }
+}
