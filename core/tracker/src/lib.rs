@@ -253,21 +253,22 @@ impl Tracker {
         self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), is_exact, body)
     }
 
-    /// Imports sessions that [`PasskeyStore::take_changed_sessions`] of another node has taken. `now_ms` are
-    /// the milliseconds since tick 0, `cut_ago_ms` those since they were taken. Of two reports of a peer the
-    /// later one holds, wherever it was made. Skips sessions as [`Self::import_sessions`] does.
+    /// Imports sessions that [`PasskeyStore::take_changed_sessions`] of another node has taken. `cut_ago_s`
+    /// are the seconds since: whole seconds of unix time now less whole seconds then. Of two reports of a peer
+    /// the later one holds, wherever it was made, if ticks begin with the seconds of unix time. Skips sessions
+    /// as [`Self::import_sessions`] does.
     ///
     /// # Errors
     ///
     /// If the body does not add up. Nothing is imported then.
     pub fn import_changed_sessions(
         &self,
-        now_ms: u64,
-        cut_ago_ms: u64,
+        now: Tick,
+        cut_ago_s: u32,
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let lifetime_s = self.policy.load().peer_lifetime_s;
-        self.passkeys.import_changed_sessions(now_ms, (cut_ago_ms, lifetime_s), body)
+        self.passkeys.import_changed_sessions(now, (cut_ago_s, lifetime_s), body)
     }
 
     /// Returns the banned networks.

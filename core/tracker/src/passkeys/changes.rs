@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use types::{Tick, limits};
 
 use super::PasskeyStore;
-use super::export::{ARE_CHANGES, LONG_LEN, MS_SHIFT, SessionRecord};
+use super::export::{ARE_CHANGES, LONG_LEN, SessionRecord};
 use super::sessions::{OfKey, Reported, Session, SessionTag};
 
 /// Sessions that have changed since they were last taken.
@@ -121,10 +121,9 @@ impl PasskeyStore {
     }
 
     /// Appends a body of sessions that have changed since the last time to `body`, which should be empty: up
-    /// to `bytes_max` of them. `now_ms` are the milliseconds since tick 0. Returns false, and appends
-    /// nothing, if all have been taken: then call it again after a while, since the next call begins anew.
-    pub fn take_changed_sessions(&self, now_ms: u64, bytes_max: usize, body: &mut Vec<u8>) -> bool {
-        let now = Tick((now_ms / 1000) as u32);
+    /// to `bytes_max` of them. Returns false, and appends nothing, if all have been taken: then call it again
+    /// after a while, since the next call begins anew.
+    pub fn take_changed_sessions(&self, now: Tick, bytes_max: usize, body: &mut Vec<u8>) -> bool {
         let start = body.len();
         let mut taking = self.changes.taking.lock();
         while body.len() - start + LONG_LEN <= bytes_max {
@@ -136,8 +135,7 @@ impl PasskeyStore {
                 break;
             };
             if body.len() == start {
-                let ms = (now_ms % 1000) as u32;
-                self.begin_body(ARE_CHANGES | ms << MS_SHIFT, body);
+                self.begin_body(ARE_CHANGES, body);
             }
             record.encode(body);
         }

@@ -1,9 +1,8 @@
 //! Sessions as bytes: they outlive the process, in the journal and over an upgrade.
 //!
 //! All numbers are little-endian. A body begins with 8 bytes that name the secret of sessions, which says
-//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards; 2 = changes
-//! for other nodes of a cluster, and then bits 16 to 25 are the milliseconds of the last second that had
-//! passed when they were taken. Sessions follow:
+//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards, 2 = changes
+//! for the other nodes of a cluster. Sessions follow:
 //!
 //! | bytes | session |
 //! |---|---|
@@ -54,8 +53,6 @@ pub struct BadSessions;
 /// Flags of a body.
 pub(super) const IS_LAST: u32 = 1;
 pub(super) const ARE_CHANGES: u32 = 2;
-/// Where the flags of changes have milliseconds.
-pub(super) const MS_SHIFT: u32 = 16;
 /// Flags of a session.
 const IS_SEEDER: u16 = 1;
 const HAS_QUOTA: u16 = 2;

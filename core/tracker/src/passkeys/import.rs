@@ -8,10 +8,11 @@
 //! Sessions of other nodes of a cluster come while this one serves, and go on to. Of two reports of a peer the
 //! later one holds, to the second; of two in the same second that with more bytes. What differs between
 //! them has been counted where the later one was made. So a client that reports at two nodes is counted
-//! exactly if each report reaches the other node before the next one is made, a second or more later.
-//! Otherwise, what it transferred before the report that came too late counts twice. If it stops at one node,
-//! or forgets its counts, and starts at another within two seconds, its next report may count nothing. A session that
-//! has ended may be back, and hold its place in a quota, for as long as the log lags behind what was heard live.
+//! exactly if each report reaches the other node before the next one is made, a second or more later, and
+//! seconds begin at the same time everywhere. Otherwise, what it transferred before the report that came too
+//! late counts twice; and if it stops at one node, or forgets its counts, and starts at another in the same second,
+//! its next report may count nothing. A session that has ended may be back, and hold its place in a quota,
+//! for as long as the log lags behind what was heard live.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,9 +35,6 @@ pub struct ImportedSessions {
     /// of the peer does.
     pub skipped: u64,
 }
-
-/// A node's own second, which comes back to it, is found again although clocks are read at different times.
-const CLOCK_NOISE_MS: u64 = 50;
 
 /// The clients that have announced since an import began.
 #[derive(Default)]
@@ -115,25 +113,20 @@ impl PasskeyStore {
     /// [`crate::Tracker::import_changed_sessions`].
     pub(crate) fn import_changed_sessions(
         &self,
-        now_ms: u64,
-        (cut_ago_ms, lifetime_s): (u64, u32),
+        now: Tick,
+        (cut_ago_s, lifetime_s): (u32, u32),
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let (is_own, flags, body) = self.read_head(body)?;
         if flags & export::ARE_CHANGES == 0 {
             return Err(BadSessions);
         }
-        // When the second began from which ages count, by the clock of this node.
-        let second_ms = u64::from(flags >> export::MS_SHIFT).min(999);
-        let cut_ms = now_ms.saturating_sub(cut_ago_ms).saturating_sub(second_ms);
-        let now = Tick((now_ms / 1000) as u32);
         let mut imported = ImportedSessions::default();
         for record in export::records(body)? {
-            let at_ms = |age_s: u32| cut_ms.saturating_sub(u64::from(age_s) * 1000);
             let is_stored = is_own
                 && record.is_some_and(|record| {
-                    let at = Tick(((at_ms(record.age_s) + CLOCK_NOISE_MS) / 1000) as u32);
-                    now.since(at) <= lifetime_s && self.import_change(now, at, &record)
+                    let age_s = record.age_s.saturating_add(cut_ago_s);
+                    age_s <= lifetime_s && self.import_change(now, age_s, &record)
                 });
             *(if is_stored { &mut imported.stored } else { &mut imported.skipped }) += 1;
         }
@@ -172,9 +165,8 @@ impl PasskeyStore {
     }
 
     /// Imports a session that has changed at another node. Returns false if it is skipped.
-    fn import_change(&self, now: Tick, at: Tick, record: &SessionRecord) -> bool {
-        // Clocks differ: a report of the future would hold against those that are made here.
-        let at = at.min(now);
+    fn import_change(&self, now: Tick, age_s: u32, record: &SessionRecord) -> bool {
+        let at = Tick(now.0.saturating_sub(age_s));
         match record.has_ended {
             true => self.import_end(now, at, record),
             false => self.import_at(now, at, record, Rule::Change),

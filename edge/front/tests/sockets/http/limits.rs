@@ -32,7 +32,7 @@ fn tells_rate_limited_clients_when_to_retry() {
     assert!(scrape.has("8:complete"), "{}", scrape.text());
     let counters = server.finish(Protocol::Http);
     let refused = 2 * SENT - RATE.burst - RATE.per_s;
-    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], refused.into());
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], u64::from(refused));
 }
 
 #[test]

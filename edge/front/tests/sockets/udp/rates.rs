@@ -34,7 +34,7 @@ fn drops_and_counts_requests_over_the_rate() {
     parse_announce(&other.request(&announce(other_id, LEECHER)));
     let counters = server.finish();
     let dropped = 2 * over + SENT + SENT - RATE.per_s;
-    assert_eq!(counters.drops[DropReason::RequestRate.index()], dropped.into());
+    assert_eq!(counters.drops[DropReason::RequestRate.index()], u64::from(dropped));
     assert_eq!(counters.drops[DropReason::ConnectRate.index()], 0);
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], 0);
     let [requested, answered] = [SENT, RATE.burst].map(u64::from);

@@ -249,7 +249,7 @@ fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
     assert!(held == 400 && reached < 35, "{held} {reached}");
     let (held, reached) = drown(Policy::default().peer_caps);
     println!("the address holds {held}; {reached} of 100 offers reach honest browsers");
-    assert!(held == limits::PEERS_PER_ADDRESS.into() && reached >= 80, "{held} {reached}");
+    assert!(held == u64::from(limits::PEERS_PER_ADDRESS) && reached >= 80, "{held} {reached}");
 }
 
 #[test]
