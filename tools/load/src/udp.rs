@@ -13,6 +13,7 @@ mod pending;
 mod requests;
 mod roster;
 mod sample;
+mod sightings;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -29,6 +30,7 @@ use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
 pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes};
+pub use sightings::Sightings;
 
 /// Parameters of a UDP load.
 #[derive(Clone, Debug)]

@@ -1,0 +1,217 @@
+//! How long it takes until other nodes of a tracker know what a peer has told one of them.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use types::{Announce, Event, InfoHash, NumWant};
+use wire::udp::client::{self, Reply, decode_reply};
+
+use super::worker;
+use crate::population::peer_id;
+use crate::random::Random;
+
+/// How often a node is asked whether it knows the peer.
+const ASK_EVERY: Duration = Duration::from_millis(2);
+/// A question is repeated after this time, because it or its answer is lost.
+const REPEAT_AFTER: Duration = Duration::from_millis(500);
+/// How long a node may take for one request.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How often sockets are looked at.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+/// Renew connection ids before the minute for which BEP 15 allows their use.
+const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
+
+/// A client that announces peers at one node and asks others for them. Each peer has a torrent of its own.
+#[derive(Debug)]
+pub struct Sightings {
+    /// One for each node.
+    sockets: Vec<UdpSocket>,
+    connection_id: Option<(u64, Instant)>,
+    transaction_id: u32,
+    random: Random,
+}
+
+/// What is waited for of a node.
+#[derive(Clone, Copy)]
+struct Watch {
+    node: usize,
+    /// When it was asked, and by which request.
+    asked: Option<(Instant, u32)>,
+    /// When it is asked next.
+    next: Instant,
+    seen: Option<Duration>,
+}
+
+impl Sightings {
+    /// Opens a socket for each node.
+    ///
+    /// # Errors
+    ///
+    /// If `source` is no address of this host.
+    pub fn new(nodes: &[SocketAddr], source: IpAddr, seed: u64) -> Result<Self> {
+        let open = |node: &SocketAddr| worker::plain_socket(Some(source), *node);
+        let sockets: Result<Vec<UdpSocket>> = nodes.iter().map(open).collect();
+        let sockets = sockets?;
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+        }
+        let random = Random::new(seed);
+        Ok(Self { sockets, connection_id: None, transaction_id: 0, random })
+    }
+
+    /// Announces a new peer at a node, and waits until others know it. Returns the time from sending the
+    /// announce to the answer that shows the peer, for each of `others`; `None` if that takes longer than
+    /// `patience`. The peer stops at the end.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not answer the announce.
+    pub fn observe(
+        &mut self,
+        at: usize,
+        others: &[usize],
+        patience: Duration,
+    ) -> Result<Vec<Option<Duration>>> {
+        let id = self.connection_id(at)?;
+        let info_hash = InfoHash(self.random.bytes());
+        let announce = |event, peer| Announce {
+            info_hash,
+            peer_id: peer_id(peer),
+            port: 4242,
+            event,
+            left: Some(1),
+            uploaded: 0,
+            downloaded: 0,
+            want: NumWant::Peers(0),
+        };
+        let (began, peer) = (Instant::now(), self.random.next());
+        self.exchange(at, |out, number| {
+            client::announce(out, id, number, &announce(Event::Started, peer), b"");
+        })?;
+        let watch = |node: &usize| Watch { node: *node, asked: None, next: began, seen: None };
+        let mut watches: Vec<Watch> = others.iter().map(watch).collect();
+        while watches.iter().any(|watch| watch.seen.is_none()) && began.elapsed() < patience {
+            for watch in watches.iter_mut().filter(|watch| watch.seen.is_none()) {
+                if self.is_known(watch, id, info_hash) {
+                    watch.seen = Some(began.elapsed());
+                }
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        self.exchange(at, |out, number| {
+            client::announce(out, id, number, &announce(Event::Stopped, peer), b"");
+        })?;
+        Ok(watches.iter().map(|watch| watch.seen).collect())
+    }
+
+    /// Returns a connection id, which any node has issued, and all nodes accept.
+    fn connection_id(&mut self, node: usize) -> Result<u64> {
+        if let Some((id, since)) = self.connection_id
+            && since.elapsed() < CONNECTION_ID_AGE_MAX
+        {
+            return Ok(id);
+        }
+        let answer = self.exchange(node, client::connect)?;
+        let Some((_, Reply::Connect { connection_id })) = decode_reply(&answer) else {
+            bail!("no connection id");
+        };
+        self.connection_id = Some((connection_id, Instant::now()));
+        Ok(connection_id)
+    }
+
+    /// Asks a node whether it knows the peer, if it is time for that. Returns true if it has answered that it
+    /// does. A node that does not run knows nothing.
+    fn is_known(&mut self, watch: &mut Watch, id: u64, info_hash: InfoHash) -> bool {
+        let Some(socket) = self.sockets.get(watch.node) else { return false };
+        let mut answer = [0; 2048];
+        while let Some(len) = received(socket, &mut answer) {
+            let Some((number, reply)) = decode_reply(answer.get(..len).unwrap_or_default()) else {
+                continue;
+            };
+            let Some((asked, _)) = watch.asked.filter(|(_, request)| number == *request) else {
+                continue;
+            };
+            if matches!(reply, Reply::Scrape(counts) if counts.iter().any(|byte| *byte != 0)) {
+                return true;
+            }
+            (watch.asked, watch.next) = (None, asked + ASK_EVERY);
+        }
+        if Instant::now() >= watch.next {
+            self.transaction_id += 1;
+            let (number, mut request) = (self.transaction_id, Vec::new());
+            client::scrape(&mut request, id, number, &[info_hash]);
+            // What cannot be sent is lost.
+            let _ = socket.send(&request);
+            let now = Instant::now();
+            (watch.asked, watch.next) = (Some((now, number)), now + REPEAT_AFTER);
+        }
+        false
+    }
+
+    /// Sends a request until its answer comes, which is returned.
+    fn exchange(&mut self, node: usize, write: impl Fn(&mut Vec<u8>, u32)) -> Result<Vec<u8>> {
+        let socket = self.sockets.get(node).context("no such node")?;
+        self.transaction_id += 1;
+        let (number, mut request) = (self.transaction_id, Vec::new());
+        write(&mut request, number);
+        let (began, mut answer) = (Instant::now(), [0; 2048]);
+        let mut next = began;
+        loop {
+            if Instant::now() >= next {
+                let _ = socket.send(&request);
+                next = Instant::now() + REPEAT_AFTER;
+            }
+            while let Some(len) = received(socket, &mut answer) {
+                let answer = answer.get(..len).unwrap_or_default();
+                match decode_reply(answer) {
+                    Some((found, Reply::Error(text))) if found == number => {
+                        self.connection_id = None;
+                        bail!("refused: {}", String::from_utf8_lossy(text));
+                    }
+                    Some((found, _)) if found == number => return Ok(answer.to_vec()),
+                    _ => {}
+                }
+            }
+            if began.elapsed() > ANSWER_MAX {
+                self.connection_id = None;
+                bail!("node {node} has not answered for {ANSWER_MAX:?}");
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Receives a datagram if there is one. Returns its length.
+fn received(socket: &UdpSocket, answer: &mut [u8]) -> Option<usize> {
+    socket.recv(answer).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{honest, tracker};
+    use super::*;
+
+    #[test]
+    fn peers_are_seen_where_they_are_known() {
+        let (first, _) = honest("127.0.0.1:0");
+        // It knows the peer when it is asked for the third time.
+        let mut scrapes = 0;
+        let (second, _) = tracker("127.0.0.1:0", move |_, request, answer| {
+            let mut answer = answer?;
+            if request.get(8..12) == Some(&[0, 0, 0, 2]) {
+                scrapes += 1;
+                let end = answer.len() - 1;
+                answer[end] = u8::from(scrapes >= 3);
+            }
+            Some(vec![answer])
+        });
+        let nodes = [first.address, second.address];
+        let mut sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
+        let seen = sightings.observe(0, &[1], Duration::from_secs(10)).unwrap();
+        assert!(seen[0].is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
+        let seen = sightings.observe(1, &[0], Duration::from_millis(50)).unwrap();
+        assert_eq!(seen, [None]);
+    }
+}
