@@ -1,11 +1,15 @@
 //! What the tracker does for its node of the cluster. The application implements it; nothing here knows
 //! records, protocols or configuration.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use journal::Now;
-use swarm::Store;
-use types::{InfoHash, PeerKey};
+use types::InfoHash;
+
+pub use swarm::Store;
+
+use crate::node::Figures;
 
 /// A boxed future, so that traits with them can be objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -20,6 +24,15 @@ pub struct Position {
     pub sequence: u64,
 }
 
+/// How long peers live and how often they announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerTimes {
+    /// Seconds without an announce after which a peer is removed.
+    pub lifetime_s: u32,
+    /// The longest time between two announces of a client that answers to the tracker, in seconds.
+    pub interval_s: u32,
+}
+
 /// The tracker's memory.
 pub trait Host: Send + Sync + 'static {
     /// Returns the store that blocks are merged into.
@@ -28,16 +41,23 @@ pub trait Host: Send + Sync + 'static {
     /// Reads both clocks.
     fn now(&self) -> Now;
 
+    /// Returns how long peers live, by the present policy.
+    fn peer_times(&self) -> PeerTimes;
+
+    /// Returns what the tracker holds and does. [`Figures::records`] is left out.
+    fn figures(&self) -> Figures;
+
     /// Calls `apply`, which merges the log's message at `position` and counts its downloads by
     /// [`Self::count_download`]. No durable count is collected meanwhile, and the next one is stored together
     /// with `position`.
     fn at(&self, position: Position, apply: &mut dyn FnMut());
 
-    /// Whether the message at `position` is later than the last one whose downloads are stored durably.
+    /// Whether the message at `position` is later than the last one whose downloads are counted. Call it
+    /// outside of [`Self::at`].
     fn is_uncounted(&self, position: Position) -> bool;
 
-    /// Counts a download that completed at another node.
-    fn count_download(&self, info_hash: &InfoHash, peer: PeerKey);
+    /// Counts a download that a peer at `from` completed at another node, durably.
+    fn count_download(&self, info_hash: &InfoHash, from: IpAddr);
 
     /// Appends sessions that changed since the last call to `body`, at most what a block holds. Returns
     /// false if there are no more.

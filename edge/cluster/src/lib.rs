@@ -15,7 +15,10 @@ pub mod nats;
 mod node;
 mod snapshot;
 
-pub use host::{BoxFuture, Entry, Host, Letters, Position, RecordError, RecordLog, SnapshotPart};
+pub use host::{
+    BoxFuture, Entry, Host, Letters, PeerTimes, Position, RecordError, RecordLog, SnapshotPart,
+    Store,
+};
 pub use node::{Count, DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use snapshot::{
     ClusterEvent, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,

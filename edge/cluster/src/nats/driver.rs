@@ -1,0 +1,559 @@
+//! The loop of the thread `cluster`: what happens goes to the node, and what the node decides is done.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use async_nats::{Event, Message, StatusCode, Subject};
+use bytes::Bytes;
+use journal::{BlockSink, Encoder};
+use serde::Deserialize;
+use swarm::block::Kind;
+use tokio::sync::{mpsc, watch};
+use tracing::{error, info, warn};
+use types::Tick;
+
+use super::Stop;
+use super::apply::{BlockWork, Work};
+use super::inputs::{Happened, Inputs, Lookup};
+use super::link::Link;
+use super::options::NatsOptions;
+use super::reader::{LogMessage, Reader, Reading};
+use super::status::{Order, Status};
+use super::streams::{self, StreamState};
+use crate::host::{Host, PeerTimes, Position};
+use crate::node::{self, Count, Input, Node, Output, Start, Time};
+
+/// Messages of the log that wait for the driver.
+const READ_AHEAD: usize = 64;
+/// Steps of a walk are done for this long at a time.
+const WALK_SLICE: Duration = Duration::from_millis(4);
+/// How often the streams are looked up while all is well.
+const LOOKUP_PERIOD: Duration = Duration::from_secs(10);
+/// The pause before they are looked up again after a failure.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How often sessions are sent, figures taken and the status renewed.
+const SLOW_PERIOD: Duration = Duration::from_secs(1);
+/// Changes of WebTorrent peers that wait to be cut.
+const WEB_CHANGES_MAX: usize = 1 << 18;
+/// How long the end waits until what was cut is stored.
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long the end waits until what was published is sent.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What the driver shares with other tasks and threads.
+pub(super) struct Shared {
+    pub(super) status: Arc<Status>,
+    pub(super) host: Arc<dyn Host>,
+    /// Blocks to apply.
+    pub(super) work: mpsc::Sender<Work>,
+    /// Where look-ups of the streams report.
+    pub(super) lookups: mpsc::Sender<Result<Lookup, String>>,
+    /// The records log as it was last looked up; `None` while NATS is away.
+    pub(super) records: watch::Sender<Option<StreamState>>,
+    /// Asks for a snapshot of all records.
+    pub(super) resync: Arc<tokio::sync::Notify>,
+}
+
+/// The driver of a node.
+pub(super) struct Driver<'a> {
+    link: Link,
+    options: NatsOptions,
+    /// Where acknowledgements go.
+    inbox: String,
+    node: Node,
+    encoder: Encoder<'a>,
+    shared: Shared,
+    outputs: VecDeque<(Output, Option<Came>)>,
+    log: Log,
+    /// The lifetimes that the store and the log follow.
+    peer_times: Option<PeerTimes>,
+    slow_at: Instant,
+    lookup_at: Option<Instant>,
+    is_looking_up: bool,
+    has_connected: bool,
+    /// Whether the log says that NATS is away.
+    has_warned: bool,
+    /// What the log said last of a failure, so that it is said once.
+    complaint: Option<String>,
+    ending: Option<Instant>,
+}
+
+/// The reading of the log.
+#[derive(Default)]
+struct Log {
+    reader: Option<Reader>,
+    readings: Option<mpsc::Receiver<Reading>>,
+    /// When the stream that is read was created, unix ns; 0 = none.
+    created_ns: u64,
+    /// The sequence after the last message that came.
+    next: u64,
+    /// Whether the node has not heard of the log since the connection was made.
+    is_new: bool,
+}
+
+/// The message that an input came with.
+#[derive(Debug)]
+struct Came {
+    block: Bytes,
+    position: Option<Position>,
+    permit: Option<mpsc::OwnedPermit<Work>>,
+}
+
+/// An acknowledgement of JetStream.
+#[derive(Deserialize)]
+pub(super) struct PubAck {
+    #[serde(default)]
+    seq: u64,
+}
+
+impl PubAck {
+    /// Returns the sequence that a message was stored at, if it was stored.
+    pub(super) fn sequence(answer: &Message) -> Option<u64> {
+        let ack = serde_json::from_slice::<Self>(&answer.payload).ok()?;
+        (ack.seq > 0).then_some(ack.seq)
+    }
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(
+        link: Link,
+        options: NatsOptions,
+        inbox: String,
+        node: node::Options,
+        encoder: Encoder<'a>,
+        shared: Shared,
+    ) -> Self {
+        Self {
+            link,
+            options,
+            inbox,
+            node: Node::new(node),
+            encoder,
+            shared,
+            outputs: VecDeque::new(),
+            log: Log::default(),
+            peer_times: None,
+            slow_at: Instant::now(),
+            lookup_at: None,
+            is_looking_up: false,
+            has_connected: false,
+            has_warned: false,
+            complaint: None,
+            ending: None,
+        }
+    }
+
+    /// Runs until it is stopped.
+    pub(super) async fn run(&mut self, inputs: &mut Inputs) {
+        self.follow_policy();
+        self.shared.host.store().keep_web_changes(WEB_CHANGES_MAX);
+        loop {
+            let mut readings = self.log.readings.take();
+            let happened = inputs.next(&mut readings, &self.shared.work).await;
+            self.log.readings = readings;
+            self.handle(happened);
+            self.act().await;
+            if self.is_at_end() {
+                return self.leave().await;
+            }
+        }
+    }
+
+    fn handle(&mut self, happened: Happened) {
+        match happened {
+            Happened::Event(event) => self.handle_event(event),
+            Happened::Acknowledged(message) => self.handle_acknowledgement(&message),
+            Happened::Live(message) => self.handle_live(message),
+            Happened::Heartbeat(message) => match self.link.origin(&message) {
+                Ok(from) => self.input(Input::Heartbeat { from, body: &message.payload }, None),
+                Err(reason) => self.input(Input::Dropped(reason), None),
+            },
+            Happened::Reading(Reading::Message(message), permit) => {
+                self.handle_logged(message, permit);
+            }
+            Happened::Reading(Reading::Ended(why), _) => self.handle_log_end(&why),
+            Happened::LookedUp(lookup) => self.handle_lookup(lookup),
+            Happened::Dropped(reason) => self.input(Input::Dropped(reason), None),
+            Happened::Order(Order::Ignore { node, is_ignored }) => {
+                self.input(Input::Ignore { node, is_ignored }, None);
+            }
+            Happened::Order(Order::Resync) => self.shared.resync.notify_one(),
+            Happened::Flush => self.flush(),
+            Happened::Tick => self.tick(),
+            Happened::Stop(Stop::No) => {}
+            Happened::Stop(Stop::HandedOver) => {
+                self.flush();
+                self.input(Input::Leave, None);
+            }
+            Happened::Stop(Stop::Now) => {
+                self.flush();
+                self.ending = Some(Instant::now() + END_TIMEOUT);
+            }
+        }
+    }
+
+    /// Lets the node handle an input, and keeps what it decides.
+    fn input(&mut self, input: Input<'_>, came: Option<Came>) {
+        let mut outputs = Vec::new();
+        self.node.handle(now(), input, &mut outputs);
+        let mut came = came;
+        for output in outputs {
+            let came = if matches!(output, Output::Apply { .. }) { came.take() } else { None };
+            self.outputs.push_back((output, came));
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Connected => {
+                let info = self.link.client.server_info();
+                let server = format!("{} ({})", info.server_name, info.version);
+                if self.has_warned || !self.has_connected {
+                    info!(server, "connected to NATS");
+                }
+                self.shared.status.set_server(Some(server), self.has_connected);
+                (self.has_connected, self.has_warned, self.complaint) = (true, false, None);
+                self.log.is_new = true;
+                self.input(Input::Connected, None);
+                self.look_up(Duration::ZERO);
+            }
+            Event::Disconnected => {
+                warn!(
+                    "lost the connection to NATS: serving what this node knows; the other nodes hear of changes \
+                     when it is back"
+                );
+                self.has_warned = true;
+                self.shared.status.set_server(None, false);
+                self.shared.records.send_replace(None);
+                self.log.stop();
+                self.input(Input::Disconnected, None);
+            }
+            Event::SlowConsumer(_) => self.shared.status.count_slow(),
+            Event::ServerError(error) => self.complain(&format!("NATS refused: {error}")),
+            Event::ClientError(error) if !self.link.is_connected() => {
+                if !self.has_warned {
+                    warn!(
+                        %error,
+                        "cannot connect to NATS: serving what this node knows; trying again"
+                    );
+                    self.has_warned = true;
+                }
+            }
+            Event::ClientError(_) | Event::LameDuckMode | Event::Draining | Event::Closed => {}
+        }
+    }
+
+    /// Writes a failure to the log, once until something else fails.
+    fn complain(&mut self, text: &str) {
+        if self.complaint.as_deref() != Some(text) {
+            error!("{text}");
+            self.complaint = Some(text.to_owned());
+        }
+    }
+
+    fn handle_acknowledgement(&mut self, message: &Message) {
+        let ticket = message.subject.rsplit('.').next().and_then(|ticket| ticket.parse().ok());
+        let Some(ticket) = ticket else { return };
+        let is_refused = message.status == Some(StatusCode::NO_RESPONDERS);
+        if let Some(sequence) = PubAck::sequence(message) {
+            self.input(Input::Stored { ticket, sequence }, None);
+        } else {
+            self.input(Input::NotStored(ticket), None);
+            if is_refused {
+                // Perhaps there is no stream.
+                self.look_up(RETRY_PAUSE);
+            }
+        }
+    }
+
+    fn handle_live(&mut self, message: Message) {
+        match self.link.origin(&message) {
+            Ok(from) => {
+                let block = message.payload;
+                let came = Came { block: block.clone(), position: None, permit: None };
+                self.input(Input::Live { from, block: &block }, Some(came));
+            }
+            Err(reason) => self.input(Input::Dropped(reason), None),
+        }
+    }
+
+    fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
+        let LogMessage { sequence, stored_ms, message } = logged;
+        self.log.next = sequence + 1;
+        match self.link.origin(&message) {
+            Ok(from) => {
+                let block = message.payload;
+                let position = Some(Position { stream: self.log.created_ns, sequence });
+                let came = Came { block: block.clone(), position, permit: Some(permit) };
+                self.input(Input::Logged { sequence, stored_ms, from, block: &block }, Some(came));
+            }
+            Err(reason) => self.input(Input::Dropped(reason), None),
+        }
+    }
+
+    fn handle_log_end(&mut self, why: &str) {
+        self.log.stop();
+        if self.link.is_connected() && self.ending.is_none() {
+            info!(why, "reading the log again");
+            self.look_up(RETRY_PAUSE);
+        }
+    }
+
+    /// Looks the streams up after `pause`, unless that is under way.
+    fn look_up(&mut self, pause: Duration) {
+        if std::mem::replace(&mut self.is_looking_up, true) {
+            return;
+        }
+        let (link, options) = (self.link.clone(), self.options.clone());
+        let lookups = self.shared.lookups.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let lookup = look_up(&link, &options).await;
+            // Fails only while the thread ends.
+            let _ = lookups.send(lookup).await;
+        });
+    }
+
+    fn handle_lookup(&mut self, lookup: Result<Lookup, String>) {
+        self.is_looking_up = false;
+        self.lookup_at = Some(Instant::now() + LOOKUP_PERIOD);
+        if !self.link.is_connected() {
+            return;
+        }
+        let Lookup { data, records } = match lookup {
+            Ok(lookup) => lookup,
+            Err(text) => {
+                self.complain(&text);
+                return self.look_up(RETRY_PAUSE);
+            }
+        };
+        let doubts = [Some(&data), records.as_ref()].into_iter().flatten();
+        match doubts.filter_map(|it| it.doubt.clone()).next() {
+            Some(doubt) => self.complain(&doubt),
+            None => self.complaint = None,
+        }
+        let infos = records.iter().map(|it| it.info.clone());
+        self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
+        self.shared.records.send_replace(records);
+        if data.created_ns != self.log.created_ns || self.log.is_new {
+            (self.log.created_ns, self.log.is_new) = (data.created_ns, false);
+            self.log.next = 0;
+            let StreamState { created_ns: stream, first, last, .. } = data;
+            self.input(Input::Log { stream, first, last }, None);
+        } else if self.log.reader.is_none() {
+            self.read(Start::Sequence(self.log.next));
+        }
+    }
+
+    /// Reads the log from `start` on.
+    fn read(&mut self, start: Start) {
+        self.log.stop();
+        let (sender, receiver) = mpsc::channel(READ_AHEAD);
+        let stream = self.link.subjects.stream("d");
+        self.log.reader = Some(Reader::start(&self.link, stream, start, sender));
+        self.log.readings = Some(receiver);
+    }
+
+    /// Cuts what has changed into blocks.
+    fn flush(&mut self) {
+        let mut cut = Vec::new();
+        let now = self.shared.host.now();
+        let sink: &mut BlockSink<'_> = &mut |kind, block| {
+            cut.push((kind, block.to_vec()));
+            Ok(())
+        };
+        // Nothing is written to a disk, so neither fails.
+        let missed = self.encoder.changes(now, sink).unwrap_or(0);
+        let missed_web = self.encoder.web_changes(now, sink).unwrap_or(0);
+        self.cut(cut);
+        if missed + missed_web > 0 {
+            self.input(Input::Missed, None);
+        }
+    }
+
+    fn cut(&mut self, blocks: Vec<(Kind, Vec<u8>)>) {
+        for (kind, block) in blocks {
+            let input = match kind {
+                Kind::WALK => Input::Walked(&block),
+                _ => Input::Block(&block),
+            };
+            self.input(input, None);
+        }
+    }
+
+    /// Cuts the sessions that have changed.
+    fn flush_sessions(&mut self) {
+        let (mut body, mut cut) = (Vec::new(), Vec::new());
+        let now = self.shared.host.now();
+        loop {
+            let is_more = self.shared.host.take_sessions(now, &mut body);
+            if !body.is_empty() {
+                let cut = self.encoder.block(now, Kind::SESSIONS, &body, &mut |kind, block| {
+                    cut.push((kind, block.to_vec()));
+                    Ok(())
+                });
+                debug_assert!(cut.is_ok(), "nothing is written to a disk");
+                body.clear();
+            }
+            if !is_more {
+                break;
+            }
+        }
+        self.cut(cut);
+    }
+
+    fn tick(&mut self) {
+        self.input(Input::Tick, None);
+        if self.slow_at.elapsed() >= SLOW_PERIOD {
+            self.slow_at = Instant::now();
+            self.flush_sessions();
+            self.follow_policy();
+            let records = self.shared.status.records_position();
+            let figures = node::Figures { records, ..self.shared.host.figures() };
+            self.input(Input::Figures(figures), None);
+        }
+        if self.lookup_at.is_some_and(|at| Instant::now() >= at) && self.link.is_connected() {
+            self.lookup_at = None;
+            self.look_up(Duration::ZERO);
+        }
+        let snapshot = self.node.snapshot(now());
+        self.shared.status.set_snapshot(snapshot, self.node.is_warm());
+    }
+
+    /// Lets the store keep as many refreshes as the present lifetimes need, and the log as much.
+    fn follow_policy(&mut self) {
+        let times = self.shared.host.peer_times();
+        if self.peer_times != Some(times) {
+            let PeerTimes { lifetime_s, interval_s } = times;
+            let period = swarm::refresh_period_units(lifetime_s, interval_s);
+            self.shared.host.store().keep_refreshes(period);
+            self.options.peer_lifetime_s = lifetime_s;
+            self.peer_times = Some(times);
+        }
+    }
+
+    /// Does what the node has decided.
+    async fn act(&mut self) {
+        while let Some((output, came)) = self.outputs.pop_front() {
+            match output {
+                Output::PublishLog { ticket, block } => {
+                    let reply = Subject::from(format!("{}.{ticket}", self.inbox));
+                    let subject = self.link.subjects.data();
+                    let block = Bytes::from_owner(block);
+                    if self.link.publish(subject, Some(reply), block).await.is_err() {
+                        self.input(Input::NotStored(ticket), None);
+                    }
+                }
+                Output::PublishLive { block } => {
+                    let subject = self.link.subjects.live();
+                    // What is lost live comes by the log.
+                    let _ = self.link.publish(subject, None, Bytes::from_owner(block)).await;
+                }
+                Output::PublishHeartbeat { body } => {
+                    let subject = self.link.subjects.heartbeat();
+                    let _ = self.link.publish(subject, None, body.into()).await;
+                }
+                Output::Read(start) => self.read(start),
+                Output::Apply { kind, cut_ago_s, count } => {
+                    self.apply(kind, cut_ago_s, count, came);
+                }
+                Output::Walk { since_s } => {
+                    let now = self.shared.host.now().tick;
+                    self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
+                }
+                Output::WalkMore { bytes } => self.walk(bytes),
+                Output::PurgeWeb { node } => {
+                    // The queue is never full for long: the log waits for it.
+                    let _ = self.shared.work.send(Work::PurgeWeb(node)).await;
+                }
+                Output::Report { is_warning: true, text } => warn!("{text}"),
+                Output::Report { is_warning: false, text } => info!("{text}"),
+            }
+        }
+    }
+
+    fn apply(&self, kind: Kind, cut_ago_s: u32, count: Count, came: Option<Came>) {
+        let Some(Came { block, position, permit }) = came else {
+            debug_assert!(false, "the node applies what has come");
+            return;
+        };
+        let came = Instant::now();
+        let work = Work::Block(BlockWork { block, kind, cut_ago_s, came, count, position });
+        match permit {
+            Some(permit) => drop(permit.send(work)),
+            // What there is no room for comes by the log.
+            None => drop(self.shared.work.try_send(work)),
+        }
+    }
+
+    /// Does steps of the walk, until about `bytes` are cut, for a moment at most.
+    fn walk(&mut self, bytes: usize) {
+        let started = Instant::now();
+        let (mut cut, mut found, mut missed, mut has_ended) = (Vec::new(), 0, 0, false);
+        while found < bytes as u64 && !has_ended && started.elapsed() < WALK_SLICE {
+            let step = self.encoder.step(self.shared.host.now(), &mut |kind, block| {
+                cut.push((kind, block.to_vec()));
+                Ok(())
+            });
+            let Ok(step) = step else { break };
+            found += step.bytes;
+            missed += step.missed;
+            has_ended = step.is_complete;
+        }
+        self.cut(cut);
+        if missed > 0 {
+            self.input(Input::Missed, None);
+        }
+        if has_ended {
+            self.input(Input::WalkEnded, None);
+        }
+    }
+
+    fn is_at_end(&self) -> bool {
+        let Some(deadline) = self.ending else { return false };
+        let waits = || {
+            let snapshot = self.node.snapshot(now());
+            snapshot.unstored_blocks > 0 && !snapshot.is_mute && self.link.is_connected()
+        };
+        Instant::now() >= deadline || !waits()
+    }
+
+    /// Says goodbye.
+    async fn leave(&mut self) {
+        let snapshot = self.node.snapshot(now());
+        if snapshot.unstored_blocks > 0 && !snapshot.is_mute {
+            warn!(
+                blocks = snapshot.unstored_blocks,
+                "stopping with changes that no other node may know"
+            );
+        }
+        self.input(Input::Leave, None);
+        self.act().await;
+        // If it fails, the others hear nothing more, and find out.
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.link.client.flush()).await;
+    }
+}
+
+impl Log {
+    fn stop(&mut self) {
+        (self.reader, self.readings) = (None, None);
+    }
+}
+
+async fn look_up(link: &Link, options: &NatsOptions) -> Result<Lookup, String> {
+    let (jetstream, manages) = (&link.jetstream, options.manage_streams);
+    let data = streams::prepare(jetstream, streams::data_config(link, options), manages).await?;
+    let wanted = streams::records_config(link, options);
+    let records = streams::prepare(jetstream, wanted, manages).await?;
+    Ok(Lookup { data, records: Some(records) })
+}
+
+/// Reads both clocks.
+fn now() -> Time {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Time { steady_ms: ms(start.elapsed()), unix_ms: ms(unix) }
+}

@@ -1,0 +1,121 @@
+//! What can happen to a node, in one place: the driver waits for the next of it.
+
+use std::time::Duration;
+
+use async_nats::{Event, Message, Subscriber};
+use futures_util::StreamExt;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::Stop;
+use super::apply::Work;
+use super::link::{Link, NotSent};
+use super::reader::Reading;
+use super::status::Order;
+use super::streams::StreamState;
+use crate::node::DropReason;
+
+/// How often the node hears that time has passed.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Something that has happened.
+pub(super) enum Happened {
+    Event(Event),
+    Acknowledged(Message),
+    Live(Message),
+    Heartbeat(Message),
+    /// Of the log, and the place of its block among those to be applied.
+    Reading(Reading, mpsc::OwnedPermit<Work>),
+    LookedUp(Result<Lookup, String>),
+    Dropped(DropReason),
+    Order(Order),
+    /// Changes are to be cut.
+    Flush,
+    Tick,
+    Stop(Stop),
+}
+
+/// The streams, as they were found.
+#[derive(Clone, Debug)]
+pub(super) struct Lookup {
+    pub(super) data: StreamState,
+    pub(super) records: Option<StreamState>,
+}
+
+/// Where what happens comes from.
+pub(super) struct Inputs {
+    pub(super) events: mpsc::UnboundedReceiver<Event>,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) lookups: mpsc::Receiver<Result<Lookup, String>>,
+    pub(super) drops: mpsc::UnboundedReceiver<DropReason>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) flush: Interval,
+    pub(super) tick: Interval,
+}
+
+/// What the driver itself hears by core NATS.
+pub(super) struct Subscriptions {
+    acknowledgements: Subscriber,
+    live: Subscriber,
+    heartbeats: Subscriber,
+}
+
+impl Subscriptions {
+    /// Subscribes. Acknowledgements are answers to subjects that begin with `inbox`.
+    pub(super) async fn start(link: &Link, inbox: &str) -> Result<Self, NotSent> {
+        Ok(Self {
+            acknowledgements: link.subscribe(format!("{inbox}.*")).await?,
+            live: link.subscribe(link.subjects.all("l")).await?,
+            heartbeats: link.subscribe(link.subjects.all("h")).await?,
+        })
+    }
+}
+
+/// Returns what ticks with this period, and does not catch up.
+pub(super) fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+impl Inputs {
+    pub(super) fn tick() -> Interval {
+        every(TICK)
+    }
+
+    /// Waits for the next thing. The log is read only when there is room in `work`.
+    pub(super) async fn next(
+        &mut self,
+        readings: &mut Option<mpsc::Receiver<Reading>>,
+        work: &mpsc::Sender<Work>,
+    ) -> Happened {
+        let Subscriptions { acknowledgements, live, heartbeats } = &mut self.subscriptions;
+        tokio::select! {
+            Ok(()) = self.stop.changed() => Happened::Stop(*self.stop.borrow_and_update()),
+            Some(event) = self.events.recv() => Happened::Event(event),
+            Some(message) = acknowledgements.next() => Happened::Acknowledged(message),
+            Some(message) = live.next() => Happened::Live(message),
+            Some(message) = heartbeats.next() => Happened::Heartbeat(message),
+            Some((reading, permit)) = next_reading(readings, work) => {
+                Happened::Reading(reading, permit)
+            }
+            Some(lookup) = self.lookups.recv() => Happened::LookedUp(lookup),
+            Some(reason) = self.drops.recv() => Happened::Dropped(reason),
+            Some(order) = self.orders.recv() => Happened::Order(order),
+            _ = self.flush.tick() => Happened::Flush,
+            _ = self.tick.tick() => Happened::Tick,
+        }
+    }
+}
+
+/// Waits until there is a message of the log and room for its block. Never ends if the log is not read.
+async fn next_reading(
+    readings: &mut Option<mpsc::Receiver<Reading>>,
+    work: &mpsc::Sender<Work>,
+) -> Option<(Reading, mpsc::OwnedPermit<Work>)> {
+    let Some(readings) = readings else { return std::future::pending().await };
+    // In this order: a message that was taken must not be lost if something else happens first.
+    let permit = work.clone().reserve_owned().await.ok()?;
+    Some((readings.recv().await?, permit))
+}

@@ -1,0 +1,202 @@
+//! The connection to NATS: how it is made, what is published, and which messages are believed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::client::PublishError;
+use async_nats::connection::State;
+use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
+use async_nats::jetstream::Context;
+use async_nats::{Client, ConnectOptions, Event, Message, Subject, Subscriber};
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::options::{NatsOptions, Subjects, node_of};
+use crate::node::DropReason;
+
+/// The header of every message: it names the secret that its writer has.
+const HEADER: HeaderName = HeaderName::from_static("Tidegate");
+/// A server that answers no ping for two or three of these is given up.
+const PING_PERIOD: Duration = Duration::from_secs(1);
+/// How long a connection may take until it is usable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a request to JetStream may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long publishing waits for room in the client's queue. The connection is about to fail then.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(200);
+/// Messages of a subscription that wait to be handled. More are dropped.
+const SUBSCRIPTION_CAPACITY: usize = 1024;
+/// Commands to the connection that wait to be sent.
+const CLIENT_CAPACITY: usize = 256;
+/// The longest pause between two attempts to connect.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// A connection, which comes and goes.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) client: Client,
+    pub(super) jetstream: Context,
+    pub(super) subjects: Arc<Subjects>,
+    headers: HeaderMap,
+    secret_ids: Arc<[HeaderValue]>,
+}
+
+/// A message that was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotSent;
+
+impl From<PublishError> for NotSent {
+    fn from(_: PublishError) -> Self {
+        Self
+    }
+}
+
+impl Link {
+    /// Begins to connect, and continues until that succeeds. Events of the connection go to `events`.
+    ///
+    /// # Errors
+    ///
+    /// If a URL or the nkey is none.
+    pub(super) async fn start(
+        options: &NatsOptions,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Self, async_nats::ConnectError> {
+        let subjects = Subjects::new(&options.name, options.node);
+        let connect = connect_options(options, &subjects)
+            .retry_on_initial_connect()
+            .event_callback(move |event| {
+                // Fails only while the thread ends.
+                let _ = events.send(event);
+                async {}
+            });
+        Self::connect(connect, options, subjects).await
+    }
+
+    /// Connects once.
+    pub(super) async fn connect_once(
+        options: &NatsOptions,
+    ) -> Result<Self, async_nats::ConnectError> {
+        let subjects = Subjects::new(&options.name, options.node);
+        let connect = connect_options(options, &subjects).max_reconnects(1);
+        Self::connect(connect, options, subjects).await
+    }
+
+    async fn connect(
+        connect: ConnectOptions,
+        options: &NatsOptions,
+        subjects: Subjects,
+    ) -> Result<Self, async_nats::ConnectError> {
+        let client = connect.connect(options.servers.as_slice()).await?;
+        let mut jetstream = async_nats::jetstream::new(client.clone());
+        jetstream.set_timeout(REQUEST_TIMEOUT);
+        let secret_ids: Arc<[HeaderValue]> = options.secret_ids.iter().map(header_value).collect();
+        let mut headers = HeaderMap::new();
+        if let Some(id) = secret_ids.first() {
+            headers.insert(HEADER, id.clone());
+        }
+        Ok(Self { client, jetstream, subjects: Arc::new(subjects), headers, secret_ids })
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    /// Publishes a message, unless the connection is away or stuck. `reply` is where its acknowledgement or
+    /// answer goes.
+    pub(super) async fn publish(
+        &self,
+        subject: Subject,
+        reply: Option<Subject>,
+        body: Bytes,
+    ) -> Result<(), NotSent> {
+        if !self.is_connected() {
+            return Err(NotSent);
+        }
+        let headers = self.headers.clone();
+        let publishing = async {
+            match reply {
+                Some(reply) => {
+                    let client = &self.client;
+                    client.publish_with_reply_and_headers(subject, reply, headers, body).await
+                }
+                None => self.client.publish_with_headers(subject, headers, body).await,
+            }
+        };
+        match tokio::time::timeout(PUBLISH_TIMEOUT, publishing).await {
+            Ok(published) => Ok(published?),
+            Err(_) => Err(NotSent),
+        }
+    }
+
+    /// Subscribes for as long as the returned value lives, over all connections.
+    pub(super) async fn subscribe(&self, subject: String) -> Result<Subscriber, NotSent> {
+        self.client.subscribe(subject).await.map_err(|_| NotSent)
+    }
+
+    /// Returns the node that wrote a message, or why it is to be dropped.
+    pub(super) fn origin(&self, message: &Message) -> Result<u8, DropReason> {
+        self.origin_of_answer(message)?;
+        node_of(&message.subject).ok_or(DropReason::Origin)
+    }
+
+    /// Returns why an answer is to be dropped, if it is. Its subject names nothing: only the node that was
+    /// asked knows it.
+    pub(super) fn origin_of_answer(&self, message: &Message) -> Result<(), DropReason> {
+        let id = message.headers.as_ref().and_then(|headers| headers.get(HEADER));
+        let id = id.ok_or(DropReason::Foreign)?;
+        if !self.secret_ids.contains(id) {
+            return Err(DropReason::Secret);
+        }
+        Ok(())
+    }
+}
+
+fn header_value(id: &[u8; 4]) -> HeaderValue {
+    format!("{:08x}", u32::from_be_bytes(*id)).as_str().into()
+}
+
+fn connect_options(options: &NatsOptions, subjects: &Subjects) -> ConnectOptions {
+    let mut connect = ConnectOptions::new()
+        .name(format!("tidegate node {} of {}", options.node, options.name))
+        .custom_inbox_prefix(subjects.inbox())
+        .require_tls(options.requires_tls)
+        .ping_interval(PING_PERIOD)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .request_timeout(Some(REQUEST_TIMEOUT))
+        .subscription_capacity(SUBSCRIPTION_CAPACITY)
+        .client_capacity(CLIENT_CAPACITY)
+        .ignore_discovered_servers()
+        .no_echo()
+        .reconnect_delay_callback(retry_pause);
+    if let Some(seed) = &options.nkey {
+        connect = connect.nkey(seed.clone());
+    }
+    if let Some((chain, key)) = &options.certificate {
+        connect = connect.add_client_certificate(chain.clone(), key.clone());
+    }
+    if let Some(ca) = &options.ca {
+        connect = connect.add_root_certificates(ca.clone());
+    }
+    connect
+}
+
+/// Returns the pause before an attempt. The first few are for the other servers.
+fn retry_pause(attempt: usize) -> Duration {
+    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(10);
+    let pause = Duration::from_millis(if attempt <= 1 { 0 } else { 20 });
+    (pause * (1 << doublings)).min(RETRY_PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        assert_eq!(retry_pause(0), Duration::ZERO);
+        assert_eq!(retry_pause(1), Duration::ZERO);
+        assert_eq!(retry_pause(2), Duration::from_millis(40));
+        assert_eq!(retry_pause(3), Duration::from_millis(80));
+        assert_eq!(retry_pause(1000), RETRY_PAUSE_MAX);
+    }
+}

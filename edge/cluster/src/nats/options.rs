@@ -1,0 +1,133 @@
+//! What the driver needs to know, and how its subjects and streams are named.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::Subject;
+
+/// How a node reaches the others.
+#[derive(Clone, Debug)]
+pub struct NatsOptions {
+    /// The cluster's name: a-z 0-9 -.
+    pub name: String,
+    /// This node's number, 1 to 255.
+    pub node: u8,
+    /// URLs of servers, `tls://` or `nats://`. Only these are connected to.
+    pub servers: Vec<String>,
+    /// Whether a server that does not offer TLS is refused.
+    pub requires_tls: bool,
+    /// The seed of an nkey.
+    pub nkey: Option<String>,
+    /// PEM files of a certificate and its key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A PEM file of authorities; `None` = those of the system.
+    pub ca: Option<PathBuf>,
+    /// What names the secrets in messages. This node's messages name the first.
+    pub secret_ids: Vec<[u8; 4]>,
+    /// How long changes are collected.
+    pub flush: Duration,
+    /// The lifetime of peers, in seconds. The log keeps messages a little longer.
+    pub peer_lifetime_s: u32,
+    /// The size of the log, in bytes.
+    pub stream_bytes: u64,
+    /// Servers that store each message.
+    pub replicas: usize,
+    /// Whether the streams are created and kept as they should be. Otherwise they are only checked.
+    pub manage_streams: bool,
+    /// Bytes of WebTorrent letters per second, at most.
+    pub relay_bytes_per_s: u32,
+}
+
+/// Names of subjects and streams. In each subject that a node publishes to, the last token is its number.
+#[derive(Clone, Debug)]
+pub(super) struct Subjects {
+    prefix: String,
+    name: String,
+    node: u8,
+}
+
+impl Subjects {
+    pub(super) fn new(name: &str, node: u8) -> Self {
+        Self { prefix: format!("tg.{name}"), name: name.to_owned(), node }
+    }
+
+    pub(super) fn node(&self) -> u8 {
+        self.node
+    }
+
+    /// The log.
+    pub(super) fn data(&self) -> Subject {
+        self.own("d")
+    }
+
+    /// Blocks as they are cut.
+    pub(super) fn live(&self) -> Subject {
+        self.own("l")
+    }
+
+    /// The log of records.
+    pub(super) fn records(&self) -> Subject {
+        self.own("r")
+    }
+
+    pub(super) fn heartbeat(&self) -> Subject {
+        self.own("h")
+    }
+
+    /// WebTorrent letters to a node.
+    pub(super) fn letters(&self, to: u8) -> Subject {
+        format!("{}.w.{to}.{}", self.prefix, self.node).into()
+    }
+
+    /// Questions to a node.
+    pub(super) fn question(&self, to: u8) -> Subject {
+        format!("{}.q.{to}.{}", self.prefix, self.node).into()
+    }
+
+    /// Where answers to this node go, and acknowledgements of the servers.
+    pub(super) fn inbox(&self) -> String {
+        format!("{}.i.{}", self.prefix, self.node)
+    }
+
+    /// What every node writes of a kind: `l`, `h`, `d`, `r`.
+    pub(super) fn all(&self, kind: &str) -> String {
+        format!("{}.{kind}.*", self.prefix)
+    }
+
+    /// What others address to this node: `w` or `q`.
+    pub(super) fn to_this(&self, kind: &str) -> String {
+        format!("{}.{kind}.{}.*", self.prefix, self.node)
+    }
+
+    /// Returns the name of a stream: `d` or `r`.
+    pub(super) fn stream(&self, kind: &str) -> String {
+        format!("TG_{}_{}", self.name, kind.to_uppercase())
+    }
+
+    fn own(&self, kind: &str) -> Subject {
+        format!("{}.{kind}.{}", self.prefix, self.node).into()
+    }
+}
+
+/// Returns the node that a subject names in its last token.
+pub(super) fn node_of(subject: &str) -> Option<u8> {
+    subject.rsplit('.').next()?.parse().ok().filter(|node| *node > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_subjects() {
+        let subjects = Subjects::new("c-1", 7);
+        assert_eq!(subjects.data().as_str(), "tg.c-1.d.7");
+        assert_eq!(subjects.letters(9).as_str(), "tg.c-1.w.9.7");
+        assert_eq!(subjects.to_this("w"), "tg.c-1.w.7.*");
+        assert_eq!(subjects.stream("d"), "TG_c-1_D");
+        assert_eq!(node_of("tg.c-1.w.9.7"), Some(7));
+        for bad in ["tg.c.d.0", "tg.c.d.256", "tg.c.d.x", "", "tg.c.d."] {
+            assert_eq!(node_of(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What there is to see of a running node, and orders to it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::mpsc;
+
+use super::apply::Applied;
+use super::streams::StreamInfo;
+use crate::snapshot::Snapshot;
+
+/// Numbers of nodes are bytes.
+const NODES: usize = 256;
+
+/// An operator's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Drops everything from a node from now on, or no longer.
+    Ignore {
+        /// The node.
+        node: u8,
+        /// Whether its messages are dropped.
+        is_ignored: bool,
+    },
+    /// Fetches all durable records from a neighbour and merges them.
+    Resync,
+}
+
+/// What a running node shows, and takes orders by. Shared by its threads and the management API.
+#[derive(Debug)]
+pub struct Status {
+    shared: Mutex<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+    is_warm: AtomicBool,
+    is_mute: AtomicBool,
+    ignored: [AtomicBool; NODES],
+    pub(super) applied: Applied,
+    pub(super) letters: LetterCounts,
+    pub(super) records: RecordCounts,
+}
+
+#[derive(Debug)]
+struct Shared {
+    snapshot: Snapshot,
+    server: Option<String>,
+    since: Instant,
+    reconnects: u64,
+    slow: u64,
+    streams: Vec<StreamInfo>,
+    streams_at: Instant,
+}
+
+/// Letters since the start.
+#[derive(Debug, Default)]
+pub(super) struct LetterCounts {
+    pub(super) sent: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
+    /// Not sent: NATS is away, the node is mute, or too many.
+    pub(super) unsent: AtomicU64,
+    pub(super) delivered: AtomicU64,
+    /// Did not add up.
+    pub(super) damaged: AtomicU64,
+}
+
+/// Records since the start.
+#[derive(Debug, Default)]
+pub(super) struct RecordCounts {
+    pub(super) sent: AtomicU64,
+    pub(super) applied: AtomicU64,
+    /// The last message of the stream that was applied, and the last that there is.
+    pub(super) position: AtomicU64,
+    pub(super) last: AtomicU64,
+    pub(super) is_resyncing: AtomicBool,
+}
+
+/// All there is to see of a node.
+#[derive(Clone, Debug)]
+pub struct Overview {
+    /// What the node knows.
+    pub node: Snapshot,
+    /// The NATS server that it is connected to.
+    pub server: Option<String>,
+    /// Seconds since the connection was made or lost.
+    pub connection_age_s: f64,
+    /// Connections made again.
+    pub reconnects: u64,
+    /// Messages that the client dropped, because they came faster than they were handled.
+    pub slow: u64,
+    /// The streams, as they were last looked up.
+    pub streams: Vec<StreamInfo>,
+    /// Seconds since that.
+    pub streams_age_s: f64,
+    /// Blocks applied, and the seconds that took.
+    pub applied: (u64, f64),
+    /// Peers of blocks that there was no memory for.
+    pub full: u64,
+    /// Letters.
+    pub letters: LetterFigures,
+    /// Records.
+    pub records: RecordFigures,
+}
+
+/// Letters since the start: bodies with any number of WebTorrent messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LetterFigures {
+    /// Published.
+    pub sent: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
+    /// Dropped, because NATS is away, the node is mute, or `relay_mib_per_s` is used up.
+    pub unsent: u64,
+    /// Received and delivered.
+    pub delivered: u64,
+    /// Received, and dropped because they did not add up.
+    pub damaged: u64,
+}
+
+/// Durable records since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordFigures {
+    /// Entries of this node that were stored in the stream.
+    pub sent: u64,
+    /// Messages of the stream that were applied.
+    pub applied: u64,
+    /// Messages of the stream that were not applied yet.
+    pub behind: u64,
+    /// Whether a snapshot is being fetched.
+    pub is_resyncing: bool,
+}
+
+impl Status {
+    /// Returns the status of a node that has not started, and where its orders come out.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Order>) {
+        let (orders, receiver) = mpsc::unbounded_channel();
+        let now = Instant::now();
+        let shared = Shared {
+            snapshot: Snapshot::default(),
+            server: None,
+            since: now,
+            reconnects: 0,
+            slow: 0,
+            streams: Vec::new(),
+            streams_at: now,
+        };
+        let status = Self {
+            shared: Mutex::new(shared),
+            orders,
+            is_warm: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
+            ignored: [const { AtomicBool::new(false) }; NODES],
+            applied: Applied::default(),
+            letters: LetterCounts::default(),
+            records: RecordCounts::default(),
+        };
+        (status, receiver)
+    }
+
+    /// Gives an order, which is carried out within a moment.
+    pub fn order(&self, order: Order) {
+        if let Order::Ignore { node, is_ignored } = order {
+            self.ignored[usize::from(node)].store(is_ignored, Ordering::Relaxed);
+        }
+        // Fails only while the process is going down.
+        let _ = self.orders.send(order);
+    }
+
+    /// Whether the node knows what the others knew when it started, or has waited long enough.
+    pub fn is_warm(&self) -> bool {
+        self.is_warm.load(Ordering::Relaxed)
+    }
+
+    /// Whether the node publishes nothing, because an older process has its number.
+    pub fn is_mute(&self) -> bool {
+        self.is_mute.load(Ordering::Relaxed)
+    }
+
+    /// Whether an operator has ordered to ignore a node.
+    pub fn is_ignored(&self, node: u8) -> bool {
+        self.ignored[usize::from(node)].load(Ordering::Relaxed)
+    }
+
+    /// Returns all there is to see.
+    pub fn overview(&self) -> Overview {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let shared = self.lock();
+        let records = &self.records;
+        Overview {
+            node: shared.snapshot.clone(),
+            server: shared.server.clone(),
+            connection_age_s: shared.since.elapsed().as_secs_f64(),
+            reconnects: shared.reconnects,
+            slow: shared.slow,
+            streams: shared.streams.clone(),
+            streams_age_s: shared.streams_at.elapsed().as_secs_f64(),
+            applied: (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9),
+            full: load(&self.applied.full),
+            letters: LetterFigures {
+                sent: load(&self.letters.sent),
+                sent_bytes: load(&self.letters.sent_bytes),
+                unsent: load(&self.letters.unsent),
+                delivered: load(&self.letters.delivered),
+                damaged: load(&self.letters.damaged),
+            },
+            records: RecordFigures {
+                sent: load(&records.sent),
+                applied: load(&records.applied),
+                behind: load(&records.last).saturating_sub(load(&records.position)),
+                is_resyncing: records.is_resyncing.load(Ordering::Relaxed),
+            },
+        }
+    }
+
+    /// Returns the sequence of the last message of the records log that was applied.
+    pub(super) fn records_position(&self) -> u64 {
+        self.records.position.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_snapshot(&self, snapshot: Snapshot, is_warm: bool) {
+        self.is_mute.store(snapshot.is_mute, Ordering::Relaxed);
+        self.lock().snapshot = snapshot;
+        self.is_warm.store(is_warm, Ordering::Relaxed);
+    }
+
+    /// Notes that the connection was made, to `server`, or lost.
+    pub(super) fn set_server(&self, server: Option<String>, is_again: bool) {
+        let mut shared = self.lock();
+        (shared.server, shared.since) = (server, Instant::now());
+        shared.reconnects += u64::from(is_again);
+    }
+
+    pub(super) fn set_streams(&self, streams: Vec<StreamInfo>) {
+        let mut shared = self.lock();
+        (shared.streams, shared.streams_at) = (streams, Instant::now());
+    }
+
+    pub(super) fn count_slow(&self) {
+        self.lock().slow += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Nothing in there is ever half done.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
