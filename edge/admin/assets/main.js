@@ -3,6 +3,7 @@
 import { session } from './client.js'
 import { h, put, toast } from './dom.js'
 import overview from './pages/overview.js'
+import nodes from './pages/nodes.js'
 import { torrent, torrents } from './pages/torrents.js'
 import lists from './pages/lists.js'
 import { bans, keys, tokens } from './pages/access.js'
@@ -13,6 +14,7 @@ import log from './pages/log.js'
 // the page is left.
 const pages = [
   ['overview', 'Overview', overview, 'stats:read'],
+  ['nodes', 'Nodes', nodes, 'stats:read'],
   ['torrents', 'Torrents', torrents, 'torrents:read'],
   ['lists', 'Access lists', lists, 'lists:read'],
   ['keys', 'User keys', keys, 'keys:read'],

@@ -38,10 +38,10 @@ static DOCUMENTS: [Asset; 3] = [
     file!("/icon.svg", "image/svg+xml", "icon.svg"),
 ];
 
-static SCRIPTS: [Asset; 11] = scripts![
+static SCRIPTS: [Asset; 12] = scripts![
     "main.js" "client.js" "dom.js" "charts.js" "format.js"
     "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/access.js" "pages/settings.js"
-    "pages/log.js"
+    "pages/log.js" "pages/nodes.js"
 ];
 
 /// Permits no resources from other origins, no inline code, no framing by other sites, and no markup made from

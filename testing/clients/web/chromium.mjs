@@ -75,6 +75,19 @@ export async function open () {
     send,
     value,
     until,
+    /** Answers requests whose URL matches a pattern with 200 and what `answer` returns, as JSON. */
+    async answer (urlPattern, answer) {
+      listeners.push((method, params) => {
+        if (method !== 'Fetch.requestPaused') return
+        send('Fetch.fulfillRequest', {
+          requestId: params.requestId,
+          responseCode: 200,
+          responseHeaders: [{ name: 'Content-Type', value: 'application/json' }],
+          body: Buffer.from(JSON.stringify(answer(params.request))).toString('base64')
+        })
+      })
+      await send('Fetch.enable', { patterns: [{ urlPattern }] })
+    },
     go: url => send('Page.navigate', { url }),
     /** Types text into the focused element. */
     type: text => send('Input.insertText', { text }),

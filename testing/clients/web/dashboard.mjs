@@ -7,6 +7,7 @@
 // Screenshots of all pages go to FOLDER, if it is given.
 
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { open } from './chromium.mjs'
@@ -125,6 +126,46 @@ await click('Log')
 await page.until(has('Log lines'), 'the log')
 await picture('log')
 
+// Nodes: no cluster; and what a node sees during a partition, which a test of the API has written.
+await click('Nodes')
+await page.until(has('not part of a cluster'), 'what a cluster is')
+await picture('nodes-none')
+// The browser notes that a request was answered with 404.
+assert.deepEqual(page.errors.splice(0).length, 1)
+const partition = JSON.parse(readFileSync(new URL('partition.json', import.meta.url)))
+const posts = []
+await page.answer('*/api/v1/cluster*', request => {
+  if (request.method === 'POST') posts.push(new URL(request.url).pathname)
+  return partition
+})
+await click('Overview')
+await click('Nodes')
+await page.until(has('None of the 2 other nodes is heard'), 'what is wrong')
+await picture('nodes')
+assert.equal(await text('h1 + .tag.bad'), 'not stored')
+const cells = row => page.value(`[...document.querySelectorAll('tbody')[0].rows[${row}].cells].map(cell => cell.innerText)`)
+const [own, gone, , left, ignored] = await Promise.all([0, 1, 2, 3, 4].map(cells))
+assert.deepEqual(own.slice(0, 4), ['1', 'this node', 'eu-1', '1.2.3'])
+assert.deepEqual([gone[1], gone[5], gone[7], gone[12]], ['gone, 31 s', '–', '31 s', 'Ignore'])
+assert.deepEqual([left[1], left[7]], ['left, 30 min', ''])
+assert.deepEqual([ignored[1], ignored[12]], ['ignored', 'Heed'])
+for (const words of ['no leader', 'secret', 'node 2 has been silent for 10 s', '630 blocks']) {
+  assert.ok(await page.value(has(words)), words)
+}
+await click('Heed')
+await page.until(has('Node 5 is heard again'), 'node 5 to be heard')
+await click('Ignore')
+await page.until(has('Ignore node 4?'), 'the question')
+await page.value('document.querySelector("dialog button.danger").click()')
+await page.until(has('Node 4 is ignored'), 'node 4 to be ignored')
+await click('Fetch records from a neighbour')
+await page.until(has('records are being fetched'), 'the records to be fetched')
+assert.deepEqual(posts, ['nodes/5/heed', 'nodes/4/ignore', 'resync'].map(path => `/api/v1/cluster/${path}`))
+// All is well again: the page says so without a reload.
+Object.assign(partition, { state: 'linked', summary: 'All nodes are heard.', problems: [] })
+await page.until('document.querySelector("h1 + .tag.good")', 'the end of the partition')
+assert.ok(!await page.value(has('None of the 2')))
+
 // The cookie alone does not authorize changes.
 const { cookies } = await page.send('Network.getCookies', { urls: [`http://${admin}/`] })
 const [{ name, value, httpOnly, sameSite }] = cookies
@@ -138,7 +179,7 @@ assert.equal((await forged({ 'X-Tidegate': '1', Origin: `http://${admin}` })).st
 // A phone with dark colours: nothing is wider than the screen.
 await page.size(390, 844, true)
 await page.colours('dark')
-for (const label of ['Overview', 'Torrents', 'Access lists', 'User keys', 'Bans', 'API tokens', 'Configuration', 'Log']) {
+for (const label of ['Overview', 'Nodes', 'Torrents', 'Access lists', 'User keys', 'Bans', 'API tokens', 'Configuration', 'Log']) {
   await click(label)
   await page.until(`document.querySelector('h1')?.innerText === ${JSON.stringify(label)}`, label)
   await page.until('document.querySelectorAll("main .card").length > 0', `content of ${label}`)
@@ -149,6 +190,9 @@ await page.size(1280, 800, false)
 await click('Overview')
 await page.until('document.querySelectorAll(".chart .line").length >= 6', 'lines in the charts')
 await picture('overview-dark')
+await click('Nodes')
+await page.until('document.querySelectorAll("main .card").length > 0', 'content of Nodes')
+await picture('nodes-dark')
 
 // No errors and no violations; and a violation would be noticed.
 assert.deepEqual(await page.value('violations'), [])

@@ -36,6 +36,8 @@ struct Cluster {
     node: u8,
     /// What this node is doing.
     state: ClusterState,
+    /// The same in a sentence.
+    summary: String,
     /// What is wrong, the worst first; empty if nothing is.
     problems: Vec<ClusterProblem>,
     connection: ClusterConnection,
@@ -106,12 +108,14 @@ struct ClusterTraffic {
 
 impl From<ClusterStats> for Cluster {
     fn from(mut stats: ClusterStats) -> Self {
-        let (state, problems) = (cluster::state(&stats), cluster::problems(&stats));
+        let (state, summary) = (cluster::state(&stats), cluster::summary(&stats));
+        let problems = cluster::problems(&stats);
         stats.nodes.sort_by_key(|it| it.node);
         Self {
             name: stats.name,
             node: stats.node,
             state,
+            summary,
             problems,
             connection: ClusterConnection {
                 server: stats.server,

@@ -1,3 +1,4 @@
+mod partition;
 mod sockets;
 
 use std::fs;

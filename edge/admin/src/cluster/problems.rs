@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{ClusterNode, ClusterStats, LogState, NodeState};
+use super::{ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
 use crate::schema::ToSchema;
 
 /// Seconds of lag that are a problem, as in the alerting rules.
@@ -44,23 +44,23 @@ pub(crate) struct ClusterProblem {
     pub(crate) text: String,
 }
 
-/// Kinds of problems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+/// Kinds of problems, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProblemKind {
     Disconnected,
     Mute,
+    Ignored,
+    Alone,
+    NodeSilent,
     QueueFull,
     NotStored,
     Stream,
-    Alone,
-    NodeSilent,
+    RecordsGap,
     Lag,
     Clock,
-    Ignored,
-    Policy,
-    RecordsGap,
     Outbox,
+    Policy,
 }
 
 /// Returns what this node is doing.
@@ -75,6 +75,36 @@ pub(crate) fn state(stats: &ClusterStats) -> ClusterState {
     }
 }
 
+/// Returns what this node is doing, in a sentence.
+pub(crate) fn summary(stats: &ClusterStats) -> String {
+    let others =
+        stats.nodes.iter().filter(|it| it.node != stats.node && it.state != NodeState::Left);
+    let (mut heard, mut all) = (0, 0);
+    for it in others {
+        all += 1;
+        heard += u32::from(it.state == NodeState::Alive);
+    }
+    let nodes = match all {
+        0 => "No other node has been heard".into(),
+        _ => format!("{heard} of {all} other nodes are heard"),
+    };
+    match state(stats) {
+        ClusterState::Disconnected => {
+            "This node serves its own clients only: it is not connected to NATS.".into()
+        }
+        ClusterState::Mute => format!("{nodes}, but this node publishes nothing."),
+        ClusterState::WarmingUp => {
+            let left = stats.log_behind;
+            format!("{nodes}. This node reads what they know: {left} messages of the log are left.")
+        }
+        ClusterState::CatchingUp => format!("{nodes}. This node publishes what they missed."),
+        ClusterState::NotStored => {
+            format!("{nodes}. The log does not store this node's blocks now.")
+        }
+        ClusterState::Linked => format!("{nodes}, and the log stores this node's blocks."),
+    }
+}
+
 /// Returns what is wrong, the worst first; empty if nothing is.
 pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
     let mut problems = Vec::new();
@@ -82,6 +112,7 @@ pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
     streams(stats, &mut problems);
     nodes(stats, &mut problems);
     records(stats, &mut problems);
+    problems.sort_by_key(|problem| problem.kind);
     problems
 }
 
@@ -138,9 +169,9 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
                 problems,
                 ProblemKind::NotStored,
                 format!(
-                    "The log does not store blocks: {blocks} wait ({bytes} MiB). Connected nodes hear this node \
-                     live; nodes that start or reconnect now would miss what waits. The stream probably has no \
-                     leader: check that most NATS servers run, can reach each other, and have space on their disks."
+                    "{blocks} blocks ({bytes} MiB) of this node wait for the log. Connected nodes hear this node live; \
+                     nodes that start or reconnect now would miss what waits. Check that most NATS servers run, \
+                     can reach each other, and have space on their disks."
                 ),
             );
         }
@@ -162,29 +193,30 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     if stats.server.is_none() {
         return;
     }
-    for stream in &stats.streams {
-        let name = &stream.name;
-        let text = if !stream.found {
-            format!(
-                "The stream {name} does not exist. With [cluster] manage_streams it is made again within seconds; \
-                 otherwise create it."
-            )
-        } else if !stream.has_leader {
-            format!(
-                "The stream {name} has no leader, so it stores nothing. Nodes hear each other live. It continues by \
-                 itself once most of its servers run and can reach each other."
-            )
-        } else if stream.replicas_current < stream.replicas {
-            let (current, all) = (stream.replicas_current, stream.replicas);
-            format!(
-                "{current} of the {all} copies of the stream {name} are current. It works, but stands fewer \
-                 failures: check the NATS servers."
-            )
-        } else {
-            continue;
-        };
-        add(problems, ProblemKind::Stream, text);
-    }
+    let names = |is_wanted: fn(&ClusterStream) -> bool| {
+        let names = stats.streams.iter().filter(|it| is_wanted(it)).map(|it| it.name.as_str());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut add_if_any = |names: String, text: &str| {
+        if !names.is_empty() {
+            add(problems, ProblemKind::Stream, format!("{text}: {names}."));
+        }
+    };
+    add_if_any(
+        names(|it| !it.found),
+        "Streams do not exist. With [cluster] manage_streams they are made again within seconds; otherwise create \
+         them",
+    );
+    add_if_any(
+        names(|it| it.found && !it.has_leader),
+        "Streams have no leader, so they store nothing. They continue by themselves once most of the NATS servers \
+         run and can reach each other",
+    );
+    add_if_any(
+        names(|it| it.has_leader && it.replicas_current < it.replicas),
+        "Streams have fewer current copies than they should. They work, but stand fewer failures: check the NATS \
+         servers",
+    );
 }
 
 fn own_row(stats: &ClusterStats) -> Option<&ClusterNode> {
@@ -294,7 +326,7 @@ fn records(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::{ClusterRecords, ClusterStream};
+    use crate::cluster::ClusterRecords;
 
     fn row(node: u8) -> ClusterNode {
         ClusterNode { node, same_policy: true, ..ClusterNode::default() }
@@ -332,6 +364,10 @@ mod tests {
         let stats = linked();
         assert_eq!(state(&stats), ClusterState::Linked);
         assert_eq!(kinds(&stats), []);
+        assert_eq!(
+            summary(&stats),
+            "2 of 2 other nodes are heard, and the log stores this node's blocks."
+        );
     }
 
     #[test]

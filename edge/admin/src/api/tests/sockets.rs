@@ -12,10 +12,11 @@ use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::{Refusal, Tick};
 
 use super::super::*;
+use super::partition::partition;
 use crate::events::EventKind;
 use crate::listener::ConnectionLimits;
 use crate::records::Records;
-use crate::{ClockReading, Live, MetricSources, Service, metrics, serve_within};
+use crate::{ClockReading, Command, Live, MetricSources, Service, metrics, serve_within};
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
 const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -61,7 +62,11 @@ impl TestApi {
             announce_urls: Vec::new(),
             sources: Arc::clone(&sources),
             records: Arc::new(records),
-            control: Box::new(drop),
+            control: Box::new(|command| {
+                if let Command::ClusterResync(reply) = command {
+                    drop(reply.send(Ok(())));
+                }
+            }),
             time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
             traces: None,
@@ -437,4 +442,30 @@ fn metrics_may_require_a_token() {
         [200, 403, 401]
     );
     assert_eq!(api_server.status("/health/live", "Host: localhost\r\n"), 200);
+}
+
+/// The file from which the browser test of the page *Nodes* answers `/cluster`.
+const PARTITION: &str = "../../testing/clients/web/partition.json";
+
+#[test]
+fn shows_the_cluster_as_in_the_browser_test() {
+    let api_server = TestApi::start(PATIENCE);
+    let absent = api_server.expect(404, "GET /cluster", None);
+    assert!(absent["detail"].as_str().unwrap().contains("[cluster] name"), "{absent}");
+    api_server.expect(404, "POST /cluster/resync", None);
+    let _ = api_server.api.sources().cluster.set(Box::new(partition));
+    api_server.expect(204, "POST /cluster/resync", None);
+    let shown = api_server.expect(200, "GET /cluster", None);
+    let kinds = shown["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["kind"].as_str().unwrap());
+    assert_eq!(kinds.collect::<Vec<_>>(), ["alone", "not_stored", "stream"]);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(PARTITION);
+    if std::env::var_os("TIDEGATE_WRITE_OPENAPI").is_some() {
+        std::fs::write(&path, serde_json::to_string_pretty(&shown).unwrap() + "\n").unwrap();
+    }
+    let expected: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert!(shown == expected, "{PARTITION} differs: TIDEGATE_WRITE_OPENAPI=1 writes it anew");
 }
