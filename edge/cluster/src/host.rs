@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 
 use journal::Now;
+use serde::{Deserialize, Serialize};
 use types::InfoHash;
 
 pub use swarm::Store;
@@ -16,7 +17,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A place in a stream of NATS. Places of different streams cannot be compared: a stream that was deleted
 /// and made again counts from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// When the stream was made, unix ns; 0 = no stream yet.
     pub stream: u64,

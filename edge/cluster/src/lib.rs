@@ -10,9 +10,15 @@
 //! holds, on all nodes alike. What is heard live is a hint that comes earlier.
 #![forbid(unsafe_code)]
 
+mod events;
+mod heartbeat;
 pub mod host;
+mod inbound;
+mod members;
 pub mod nats;
 mod node;
+mod outbound;
+mod seam;
 mod snapshot;
 
 pub use host::{

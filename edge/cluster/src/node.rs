@@ -1,298 +1,489 @@
 //! What a node of a cluster does, without I/O.
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
 
-use swarm::block::Kind;
+use swarm::block::{Block, Kind};
 
+use crate::events::Events;
+use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};
 use crate::host::Position;
-use crate::snapshot::Snapshot;
+use crate::inbound::{Accepted, Inbound};
+use crate::members::Members;
+use crate::outbound::Outbound;
+pub use crate::seam::{Count, DropReason, Figures, Input, Options, Output, Start, Time};
+use crate::snapshot::{Snapshot, Traffic, Warmth};
 
-/// What a node is, and what it starts with.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The node's number, 1 to 255.
-    pub node: u8,
-    /// The process's start, unix ms × 2⁸ + 8 random bits: later starts are larger. The blocks that come as
-    /// [`Input::Block`] have the same.
-    pub boot: u64,
-    /// The version of tidegate, for other nodes to show.
-    pub version: String,
-    /// The zone, for other nodes to show. May be empty.
-    pub zone: String,
-    /// A digest of the policy: nodes whose digests differ are shown.
-    pub policy: u64,
-    /// Bytes of blocks that wait for the stream, at most.
-    pub queue_bytes: usize,
-    /// The lifetime of peers, seconds.
-    pub peer_lifetime_s: u32,
-    /// The node counts as warm after this time at the latest, milliseconds.
-    pub warm_wait_ms: u64,
-    /// Until when, unix ms, the store surely has everything: the begin of the journal's newest round, or of
-    /// the walk of an upgrade. `None` if the store is empty.
-    pub restored_ms: Option<u64>,
-}
+/// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
+/// how clocks differ, and whether another process has this node's number.
+const COLLECT_MS: u64 = 1200;
+const HEARTBEAT_MS: u64 = 1000;
+/// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
+/// for the log.
+const MARGIN_MS: u64 = 120_000;
 
-/// Where reading of the log begins.
+/// How far the node is with the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At the first message that there is.
-    First,
-    /// At the first message that was stored at this time, unix ms, or later.
-    Time(u64),
-    /// At this sequence, or the first one after it that there is.
-    Sequence(u64),
-}
-
-/// What a node holds and does, for its heartbeats.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// IPv4, IPv6 and WebTorrent peers.
-    pub peers: [u64; 3],
-    /// Torrents.
-    pub torrents: u64,
-    /// Announces per second.
-    pub announces_per_s: u64,
-    /// The sequence of the records log up to which it is applied.
-    pub records: u64,
-}
-
-/// Why a message is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DropReason {
-    /// It has no header that names a secret.
-    Foreign,
-    /// It names an unknown secret.
-    Secret,
-    /// The node of its subject is not the one that it names, or no number of a node.
-    Origin,
-    /// It is no block, or a damaged one; or no heartbeat.
-    Damaged,
-    /// A kind of block that this version does not know.
-    Kind,
-    /// It was cut longer ago than a lifetime.
-    Old,
-    /// Its node sends more than is allowed.
-    Rate,
-    /// Its node is ignored.
-    Ignored,
-    /// It came live after it had come by the log, or by the log twice at one place.
-    Repeated,
-}
-
-impl DropReason {
-    /// All reasons.
-    pub const ALL: [Self; 9] = [
-        Self::Foreign,
-        Self::Secret,
-        Self::Origin,
-        Self::Damaged,
-        Self::Kind,
-        Self::Old,
-        Self::Rate,
-        Self::Ignored,
-        Self::Repeated,
-    ];
-
-    /// Returns its name for metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Foreign => "foreign",
-            Self::Secret => "secret",
-            Self::Origin => "origin",
-            Self::Damaged => "damaged",
-            Self::Kind => "kind",
-            Self::Old => "old",
-            Self::Rate => "rate",
-            Self::Ignored => "ignored",
-            Self::Repeated => "repeated",
-        }
-    }
-}
-
-/// A time, read from two clocks at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time {
-    /// Milliseconds since some moment, from a clock that never jumps. Deadlines and ages go by it.
-    pub steady_ms: u64,
-    /// Unix time, milliseconds. It may be wrong, and may be set.
-    pub unix_ms: u64,
-}
-
-/// Something that happened.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// Time has passed. Comes at least ten times a second.
-    Tick,
-    /// What the node holds and does now. Comes once a second.
-    Figures(Figures),
-    /// The connection to NATS is there.
-    Connected,
-    /// The connection to NATS has ended. What was published and not acknowledged may be stored or not.
-    Disconnected,
-    /// The log was looked up. Comes once after each [`Input::Connected`], and when the stream was made
-    /// again; the log is read from then on where [`Output::Read`] says.
-    Log {
-        /// When the stream was made, unix ns.
-        stream: u64,
-        /// The sequence of its first message.
-        first: u64,
-        /// The sequence of its last message; less than `first` if it is empty.
-        last: u64,
-    },
-    /// A block of this node has been cut: changes, WebTorrent peers or sessions.
-    Block(&'a [u8]),
-    /// The store has lost changes, because they were not taken in time.
-    Missed,
-    /// A walk that [`Output::Walk`] began has cut a block.
-    Walked(&'a [u8]),
-    /// The walk has ended.
-    WalkEnded,
-    /// The stream has stored a message.
-    Stored {
-        /// The message's ticket.
-        ticket: u64,
-        /// Where it is stored.
-        sequence: u64,
-    },
-    /// The stream has refused the message with this ticket, or nothing answered.
-    NotStored(u64),
-    /// A block has come by the live path.
-    Live {
-        /// The node of the subject.
-        from: u8,
-        /// The message.
-        block: &'a [u8],
-    },
-    /// A block has come by the log, in the order of the stream.
-    Logged {
-        /// The message's sequence in the stream.
-        sequence: u64,
-        /// When the stream stored it, by the server's clock, unix ms.
-        stored_ms: u64,
-        /// The node of the subject.
-        from: u8,
-        /// The message.
-        block: &'a [u8],
-    },
-    /// A heartbeat has come, perhaps the node's own.
-    Heartbeat {
-        /// The node of the subject.
-        from: u8,
-        /// The message.
-        body: &'a [u8],
-    },
-    /// The driver has dropped a message, because of its header or subject.
-    Dropped(DropReason),
-    /// An operator wants nothing of a node any more, or wants it again.
-    Ignore {
-        /// The node.
-        node: u8,
-        /// Whether its messages are dropped from now on.
-        is_ignored: bool,
-    },
-    /// The node is about to end, or has handed over to a new process.
-    Leave,
-}
-
-/// How the completed downloads of a block count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// Not at all.
-    Nothing,
-    /// Those of peers whose download is not counted yet, because the store may have counted others already;
-    /// and the heads of walks. Each counts durably, if the message is later than what is stored durably.
-    ByPeer,
-    /// Each, also durably.
-    Each,
-}
-
-/// Something to be done, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Publish a block to the log. Its acknowledgement is [`Input::Stored`] with `ticket`.
-    PublishLog {
-        /// Names this message in its acknowledgement.
-        ticket: u64,
-        /// The message.
-        block: Arc<[u8]>,
-    },
-    /// Publish a block on the live path.
-    PublishLive {
-        /// The message.
-        block: Arc<[u8]>,
-    },
-    /// Publish a heartbeat.
-    PublishHeartbeat {
-        /// The message.
-        body: Vec<u8>,
-    },
-    /// Read the log from here on, instead of where it was read.
-    Read(Start),
-    /// Apply the block that came with this input.
-    Apply {
-        /// Changes, a walk, sessions or WebTorrent peers.
-        kind: Kind,
-        /// Seconds that count as passed since its cut.
-        cut_ago_s: u32,
-        /// For changes and walks.
-        count: Count,
-    },
-    /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
-    /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.
-    Walk {
-        /// The oldest announce that matters, in seconds before now.
-        since_s: u32,
-    },
-    /// Do steps of the walk, until blocks of about `bytes` have been cut, some milliseconds have passed, or
-    /// it ends. Changes that the steps find come as [`Input::Block`], in order with the others.
-    WalkMore {
-        /// Bytes of blocks.
-        bytes: usize,
-    },
-    /// Remove the WebTorrent peers of a node.
-    PurgeWeb {
-        /// The node.
-        node: u8,
-    },
-    /// Write an event to the process's log. [`Snapshot::events`] has it, too.
-    Report {
-        /// Whether an operator should see it.
-        is_warning: bool,
-        /// What happened.
-        text: String,
-    },
+enum Reading {
+    /// It has not been looked up.
+    Unknown,
+    /// It has been looked up, and is read once heartbeats have been collected.
+    Waiting { first: u64, last: u64 },
+    /// It is read, and was applied up to `until` when everything is known.
+    Behind { until: u64 },
+    /// It was applied up to where it ended once.
+    Current,
 }
 
 /// A node of a cluster.
 #[derive(Debug)]
 pub struct Node {
     options: Options,
+    outbound: Outbound,
+    inbound: Inbound,
+    members: Members,
+    events: Events,
+    ignored: Vec<u8>,
+    is_connected: bool,
+    is_leaving: bool,
+    disconnections: u64,
+    /// When the first input came.
+    started_ms: Option<u64>,
+    /// When heartbeats have been collected.
+    collected_ms: Option<u64>,
+    heartbeat_ms: Option<u64>,
+    /// When time last passed.
+    tick_ms: u64,
+    warm_ms: Option<u64>,
+    reading: Reading,
+    position: Position,
+    /// When the last message that was applied was stored.
+    stored_ms: u64,
+    log_last: u64,
+    /// The youngest block of an earlier process of this node that the log has: when it was cut.
+    own_cut_ms: u64,
+    figures: Figures,
+    traffic: Traffic,
+    dropped: [u64; DropReason::ALL.len()],
 }
 
 impl Node {
     /// Returns a node that has just started.
     pub fn new(options: Options) -> Self {
-        Self { options }
+        let Options { node, boot, queue_bytes, peer_lifetime_s, .. } = options;
+        Self {
+            outbound: Outbound::new(node, boot, queue_bytes, peer_lifetime_s),
+            inbound: Inbound::default(),
+            members: Members::new(node, boot),
+            events: Events::default(),
+            options,
+            ignored: Vec::new(),
+            is_connected: false,
+            is_leaving: false,
+            disconnections: 0,
+            started_ms: None,
+            collected_ms: None,
+            heartbeat_ms: None,
+            tick_ms: 0,
+            warm_ms: None,
+            reading: Reading::Unknown,
+            position: Position::default(),
+            stored_ms: 0,
+            log_last: 0,
+            own_cut_ms: 0,
+            figures: Figures::default(),
+            traffic: Traffic::default(),
+            dropped: [0; DropReason::ALL.len()],
+        }
     }
 
-    /// Handles an input. Appends what is to be done to `outputs`.
-    pub fn handle(&mut self, now: Time, input: Input<'_>, outputs: &mut Vec<Output>) {
-        let _ = (&self.options, now, input, outputs);
+    /// Handles an input. Appends what is to be done to `out`.
+    pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
+        self.started_ms.get_or_insert(now.steady_ms);
+        match input {
+            Input::Tick => self.tick(now, out),
+            Input::Figures(figures) => self.figures = figures,
+            Input::Connected => self.connected(now, out),
+            Input::Disconnected => self.disconnected(now, out),
+            Input::Log { stream, first, last } => self.looked_up(now, stream, first, last, out),
+            Input::Block(block) => self.cut(now, block, true, out),
+            Input::Walked(block) => self.cut(now, block, false, out),
+            // Those since they were last taken.
+            Input::Missed => self.outbound.missed(self.tick_ms as i64 - HEARTBEAT_MS as i64),
+            Input::WalkEnded => self.outbound.walk_ended(),
+            Input::Stored { ticket, sequence } => self.outbound.stored(now, ticket, sequence, out),
+            Input::NotStored(ticket) => self.outbound.not_stored(now, ticket, out),
+            Input::Live { from, block } => self.live(now, from, block, out),
+            Input::Logged { sequence, stored_ms, from, block } => {
+                self.logged(now, Message { sequence, stored_ms, from, block }, out);
+            }
+            Input::Heartbeat { from, body } => self.heard(now, from, body, out),
+            Input::Dropped(reason) => self.drop_message(reason),
+            Input::Ignore { node, is_ignored } => self.ignore(now, node, is_ignored, out),
+            Input::Leave => self.leave(now, out),
+        }
+    }
+
+    fn connected(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.is_connected = true;
+        self.collected_ms.get_or_insert(now.steady_ms + COLLECT_MS);
+        self.events.info(now, "connected to NATS".to_owned(), out);
+        self.open_or_close(now, out);
+    }
+
+    fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
+        if std::mem::take(&mut self.is_connected) {
+            self.disconnections += 1;
+            self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
+        }
+        if let Reading::Waiting { .. } = self.reading {
+            self.reading = Reading::Unknown;
+        }
+        self.open_or_close(now, out);
+    }
+
+    /// Whether the node may publish.
+    fn is_open(&self, now: Time) -> bool {
+        let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
+        self.is_connected && is_collected && !self.members.is_mute()
+    }
+
+    fn open_or_close(&mut self, now: Time, out: &mut Vec<Output>) {
+        let is_open = self.is_open(now);
+        self.outbound.set_open(now, is_open, out);
+    }
+
+    fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.members.tick(now, self.position, &mut self.events, out);
+        self.open_or_close(now, out);
+        let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
+        if let (Reading::Waiting { first, last }, true) = (self.reading, is_collected) {
+            self.read(now, first, last, out);
+        }
+        let waited_ms = self.started_ms.map_or(0, |at_ms| now.steady_ms.saturating_sub(at_ms));
+        if self.warm_ms.is_none() && waited_ms >= self.options.warm_wait_ms {
+            let text =
+                format!("counts as warm after {} s without all of the log", waited_ms / 1000);
+            self.events.warn(now, text, out);
+            self.warm_ms = Some(waited_ms);
+        }
+        self.outbound.tick(now, out);
+        let is_time = self.heartbeat_ms.is_none_or(|at_ms| now.steady_ms >= at_ms + HEARTBEAT_MS);
+        if is_time && self.is_open(now) && !self.is_leaving {
+            self.heartbeat_ms = Some(now.steady_ms);
+            self.publish_heartbeat(now, out);
+        }
+        self.tick_ms = now.steady_ms;
+    }
+
+    /// The log was looked up.
+    fn looked_up(&mut self, now: Time, stream: u64, first: u64, last: u64, out: &mut Vec<Output>) {
+        let is_empty = last < first;
+        let last = if is_empty { 0 } else { last };
+        if self.position.stream != stream {
+            let was_read = matches!(self.reading, Reading::Current | Reading::Behind { .. });
+            self.position = Position { stream, sequence: 0 };
+            self.outbound.begin_stream();
+            if was_read {
+                self.events.warn(now, "the log was made anew".to_owned(), out);
+                self.reading = Reading::Waiting { first, last };
+                if self.members.is_first() {
+                    // Nodes that start later find all peers in it.
+                    let lifetime_ms = i64::from(self.options.peer_lifetime_s) * 1000;
+                    self.outbound.missed(now.steady_ms as i64 - lifetime_ms);
+                }
+            }
+        }
+        self.log_last = last;
+        self.reading = Reading::Waiting { first, last };
+    }
+
+    /// Begins to read the log.
+    fn read(&mut self, now: Time, first: u64, last: u64, out: &mut Vec<Output>) {
+        let applied = self.position.sequence;
+        let start = if applied > last {
+            // The stream has lost its end, and its sequences will name other messages.
+            self.events.warn(now, "the log has lost its end".to_owned(), out);
+            self.position.sequence = 0;
+            self.outbound.begin_stream();
+            Start::Time(self.stored_ms.saturating_sub(MARGIN_MS))
+        } else if applied > 0 {
+            let lost = first.saturating_sub(applied + 1);
+            if lost > 0 {
+                let text =
+                    format!("the log has dropped {lost} messages that were not applied here");
+                self.events.warn(now, text, out);
+            }
+            Start::Sequence(applied + 1)
+        } else {
+            match self.options.restored_ms.filter(|_| self.stored_ms == 0) {
+                Some(restored_ms) => Start::Time(restored_ms.saturating_sub(MARGIN_MS)),
+                None => Start::First,
+            }
+        };
+        out.push(Output::Read(start));
+        self.reading = Reading::Behind { until: last };
+        self.check_current(now, out);
+    }
+
+    /// Notes whether the log is applied up to where it ended when it was looked up.
+    fn check_current(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Reading::Behind { until } = self.reading else { return };
+        if self.position.sequence < until {
+            return;
+        }
+        self.reading = Reading::Current;
+        self.outbound.allow_walks();
+        if let Some(restored_ms) = self.options.restored_ms.take() {
+            // What the process before this one knew is here, but the others may not have heard the last of it.
+            let since_ms = match self.own_cut_ms {
+                0 => restored_ms.min(now.unix_ms.saturating_sub(self.lifetime_ms())),
+                cut_ms => cut_ms.saturating_sub(MARGIN_MS),
+            };
+            let age_ms = now.unix_ms.saturating_sub(since_ms).min(self.lifetime_ms());
+            self.outbound.missed(now.steady_ms as i64 - age_ms as i64);
+        }
+        if self.warm_ms.is_none() {
+            let started_ms = self.started_ms.unwrap_or(now.steady_ms);
+            let warm_ms = now.steady_ms.saturating_sub(started_ms);
+            self.warm_ms = Some(warm_ms);
+            let seconds = warm_ms as f64 / 1000.0;
+            self.events.info(now, format!("warm after {seconds:.1} s"), out);
+        }
+    }
+
+    fn lifetime_ms(&self) -> u64 {
+        u64::from(self.options.peer_lifetime_s) * 1000
+    }
+
+    /// Takes a block that this node has cut.
+    fn cut(&mut self, now: Time, block: &[u8], is_live: bool, out: &mut Vec<Output>) {
+        match Block::read(block) {
+            Ok((block, _)) => self.outbound.push(now, &block, is_live, out),
+            Err(error) => debug_assert!(false, "expected a block, found {error:?}"),
+        }
+    }
+
+    fn heard(&mut self, now: Time, from: u8, body: &[u8], out: &mut Vec<Output>) {
+        if self.ignored.contains(&from) {
+            return self.drop_message(DropReason::Ignored);
+        }
+        if let Err(reason) = self.members.heard(now, from, body, &mut self.events, out) {
+            self.drop_message(reason);
+        }
+        self.open_or_close(now, out);
+    }
+
+    fn live(&mut self, now: Time, from: u8, bytes: &[u8], out: &mut Vec<Output>) {
+        if self.ignored.contains(&from) {
+            return self.drop_message(DropReason::Ignored);
+        }
+        let accepted = match self.inbound.live(now.steady_ms, from, bytes) {
+            _ if from == self.options.node => Err(DropReason::Repeated),
+            accepted => accepted,
+        };
+        let accepted =
+            accepted.and_then(|accepted| self.apply(now, from, &accepted, Count::Nothing, out));
+        match accepted {
+            Ok(()) => {
+                self.traffic.applied_live_blocks += 1;
+                self.traffic.applied_live_bytes += bytes.len() as u64;
+            }
+            Err(reason) => self.drop_message(reason),
+        }
+    }
+
+    fn logged(&mut self, now: Time, message: Message<'_>, out: &mut Vec<Output>) {
+        let Message { sequence, stored_ms, from, block } = message;
+        if sequence <= self.position.sequence
+            || !matches!(self.reading, Reading::Behind { .. } | Reading::Current)
+        {
+            // The place where it is read was changed, and this was under way.
+            return self.drop_message(DropReason::Repeated);
+        }
+        self.position.sequence = sequence;
+        self.stored_ms = stored_ms;
+        self.log_last = self.log_last.max(sequence);
+        let accepted = if self.ignored.contains(&from) {
+            Err(DropReason::Ignored)
+        } else {
+            self.inbound.logged(stored_ms, from, block)
+        };
+        let accepted = accepted.and_then(|accepted| {
+            let count = self.count(from, &accepted);
+            self.apply(now, from, &accepted, count, out)
+        });
+        match accepted {
+            Ok(()) => {
+                self.traffic.applied_log_blocks += 1;
+                self.traffic.applied_log_bytes += block.len() as u64;
+            }
+            Err(reason) => self.drop_message(reason),
+        }
+        self.check_current(now, out);
+    }
+
+    /// Returns how the downloads of a block of the log count.
+    fn count(&mut self, from: u8, accepted: &Accepted) -> Count {
+        let is_own = from == self.options.node;
+        if is_own && accepted.boot != self.options.boot {
+            self.own_cut_ms = self.own_cut_ms.max(accepted.cut_ms);
+        }
+        if accepted.kind == Kind::WALK {
+            Count::ByPeer
+        } else if is_own && accepted.boot == self.options.boot || !accepted.is_first {
+            Count::Nothing
+        } else if self.options.restored_ms.is_some() {
+            // What was restored has counted some of them.
+            Count::ByPeer
+        } else {
+            Count::Each
+        }
+    }
+
+    /// Lets the driver apply a block that has come.
+    fn apply(
+        &mut self,
+        now: Time,
+        from: u8,
+        accepted: &Accepted,
+        count: Count,
+        out: &mut Vec<Output>,
+    ) -> Result<(), DropReason> {
+        let Accepted { kind, boot, cut_ms, applied, .. } = *accepted;
+        self.members.applied(from, boot, applied);
+        let is_own = (from, boot) == (self.options.node, self.options.boot);
+        if kind == Kind::WEB && !self.members.is_there(from, boot)
+            || kind == Kind::SESSIONS && is_own
+        {
+            // Its connections are closed, or are this node's own. Own sessions are younger here.
+            return Ok(());
+        }
+        let cut_ms = cut_ms.saturating_add_signed(self.members.correction_ms(from));
+        // In whole seconds, as ticks are: each node computes the same mark.
+        let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_ms / 1000);
+        if cut_ago_s > self.options.peer_lifetime_s.into() {
+            return Err(DropReason::Old);
+        }
+        out.push(Output::Apply { kind, cut_ago_s: cut_ago_s as u32, count });
+        Ok(())
+    }
+
+    fn ignore(&mut self, now: Time, node: u8, is_ignored: bool, out: &mut Vec<Output>) {
+        self.ignored.retain(|other| *other != node);
+        if is_ignored {
+            self.ignored.push(node);
+            self.events.warn(now, format!("node {node} is ignored"), out);
+            out.push(Output::PurgeWeb { node });
+        } else {
+            self.events.info(now, format!("node {node} is heeded again"), out);
+        }
+    }
+
+    fn leave(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.is_open(now) && !self.is_leaving {
+            self.is_leaving = true;
+            self.publish_heartbeat(now, out);
+        }
+    }
+
+    fn drop_message(&mut self, reason: DropReason) {
+        self.dropped[reason as usize] += 1;
+    }
+
+    fn publish_heartbeat(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Options { node, boot, policy, .. } = self.options;
+        let (_, queue_bytes) = self.outbound.queue();
+        let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
+        let heartbeat = Heartbeat {
+            node,
+            boot,
+            at_ms: now.unix_ms,
+            version: self.options.version.clone(),
+            zone: self.options.zone.clone(),
+            policy,
+            is_leaving: self.is_leaving,
+            warmth: self.warmth(),
+            outbound: self.outbound.state(),
+            queue_bytes: queue_bytes as u64,
+            number: self.outbound.number(),
+            unstored_ms: unstored_ms.max(dirty_ms),
+            stored: Position { sequence: self.outbound.stored_sequence(), ..self.position },
+            applied: self.position,
+            lag_ms: self.members.lag_ms(now),
+            ..Heartbeat::default()
+        };
+        let body = heartbeat.with_figures(&self.figures).write();
+        debug_assert!(body.len() <= HEARTBEAT_MAX);
+        out.push(Output::PublishHeartbeat { body });
+    }
+
+    fn warmth(&self) -> Warmth {
+        match self.reading {
+            _ if self.warm_ms.is_some() => Warmth::Warm,
+            Reading::Unknown => Warmth::Connecting,
+            _ => Warmth::Warming,
+        }
     }
 
     /// Up to where the log is applied. What is counted durably is stored with it.
     pub fn position(&self) -> Position {
-        Position::default()
+        self.position
     }
 
     /// Whether the log has been applied up to where it ended at the start, or waiting has ended.
     pub fn is_warm(&self) -> bool {
-        false
+        self.warm_ms.is_some()
     }
 
     /// Returns what there is to see, for metrics and the API. Not for every input: it copies.
     pub fn snapshot(&self, now: Time) -> Snapshot {
-        let _ = now;
-        Snapshot::default()
+        let counts = self.outbound.counts();
+        let (unstored_blocks, queue_bytes) = self.outbound.queue();
+        let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
+        let mut nodes =
+            self.members.snapshot(now, self.position, self.log_last, self.options.policy);
+        nodes.iter_mut().for_each(|node| node.is_ignored = self.ignored.contains(&node.node));
+        Snapshot {
+            node: self.options.node,
+            boot: self.options.boot,
+            warmth: self.warmth(),
+            warm_ms: self.warm_ms,
+            is_mute: self.members.is_mute(),
+            is_connected: self.is_connected,
+            disconnections: self.disconnections,
+            outbound: self.outbound.state(),
+            queue_bytes: queue_bytes as u64,
+            queue_bytes_max: self.options.queue_bytes as u64,
+            unstored_blocks: unstored_blocks as u64,
+            unstored_s: unstored_ms / 1000,
+            dirty_s: dirty_ms / 1000,
+            position: self.position,
+            log_last: self.log_last,
+            lag_ms: self.members.lag_ms(now),
+            traffic: Traffic {
+                cut_blocks: counts.cut_blocks,
+                logged_blocks: counts.logged_blocks,
+                logged_bytes: counts.logged_bytes,
+                stored_blocks: counts.stored_blocks,
+                ..self.traffic
+            },
+            dropped: self.dropped,
+            gaps: self.inbound.gaps(),
+            go_backs: counts.go_backs,
+            spills: counts.spills,
+            walks: counts.walks,
+            nodes,
+            events: self.events.list(),
+        }
     }
+}
+
+/// A message of the log.
+#[derive(Clone, Copy, Debug)]
+struct Message<'a> {
+    sequence: u64,
+    stored_ms: u64,
+    from: u8,
+    block: &'a [u8],
 }

@@ -1,5 +1,7 @@
 //! What there is to see of a cluster.
 
+use serde::{Deserialize, Serialize};
+
 use crate::host::Position;
 
 /// What there is to see of a node and of the others as it knows them.
@@ -56,7 +58,8 @@ pub struct Snapshot {
 }
 
 /// Whether a node knows everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Warmth {
     /// It has not reached NATS yet.
     #[default]
@@ -68,7 +71,8 @@ pub enum Warmth {
 }
 
 /// What becomes of a node's own blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OutboundState {
     /// They are stored as they come.
     Flowing,

@@ -1,0 +1,73 @@
+//! Heartbeats: what each node tells the others of itself, once a second, as JSON.
+//!
+//! Versions differ, so unknown fields are skipped and missing ones are zero. What comes in is bounded.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Position;
+use crate::seam::Figures;
+use crate::snapshot::{OutboundState, Warmth};
+
+/// The longest heartbeat, bytes. One takes about 600.
+pub(crate) const HEARTBEAT_MAX: usize = 4096;
+/// Characters of a version or zone that are kept.
+const WORD_MAX: usize = 64;
+
+/// A heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Heartbeat {
+    pub(crate) node: u8,
+    pub(crate) boot: u64,
+    /// When it was sent, by the sender's clock, unix ms.
+    pub(crate) at_ms: u64,
+    pub(crate) version: String,
+    pub(crate) zone: String,
+    pub(crate) policy: u64,
+    /// Whether the sender says good-bye.
+    pub(crate) is_leaving: bool,
+    pub(crate) warmth: Warmth,
+    pub(crate) outbound: OutboundState,
+    /// IPv4, IPv6 and WebTorrent peers.
+    pub(crate) peers: [u64; 3],
+    pub(crate) torrents: u64,
+    pub(crate) announces_per_s: u64,
+    pub(crate) queue_bytes: u64,
+    /// The number of the last block that was cut.
+    pub(crate) number: u64,
+    /// The age of the oldest change that is not stored.
+    pub(crate) unstored_ms: u64,
+    /// Where the last block is stored.
+    pub(crate) stored: Position,
+    /// Up to where the log is applied.
+    pub(crate) applied: Position,
+    /// The largest lag that the sender sees.
+    pub(crate) lag_ms: u64,
+    /// Up to where the records log is applied.
+    pub(crate) records: u64,
+}
+
+impl Heartbeat {
+    /// Reads a heartbeat. Returns `None` if it is too long, or none.
+    pub(crate) fn read(body: &[u8]) -> Option<Self> {
+        if body.len() > HEARTBEAT_MAX {
+            return None;
+        }
+        let mut heartbeat: Self = serde_json::from_slice(body).ok()?;
+        for word in [&mut heartbeat.version, &mut heartbeat.zone] {
+            *word = word.chars().filter(|char| !char.is_control()).take(WORD_MAX).collect();
+        }
+        Some(heartbeat)
+    }
+
+    /// Returns its bytes.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Returns what the sender holds and does.
+    pub(crate) fn with_figures(self, figures: &Figures) -> Self {
+        let Figures { peers, torrents, announces_per_s, records } = *figures;
+        Self { peers, torrents, announces_per_s, records, ..self }
+    }
+}

@@ -1,0 +1,322 @@
+//! The other nodes: which there are, how their clocks differ, and how much of what they said is missing here.
+
+mod lag;
+mod offset;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::events::Events;
+use crate::heartbeat::Heartbeat;
+use crate::host::Position;
+use crate::seam::{DropReason, Output, Time};
+use crate::snapshot::{MemberState, NodeSnapshot, Warmth};
+use lag::Covered;
+use offset::Offset;
+
+/// Nodes send heartbeats each second, so three are missing.
+const SUSPECT_MS: u64 = 3000;
+/// A node that is silent for so long is taken to have ended.
+const GONE_MS: u64 = 10_000;
+/// Nodes that ended are shown for so long.
+const SHOWN_MS: u64 = 3_600_000;
+
+/// Another node.
+#[derive(Debug)]
+struct Member {
+    state: MemberState,
+    /// When it was last heard of, by the steady clock.
+    heard_ms: u64,
+    heartbeat: Heartbeat,
+    offset: Offset,
+    /// Up to when its blocks are applied that came by the log, and by either way.
+    by_log: Covered<Position>,
+    by_any: Covered<u64>,
+    /// Whether an event has said that its clock differs.
+    is_off: bool,
+}
+
+/// A process with this node's number.
+#[derive(Clone, Copy, Debug)]
+struct Twin {
+    boot: u64,
+    heard_ms: u64,
+}
+
+/// The other nodes.
+#[derive(Debug)]
+pub(crate) struct Members {
+    node: u8,
+    boot: u64,
+    members: BTreeMap<u8, Member>,
+    twin: Option<Twin>,
+}
+
+impl Members {
+    pub(crate) fn new(node: u8, boot: u64) -> Self {
+        Self { node, boot, members: BTreeMap::new(), twin: None }
+    }
+
+    /// Takes a heartbeat.
+    pub(crate) fn heard(
+        &mut self,
+        now: Time,
+        from: u8,
+        body: &[u8],
+        events: &mut Events,
+        out: &mut Vec<Output>,
+    ) -> Result<(), DropReason> {
+        let heartbeat = Heartbeat::read(body).ok_or(DropReason::Damaged)?;
+        if from == 0 || heartbeat.node != from {
+            return Err(DropReason::Origin);
+        }
+        if from == self.node {
+            self.heard_twin(now, &heartbeat, events, out);
+            return Ok(());
+        }
+        let Some(member) = self.members.get_mut(&from) else {
+            let version = &heartbeat.version;
+            events.info(now, format!("node {from} is there, version {version}"), out);
+            self.members.insert(from, Member::new(now, heartbeat));
+            return Ok(());
+        };
+        let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
+        let was_there = matches!(member.state, MemberState::Alive | MemberState::Suspect);
+        if heartbeat.boot != member.heartbeat.boot {
+            // Of two processes with one number, the older one continues, so what a younger one said is over.
+            // A process that has just started is younger than the one before it.
+            let is_restart = heartbeat.boot > member.heartbeat.boot;
+            if was_there && !is_restart && silent_ms < SUSPECT_MS || heartbeat.is_leaving {
+                return Ok(());
+            }
+            events.info(now, format!("node {from} has restarted"), out);
+            out.push(Output::PurgeWeb { node: from });
+            *member = Member::new(now, heartbeat);
+            return Ok(());
+        }
+        if heartbeat.is_leaving {
+            if member.state != MemberState::Left {
+                events.info(now, format!("node {from} has left"), out);
+                out.push(Output::PurgeWeb { node: from });
+                member.state = MemberState::Left;
+            }
+            return Ok(());
+        }
+        if member.state != MemberState::Alive {
+            let seconds = silent_ms / 1000;
+            events.info(now, format!("node {from} is back, after {seconds} s"), out);
+        }
+        member.update(now, heartbeat);
+        let offset_ms = member.offset.ms();
+        if member.offset.is_large() != member.is_off {
+            member.is_off = member.offset.is_large();
+            let seconds = offset_ms as f64 / 1000.0;
+            if member.is_off {
+                let text =
+                    format!("the clock of node {from} differs by {seconds:.1} s from this one's");
+                events.warn(now, text, out);
+            } else {
+                events.info(now, format!("the clock of node {from} is right again"), out);
+            }
+        }
+        Ok(())
+    }
+
+    fn heard_twin(
+        &mut self,
+        now: Time,
+        heartbeat: &Heartbeat,
+        events: &mut Events,
+        out: &mut Vec<Output>,
+    ) {
+        let boot = heartbeat.boot;
+        if boot == self.boot {
+            return;
+        }
+        if heartbeat.is_leaving {
+            if self.twin.take_if(|twin| twin.boot == boot).is_some() {
+                self.report_end_of_twin(now, events, out);
+            }
+            return;
+        }
+        if self.twin.is_none() {
+            let node = self.node;
+            let text = if boot < self.boot {
+                format!(
+                    "another process is node {node}, and older: nothing is published until it ends"
+                )
+            } else {
+                format!("another process says that it is node {node}, too")
+            };
+            events.warn(now, text, out);
+        }
+        // The oldest one counts.
+        if self.twin.is_none_or(|twin| boot <= twin.boot) {
+            self.twin = Some(Twin { boot, heard_ms: now.steady_ms });
+        }
+    }
+
+    fn report_end_of_twin(&self, now: Time, events: &mut Events, out: &mut Vec<Output>) {
+        let node = self.node;
+        events.info(now, format!("the other process that was node {node} is gone"), out);
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(
+        &mut self,
+        now: Time,
+        applied: Position,
+        events: &mut Events,
+        out: &mut Vec<Output>,
+    ) {
+        let is_over = |twin: &mut Twin| now.steady_ms >= twin.heard_ms + GONE_MS;
+        if self.twin.take_if(is_over).is_some() {
+            self.report_end_of_twin(now, events, out);
+        }
+        for (node, member) in &mut self.members {
+            let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
+            member.by_log.advance(|stored| is_applied(stored, applied));
+            match member.state {
+                MemberState::Alive if silent_ms >= SUSPECT_MS => {
+                    member.state = MemberState::Suspect;
+                    events.warn(now, format!("node {node} is silent"), out);
+                }
+                MemberState::Suspect if silent_ms >= GONE_MS => {
+                    member.state = MemberState::Gone;
+                    events.warn(now, format!("node {node} is gone"), out);
+                    out.push(Output::PurgeWeb { node: *node });
+                }
+                _ => {}
+            }
+        }
+        self.members.retain(|_, member| now.steady_ms < member.heard_ms + SHOWN_MS);
+    }
+
+    /// Notes up to which number blocks of a node were applied, whichever way they came.
+    pub(crate) fn applied(&mut self, node: u8, boot: u64, number: u64) {
+        if let Some(member) = self.members.get_mut(&node)
+            && member.heartbeat.boot == boot
+        {
+            member.by_any.advance(|cut| *cut <= number);
+        }
+    }
+
+    /// Whether this node has to be silent, because an older process has its number.
+    pub(crate) fn is_mute(&self) -> bool {
+        self.twin.is_some_and(|twin| twin.boot < self.boot)
+    }
+
+    /// Whether a node's process is there: the one that wrote a block.
+    pub(crate) fn is_there(&self, node: u8, boot: u64) -> bool {
+        self.members.get(&node).is_some_and(|member| {
+            let is_there = matches!(member.state, MemberState::Alive | MemberState::Suspect);
+            is_there && member.heartbeat.boot == boot
+        })
+    }
+
+    /// Returns the milliseconds to add to a node's times: whole units of age, so that all nodes that see
+    /// nearly the same offset compute the same ages. A clock that is right, or nearly, is not corrected.
+    pub(crate) fn correction_ms(&self, node: u8) -> i64 {
+        self.members.get(&node).map_or(0, |member| member.offset.correction_ms())
+    }
+
+    /// Whether no warm node that is there has a smaller number.
+    pub(crate) fn is_first(&self) -> bool {
+        !self.members.range(..self.node).any(|(_, member)| {
+            member.state == MemberState::Alive && member.heartbeat.warmth == Warmth::Warm
+        })
+    }
+
+    /// Returns the largest lag of nodes that are there, milliseconds.
+    pub(crate) fn lag_ms(&self, now: Time) -> u64 {
+        let there = self
+            .members
+            .values()
+            .filter(|member| matches!(member.state, MemberState::Alive | MemberState::Suspect));
+        there.map(|member| member.by_log.lag_ms(now)).max().unwrap_or_default()
+    }
+
+    /// Returns what there is to see. `log_last` is the last message of the log, `applied` the one that is
+    /// applied here.
+    pub(crate) fn snapshot(
+        &self,
+        now: Time,
+        applied: Position,
+        log_last: u64,
+        policy: u64,
+    ) -> Vec<NodeSnapshot> {
+        let snapshot = |(node, member): (&u8, &Member)| {
+            let heartbeat = &member.heartbeat;
+            let is_there = member.state != MemberState::Left;
+            let theirs = heartbeat.applied;
+            NodeSnapshot {
+                node: *node,
+                state: member.state,
+                is_ignored: false,
+                boot: heartbeat.boot,
+                silent_ms: now.steady_ms.saturating_sub(member.heard_ms),
+                version: heartbeat.version.clone(),
+                zone: heartbeat.zone.clone(),
+                warmth: heartbeat.warmth,
+                outbound: heartbeat.outbound,
+                has_same_policy: heartbeat.policy == policy,
+                peers: heartbeat.peers,
+                torrents: heartbeat.torrents,
+                announces_per_s: heartbeat.announces_per_s,
+                queue_bytes: heartbeat.queue_bytes,
+                position: theirs,
+                behind: match theirs.stream == applied.stream {
+                    true => log_last.saturating_sub(theirs.sequence),
+                    false => log_last,
+                },
+                their_lag_ms: heartbeat.lag_ms,
+                records: heartbeat.records,
+                lag_ms: if is_there { member.by_log.lag_ms(now) } else { 0 },
+                live_lag_ms: if is_there { member.by_any.lag_ms(now) } else { 0 },
+                offset_ms: member.offset.ms(),
+            }
+        };
+        self.members.iter().map(snapshot).collect()
+    }
+}
+
+/// Whether what is stored at a place is applied.
+fn is_applied(stored: &Position, applied: Position) -> bool {
+    // Of a stream that is no more, nothing more will come.
+    stored.stream != applied.stream || stored.sequence <= applied.sequence
+}
+
+impl Member {
+    fn new(now: Time, heartbeat: Heartbeat) -> Self {
+        let mut member = Self {
+            state: MemberState::Alive,
+            heard_ms: now.steady_ms,
+            heartbeat: Heartbeat::default(),
+            offset: Offset::default(),
+            by_log: Covered::new(now),
+            by_any: Covered::new(now),
+            is_off: false,
+        };
+        if heartbeat.is_leaving {
+            member.state = MemberState::Left;
+            member.heartbeat = heartbeat;
+        } else {
+            member.update(now, heartbeat);
+        }
+        member
+    }
+
+    fn update(&mut self, now: Time, heartbeat: Heartbeat) {
+        self.state = MemberState::Alive;
+        self.heard_ms = now.steady_ms;
+        let offset_ms = (now.unix_ms as i64).saturating_sub_unsigned(heartbeat.at_ms);
+        self.offset.note(now, offset_ms);
+        // How much longer this heartbeat took than the fastest one.
+        let delay_ms = offset_ms.saturating_sub(self.offset.ms()).clamp(0, 60_000) as u64;
+        let sent_ms = now.steady_ms.saturating_sub(delay_ms);
+        self.by_log.expect(heartbeat.stored, sent_ms.saturating_sub(heartbeat.unstored_ms));
+        self.by_any.expect(heartbeat.number, sent_ms);
+        self.heartbeat = heartbeat;
+    }
+}

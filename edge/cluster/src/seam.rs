@@ -1,0 +1,261 @@
+//! What goes into a node of a cluster, and what comes out.
+
+use std::sync::Arc;
+
+use swarm::block::Kind;
+
+/// What a node is, and what it starts with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node's number, 1 to 255.
+    pub node: u8,
+    /// The process's start, unix ms × 2⁸ + 8 random bits: later starts are larger. The blocks that come as
+    /// [`Input::Block`] have the same.
+    pub boot: u64,
+    /// The version of tidegate, for other nodes to show.
+    pub version: String,
+    /// The zone, for other nodes to show. May be empty.
+    pub zone: String,
+    /// A digest of the policy: nodes whose digests differ are shown.
+    pub policy: u64,
+    /// Bytes of blocks that wait for the stream, at most.
+    pub queue_bytes: usize,
+    /// The lifetime of peers, seconds.
+    pub peer_lifetime_s: u32,
+    /// The node counts as warm after this time at the latest, milliseconds.
+    pub warm_wait_ms: u64,
+    /// Until when, unix ms, the store surely has everything: the begin of the journal's newest round, or of
+    /// the walk of an upgrade. `None` if the store is empty.
+    pub restored_ms: Option<u64>,
+}
+
+/// Where reading of the log begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At the first message that there is.
+    First,
+    /// At the first message that was stored at this time, unix ms, or later.
+    Time(u64),
+    /// At this sequence, or the first one after it that there is.
+    Sequence(u64),
+}
+
+/// What a node holds and does, for its heartbeats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// IPv4, IPv6 and WebTorrent peers.
+    pub peers: [u64; 3],
+    /// Torrents.
+    pub torrents: u64,
+    /// Announces per second.
+    pub announces_per_s: u64,
+    /// The sequence of the records log up to which it is applied.
+    pub records: u64,
+}
+
+/// Why a message is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DropReason {
+    /// It has no header that names a secret.
+    Foreign,
+    /// It names an unknown secret.
+    Secret,
+    /// The node of its subject is not the one that it names, or no number of a node.
+    Origin,
+    /// It is no block, or a damaged one; or no heartbeat.
+    Damaged,
+    /// A kind of block that this version does not know.
+    Kind,
+    /// It was cut longer ago than a lifetime.
+    Old,
+    /// Its node sends more than is allowed.
+    Rate,
+    /// Its node is ignored.
+    Ignored,
+    /// It came live after it had come by the log, or by the log twice at one place.
+    Repeated,
+}
+
+impl DropReason {
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
+        Self::Foreign,
+        Self::Secret,
+        Self::Origin,
+        Self::Damaged,
+        Self::Kind,
+        Self::Old,
+        Self::Rate,
+        Self::Ignored,
+        Self::Repeated,
+    ];
+
+    /// Returns its name for metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Foreign => "foreign",
+            Self::Secret => "secret",
+            Self::Origin => "origin",
+            Self::Damaged => "damaged",
+            Self::Kind => "kind",
+            Self::Old => "old",
+            Self::Rate => "rate",
+            Self::Ignored => "ignored",
+            Self::Repeated => "repeated",
+        }
+    }
+}
+
+/// A time, read from two clocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time {
+    /// Milliseconds since some moment, from a clock that never jumps. Deadlines and ages go by it.
+    pub steady_ms: u64,
+    /// Unix time, milliseconds. It may be wrong, and may be set.
+    pub unix_ms: u64,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Time has passed. Comes at least ten times a second.
+    Tick,
+    /// What the node holds and does now. Comes once a second.
+    Figures(Figures),
+    /// The connection to NATS is there.
+    Connected,
+    /// The connection to NATS has ended. What was published and not acknowledged may be stored or not.
+    Disconnected,
+    /// The log was looked up. Comes once after each [`Input::Connected`], and when the stream was made
+    /// again; the log is read from then on where [`Output::Read`] says.
+    Log {
+        /// When the stream was made, unix ns.
+        stream: u64,
+        /// The sequence of its first message.
+        first: u64,
+        /// The sequence of its last message; less than `first` if it is empty.
+        last: u64,
+    },
+    /// A block of this node has been cut: changes, WebTorrent peers or sessions.
+    Block(&'a [u8]),
+    /// The store has lost changes, because they were not taken in time.
+    Missed,
+    /// A walk that [`Output::Walk`] began has cut a block.
+    Walked(&'a [u8]),
+    /// The walk has ended.
+    WalkEnded,
+    /// The stream has stored a message.
+    Stored {
+        /// The message's ticket.
+        ticket: u64,
+        /// Where it is stored.
+        sequence: u64,
+    },
+    /// The stream has refused the message with this ticket, or nothing answered.
+    NotStored(u64),
+    /// A block has come by the live path.
+    Live {
+        /// The node of the subject.
+        from: u8,
+        /// The message.
+        block: &'a [u8],
+    },
+    /// A block has come by the log, in the order of the stream.
+    Logged {
+        /// The message's sequence in the stream.
+        sequence: u64,
+        /// When the stream stored it, by the server's clock, unix ms.
+        stored_ms: u64,
+        /// The node of the subject.
+        from: u8,
+        /// The message.
+        block: &'a [u8],
+    },
+    /// A heartbeat has come, perhaps the node's own.
+    Heartbeat {
+        /// The node of the subject.
+        from: u8,
+        /// The message.
+        body: &'a [u8],
+    },
+    /// The driver has dropped a message, because of its header or subject.
+    Dropped(DropReason),
+    /// An operator wants nothing of a node any more, or wants it again.
+    Ignore {
+        /// The node.
+        node: u8,
+        /// Whether its messages are dropped from now on.
+        is_ignored: bool,
+    },
+    /// The node is about to end, or has handed over to a new process.
+    Leave,
+}
+
+/// How the completed downloads of a block count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Not at all.
+    Nothing,
+    /// Those of peers whose download is not counted yet, because the store may have counted others already;
+    /// and the heads of walks. Each counts durably, if the message is later than what is stored durably.
+    ByPeer,
+    /// Each, also durably.
+    Each,
+}
+
+/// Something to be done, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Publish a block to the log. Its acknowledgement is [`Input::Stored`] with `ticket`.
+    PublishLog {
+        /// Names this message in its acknowledgement.
+        ticket: u64,
+        /// The message.
+        block: Arc<[u8]>,
+    },
+    /// Publish a block on the live path.
+    PublishLive {
+        /// The message.
+        block: Arc<[u8]>,
+    },
+    /// Publish a heartbeat.
+    PublishHeartbeat {
+        /// The message.
+        body: Vec<u8>,
+    },
+    /// Read the log from here on, instead of where it was read.
+    Read(Start),
+    /// Apply the block that came with this input.
+    Apply {
+        /// Changes, a walk, sessions or WebTorrent peers.
+        kind: Kind,
+        /// Seconds that count as passed since its cut.
+        cut_ago_s: u32,
+        /// For changes and walks.
+        count: Count,
+    },
+    /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
+    /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.
+    Walk {
+        /// The oldest announce that matters, in seconds before now.
+        since_s: u32,
+    },
+    /// Do steps of the walk, until blocks of about `bytes` have been cut, some milliseconds have passed, or
+    /// it ends. Changes that the steps find come as [`Input::Block`], in order with the others.
+    WalkMore {
+        /// Bytes of blocks.
+        bytes: usize,
+    },
+    /// Remove the WebTorrent peers of a node.
+    PurgeWeb {
+        /// The node.
+        node: u8,
+    },
+    /// Write an event to the process's log. [`crate::Snapshot::events`] has it, too.
+    Report {
+        /// Whether an operator should see it.
+        is_warning: bool,
+        /// What happened.
+        text: String,
+    },
+}
