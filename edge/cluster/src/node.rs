@@ -360,12 +360,10 @@ impl Node {
             return Ok(());
         }
         let cut_ms = cut_ms.saturating_add_signed(self.members.correction_ms(from));
-        // In whole seconds, as ticks are: each node computes the same mark.
-        let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_ms / 1000);
-        if cut_ago_s > self.options.peer_lifetime_s.into() {
+        if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
             return Err(DropReason::Old);
         }
-        out.push(Output::Apply { kind, cut_ago_s: cut_ago_s as u32, count });
+        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count });
         Ok(())
     }
 

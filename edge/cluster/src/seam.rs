@@ -229,8 +229,10 @@ pub enum Output {
     Apply {
         /// Changes, a walk, sessions or WebTorrent peers.
         kind: Kind,
-        /// Seconds that count as passed since its cut.
-        cut_ago_s: u32,
+        /// When it was cut, by this node's clock: unix time, seconds. What passed since is the whole seconds
+        /// of unix time that differ, and tick 0 a multiple of 16 s of it: then the marks that peers get are
+        /// the same at all nodes.
+        cut_s: u64,
         /// For changes and walks.
         count: Count,
     },

@@ -31,9 +31,8 @@ pub(super) enum Work {
 pub(super) struct BlockWork {
     pub(super) block: Bytes,
     pub(super) kind: Kind,
-    /// Seconds that counted as passed since the cut when the block came.
-    pub(super) cut_ago_s: u32,
-    pub(super) came: Instant,
+    /// When it was cut, by this node's clock: unix time, seconds.
+    pub(super) cut_s: u64,
     pub(super) count: Count,
     /// Its place, if it came by the log.
     pub(super) position: Option<Position>,
@@ -96,8 +95,9 @@ fn apply_block(
 ) -> bool {
     let Ok((block, _)) = Block::read(&work.block) else { return false };
     let now = host.now();
-    let waited_s = u32::try_from(work.came.elapsed().as_secs()).unwrap_or(u32::MAX);
-    let cut_ago_s = work.cut_ago_s.saturating_add(waited_s);
+    // Whole seconds of unix time, as ticks are: each node computes the same mark.
+    let cut_ago_s = (now.unix_ms / 1000).saturating_sub(work.cut_s);
+    let cut_ago_s = u32::try_from(cut_ago_s).unwrap_or(u32::MAX);
     let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
     let (store, counts_durably) = (host.store(), is_uncounted && work.count != Count::Nothing);
     let shards = 0..store.shards();

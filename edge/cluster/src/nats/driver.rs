@@ -455,9 +455,7 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.read(start),
-                Output::Apply { kind, cut_ago_s, count } => {
-                    self.apply(kind, cut_ago_s, count, came);
-                }
+                Output::Apply { kind, cut_s, count } => self.apply(kind, cut_s, count, came),
                 Output::Walk { since_s } => {
                     let now = self.shared.host.now().tick;
                     self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
@@ -473,13 +471,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn apply(&self, kind: Kind, cut_ago_s: u32, count: Count, came: Option<Came>) {
+    fn apply(&self, kind: Kind, cut_s: u64, count: Count, came: Option<Came>) {
         let Some(Came { block, position, permit }) = came else {
             debug_assert!(false, "the node applies what has come");
             return;
         };
-        let came = Instant::now();
-        let work = Work::Block(BlockWork { block, kind, cut_ago_s, came, count, position });
+        let work = Work::Block(BlockWork { block, kind, cut_s, count, position });
         match permit {
             Some(permit) => drop(permit.send(work)),
             // What there is no room for comes by the log.
