@@ -12,18 +12,21 @@
 //! hears of a peer is a mark like its own, so within `R` units of a refresh each node's period has ended
 //! once, and there the next announce is due unless one was told since.
 
+#[cfg(test)]
+mod tests;
+
 use types::WebPeer;
 
 use crate::meta::AGE_UNIT_S;
-
-const _: () = assert!((WEB_REFRESH_S / AGE_UNIT_S).is_power_of_two());
 
 /// Seconds that a refresh may take to the other nodes, and what clocks may differ by.
 const SLACK_S: u32 = 120;
 /// The period of refreshes of WebTorrent peers, in seconds.
 pub const WEB_REFRESH_S: u32 = 512;
-/// Periods below are not worth it.
+/// Shorter periods are not worth it.
 const PERIOD_MIN: u32 = 4;
+
+const _: () = assert!((WEB_REFRESH_S / AGE_UNIT_S).is_power_of_two());
 
 /// Returns the longest period of refreshes in units of [`AGE_UNIT_S`], for peers that announce within
 /// `interval_s` seconds and expire after `lifetime_s`: a power of two, for

@@ -1,6 +1,7 @@
 //! The store beside a naive twin, driven by random operations.
 
 mod caps;
+mod cluster;
 mod inspect;
 mod memory;
 mod merge;

@@ -1,5 +1,5 @@
 //! The announce of a known peer allocates nothing, whatever the size of its swarm, and neither does
-//! a scrape, or keeping and taking its changes. (A new peer may: its memory comes in chunks.)
+//! a scrape, or keeping and taking its changes and refreshes. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
 use tidegate_swarm::block::Change;
@@ -60,16 +60,17 @@ fn request(number: u32, now: u32) -> StoreAnnounce {
     }
 }
 
-/// Takes the changes of all shards and returns how many there were.
-fn take_all(store: &Store, changes: &mut Vec<Change>, ids: &mut Vec<PeerId>) -> usize {
-    let mut count = 0;
+/// Takes the changes of all shards and returns how many there were, and how many of them were refreshes.
+fn take_all(store: &Store, changes: &mut Vec<Change>, ids: &mut Vec<PeerId>) -> (usize, usize) {
+    let (mut count, mut refreshes) = (0, 0);
     for shard in 0..store.shards() {
         assert_eq!(store.take_changes(shard, changes, ids), 0);
         count += changes.len();
+        refreshes += changes.iter().filter(|change| change.is_refresh).count();
         changes.clear();
         ids.clear();
     }
-    count
+    (count, refreshes)
 }
 
 fn allocations(keep_peer_ids: bool) -> u64 {
@@ -89,22 +90,24 @@ fn allocations(keep_peer_ids: bool) -> u64 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
     }
     store.keep_changes(1 << 16);
+    store.keep_refreshes(1);
     let (mut changes, mut ids) = (Vec::new(), Vec::new());
     for now in 5..=8 {
         // A vector for each shard, and the one that goes round.
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
         take_all(&store, &mut changes, &mut ids);
     }
-    let (requests, mut counts) = (round(9), [SwarmCounts::default(); 4]);
-    let mut changed = 0;
+    // In the next unit of age, so that refreshes are due.
+    let (requests, mut counts) = (round(20), [SwarmCounts::default(); 4]);
+    let (mut changed, mut refreshed) = (0, 0);
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));
     let info = allocation_counter::measure(|| {
-        store.announce(Tick(9), &mut random, &requests, &mut sink);
+        store.announce(Tick(20), &mut random, &requests, &mut sink);
         store.scrape(&info_hashes, &mut counts);
-        changed = take_all(&store, &mut changes, &mut ids);
+        (changed, refreshed) = take_all(&store, &mut changes, &mut ids);
     });
     assert_eq!(sink.answers, 9 * requests.len());
-    assert!(changed > 1000, "{changed}");
+    assert!(changed > 1000 && refreshed > 100, "{changed} {refreshed}");
     assert!(sink.peers > sink.answers);
     assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
     info.count_total

@@ -136,7 +136,7 @@ impl Shard {
                 self.arena.plan_drain();
                 return;
             }
-            left = left.saturating_sub(self.visit(is_expired, &is_web_expired, &is_over));
+            left = left.saturating_sub(self.visit(is_expired, is_web_expired, &is_over));
             let evicted = evicted.take();
             self.totals.expired -= evicted;
             self.totals.evicted += evicted;

@@ -39,20 +39,33 @@ fn bytes_of(groups: &[PlainGroup], has_ids: bool) -> Vec<u8> {
     bytes
 }
 
-fn merge_groups(store: &Store, now: u32, cut_ago_s: u32, groups: Groups<'_>) -> Merged {
+/// When and how blocks are merged.
+#[derive(Clone, Copy)]
+struct How {
+    now: u32,
+    cut_ago_s: u32,
+    counting: Counting,
+}
+
+fn merge_groups(store: &Store, how: How, groups: Groups<'_>) -> Merged {
+    let How { now, cut_ago_s, counting } = how;
     let time = MergeTime { now: Tick(now), cut_ago_s, epoch_min: EPOCH_MIN };
     let mut random = Random::new(u64::from(now));
     // In halves, as two threads do it.
     let half = store.shards() / 2;
-    let first = store.merge(time, Counting::ByPeer, &mut random, groups, 0..half);
-    let second = store.merge(time, Counting::ByPeer, &mut random, groups, half..store.shards());
+    let first = store.merge(time, counting, &mut random, groups, 0..half);
+    let second = store.merge(time, counting, &mut random, groups, half..store.shards());
     first.plus(second)
 }
 
 fn merge(store: &Store, now: u32, cut_ago_s: u32, groups: &[PlainGroup], has_ids: bool) -> Merged {
+    merge_as(store, How { now, cut_ago_s, counting: Counting::ByPeer }, groups, has_ids)
+}
+
+fn merge_as(store: &Store, how: How, groups: &[PlainGroup], has_ids: bool) -> Merged {
     let bytes = bytes_of(groups, has_ids);
     let (block, _) = Block::read(&bytes).unwrap();
-    merge_groups(store, now, cut_ago_s, block.groups().unwrap())
+    merge_groups(store, how, block.groups().unwrap())
 }
 
 #[derive(Clone, Debug)]
@@ -103,7 +116,8 @@ impl MergeTwin {
         torrent.peers.insert(request.peer, peer);
     }
 
-    fn merge(&mut self, now: u32, cut_ago_s: u32, group: &PlainGroup, has_ids: bool) -> Merged {
+    fn merge(&mut self, how: How, group: &PlainGroup, has_ids: bool) -> Merged {
+        let How { now, cut_ago_s, counting } = how;
         let mut merged = Merged::default();
         let born = group.head.map_or(now, |head| {
             now.min(head.born_min.saturating_sub(EPOCH_MIN).saturating_mul(60).saturating_add(59))
@@ -117,6 +131,8 @@ impl MergeTwin {
         }
         let known = torrent.downloads;
         for reported in &group.peers {
+            let counts = counting == Counting::Each && reported.word.is_completed();
+            torrent.downloads += u32::from(counts);
             let cut = (i64::from(now) - i64::from(cut_ago_s)).div_euclid(UNIT_S);
             let unit = cut - i64::from(reported.word.age());
             if Self::unit(now) - unit > oldest() {
@@ -128,7 +144,8 @@ impl MergeTwin {
                 .as_ref()
                 .and_then(|stopped| stopped.get(&(group.torrent, reported.peer)).copied());
             if stop.is_none_or(|stop| stop < unit) {
-                torrent.merge(reported, unit, has_ids, &mut merged);
+                let completed = torrent.merge(reported, unit, has_ids, &mut merged);
+                torrent.downloads += u32::from(counting == Counting::ByPeer && completed);
             }
         }
         if was_there || !torrent.peers.is_empty() || torrent.downloads > known {
@@ -182,7 +199,14 @@ impl MergeTwin {
 }
 
 impl MergedTorrent {
-    fn merge(&mut self, reported: &Reported, unit: i64, has_ids: bool, merged: &mut Merged) {
+    /// Returns whether the peer is there and has completed a download that was not counted.
+    fn merge(
+        &mut self,
+        reported: &Reported,
+        unit: i64,
+        has_ids: bool,
+        merged: &mut Merged,
+    ) -> bool {
         let Reported { peer, word, id } = *reported;
         let known = self.peers.get_mut(&peer);
         let was_counted = known.as_ref().is_some_and(|known| known.counted);
@@ -205,7 +229,7 @@ impl MergedTorrent {
                 true
             }
         };
-        self.downloads += u32::from(is_stored && word.is_completed() && !was_counted);
+        is_stored && word.is_completed() && !was_counted
     }
 }
 
@@ -271,8 +295,10 @@ fn compare_merges(seed: u64, scale: &Scale) {
         let groups: Vec<_> =
             (0..random.below(12)).map(|_| random_group(&mut random, scale, is_walk)).collect();
         let cut_ago_s = [0, 1, 15, 100, 400, 5000, u32::MAX][random.below(7) as usize];
-        let merged = merge(&store, now, cut_ago_s, &groups, has_ids);
-        let expected = groups.iter().map(|group| twin.merge(now, cut_ago_s, group, has_ids));
+        let counting = [Counting::ByPeer, Counting::Each, Counting::None];
+        let how = How { now, cut_ago_s, counting: counting[random.below(3) as usize] };
+        let merged = merge_as(&store, how, &groups, has_ids);
+        let expected = groups.iter().map(|group| twin.merge(how, group, has_ids));
         let expected: Vec<_> = expected.collect();
         let sum = |figure: fn(&Merged) -> u64| expected.iter().map(figure).sum::<u64>();
         assert_eq!(merged.torrents, sum(|merged| merged.torrents));
@@ -571,7 +597,8 @@ fn no_block_breaks_a_store() {
             let groups = (0..=body.len())
                 .rev()
                 .find_map(|len| Block { header, body: &body[..len] }.groups().ok());
-            merge_groups(&store, 9, random.below(3000), groups.unwrap());
+            let how = How { now: 9, cut_ago_s: random.below(3000), counting: Counting::Each };
+            merge_groups(&store, how, groups.unwrap());
             let requests: Vec<_> = (0..20)
                 .map(|_| random_request(&mut random, &Scale { torrents: 3, peers: 40, rounds: 0 }))
                 .collect();

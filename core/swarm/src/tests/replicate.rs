@@ -506,6 +506,43 @@ fn changes_without_room_are_counted() {
     assert_eq!((take(&mut changes, &mut ids), changes.len()), (1, 1));
 }
 
+/// Walks of what has announced since a moment: between its steps time goes on, and the moment stays.
+#[test]
+fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
+    let store = store(2);
+    let mut random = Random::new(3);
+    // A torrent of pages, a dense one, and some inline; for each peer the tick of its last announce.
+    let mut seen = BTreeMap::new();
+    for now in 100..500 {
+        for _ in 0..10 {
+            let torrent = [1, 1, 1, 2, 10 + random.below(40) as u8][random.below(5) as usize];
+            let number = random.below([3, 1000, 60][usize::from(torrent).min(3) % 3]);
+            let peer = if number.is_multiple_of(5) { v6(number) } else { v4(number) };
+            announce(&store, now, &[update(torrent, peer, Role::Leecher)]);
+            seen.insert((InfoHash([torrent; 20]), peer), now);
+        }
+    }
+    for since in [0, 100, 300, 470, 490, 499] {
+        let mut journal = Journal::new(&store);
+        journal.walk = StoreWalk::since(Tick(since));
+        let mut now = 500;
+        while !journal.step(now) {
+            now += 20;
+        }
+        let walked = Replay::of(&journal.cuts);
+        for (peer, at) in &seen {
+            let is_young = at / AGE_UNIT_S >= since / AGE_UNIT_S;
+            assert_eq!(walked.peers.contains_key(peer), is_young, "{since}: {peer:?} at {at}");
+        }
+        let mut groups = journal.cuts.iter().flat_map(|cut| cut.block().groups().unwrap());
+        assert!(groups.all(|group| group.v4.len() + group.v6.len() > 0), "groups without peers");
+        // The walk after it is bounded alike.
+        assert!(journal.longest > 0 && now > 500);
+        while !journal.step(now) {}
+        assert_eq!(Replay::of(&journal.cuts).peers.len(), walked.peers.len());
+    }
+}
+
 /// A network with 4096 peers, all in one page, does not fill a block.
 #[test]
 fn the_longest_pages_are_walked_in_parts() {

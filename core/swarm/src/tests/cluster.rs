@@ -1,0 +1,392 @@
+//! Stores of several nodes, which hear each other by blocks.
+
+use super::*;
+use crate::block::{self, Block, Change, Header, Kind, Word};
+use crate::meta::AGE_UNIT_S;
+use crate::refresh::phase;
+use crate::{Counting, MergeTime, refresh_period_units};
+
+/// Seconds, as all nodes count them, when tests begin: whole units.
+const BEGIN: u32 = 100_000 * AGE_UNIT_S;
+
+/// A store whose tick 0 is at `epoch`, in whole units, so that all nodes cut time alike.
+struct Node {
+    store: Store,
+    number: u16,
+    epoch: u32,
+    changes: Vec<Change>,
+}
+
+/// A block, and when it was cut.
+#[derive(Clone)]
+struct Cut {
+    at: u32,
+    node: u16,
+    bytes: Vec<u8>,
+}
+
+impl Node {
+    fn new(number: u16, options: Options, period_units: u32) -> Self {
+        let hash_key = [number as u8; 16];
+        let store = Store::new(&Options { hash_key, keep_peer_ids: false, ..options });
+        store.keep_changes(1 << 16);
+        store.keep_refreshes(period_units);
+        let epoch = BEGIN - u32::from(number) * 7 * AGE_UNIT_S;
+        Self { store, number, epoch, changes: Vec::new() }
+    }
+
+    fn tick(&self, now: u32) -> Tick {
+        Tick(now - self.epoch)
+    }
+
+    fn announce(&self, now: u32, requests: &[StoreAnnounce]) {
+        announce(&self.store, self.tick(now).0, requests);
+    }
+
+    /// Takes all changes, and returns their block if there are any. Keeps them in `changes`.
+    fn cut(&mut self, at: u32) -> Option<Cut> {
+        self.changes.clear();
+        for shard in 0..self.store.shards() {
+            let (mut changes, mut ids) = (Vec::new(), Vec::new());
+            assert_eq!(self.store.take_changes(shard, &mut changes, &mut ids), 0);
+            self.changes.append(&mut changes);
+        }
+        let mut body = Vec::new();
+        block::encode_changes(&self.changes, &[], &mut body);
+        let node = self.number;
+        let header =
+            Header { kind: Kind::CHANGES, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
+        let mut bytes = Vec::new();
+        block::write(&header, &body, &mut bytes);
+        (!body.is_empty()).then_some(Cut { at, node, bytes })
+    }
+
+    fn merge(&self, now: u32, cut: &Cut, counting: Counting) {
+        let (block, _) = Block::read(&cut.bytes).unwrap();
+        let time = MergeTime { now: self.tick(now), cut_ago_s: now - cut.at, epoch_min: 0 };
+        let mut random = Random::new(u64::from(now));
+        let shards = 0..self.store.shards();
+        self.store.merge(time, counting, &mut random, block.groups().unwrap(), shards);
+    }
+
+    /// Returns the roles and marks of all peers, the latter in units that all nodes count alike.
+    fn peers(&self, now: u32) -> BTreeMap<(InfoHash, PeerKey), (Role, u32)> {
+        let unit = now / AGE_UNIT_S;
+        let of = |(role, meta, _): (Role, crate::meta::PeerMeta, PeerId)| {
+            (role, unit - meta.age(self.tick(now)))
+        };
+        self.store.dump().into_iter().map(|(peer, what)| (peer, of(what))).collect()
+    }
+
+    fn downloads(&self) -> BTreeMap<InfoHash, u32> {
+        let mut downloads = BTreeMap::new();
+        self.store.each_torrent(|stats| {
+            downloads.insert(stats.info_hash, stats.counts.downloads);
+        });
+        downloads.retain(|_, downloads| *downloads > 0);
+        downloads
+    }
+}
+
+/// The plain model of refreshes: for each node and peer, the unit of the last announce that the node knows.
+type Marks = Vec<BTreeMap<PeerKey, u32>>;
+
+/// Whether an announce must be told: it is the first in a period of the node's own.
+fn is_first_in_period(node: &Node, peer: PeerKey, now: u32, mark: u32, period: u32) -> bool {
+    let phase = match &peer {
+        PeerKey::V4(key) => phase(key),
+        PeerKey::V6(key) => phase(key),
+    } % period;
+    // Marks may be before tick 0.
+    let period_of = |unit: u32| {
+        (i64::from(unit) - i64::from(node.epoch / AGE_UNIT_S) + i64::from(phase))
+            .div_euclid(period.into())
+    };
+    period_of(mark) < period_of(now / AGE_UNIT_S)
+}
+
+/// Peers that announce within the interval, each time at any node. What a node does not tell of them costs no
+/// other node a peer, and what it tells is what the plain model says.
+#[test]
+fn no_linked_node_lets_a_live_peer_expire() {
+    const INTERVAL_S: u32 = 300;
+    const PEERS: u32 = 60;
+    let lifetime_s = 900;
+    let period = refresh_period_units(lifetime_s, INTERVAL_S);
+    assert_eq!(period, 16);
+    let options = Options { peer_lifetime_s: lifetime_s, ..options(2) };
+    let mut nodes: Vec<Node> = (1..=3).map(|number| Node::new(number, options, period)).collect();
+    let mut random = Random::new(4);
+    let mut marks: Marks = vec![BTreeMap::new(); nodes.len()];
+    // Half of the peers announce as late as they may, others early and often.
+    let mut next: Vec<u32> = (0..PEERS).map(|_| BEGIN + random.below(INTERVAL_S)).collect();
+    let (mut announces, mut told, mut refreshes) = (0, 0, 0);
+    for now in BEGIN..BEGIN + 12 * 3600 {
+        for (number, next) in next.iter_mut().enumerate().filter(|(_, next)| **next == now) {
+            let gap = if number % 2 == 0 { INTERVAL_S } else { 1 + random.below(INTERVAL_S) };
+            *next = now + gap;
+            let peer = if number % 3 == 0 { v6(number as u32) } else { v4(number as u32) };
+            let at = if number % 5 == 0 { 0 } else { random.below(3) as usize };
+            // A large torrent, and small ones.
+            let torrent = if number % 4 == 0 { number as u8 } else { 255 };
+            nodes[at].announce(now, &[update(torrent, peer, Role::Leecher)]);
+            announces += 1;
+            let unit = now / AGE_UNIT_S;
+            let is_told = marks[at]
+                .get(&peer)
+                .is_none_or(|mark| is_first_in_period(&nodes[at], peer, now, *mark, period));
+            marks[at].insert(peer, unit);
+            let cut = nodes[at].cut(now);
+            assert_eq!(cut.is_some(), is_told);
+            refreshes += nodes[at].changes.iter().filter(|change| change.is_refresh).count();
+            let Some(cut) = cut else { continue };
+            told += 1;
+            for (other, node) in nodes.iter().enumerate().filter(|(other, _)| *other != at) {
+                node.merge(now, &cut, Counting::Each);
+                marks[other].insert(peer, unit);
+            }
+        }
+        if now % AGE_UNIT_S == 0 && now > BEGIN + INTERVAL_S {
+            for node in &nodes {
+                node.store.sweep(node.tick(now), 1, &|_| false);
+                assert_eq!(node.store.dump().len(), PEERS as usize, "at {now}");
+            }
+        }
+    }
+    assert_eq!(told - refreshes, PEERS as usize, "each peer comes once");
+    assert!(told * 10 < announces * 9, "{told} of {announces}");
+}
+
+#[test]
+fn refreshes_are_kept_on_demand_only() {
+    let store = store(1);
+    let request = update(1, v4(1), Role::Leecher);
+    let peer_of_set: Vec<_> = (10..20).map(|number| update(2, v4(number), Role::Seeder)).collect();
+    let all = [&[request], &*peer_of_set].concat();
+    announce(&store, 0, &all);
+    let taken = || {
+        let mut changes = Vec::new();
+        assert_eq!(store.take_changes(0, &mut changes, &mut Vec::new()), 0);
+        changes
+    };
+    // Without changes there are no refreshes.
+    store.keep_refreshes(1);
+    announce(&store, 100, &all);
+    store.keep_changes(100);
+    store.keep_refreshes(0);
+    announce(&store, 200, &all);
+    assert_eq!(taken(), []);
+    store.keep_refreshes(1);
+    announce(&store, 210, &all);
+    // In the same unit of age as before.
+    announce(&store, 220, &all);
+    let changes = taken();
+    assert_eq!(changes.len(), all.len());
+    let word = |role| Word::present(0, role, false);
+    for (change, request) in changes.iter().zip(&all) {
+        assert_eq!((change.info_hash, change.peer), (request.info_hash, request.peer));
+        assert_eq!((change.word, change.is_refresh), (word(request.role), true));
+    }
+    // Keeping changes anew leaves the period as it is.
+    store.keep_changes(100);
+    let completed =
+        StoreAnnounce { action: Action::Update { completed: true }, role: Role::Seeder, ..all[3] };
+    let too_soon = StoreAnnounce { min_interval_s: 400, ..all[4] };
+    announce(&store, 300, &[completed, too_soon, update(1, v4(1), Role::Seeder)]);
+    let changes = taken();
+    let found: Vec<_> = changes.iter().map(|change| (change.word, change.is_refresh)).collect();
+    assert_eq!(found, [(Word::completed(Role::Seeder), false), (word(Role::Seeder), false)]);
+    announce(&store, 400, &[completed]);
+    assert_eq!(taken().iter().filter(|change| change.is_refresh).count(), 1);
+}
+
+#[test]
+#[should_panic(expected = "expected a power of two, found 3")]
+fn periods_are_powers_of_two() {
+    store(1).keep_refreshes(3);
+}
+
+/// Nodes that serve the same peers, and hear each other twice: at once or late, in any order, and some not at
+/// all; and by a log, in its order, own blocks included.
+struct Cluster {
+    nodes: Vec<Node>,
+    random: Random,
+    /// Blocks of each node that are not in the log yet.
+    unlogged: Vec<Vec<Cut>>,
+    log: Vec<Cut>,
+    /// How much of the log each node has applied.
+    applied: Vec<usize>,
+    /// Blocks on the way to each node.
+    live: Vec<Vec<Cut>>,
+}
+
+impl Cluster {
+    fn new(seed: u64) -> Self {
+        let nodes: Vec<_> = (1..=3).map(|number| Node::new(number, options(2), 1)).collect();
+        let of_nodes = || vec![Vec::new(); nodes.len()];
+        let (unlogged, live, applied) = (of_nodes(), of_nodes(), vec![0; nodes.len()]);
+        Self { nodes, random: Random::new(seed), unlogged, log: Vec::new(), applied, live }
+    }
+
+    fn cut(&mut self, at: usize, now: u32) {
+        let Some(cut) = self.nodes[at].cut(now) else { return };
+        for (other, live) in self.live.iter_mut().enumerate() {
+            if other != at && self.random.below(4) > 0 {
+                live.push(cut.clone());
+            }
+        }
+        self.unlogged[at].push(cut);
+    }
+
+    /// Logs the oldest block of a node that is not in the log.
+    fn store_one(&mut self, at: usize) {
+        if !self.unlogged[at].is_empty() {
+            let cut = self.unlogged[at].remove(0);
+            // It is there twice: the first acknowledgement was lost.
+            if self.random.below(8) == 0 {
+                self.log.push(cut.clone());
+            }
+            self.log.push(cut);
+        }
+    }
+
+    fn hear_one(&mut self, at: usize, now: u32) {
+        if !self.live[at].is_empty() {
+            let which = self.random.below(self.live[at].len() as u32) as usize;
+            let cut = self.live[at].swap_remove(which);
+            self.nodes[at].merge(now, &cut, Counting::None);
+        }
+    }
+
+    fn apply_one(&mut self, at: usize, now: u32) {
+        let position = self.applied[at];
+        let Some(cut) = self.log.get(position) else { return };
+        let is_repeated = position > 0 && self.log[position - 1].bytes == cut.bytes;
+        let is_own = self.nodes[at].number == cut.node;
+        let counting = if is_own || is_repeated { Counting::None } else { Counting::Each };
+        self.nodes[at].merge(now, cut, counting);
+        self.applied[at] += 1;
+    }
+
+    fn run(&mut self, seconds: u32, scale: &Scale) {
+        for now in BEGIN..BEGIN + seconds {
+            for at in 0..self.nodes.len() {
+                let requests: Vec<_> = (0..self.random.below(4))
+                    .map(|_| random_request(&mut self.random, scale))
+                    .map(|request| StoreAnnounce { min_interval_s: 0, ..request })
+                    .collect();
+                self.nodes[at].announce(now, &requests);
+                if self.random.below(3) == 0 {
+                    self.cut(at, now);
+                }
+                if self.random.below(3) == 0 {
+                    self.store_one(at);
+                }
+                for _ in 0..self.random.below(4) {
+                    self.hear_one(at, now);
+                    self.apply_one(at, now);
+                }
+            }
+        }
+        let now = BEGIN + seconds;
+        for at in 0..self.nodes.len() {
+            self.cut(at, now);
+            (0..self.unlogged[at].len()).for_each(|_| self.store_one(at));
+        }
+        for at in 0..self.nodes.len() {
+            while self.applied[at] < self.log.len() {
+                if self.random.below(3) == 0 {
+                    self.hear_one(at, now);
+                }
+                self.apply_one(at, now);
+            }
+        }
+    }
+}
+
+/// The order of the log decides, whatever nodes have heard at once, and whatever announces came in between.
+#[test]
+fn nodes_that_apply_a_log_in_its_order_end_equal() {
+    for seed in 1..=12 {
+        let mut cluster = Cluster::new(seed);
+        let scale = match seed % 3 {
+            0 => Scale { torrents: 2, peers: 400, rounds: 0 },
+            1 => Scale { torrents: 6, peers: 30, rounds: 0 },
+            _ => Scale { torrents: 3, peers: 4, rounds: 0 },
+        };
+        cluster.run(400, &scale);
+        let now = BEGIN + 400;
+        let (first, downloads) = (cluster.nodes[0].peers(now), cluster.nodes[0].downloads());
+        assert!(first.len() > 5 && !downloads.is_empty());
+        for node in &cluster.nodes[1..] {
+            assert_eq!(node.peers(now), first, "seed {seed}");
+            assert_eq!(node.downloads(), downloads, "seed {seed}");
+        }
+    }
+}
+
+/// As it does when the log is read again from an earlier position.
+#[test]
+fn a_log_that_is_applied_twice_changes_nothing() {
+    let mut cluster = Cluster::new(99);
+    cluster.run(300, &Scale { torrents: 4, peers: 40, rounds: 0 });
+    let now = BEGIN + 300;
+    let expected = cluster.nodes[0].peers(now);
+    let downloads = cluster.nodes[0].downloads();
+    for cut in &cluster.log {
+        cluster.nodes[0].merge(now, cut, Counting::None);
+    }
+    assert_eq!(cluster.nodes[0].peers(now), expected);
+    assert_eq!(cluster.nodes[0].downloads(), downloads);
+}
+
+#[test]
+fn each_completed_download_counts_whatever_its_peer_is() {
+    let completed = Word::completed(Role::Seeder);
+    let changes = [
+        (v4(1), completed),
+        (v4(1), Word::gone()),
+        (v6(2), completed),
+        (v6(2), completed),
+        (v4(3), Word::present(0, Role::Seeder, true)),
+    ]
+    .map(|(peer, word)| {
+        let info_hash = InfoHash([1; 20]);
+        Change { info_hash, peer, word, is_refresh: false }
+    });
+    let mut body = Vec::new();
+    block::encode_changes(&changes, &[], &mut body);
+    let header =
+        Header { kind: Kind::CHANGES, has_ids: false, node: 2, boot: 1, number: 1, cut_ms: 1 };
+    let groups = Block { header, body: &body }.groups().unwrap();
+    let listed: Vec<_> = groups.completed().collect();
+    assert_eq!(listed, [v4(1), v6(2), v6(2)].map(|peer| (InfoHash([1; 20]), peer)));
+    for (counting, expected) in
+        [(Counting::ByPeer, [2, 3]), (Counting::Each, [3, 6]), (Counting::None, [0, 0])]
+    {
+        let store = store(1);
+        for expected in expected {
+            let time = MergeTime { now: Tick(9), cut_ago_s: 0, epoch_min: 0 };
+            store.merge(time, counting, &mut Random::new(1), groups, 0..1);
+            let mut counts = [SwarmCounts::default()];
+            store.scrape(&[InfoHash([1; 20])], &mut counts);
+            assert_eq!(counts[0].downloads, expected, "{counting:?}");
+            // In any case it is known that they have completed: an own announce does not count again.
+            let again = StoreAnnounce {
+                action: Action::Update { completed: true },
+                ..update(1, v6(2), Role::Seeder)
+            };
+            announce(&store, 9, &[again]);
+            store.scrape(&[InfoHash([1; 20])], &mut counts);
+            assert_eq!(counts[0].downloads, expected, "{counting:?}");
+        }
+        // Those past their lifetime count, too, if each does.
+        let old = MergeTime { now: Tick(9), cut_ago_s: 9 * LIFETIME_S, epoch_min: 0 };
+        let merged = store.merge(old, counting, &mut Random::new(1), groups, 0..1);
+        assert_eq!((merged.old, merged.peers), (5, 0));
+        let mut counts = [SwarmCounts::default()];
+        store.scrape(&[InfoHash([1; 20])], &mut counts);
+        let more = if counting == Counting::Each { 3 } else { 0 };
+        assert_eq!(counts[0].downloads, expected[1] + more);
+    }
+}
