@@ -168,6 +168,7 @@ fn obey(command: Command) {
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
         Command::ClusterResync(reply) => drop(reply.send(Ok(()))),
+        Command::NodeIgnored { .. } => {}
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }
 }

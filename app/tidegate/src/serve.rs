@@ -532,6 +532,8 @@ impl Serving {
             Command::ClusterResync(reply) => {
                 drop(reply.send(Err("this tracker is not part of a cluster".into())));
             }
+            // No node is there to be told.
+            Command::NodeIgnored { .. } => {}
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
                 levels.into_iter().for_each(|levels| log.set_levels(levels));

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use crate::log_levels::LogLevels;
 use crate::schema::ToSchema;
 
-/// A command with the channel for its reply. The reply is dropped if the requester no longer waits.
+/// A command, with the channel for its reply if it has one. The reply is dropped if the requester no longer waits.
 pub enum Command {
     /// Returns the settings in force.
     Settings(oneshot::Sender<Vec<Setting>>),
@@ -29,6 +29,14 @@ pub enum Command {
     /// Fetches the records from a neighbour in the cluster and merges them, in the background. The reply is a
     /// sentence if that is impossible now.
     ClusterResync(oneshot::Sender<Result<(), String>>),
+    /// Drops what a node of the cluster sends from now on, or no longer. [`crate::ignored_nodes`] returns those
+    /// ignored at the start.
+    NodeIgnored {
+        /// Its number.
+        node: u8,
+        /// Whether it is ignored.
+        is_ignored: bool,
+    },
     /// Sets the log levels until the next reload, if given, and returns those in force.
     LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
 }

@@ -58,7 +58,7 @@ pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use records::{OpenError, Records};
-pub use restore::restore;
+pub use restore::{ignored_nodes, restore};
 pub use sources::{
     AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, Status, UpgradeStats,
     XdpInterface, XdpRingDrops, XdpStats,

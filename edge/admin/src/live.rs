@@ -10,6 +10,7 @@ use tracker::{IpPrefix, KeyId, KeyTotals, Tracker};
 use types::InfoHash;
 
 use crate::api::Api;
+use crate::control::Command;
 use crate::events::EventKind;
 use crate::records::tables::bans::BanRow;
 use crate::records::tables::lists::List;
@@ -112,6 +113,9 @@ impl LiveState for Live {
             RecordOp::TokenRemoved { id } => api.forget_token(id),
             RecordOp::WebhookPut(row) => api.webhooks().add(row),
             RecordOp::WebhookRemoved { id } => api.webhooks().remove(id),
+            RecordOp::NodeIgnored { node, is_ignored } => {
+                api.control(Command::NodeIgnored { node, is_ignored });
+            }
             // The handlers of the API do these: the client gets what they return.
             RecordOp::SettingsPut(_)
             | RecordOp::TorrentRemoved { .. }

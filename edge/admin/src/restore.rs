@@ -8,6 +8,7 @@ use types::InfoHash;
 
 use crate::clock::ClockReading;
 use crate::records::Writer;
+use crate::records::tables;
 use crate::records::tables::bans;
 use crate::records::tables::counts;
 use crate::records::tables::keys::{self, KeyRow, Rules};
@@ -44,6 +45,11 @@ pub fn restore(
         tracker.downloads().load(page.into_iter());
     }
     Ok(())
+}
+
+/// Returns the nodes of the cluster that are ignored, by the records.
+pub fn ignored_nodes(writer: &Writer) -> Result<Vec<u8>, rusqlite::Error> {
+    tables::ignored_nodes::all(writer.connection())
 }
 
 fn restore_keys(

@@ -6,7 +6,7 @@ use axum::extract::State;
 use serde::Serialize;
 
 use super::auth::Caller;
-use super::input::{Json, NoContent};
+use super::input::{Json, NoContent, PathParam, PathSegment};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -16,14 +16,18 @@ use crate::cluster::{
     ClusterStream, LogState,
 };
 use crate::control::Command;
+use crate::records::RecordOp;
 use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{ConfigWrite, StatsRead};
     let resync_summary = "Fetch the records from a neighbour and merge them";
+    let ignore_summary = "Make all nodes drop what a node sends, until it is heeded again";
     vec![
         route("GET /cluster", StatsRead, "Show the cluster as this node sees it", show),
         route("POST /cluster/resync", ConfigWrite, resync_summary, resync),
+        route("POST /cluster/nodes/{node}/ignore", ConfigWrite, ignore_summary, ignore),
+        route("POST /cluster/nodes/{node}/heed", ConfigWrite, "Undo that a node is ignored", heed),
     ]
 }
 
@@ -181,5 +185,51 @@ async fn resync(State(api): State<Shared>, caller: Caller) -> Result<NoContent, 
     let started = api.send_command(Command::ClusterResync).await?;
     started.map_err(Problem::conflict)?;
     api.audit(&caller, format_args!("started to fetch the records from a neighbour"));
+    Ok(NoContent)
+}
+
+/// The number of a node.
+#[derive(Clone, Copy)]
+pub(super) struct NodeNumber(u8);
+
+impl PathSegment for NodeNumber {
+    const NAME: &'static str = "node";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        // `parse` alone accepts a sign.
+        let has_only_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let node = text.parse().ok().filter(|node| has_only_digits && *node > 0);
+        node.map(Self).ok_or_else(|| {
+            format!("expected the number of a node, 1 to 255, found `{}`", text.escape_default())
+        })
+    }
+}
+
+async fn ignore(
+    State(api): State<Shared>,
+    caller: Caller,
+    PathParam(NodeNumber(node)): PathParam<NodeNumber>,
+) -> Result<NoContent, Problem> {
+    if stats(&api)?.node == node {
+        return Err(Problem::conflict(format!(
+            "this is node {node} itself: tell another node to ignore it"
+        )));
+    }
+    api.records().change(RecordOp::NodeIgnored { node, is_ignored: true }).await?;
+    api.audit(&caller, format_args!("told the cluster to ignore node {node}"));
+    Ok(NoContent)
+}
+
+async fn heed(
+    State(api): State<Shared>,
+    caller: Caller,
+    PathParam(NodeNumber(node)): PathParam<NodeNumber>,
+) -> Result<NoContent, Problem> {
+    stats(&api)?;
+    let change = RecordOp::NodeIgnored { node, is_ignored: false };
+    if api.records().change(change).await?.changed == 0 {
+        return Err(Problem::not_found(format!("node {node} is not ignored")));
+    }
+    api.audit(&caller, format_args!("told the cluster to heed node {node} again"));
     Ok(NoContent)
 }

@@ -190,6 +190,11 @@ impl Api {
         ClockReading { time: self.now(), tick: self.tick() }
     }
 
+    /// Sends the application a command.
+    pub(crate) fn control(&self, command: Command) {
+        (self.deps.control)(command);
+    }
+
     /// Sends the application a command and waits for its reply.
     pub(super) async fn send_command<T>(
         &self,

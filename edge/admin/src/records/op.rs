@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use types::InfoHash;
 
 use super::tables::bans::{self, BanRow};
+use super::tables::ignored_nodes;
 use super::tables::keys::{self, KeyRow, KeyUpdate};
 use super::tables::lists::{self, List};
 use super::tables::settings;
@@ -67,6 +68,13 @@ pub enum RecordOp {
     },
     /// Sets settings to JSON values; `None` removes one.
     SettingsPut(Vec<(String, Option<String>)>),
+    /// Makes the nodes of the cluster ignore one of them, or heed it again.
+    NodeIgnored {
+        /// Its number.
+        node: u8,
+        /// Whether it is ignored.
+        is_ignored: bool,
+    },
     /// Removes a torrent and its peers. Changes no row.
     TorrentRemoved {
         /// Its info hash.
@@ -130,6 +138,9 @@ impl RecordOp {
             Self::WebhookPut(row) => outcome.id = webhooks::insert(db, row)?,
             Self::WebhookRemoved { id } => outcome.changed = webhooks::remove(db, *id)?.into(),
             Self::SettingsPut(values) => settings::put(db, values)?,
+            Self::NodeIgnored { node, is_ignored } => {
+                outcome.changed = ignored_nodes::set(db, *node, *is_ignored)?;
+            }
             Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
         }
         // A token that is not recorded, as that of the environment, stays.

@@ -62,6 +62,7 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE frozen (hash BLOB PRIMARY KEY) WITHOUT ROWID, STRICT;
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
     "ALTER TABLE tokens ADD COLUMN is_first INTEGER NOT NULL DEFAULT 0;",
+    "CREATE TABLE ignored_nodes (node INTEGER PRIMARY KEY) STRICT;",
 ];
 
 /// Opens the records for writing and migrates them.

@@ -3,6 +3,7 @@
 pub(crate) mod bans;
 pub(crate) mod counts;
 mod ids;
+pub(crate) mod ignored_nodes;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod settings;

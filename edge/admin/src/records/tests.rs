@@ -145,6 +145,20 @@ fn removed_counts_leave_the_records() {
 }
 
 #[test]
+fn ignored_nodes_are_known_after_a_restart() {
+    let folder = Directory::new().unwrap();
+    let (records, writer) = Records::open(Some(folder.root())).unwrap();
+    assert!(crate::ignored_nodes(&writer).unwrap().is_empty());
+    let ignore = |node, is_ignored| RecordOp::NodeIgnored { node, is_ignored };
+    let running = Running::of(records, writer);
+    let ops = vec![ignore(7, true), ignore(3, true), ignore(7, true), ignore(3, false)];
+    assert_eq!(wait(running.records.change_all(ops)), Ok(3));
+    running.end();
+    let (_, writer) = Records::open(Some(folder.root())).unwrap();
+    assert_eq!(crate::ignored_nodes(&writer).unwrap(), [7]);
+}
+
+#[test]
 fn records_without_a_folder_are_in_memory() {
     let running = Running::start(None);
     assert!(!running.records.is_durable());

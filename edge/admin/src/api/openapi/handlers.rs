@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::networks::{address_schema, network_schema};
 use super::operation::{Input, Operation, Output};
 use crate::api::auth::Caller;
+use crate::api::cluster::NodeNumber;
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
@@ -91,6 +92,12 @@ impl PathSchema for InfoHash {
 impl PathSchema for Id {
     fn schema() -> Value {
         json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+    }
+}
+
+impl PathSchema for NodeNumber {
+    fn schema() -> Value {
+        json!({ "type": "integer", "minimum": 1, "maximum": 255 })
     }
 }
 

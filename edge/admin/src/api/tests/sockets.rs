@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
@@ -47,6 +48,8 @@ struct TestApi {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     server: Option<JoinHandle<()>>,
+    /// The nodes that the application was told to ignore or to heed.
+    ignored: Arc<Mutex<Vec<(u8, bool)>>>,
 }
 
 impl TestApi {
@@ -58,14 +61,18 @@ impl TestApi {
         let (ticks, times) = (clocks.clone(), clocks.clone());
         let clock = Box::new(move || ticks.clock_reading().tick);
         let sources = Arc::new(MetricSources { clock, ..metrics::tests::sources() });
+        let ignored = Arc::<Mutex<Vec<(u8, bool)>>>::default();
+        let orders = Arc::clone(&ignored);
         let deps = ApiDeps {
             announce_urls: Vec::new(),
             sources: Arc::clone(&sources),
             records: Arc::new(records),
-            control: Box::new(|command| {
-                if let Command::ClusterResync(reply) = command {
-                    drop(reply.send(Ok(())));
+            control: Box::new(move |command| match command {
+                Command::ClusterResync(reply) => drop(reply.send(Ok(()))),
+                Command::NodeIgnored { node, is_ignored } => {
+                    orders.lock().unwrap().push((node, is_ignored));
                 }
+                _ => {}
             }),
             time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
@@ -101,7 +108,7 @@ impl TestApi {
         let server = thread::spawn(move || {
             serve_within(limits, vec![listener], &service, stopped).unwrap();
         });
-        Self { clocks, api, address, stop, server: Some(server) }
+        Self { clocks, api, address, stop, server: Some(server), ignored }
     }
 
     fn send(&self, request: &str, token: &str, body: Option<&Value>) -> TcpStream {
@@ -453,8 +460,24 @@ fn shows_the_cluster_as_in_the_browser_test() {
     let absent = api_server.expect(404, "GET /cluster", None);
     assert!(absent["detail"].as_str().unwrap().contains("[cluster] name"), "{absent}");
     api_server.expect(404, "POST /cluster/resync", None);
+    api_server.expect(404, "POST /cluster/nodes/3/ignore", None);
     let _ = api_server.api.sources().cluster.set(Box::new(partition));
     api_server.expect(204, "POST /cluster/resync", None);
+    // Node 1 is this one.
+    for (status, request) in [
+        (409, "POST /cluster/nodes/1/ignore"),
+        (400, "POST /cluster/nodes/0/ignore"),
+        (400, "POST /cluster/nodes/+3/ignore"),
+        (400, "POST /cluster/nodes/256/heed"),
+        (404, "POST /cluster/nodes/3/heed"),
+        (204, "POST /cluster/nodes/3/ignore"),
+        (204, "POST /cluster/nodes/3/ignore"),
+        (204, "POST /cluster/nodes/3/heed"),
+    ] {
+        api_server.expect(status, request, None);
+    }
+    let expected = [(3, true), (3, true), (3, false)];
+    assert_eq!(api_server.ignored.lock().unwrap()[..], expected);
     let shown = api_server.expect(200, "GET /cluster", None);
     let kinds = shown["problems"]
         .as_array()
