@@ -146,6 +146,14 @@ pub const JSON_DEPTH_MAX: u32 = 32;
 /// Bytes in flight from all workers to one that is too busy to read them.
 pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of WebTorrent messages for other nodes of a cluster that wait to be published: half a second of the
+/// rate that `cluster.relay_mib_per_s` allows unless configured. Later ones would be late.
+pub const LETTERS_BYTES_MAX: usize = 16 << 20;
+/// Bytes of such messages that are published together: a fraction of what NATS takes at once, 1 MiB.
+pub const LETTERS_BODY_MAX: usize = 64 << 10;
+/// Bytes of one such message: one of [`WS_MESSAGE_MAX`], with what the tracker adds to it.
+pub const LETTER_TEXT_MAX: usize = 2 * WS_MESSAGE_MAX;
+
 /// Hosts that certificates are obtained for. Each takes one order, and Let's Encrypt accepts 300 of
 /// an account in three hours.
 pub const ACME_DOMAINS_MAX: usize = 100;

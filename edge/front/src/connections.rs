@@ -116,9 +116,13 @@ const CLOSE_S: u32 = 3;
 
 impl Connections {
     /// Returns an empty table. `generation` is random: see [`ConnectionKey`].
-    pub(crate) fn new(worker: usize, generation: u64, memory_limits: MemoryLimits) -> Self {
+    pub(crate) fn new(
+        (node, worker): (u8, usize),
+        generation: u64,
+        memory_limits: MemoryLimits,
+    ) -> Self {
         Self {
-            node: 0,
+            node,
             worker,
             slots: Slab::new(),
             generation,

@@ -169,7 +169,8 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
     let mut random = Random::new(start.seed);
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
-    let connections = Connections::new(relay.worker_number(), generation, start.memory_limits);
+    let connections =
+        Connections::new((relay.node(), relay.worker_number()), generation, start.memory_limits);
     let service = HttpService::new(Arc::clone(&start.tracker), start.clock, random);
     let worker = Worker {
         tracker: start.tracker,

@@ -6,7 +6,7 @@
 //!          socket ◀─ flush, once a turn ◀─ Connections ◀─ WsContext
 //!                                                            │ to another worker's connections
 //!                                                            ▼
-//!                                                       WorkerMailboxes
+//!                                                       WorkerMailboxes ◀─▶ letters ◀─▶ other nodes
 //! ```
 //!
 //! The connections live on the threads and runtimes of the HTTP workers. An idle one holds no buffers.
@@ -18,6 +18,7 @@
 
 mod connection;
 mod context;
+mod letters;
 mod mailboxes;
 pub(crate) mod options;
 pub(crate) mod relay;
@@ -37,6 +38,7 @@ use mailboxes::MessageBatch;
 use relay::Relay;
 
 pub(crate) use connection::{UpgradedConnection, start};
+pub use letters::{BadLetters, LetterCounts, RemoteLetters};
 pub use mailboxes::WorkerLink;
 pub use options::WebOptions;
 
@@ -59,18 +61,25 @@ async fn flush_all(worker: Rc<Worker>) {
     }
 }
 
-/// Moves messages for other workers to their mailboxes.
+/// Moves messages for other workers and nodes to their mailboxes.
 fn post_messages(worker: &Worker) {
     let mut relay = worker.relay.borrow_mut();
-    let Relay { link, outgoing, .. } = &mut *relay;
+    let Relay { link, outgoing, letters, .. } = &mut *relay;
     for (number, batch) in outgoing.iter_mut().enumerate() {
         if !batch.is_empty() {
-            link.mailboxes.post(number, batch, |listener| count_undelivered(worker, listener));
+            link.mailboxes.post(number, batch, |listener| {
+                listener.into_iter().for_each(|listener| count_undelivered(worker, listener));
+            });
+        }
+    }
+    if let Some(remote) = &link.mailboxes.remote {
+        for batch in letters.iter_mut().filter(|batch| !batch.letters.is_empty()) {
+            remote.post(batch, |listener| count_undelivered(worker, listener));
         }
     }
 }
 
-/// Counts a message that did not fit into another worker's mailbox.
+/// Counts a message that did not fit into the mailbox of another worker, or of the cluster.
 #[cold]
 fn count_undelivered(worker: &Worker, listener: usize) {
     let listener = worker.listeners.get(listener);

@@ -69,7 +69,8 @@ labelled! {
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.
         UnmatchedAnswer = "unmatched_answer",
-        /// WebTorrent: a message to a client of another worker whose mailbox was full.
+        /// WebTorrent: a message to a client of another worker whose mailbox was full, or of another node
+        /// of the cluster while too many waited to be published.
         MailboxFull = "mailbox_full",
     }
 }

@@ -7,6 +7,7 @@ use tracker::{Random, Tracker};
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
+use super::letters::Outcome;
 use super::mailboxes::{Content, Envelope, MessageBatch};
 use super::relay::Relay;
 use crate::Clock;
@@ -61,7 +62,7 @@ impl WsContext<'_> {
         self.connections.close(self.now, to, code, reason);
     }
 
-    /// Sends a message of `listener`'s client to a connection of any worker, if it still exists.
+    /// Sends a message of `listener`'s client to a connection of any worker of any node, if it still exists.
     #[inline]
     pub(super) fn relay(
         &mut self,
@@ -71,7 +72,9 @@ impl WsContext<'_> {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let worker = to.worker();
-        if worker == self.relay.link.worker {
+        if to.node() != self.relay.node() {
+            self.relay_to_node(to, content, listener, write);
+        } else if worker == self.relay.link.worker {
             if self.send(to, |out| ws::text_with(out, write)) {
                 self.remember_offer(to, content);
             }
@@ -79,11 +82,25 @@ impl WsContext<'_> {
             let start = batch.frames.len();
             ws::text_with(&mut batch.frames, write);
             let len = batch.frames.len() - start;
-            batch.envelopes.push(Envelope { to, content, len, listener });
+            batch.envelopes.push(Envelope { to, content, len, listener: Some(listener) });
         }
     }
 
-    /// Delivers the messages of other workers.
+    #[cold]
+    fn relay_to_node(
+        &mut self,
+        to: ConnectionKey,
+        content: Content,
+        listener: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        // Outside clusters, no connection has a node.
+        if self.relay.link.mailboxes.remote.is_some() {
+            self.relay.letters_for(to.node()).push(to, content, listener, write);
+        }
+    }
+
+    /// Delivers the messages of other workers and nodes.
     pub(super) fn receive(&mut self, batch: &MessageBatch) {
         let mut frames = batch.frames.as_slice();
         for envelope in &batch.envelopes {
@@ -91,8 +108,14 @@ impl WsContext<'_> {
             debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
             let Some((frame, rest)) = split else { return };
             frames = rest;
-            if self.send(envelope.to, |out| out.extend_from_slice(frame)) {
+            let is_sent = self.send(envelope.to, |out| out.extend_from_slice(frame));
+            if is_sent {
                 self.remember_offer(envelope.to, envelope.content);
+            }
+            if envelope.listener.is_none()
+                && let Some(remote) = &self.relay.link.mailboxes.remote
+            {
+                remote.count(if is_sent { Outcome::Delivered } else { Outcome::Gone }, 1);
             }
         }
     }

@@ -10,8 +10,14 @@ use tokio::sync::Notify;
 use tracker::OfferTag;
 use types::{ConnectionKey, limits};
 
+use super::letters::{Remote, RemoteLetters};
+
 /// The mailboxes of all workers of a process.
-pub(super) struct WorkerMailboxes(Box<[Mailbox]>);
+pub(super) struct WorkerMailboxes {
+    mailboxes: Box<[Mailbox]>,
+    /// In a cluster.
+    pub(super) remote: Option<Remote>,
+}
 
 /// Connects a worker with the other workers of its process.
 #[derive(Clone)]
@@ -24,8 +30,29 @@ pub struct WorkerLink {
 impl WorkerLink {
     /// Returns one link for each of `count` workers.
     pub fn for_workers(count: usize) -> Vec<Self> {
-        let mailboxes = Arc::new(WorkerMailboxes::new(count));
-        (0..count).map(|worker| Self { worker, mailboxes: Arc::clone(&mailboxes) }).collect()
+        Self::all(&Arc::new(WorkerMailboxes::new(count, None)))
+    }
+
+    /// Returns one link for each of `count` workers of the node `node` of a cluster, and what connects them
+    /// with the workers of other nodes. At most `bytes_per_s` go there.
+    pub fn for_workers_of_node(
+        count: usize,
+        node: u8,
+        bytes_per_s: u32,
+    ) -> (Vec<Self>, RemoteLetters) {
+        let remote = Some(Remote::new(node, bytes_per_s));
+        let mailboxes = Arc::new(WorkerMailboxes::new(count, remote));
+        (Self::all(&mailboxes), RemoteLetters(mailboxes))
+    }
+
+    fn all(mailboxes: &Arc<WorkerMailboxes>) -> Vec<Self> {
+        let link = |worker| Self { worker, mailboxes: Arc::clone(mailboxes) };
+        (0..mailboxes.workers()).map(link).collect()
+    }
+
+    /// Returns the number of this node; 0 outside clusters.
+    pub(super) fn node(&self) -> u8 {
+        self.mailboxes.remote.as_ref().map_or(0, |remote| remote.node)
     }
 }
 
@@ -49,8 +76,9 @@ pub(super) struct Envelope {
     pub(super) content: Content,
     /// The length of the frame, in bytes.
     pub(super) len: usize,
-    /// The number of the sender's listener, under which a lost message is counted.
-    pub(super) listener: usize,
+    /// The number of the sender's listener, under which a lost message is counted. `None` if it came from
+    /// another node.
+    pub(super) listener: Option<usize>,
 }
 
 /// What a message is.
@@ -63,19 +91,24 @@ pub(super) enum Content {
 }
 
 impl WorkerMailboxes {
-    fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| Mailbox::default()).collect())
+    fn new(workers: usize, remote: Option<Remote>) -> Self {
+        Self { mailboxes: (0..workers).map(|_| Mailbox::default()).collect(), remote }
     }
 
     pub(super) fn workers(&self) -> usize {
-        self.0.len()
+        self.mailboxes.len()
     }
 
     /// Moves the messages of `batch` to a worker's mailbox. If the mailbox is full, because the worker
     /// is too busy to empty it, drops the batch, and calls `lost` for each message with the number of
     /// its sender's listener.
-    pub(super) fn post(&self, worker: usize, batch: &mut MessageBatch, lost: impl FnMut(usize)) {
-        let Some(mailbox) = self.0.get(worker) else { return };
+    pub(super) fn post(
+        &self,
+        worker: usize,
+        batch: &mut MessageBatch,
+        lost: impl FnMut(Option<usize>),
+    ) {
+        let Some(mailbox) = self.mailboxes.get(worker) else { return };
         let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = waiting.frames.len() + batch.frames.len() <= limits::EXCHANGE_BYTES_MAX;
         if waiting.is_empty() {
@@ -93,7 +126,7 @@ impl WorkerMailboxes {
 
     /// Waits until something is in a worker's mailbox.
     pub(super) async fn arrived(&self, worker: usize) {
-        match self.0.get(worker) {
+        match self.mailboxes.get(worker) {
             Some(mailbox) => mailbox.arrived.notified().await,
             None => std::future::pending().await,
         }
@@ -102,14 +135,14 @@ impl WorkerMailboxes {
     /// Takes the messages of a worker's mailbox, and leaves it the memory of `empty`.
     pub(super) fn collect(&self, worker: usize, mut empty: MessageBatch) -> MessageBatch {
         empty.clear();
-        let Some(mailbox) = self.0.get(worker) else { return empty };
+        let Some(mailbox) = self.mailboxes.get(worker) else { return empty };
         let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *waiting, empty)
     }
 }
 
 /// Memory above this is freed when a batch is cleared.
-const KEPT_BYTES: usize = 1 << 20;
+pub(super) const KEPT_BYTES: usize = 1 << 20;
 
 impl MessageBatch {
     pub(super) fn is_empty(&self) -> bool {
@@ -134,20 +167,20 @@ mod tests {
             to: ConnectionKey(to),
             content: Content::Answer,
             len: frame.len(),
-            listener: to as usize,
+            listener: Some(to as usize),
         };
         MessageBatch { frames: frame.to_vec(), envelopes: vec![envelope] }
     }
 
     fn post(mailboxes: &WorkerMailboxes, worker: usize, batch: &mut MessageBatch) -> Vec<usize> {
         let mut lost = Vec::new();
-        mailboxes.post(worker, batch, |listener| lost.push(listener));
+        mailboxes.post(worker, batch, |listener| lost.extend(listener));
         lost
     }
 
     #[test]
     fn messages_arrive_in_order_and_once() {
-        let mailboxes = WorkerMailboxes::new(2);
+        let mailboxes = WorkerMailboxes::new(2, None);
         assert!(post(&mailboxes, 1, &mut batch(7, b"one")).is_empty());
         assert!(post(&mailboxes, 1, &mut batch(8, b"two!")).is_empty());
         let all = mailboxes.collect(1, MessageBatch::default());
@@ -160,7 +193,7 @@ mod tests {
 
     #[test]
     fn full_mailbox_reports_each_lost_message() {
-        let mailboxes = WorkerMailboxes::new(1);
+        let mailboxes = WorkerMailboxes::new(1, None);
         let big = vec![0; limits::EXCHANGE_BYTES_MAX];
         assert!(post(&mailboxes, 0, &mut batch(1, &big)).is_empty());
         let mut more = batch(2, b"x");

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::rc::Rc;
 
 use tracker::counters::DropReason;
-use tracker::{BanReason, RelayTargets, RequestKind, WebAnnounceRequest};
+use tracker::{BanReason, Offers, RelayTargets, RequestKind, WebAnnounceRequest};
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
     limits,
@@ -339,11 +339,15 @@ impl Session {
     /// late, or an attempt to reach another user's browser.
     fn answer(&self, context: &mut WsContext<'_>, answer: &Answer<'_>) {
         let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
-        let tag = context.tracker.offer_tag(info_hash, offer_id, to_peer_id, peer_id);
+        let (now, tracker) = (context.now, context.tracker);
+        let tag = tracker.offer_tag(info_hash, offer_id, to_peer_id, peer_id);
+        let previous = || tracker.previous_offer_tag(info_hash, offer_id, to_peer_id, peer_id);
         //= webtorrent#relay-answer
-        let now = context.now;
         let offers = context.connections.offers(self.key);
-        let Some(from) = offers.and_then(|offers| offers.take(now, tag)) else {
+        let take = |offers: &mut Offers| {
+            offers.take(now, tag).or_else(|| previous().and_then(|tag| offers.take(now, tag)))
+        };
+        let Some(from) = offers.and_then(take) else {
             return self.listener.ws().drop(DropReason::UnmatchedAnswer);
         };
         let relay = Relay::new(info_hash, peer_id);

@@ -2,6 +2,7 @@
 
 mod closing;
 mod hostile;
+mod letters;
 mod limits;
 mod memory;
 mod private;

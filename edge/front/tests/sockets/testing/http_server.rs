@@ -81,9 +81,27 @@ impl HttpServer {
         Self::serve("127.0.0.1:0", 1, true, options, MemoryLimits::default())
     }
 
+    /// The workers of a node of a cluster, which shares `tracker` with the other nodes: their stores are the
+    /// same, and their connections are not.
+    pub(crate) fn node(tracker: Arc<Tracker>, links: Vec<WorkerLink>) -> Self {
+        let (options, memory_limits) = (HttpOptions::default(), MemoryLimits::default());
+        Self::serve_links("127.0.0.1:0", (tracker, links), false, options, memory_limits)
+    }
+
     fn serve(
         listen: &str,
         count: usize,
+        with_tls: bool,
+        options: HttpOptions,
+        memory_limits: MemoryLimits,
+    ) -> Self {
+        let shared = (tracker(options.non_compact), WorkerLink::for_workers(count));
+        Self::serve_links(listen, shared, with_tls, options, memory_limits)
+    }
+
+    fn serve_links(
+        listen: &str,
+        (tracker, links): (Arc<Tracker>, Vec<WorkerLink>),
         with_tls: bool,
         options: HttpOptions,
         memory_limits: MemoryLimits,
@@ -92,12 +110,11 @@ impl HttpServer {
         if with_tls {
             certificates.replace(vec![certificate("tracker.test")]);
         }
-        let tracker = tracker(options.non_compact);
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
         let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
-        for link in WorkerLink::for_workers(count) {
+        for link in links {
             let (address, socket) = bind(listen);
             addresses.push(address);
             let mut listeners = vec![listener(&registry, socket, None, &options)];

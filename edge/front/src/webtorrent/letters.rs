@@ -1,0 +1,333 @@
+//! Letters: messages between browsers whose connections are at different nodes of a cluster.
+//!
+//! Workers leave them in a mailbox, from which the cluster's thread takes them as bodies for other nodes, and
+//! it delivers the bodies that come from there. A lost letter is lost: browsers make new offers with each
+//! announce. A body has one letter after the other, numbers are little-endian:
+//!
+//! | bytes | letter |
+//! |---|---|
+//! | 8 | the connection that it is for |
+//! | 1 | 0 = an offer, 1 = an answer |
+//! | 8 | the offer's tag; 0 for an answer |
+//! | 8 | the connection that made the offer; 0 for an answer |
+//! | 4 | length of the text |
+//! | length | the text, JSON as the browser gets it |
+//!
+//! Nothing of a body is trusted: it is read as a whole before any of it is delivered, its texts become frames
+//! here, and a node speaks only for its own connections.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tracker::OfferTag;
+use types::{ConnectionKey, limits};
+use wire::ws;
+
+use super::mailboxes::{Content, Envelope, KEPT_BYTES, MessageBatch, WorkerMailboxes};
+
+/// Letters to and from other nodes, for the cluster's thread.
+pub struct RemoteLetters(pub(super) Arc<WorkerMailboxes>);
+
+/// What became of letters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LetterCounts {
+    /// Letters that the cluster's thread took.
+    pub sent: u64,
+    /// Letters that were not sent because too many waited.
+    pub unsent: u64,
+    /// Letters that were written to their connections.
+    pub delivered: u64,
+    /// Letters for connections that are gone.
+    pub gone: u64,
+    /// Letters for a worker whose mailbox was full.
+    pub mailbox_full: u64,
+    /// Letters for another node, or in the name of one.
+    pub misaddressed: u64,
+}
+
+/// A body is not a sequence of letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLetters;
+
+/// What a node's mailboxes have besides those of its workers.
+pub(super) struct Remote {
+    pub(super) node: u8,
+    outgoing: Mutex<Outgoing>,
+    arrived: Notify,
+    counts: [AtomicU64; 6],
+}
+
+/// Indices of [`Remote::counts`].
+#[derive(Clone, Copy)]
+pub(super) enum Outcome {
+    Sent,
+    Unsent,
+    Delivered,
+    Gone,
+    MailboxFull,
+    Misaddressed,
+}
+
+/// What waits for the cluster's thread.
+struct Outgoing {
+    /// Bodies for each node, the oldest first.
+    bodies: BTreeMap<u8, VecDeque<Body>>,
+    /// Of all of them.
+    bytes: usize,
+    /// What may be taken now, and when that was true. Below 0 after a body that was larger.
+    allowed: i64,
+    at: Duration,
+    bytes_per_s: u32,
+}
+
+#[derive(Default)]
+struct Body {
+    bytes: Vec<u8>,
+    letters: u64,
+}
+
+/// A worker's letters for one node, until they are posted.
+#[derive(Default)]
+pub(super) struct LetterBatch {
+    pub(super) node: u8,
+    /// Complete letters, one after the other.
+    pub(super) bytes: Vec<u8>,
+    /// The length of each, and its sender's listener.
+    pub(super) letters: Vec<(usize, usize)>,
+}
+
+/// A letter of another node.
+struct Letter<'a> {
+    to: ConnectionKey,
+    content: Content,
+    text: &'a str,
+}
+
+/// Bytes of a letter before its text.
+const HEAD_LEN: usize = 29;
+/// How long letters are gathered before they are taken.
+const GATHER: Duration = Duration::from_millis(2);
+
+impl RemoteLetters {
+    /// Waits until letters may be there to be taken.
+    pub async fn wait(&self) {
+        let Some(remote) = &self.0.remote else { return std::future::pending().await };
+        remote.arrived.notified().await;
+        sleep(GATHER).await;
+    }
+
+    /// Takes what waits, as far as the rate allows: for some nodes a body of at most
+    /// [`limits::LETTERS_BODY_MAX`] bytes, or of one larger letter. `now` is the time since any fixed
+    /// moment. Returns nothing if nothing waits, or nothing may be taken yet.
+    pub fn take(&self, now: Duration) -> Vec<(u8, Vec<u8>)> {
+        let Some(remote) = &self.0.remote else { return Vec::new() };
+        let mut outgoing = remote.lock();
+        outgoing.refill(now);
+        let Outgoing { bodies, bytes, allowed, .. } = &mut *outgoing;
+        let mut taken = Vec::new();
+        for (node, waiting) in bodies.iter_mut() {
+            if *allowed > 0
+                && let Some(body) = waiting.pop_front()
+            {
+                *bytes -= body.bytes.len();
+                *allowed -= body.bytes.len() as i64;
+                remote.count(Outcome::Sent, body.letters);
+                taken.push((*node, body.bytes));
+            }
+        }
+        bodies.retain(|_, waiting| !waiting.is_empty());
+        if !bodies.is_empty() {
+            remote.arrived.notify_one();
+        }
+        taken
+    }
+
+    /// Delivers a body of the node `from` to the connections that it is for.
+    ///
+    /// # Errors
+    ///
+    /// If the body does not add up. Nothing is delivered then.
+    pub fn deliver(&self, from: u8, body: &[u8]) -> Result<(), BadLetters> {
+        let Some(remote) = &self.0.remote else { return Ok(()) };
+        let mut rest = body;
+        while !rest.is_empty() {
+            Letter::read(&mut rest)?;
+        }
+        let mut batches: BTreeMap<usize, MessageBatch> = BTreeMap::new();
+        let mut rest = body;
+        while let Ok(Letter { to, content, text }) = Letter::read(&mut rest) {
+            let speaks_for_itself = match content {
+                Content::Offer { from: connection, .. } => connection.node() == from,
+                Content::Answer => true,
+            };
+            if to.node() != remote.node || !speaks_for_itself {
+                remote.count(Outcome::Misaddressed, 1);
+            } else if to.worker() >= self.0.workers() {
+                // A process of this node had more workers once.
+                remote.count(Outcome::Gone, 1);
+            } else {
+                let batch = batches.entry(to.worker()).or_default();
+                let start = batch.frames.len();
+                ws::text(&mut batch.frames, text);
+                let len = batch.frames.len() - start;
+                batch.envelopes.push(Envelope { to, content, len, listener: None });
+            }
+        }
+        for (worker, mut batch) in batches {
+            self.0.post(worker, &mut batch, |_| remote.count(Outcome::MailboxFull, 1));
+        }
+        Ok(())
+    }
+
+    /// Returns what became of letters since the start.
+    pub fn counts(&self) -> LetterCounts {
+        let Some(remote) = &self.0.remote else { return LetterCounts::default() };
+        let counts = remote.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let [sent, unsent, delivered, gone, mailbox_full, misaddressed] = counts;
+        LetterCounts { sent, unsent, delivered, gone, mailbox_full, misaddressed }
+    }
+}
+
+impl Remote {
+    /// `bytes_per_s` bounds what is taken.
+    pub(super) fn new(node: u8, bytes_per_s: u32) -> Self {
+        let outgoing = Outgoing {
+            bodies: BTreeMap::new(),
+            bytes: 0,
+            allowed: bytes_per_s.into(),
+            at: Duration::ZERO,
+            bytes_per_s,
+        };
+        Self {
+            node,
+            outgoing: Mutex::new(outgoing),
+            arrived: Notify::new(),
+            counts: Default::default(),
+        }
+    }
+
+    /// Moves a worker's letters to the mailbox of the cluster's thread. Calls `lost` for each that does not
+    /// fit, with the number of its sender's listener.
+    pub(super) fn post(&self, batch: &mut LetterBatch, mut lost: impl FnMut(usize)) {
+        let mut bytes = batch.bytes.as_slice();
+        let mut outgoing = self.lock();
+        for (len, listener) in batch.letters.drain(..) {
+            let split = bytes.split_at_checked(len);
+            debug_assert!(split.is_some(), "a batch has fewer bytes than letters");
+            let Some((letter, rest)) = split else { break };
+            bytes = rest;
+            if !outgoing.push(batch.node, letter) {
+                self.count(Outcome::Unsent, 1);
+                lost(listener);
+            }
+        }
+        drop(outgoing);
+        batch.bytes.clear();
+        batch.bytes.shrink_to(KEPT_BYTES);
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn count(&self, outcome: Outcome, letters: u64) {
+        self.counts[outcome as usize].fetch_add(letters, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outgoing {
+    /// Adds a letter. Returns false if too many bytes wait already.
+    fn push(&mut self, node: u8, letter: &[u8]) -> bool {
+        if self.bytes + letter.len() > limits::LETTERS_BYTES_MAX {
+            return false;
+        }
+        self.bytes += letter.len();
+        let bodies = self.bodies.entry(node).or_default();
+        let fits = |body: &&mut Body| body.bytes.len() + letter.len() <= limits::LETTERS_BODY_MAX;
+        let body = match bodies.back_mut().filter(fits) {
+            Some(body) => body,
+            None => bodies.push_back_mut(Body::default()),
+        };
+        body.bytes.extend_from_slice(letter);
+        body.letters += 1;
+        true
+    }
+
+    /// Adds what the time since the last call allows. A second's worth waits at most.
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).min(Duration::from_secs(1));
+        let per_s = u64::from(self.bytes_per_s);
+        let more = per_s.saturating_mul(passed.as_micros() as u64) / 1_000_000;
+        // What is less than a byte is not lost: the time stays.
+        if more > 0 {
+            self.at = now;
+            self.allowed = (self.allowed + more as i64).min(per_s as i64);
+        }
+    }
+}
+
+impl LetterBatch {
+    /// Appends a letter. `write` appends its text.
+    pub(super) fn push(
+        &mut self,
+        to: ConnectionKey,
+        content: Content,
+        listener: usize,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.bytes.len();
+        let (kind, tag, from) = match content {
+            Content::Offer { tag, from } => (OFFER, tag.to_bits(), from.0),
+            Content::Answer => (ANSWER, 0, 0),
+        };
+        self.bytes.extend(to.0.to_le_bytes());
+        self.bytes.push(kind);
+        self.bytes.extend(tag.to_le_bytes());
+        self.bytes.extend(from.to_le_bytes());
+        self.bytes.extend([0; 4]);
+        write(&mut self.bytes);
+        let len = self.bytes.len().saturating_sub(start + HEAD_LEN) as u32;
+        let head = self.bytes.get_mut(start..start + HEAD_LEN);
+        if let Some(place) = head.and_then(|head| head.last_chunk_mut()) {
+            *place = len.to_le_bytes();
+        }
+        self.letters.push((self.bytes.len() - start, listener));
+    }
+}
+
+const OFFER: u8 = 0;
+const ANSWER: u8 = 1;
+
+impl<'a> Letter<'a> {
+    /// Reads the letter at the beginning of `rest`, and moves `rest` behind it.
+    fn read(rest: &mut &'a [u8]) -> Result<Self, BadLetters> {
+        let to = ConnectionKey(u64::from_le_bytes(take(rest)?));
+        let [kind] = take(rest)?;
+        let tag = OfferTag::from_bits(u64::from_le_bytes(take(rest)?));
+        let from = ConnectionKey(u64::from_le_bytes(take(rest)?));
+        let content = match kind {
+            OFFER => Content::Offer { tag, from },
+            ANSWER => Content::Answer,
+            _ => return Err(BadLetters),
+        };
+        let len = u32::from_le_bytes(take(rest)?) as usize;
+        if len > limits::LETTER_TEXT_MAX {
+            return Err(BadLetters);
+        }
+        let (text, behind) = rest.split_at_checked(len).ok_or(BadLetters)?;
+        *rest = behind;
+        let text = str::from_utf8(text).map_err(|_| BadLetters)?;
+        Ok(Self { to, content, text })
+    }
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], BadLetters> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or(BadLetters)?;
+    *bytes = rest;
+    Ok(*taken)
+}

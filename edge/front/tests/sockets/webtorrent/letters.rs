@@ -1,0 +1,256 @@
+//! Offers and answers between nodes of a cluster.
+
+use std::sync::Arc;
+
+use front::webtorrent::{BadLetters, LetterCounts, RemoteLetters, WorkerLink};
+use tracker::Random;
+use types::{ConnectionKey, limits};
+
+use super::*;
+
+const UNLIMITED: u32 = u32::MAX;
+
+/// Two nodes with one store.
+struct Nodes {
+    servers: [HttpServer; 2],
+    letters: [RemoteLetters; 2],
+}
+
+/// The number of the node at an index.
+fn number(at: usize) -> u8 {
+    at as u8 + 1
+}
+
+impl Nodes {
+    fn start(workers: usize, bytes_per_s: u32) -> Self {
+        let tracker = tracker(false);
+        let [one, two] = [0, 1].map(|at| {
+            let (links, letters) =
+                WorkerLink::for_workers_of_node(workers, number(at), bytes_per_s);
+            (HttpServer::node(Arc::clone(&tracker), links), letters)
+        });
+        Self { servers: [one.0, two.0], letters: [one.1, two.1] }
+    }
+
+    /// Takes the letters of a node, at least one body.
+    fn take(&self, from: usize) -> Vec<(u8, Vec<u8>)> {
+        let mut taken = Vec::new();
+        wait_until("letters", || {
+            taken = self.letters[from].take(Duration::ZERO);
+            !taken.is_empty()
+        });
+        taken
+    }
+
+    /// Moves letters from a node to the other.
+    fn pass(&self, from: usize) {
+        for (to, body) in self.take(from) {
+            assert_eq!(to, number(1 - from));
+            self.letters[1 - from].deliver(number(from), &body).unwrap();
+        }
+    }
+
+    fn wait_for(&self, node: usize, what: &str, is_so: impl Fn(&LetterCounts) -> bool) {
+        wait_until(what, || is_so(&self.letters[node].counts()));
+    }
+}
+
+/// Returns a letter.
+fn letter(to: ConnectionKey, kind: u8, tag: u64, from: ConnectionKey, text: &str) -> Vec<u8> {
+    let mut letter = to.0.to_le_bytes().to_vec();
+    letter.push(kind);
+    letter.extend(tag.to_le_bytes());
+    letter.extend(from.0.to_le_bytes());
+    letter.extend((text.len() as u32).to_le_bytes());
+    letter.extend(text.as_bytes());
+    letter
+}
+
+/// Returns the connection that the first letter of a body is for, the tag, and the connection that made the
+/// offer.
+fn head(body: &[u8]) -> (ConnectionKey, u64, ConnectionKey) {
+    let number = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().unwrap());
+    (ConnectionKey(number(0)), number(9), ConnectionKey(number(17)))
+}
+
+//= webtorrent#relay
+//= type=test
+#[test]
+fn relays_between_nodes() {
+    for workers in [1, 3] {
+        let nodes = Nodes::start(workers, UNLIMITED);
+        let last = workers - 1;
+        let (mut one, mut two) =
+            (nodes.servers[0].web_client_of(last), nodes.servers[1].web_client_of(0));
+        one.join(1);
+        two.announce(&offering(2, 1));
+        assert_eq!(two.receive(), announced(0, 2));
+        nodes.pass(1);
+        let offer = Received::Offer { from: peer_id(2), id: offer_id(1), json: OFFER.into() };
+        assert_eq!(one.receive(), offer);
+        one.answer(1, 2, offer_id(1));
+        nodes.pass(0);
+        let json = r#"{"type":"answer", "sdp":"\u00e4"}"#.into();
+        assert_eq!(two.receive(), Received::Answer { from: peer_id(1), id: offer_id(1), json });
+        // It is answered once.
+        one.answer(1, 2, offer_id(1));
+        one.expect_nothing();
+        assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
+        let counts = nodes.letters[0].counts();
+        assert_eq!(counts, LetterCounts { sent: 1, delivered: 1, ..LetterCounts::default() });
+        nodes.wait_for(1, "an answer", |counts| counts.delivered == 1);
+    }
+}
+
+//= webtorrent#relay-answer
+//= type=test
+#[test]
+fn answers_need_the_right_tag() {
+    let mut nodes = Nodes::start(1, UNLIMITED);
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    two.announce(&offering(2, 1));
+    two.receive();
+    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (to, tag, from) = head(&body);
+    let mut forged = body.clone();
+    forged[9..17].copy_from_slice(&(tag ^ 1).to_le_bytes());
+    nodes.letters[0].deliver(2, &forged).unwrap();
+    assert!(matches!(one.receive(), Received::Offer { .. }));
+    one.answer(1, 2, offer_id(1));
+    one.expect_nothing();
+    // A node speaks only for its own connections, and is spoken to only about its own.
+    let third = ConnectionKey::new(3, 0, 0, 0);
+    let offer = |to, from| letter(to, 0, tag, from, "{}");
+    for wrong in
+        [offer(to, third), offer(third, from), offer(to, to), offer(ConnectionKey(0), from)]
+    {
+        nodes.letters[0].deliver(2, &wrong).unwrap();
+    }
+    nodes.letters[0].deliver(3, &body).unwrap();
+    one.expect_nothing();
+    assert_eq!(nodes.letters[0].counts().misaddressed, 5);
+    assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
+    drop((one, two));
+    nodes.servers[0].end();
+    let drops = nodes.servers[0].counters(Protocol::Ws).drops;
+    assert_eq!(drops[DropReason::UnmatchedAnswer.index()], 1);
+}
+
+#[test]
+fn letters_to_connections_that_are_gone_are_counted() {
+    let nodes = Nodes::start(2, UNLIMITED);
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    two.announce(&offering(2, 1));
+    two.receive();
+    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (to, tag, from) = head(&body);
+    drop(one);
+    nodes.servers[0].wait_for_web_peers(1);
+    nodes.letters[0].deliver(2, &body).unwrap();
+    // Workers and places that do not exist.
+    let strangers = [
+        ConnectionKey::new(1, 2, 0, 0),
+        ConnectionKey::new(1, limits::WORKERS_MAX - 1, 0, 0),
+        ConnectionKey::new(1, 1, 7, (1 << 24) - 1),
+        ConnectionKey(to.0 ^ 1 << 24),
+    ];
+    let all: Vec<u8> = strangers.iter().flat_map(|to| letter(*to, 0, tag, from, "{}")).collect();
+    nodes.letters[0].deliver(2, &all).unwrap();
+    nodes.wait_for(0, "lost letters", |counts| counts.gone == 5);
+    assert_eq!(nodes.letters[0].counts().delivered, 0);
+}
+
+#[test]
+fn bodies_that_do_not_add_up_are_refused_whole() {
+    let nodes = Nodes::start(1, UNLIMITED);
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    two.announce(&offering(2, 1));
+    two.receive();
+    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (to, tag, from) = head(&body);
+    let deliver = |body: &[u8]| nodes.letters[0].deliver(2, body);
+    for len in 1..body.len() {
+        assert_eq!(deliver(&body[..len]), Err(BadLetters), "{len}");
+    }
+    let with = |kind, text| [body.as_slice(), &letter(to, kind, tag, from, text)].concat();
+    let mut not_utf8 = with(0, "x");
+    *not_utf8.last_mut().unwrap() = 0xff;
+    let long = "x".repeat(limits::LETTER_TEXT_MAX + 1);
+    for wrong in [with(2, "{}"), not_utf8, with(0, &long), with(1, "{}")[..body.len() + 28].into()]
+    {
+        assert_eq!(deliver(&wrong), Err(BadLetters));
+    }
+    // Whatever the bytes are: no panic.
+    let mut random = Random::new(3);
+    let good = with(1, "{}");
+    for _ in 0..20_000 {
+        let mut body = good.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(body.len() as u32) as usize;
+            // The node and the worker stay the right ones now and then.
+            body[at] = random.below(256) as u8;
+        }
+        body[0..8].copy_from_slice(&(to.0 ^ 1 << 30).to_le_bytes());
+        let _ = nodes.letters[0].deliver(2, &body);
+    }
+    assert_eq!(deliver(&[]), Ok(()));
+    deliver(&body).unwrap();
+    // A frame is made here: a text holds nothing but itself.
+    deliver(&letter(to, 1, 0, ConnectionKey(0), "{}")).unwrap();
+    nodes.wait_for(0, "letters", |counts| counts.delivered > 0);
+    drop((one, two));
+}
+
+#[test]
+fn what_is_sent_is_bounded() {
+    let nodes = Nodes::start(1, 100_000);
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(60_000));
+    let fits = limits::LETTERS_BYTES_MAX / json.len();
+    let count = fits as u16 + 20;
+    for number in 0..count {
+        two.announce(&offering_json(2, number, &json));
+        two.receive();
+    }
+    nodes.servers[1].wait_for_counts(Protocol::Ws, "lost offers", |counters| {
+        counters.drops[DropReason::MailboxFull.index()] > 10
+    });
+    let unsent = nodes.letters[1].counts().unsent;
+    assert!((10..30).contains(&unsent), "{unsent}");
+    // A body has one letter here. What a second allows may be taken at once.
+    let take = |ms| nodes.letters[1].take(Duration::from_millis(ms)).len();
+    assert_eq!([0; 4].map(take), [1, 1, 0, 0]);
+    let taken: usize = (0..6000).map(take).sum();
+    assert!((9..=11).contains(&taken), "{taken} in six seconds");
+    // A pause allows no more.
+    assert_eq!([100_000; 4].map(take), [1, 1, 0, 0]);
+}
+
+/// Every body is the other node's to read, with all of its letters in order.
+#[test]
+fn bodies_hold_many_letters() {
+    let nodes = Nodes::start(1, UNLIMITED);
+    let mut others: Vec<WebClient> = (1..=9).map(|_| nodes.servers[0].web_client()).collect();
+    for (peer, client) in (1..).zip(&mut others) {
+        client.join(peer);
+    }
+    let mut two = nodes.servers[1].web_client();
+    for _ in 0..100 {
+        two.announce(&offering(99, 9));
+        two.receive();
+    }
+    two.expect_nothing();
+    let bodies = nodes.take(1);
+    assert!(bodies.iter().all(|(_, body)| body.len() <= limits::LETTERS_BODY_MAX));
+    for (_, body) in bodies {
+        nodes.letters[0].deliver(2, &body).unwrap();
+    }
+    while nodes.letters[1].counts().sent < 900 {
+        nodes.pass(1);
+    }
+    nodes.wait_for(0, "all letters", |counts| counts.delivered == 900);
+}
