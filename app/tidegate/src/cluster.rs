@@ -1,0 +1,63 @@
+//! The cluster, as the operator's files and commands say it: secrets, and what the driver of
+//! `edge/cluster` connects with.
+
+pub(crate) mod secret;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use cluster::nats::NatsOptions;
+
+use crate::config::{ClusterConfig, Config};
+use secret::{ClusterSecrets, check_mode};
+
+/// Bytes of an nkey's seed: base32 of a prefix, 32 bytes and a checksum.
+const SEED_LEN: usize = 58;
+/// What the seed of a user begins with.
+const SEED_PREFIX: &str = "SU";
+
+/// Returns what the driver connects with. Reads the nkey.
+pub(crate) fn nats_options(
+    config: &Config,
+    cluster: &ClusterConfig,
+    secrets: &ClusterSecrets,
+) -> Result<NatsOptions> {
+    let certificate = cluster.certificate.as_ref();
+    Ok(NatsOptions {
+        name: cluster.name.clone(),
+        node: cluster.node,
+        servers: cluster.servers.iter().map(|server| server.url.clone()).collect(),
+        requires_tls: cluster.servers.iter().all(|server| server.is_tls),
+        nkey: cluster.nkey.as_deref().map(read_seed).transpose()?,
+        certificate: certificate.map(|files| (files.chain.clone(), files.key.clone())),
+        ca: cluster.ca.clone(),
+        secret_ids: secrets.ids(),
+        flush: cluster.flush,
+        peer_lifetime_s: config.policy.peer_lifetime_s,
+        stream_bytes: cluster.stream_bytes,
+        replicas: cluster.replicas.into(),
+        manage_streams: cluster.manage_streams,
+        relay_bytes_per_s: cluster.relay_bytes_per_s,
+    })
+}
+
+/// Reads the seed of an nkey, which may stand among comments and empty lines.
+fn read_seed(path: &Path) -> Result<String> {
+    let name = path.display();
+    check_mode(path).context("cluster.nkey")?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cluster.nkey: cannot read {name}"))?;
+    let seed = text.lines().map(str::trim).find(|line| line.starts_with(SEED_PREFIX));
+    let is_seed = |seed: &&str| {
+        let is_base32 = |byte: u8| byte.is_ascii_uppercase() || (b'2'..=b'7').contains(&byte);
+        seed.len() == SEED_LEN && seed.bytes().all(is_base32)
+    };
+    let seed = seed.filter(is_seed);
+    ensure!(
+        seed.is_some(),
+        "cluster.nkey: {name}: expected a line with a user's seed, {SEED_LEN} characters that begin with \
+         {SEED_PREFIX}: `tidegate cluster nats-config` makes one for each node"
+    );
+    Ok(seed.unwrap_or_default().to_owned())
+}

@@ -1,0 +1,192 @@
+//! The cluster: what its thread asks of the tracker, and when it starts and stops.
+
+mod host;
+mod records;
+mod stats;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use admin::Records;
+use anyhow::{Context, Result};
+use cluster::Letters;
+use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
+use front::Clock;
+use journal::Feed;
+use net::process::lower_priority;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+use tracker::Tracker;
+
+use super::workers::Workers;
+use crate::cluster::nats_options;
+use crate::cluster::secret::ClusterSecrets;
+use crate::config::{ClusterConfig, Config};
+use host::TrackerHost;
+use records::ClusterRecords;
+
+/// Where the certificates of authorities are on the systems that we know.
+const AUTHORITIES: [&str; 6] = [
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/lib/ssl",
+];
+/// How long the end waits for the thread: it stops by itself earlier.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A node that is configured, and has not started.
+pub(super) struct OpenCluster {
+    config: ClusterConfig,
+    options: NatsOptions,
+    /// The boot's number.
+    boot: u64,
+    policy: u64,
+    status: Arc<Status>,
+    orders: mpsc::UnboundedReceiver<Order>,
+}
+
+/// What a node gets of the rest of the process.
+pub(super) struct ClusterInputs {
+    pub(super) tracker: Arc<Tracker>,
+    pub(super) clock: Clock,
+    pub(super) feed: Arc<Feed>,
+    pub(super) records: Arc<Records>,
+    pub(super) letters: Option<Arc<dyn Letters>>,
+    /// Until when, unix ms, the store has everything; `None` if it was empty.
+    pub(super) restored_ms: Option<u64>,
+}
+
+impl OpenCluster {
+    /// Opens the node, if there is a cluster. Reads its files.
+    pub(super) fn open(config: &Config, secrets: Option<&ClusterSecrets>) -> Result<Option<Self>> {
+        let (Some(cluster), Some(secrets)) = (&config.cluster, secrets) else { return Ok(None) };
+        let options = nats_options(config, cluster, secrets)?;
+        let mut random = [0];
+        getrandom::fill(&mut random).context("cannot get random numbers from the system")?;
+        let (status, orders) = Status::new();
+        Ok(Some(Self {
+            config: cluster.clone(),
+            options,
+            boot: unix_ms() << 8 | u64::from(random[0]),
+            policy: policy_digest(config),
+            status: Arc::new(status),
+            orders,
+        }))
+    }
+
+    /// Returns what the node shows.
+    pub(super) fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.status)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn node(&self) -> u8 {
+        self.config.node
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
+        let Self { config, options, boot, policy, status, orders } = self;
+        let peer_lifetime_s = options.peer_lifetime_s;
+        let node = cluster::Options {
+            node: config.node,
+            boot,
+            version: env!("CARGO_PKG_VERSION").into(),
+            zone: config.zone.clone(),
+            policy,
+            queue_bytes: config.queue_bytes,
+            peer_lifetime_s,
+            warm_wait_ms: u64::try_from(config.warm_wait.as_millis()).unwrap_or(u64::MAX),
+            restored_ms: inputs.restored_ms,
+        };
+        let registry = Arc::clone(&workers.metric_sources().registry);
+        let records = Arc::clone(&inputs.records);
+        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, inputs.records);
+        let setup = Setup {
+            options,
+            node,
+            host: Arc::new(host),
+            feed: inputs.feed,
+            letters: inputs.letters,
+            records: Some(Arc::new(ClusterRecords(records))),
+            status: Arc::clone(&status),
+            orders,
+            lower_priority: || {
+                // A failure has been logged at startup.
+                let _ = lower_priority();
+            },
+        };
+        let (stop, receiver) = watch::channel(Stop::No);
+        let thread = workers.start_cluster(move || Ok(nats::run(setup, receiver)?))?;
+        info!(name = config.name, node = config.node, "node of a cluster");
+        Ok(Cluster { status, stop, thread })
+    }
+}
+
+/// A node whose thread runs.
+pub(super) struct Cluster {
+    status: Arc<Status>,
+    stop: watch::Sender<Stop>,
+    thread: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// Fetches all records of another node.
+    pub(super) fn resync(&self) {
+        self.status.order(Order::Resync);
+    }
+
+    /// Tells the other nodes that another process serves instead.
+    pub(super) fn hand_over(&self) {
+        self.stop.send_replace(Stop::HandedOver);
+    }
+
+    /// Publishes the last changes, once all workers have stopped. Gives up at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) {
+        self.stop.send_replace(Stop::Now);
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                warn!("stopping without the thread of the cluster: it does not end");
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Returns the directories that connections to NATS read, because of `config`.
+pub(super) fn readable(config: &ClusterConfig) -> Vec<PathBuf> {
+    if !config.uses_tls() || config.ca.is_some() {
+        return Vec::new();
+    }
+    AUTHORITIES.iter().map(PathBuf::from).filter(|path| path.is_dir()).collect()
+}
+
+/// Returns a digest of what should be the same on all nodes.
+fn policy_digest(config: &Config) -> u64 {
+    use std::fmt::Write;
+    let mut text = format!("{:?}", config.policy);
+    for policy in &config.listener_policies {
+        // Writing to a string cannot fail. Files have other names and the same content.
+        let _ = write!(text, "|{:?} {:?} {}", policy.mode, policy.private_addresses, policy.private);
+        for path in policy.files() {
+            let content = std::fs::read(path).unwrap_or_default();
+            let _ = write!(text, " {:?}", aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &content));
+        }
+    }
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+pub(super) fn unix_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

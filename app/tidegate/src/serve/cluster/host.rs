@@ -1,0 +1,98 @@
+//! What the thread of the cluster asks of the tracker.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use admin::Records;
+use cluster::{Figures, Host, PeerTimes, Position, Store};
+use front::Clock;
+use journal::Now;
+use tracker::counters::MetricsRegistry;
+use tracker::{RequestKind, Tracker};
+use types::InfoHash;
+
+use super::records::position_of_records;
+use super::unix_ms;
+
+/// Bytes of sessions in a block.
+const SESSIONS_BYTES: usize = 64 * 1024;
+
+/// The tracker, as the cluster sees it.
+pub(super) struct TrackerHost {
+    tracker: Arc<Tracker>,
+    clock: Clock,
+    registry: Arc<MetricsRegistry>,
+    records: Arc<Records>,
+    /// When announces were last counted, and how many there were.
+    announces: Mutex<(Instant, u64)>,
+}
+
+impl TrackerHost {
+    pub(super) fn new(
+        tracker: Arc<Tracker>,
+        clock: Clock,
+        registry: Arc<MetricsRegistry>,
+        records: Arc<Records>,
+    ) -> Self {
+        tracker.passkeys().keep_session_changes(true);
+        let announces = Mutex::new((Instant::now(), 0));
+        Self { tracker, clock, registry, records, announces }
+    }
+
+    fn announces_per_s(&self) -> u64 {
+        let kind = RequestKind::Announce.index();
+        let count = |counters: &tracker::counters::Counters| -> u64 {
+            counters.responses.iter().filter_map(|family| family.get(kind)).sum()
+        };
+        let all: u64 = self.registry.read().iter().map(|(_, counters)| count(counters)).sum();
+        let mut last = self.announces.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, before) = std::mem::replace(&mut *last, (Instant::now(), all));
+        let seconds = at.elapsed().as_secs_f64();
+        if seconds > 0.0 { (all.saturating_sub(before) as f64 / seconds).round() as u64 } else { 0 }
+    }
+}
+
+impl Host for TrackerHost {
+    fn store(&self) -> &Store {
+        self.tracker.store()
+    }
+
+    fn now(&self) -> Now {
+        Now { tick: self.clock.now(), unix_ms: unix_ms() }
+    }
+
+    fn peer_times(&self) -> PeerTimes {
+        let policy = self.tracker.policy();
+        let interval_s = policy.interval_s.saturating_add(policy.interval_jitter_s);
+        PeerTimes { lifetime_s: policy.peer_lifetime_s, interval_s }
+    }
+
+    fn figures(&self) -> Figures {
+        let totals = self.tracker.totals();
+        let peers = [totals.v4, totals.v6, totals.web].map(|it| it.seeders + it.leechers);
+        let announces_per_s = self.announces_per_s();
+        Figures { peers, torrents: totals.torrents, announces_per_s, records: 0 }
+    }
+
+    fn at(&self, position: Position, apply: &mut dyn FnMut()) {
+        self.records.log_position().at(position_of_records(position), apply);
+    }
+
+    fn is_uncounted(&self, position: Position) -> bool {
+        self.records.log_position().is_uncounted(position_of_records(position))
+    }
+
+    fn count_download(&self, info_hash: &InfoHash, from: IpAddr) {
+        self.tracker.count_remote_download(info_hash, from);
+    }
+
+    fn take_sessions(&self, now: Now, body: &mut Vec<u8>) -> bool {
+        self.tracker.passkeys().take_changed_sessions(now.tick, SESSIONS_BYTES, body)
+    }
+
+    fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]) {
+        // A body that does not add up is of another version.
+        let _ = self.tracker.import_changed_sessions(now.tick, ago_s, body);
+    }
+}
