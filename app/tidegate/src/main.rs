@@ -12,6 +12,7 @@ mod announce;
 mod certificates;
 mod check;
 mod cli;
+mod cluster;
 mod config;
 mod dates;
 mod errors;

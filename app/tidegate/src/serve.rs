@@ -6,6 +6,7 @@
 //! tracker would look alive to its supervisor.
 
 mod check;
+mod cluster;
 mod confine;
 mod listeners;
 mod log;
@@ -48,8 +49,10 @@ use tracker::{Options, Secrets, StoreOptions, Tracker};
 use crate::access::{self, FileKeys};
 use crate::acme::{self, CertStore};
 use crate::certificates;
+use crate::cluster::secret::ClusterSecrets;
 use crate::config::{AcmeConfig, Config, Settings, Transport, worker_count};
 pub(crate) use check::{Findings, check};
+use cluster::{ClusterInputs, ClusterState, OpenCluster};
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
@@ -101,12 +104,21 @@ pub(crate) fn serve(
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let mut handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
-    handoff.sessions = secret::session_key(&config, handoff.sessions)?;
+    let secrets = config.cluster.as_ref().map(ClusterSecrets::read).transpose()?;
+    match &secrets {
+        Some(secrets) => {
+            (handoff.connection_ids, handoff.sessions) =
+                (secrets.connection_ids(), secrets.sessions());
+        }
+        None => handoff.sessions = secret::session_key(&config, handoff.sessions)?,
+    }
     // These may arrive early, and must not end the process. SIGTERM and SIGINT may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.warnings().iter().for_each(|warning| warn!("{warning}"));
     let watcher = access::FileWatcher::new(&config);
-    let tracker = Arc::new(new_tracker(&config, &handoff)?);
+    let cluster = OpenCluster::open(&config, secrets.as_ref())?;
+    let tracker = Arc::new(new_tracker(&config, &handoff, secrets.as_ref())?);
+    cluster.iter().for_each(|cluster| cluster.join(&tracker));
     let mut file_keys = FileKeys::default();
     reload::apply(&config, &tracker, &mut file_keys)?;
     let certificates = read_certificates(&config)?;
@@ -145,6 +157,7 @@ pub(crate) fn serve(
         writer,
         overrides,
         journal,
+        cluster,
     };
     opened.serve()
 }
@@ -170,6 +183,7 @@ struct Opened {
     writer: admin::records::Writer,
     overrides: Vec<(String, Value)>,
     journal: Option<OpenJournal>,
+    cluster: Option<OpenCluster>,
 }
 
 impl Opened {
@@ -212,6 +226,21 @@ impl Opened {
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         let _ = workers.metric_sources().status.udp_engine.set(engine);
+        let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
+        let cluster = self.cluster.map(|cluster| {
+            // Set once.
+            let _ = workers.metric_sources().cluster.set(cluster.stats(&tracker));
+            let inputs = ClusterInputs {
+                tracker: Arc::clone(&tracker),
+                clock,
+                feed: Arc::clone(&feed),
+                records: Arc::clone(&records),
+                letters: None,
+                restored_ms: old_process.is_some().then(cluster::unix_ms).or(restored_ms),
+            };
+            ClusterState::Waiting(Box::new((cluster, inputs)))
+        });
+        let cluster = cluster.unwrap_or_default();
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
@@ -238,7 +267,8 @@ impl Opened {
         let startup_text = startup_text + &first_token.text(dashboard);
         let start = Start { bound, xdp: self.xdp, acme_configs, startup_text, old_process };
         let supervisor = self.supervisor;
-        let serving = Serving { workers, reloader, upgrader, supervisor, records, swarms, events };
+        let serving =
+            Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
 }
@@ -261,7 +291,11 @@ fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
     )
 }
 
-fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
+fn new_tracker(
+    config: &Config,
+    handoff: &HandoffState,
+    cluster: Option<&ClusterSecrets>,
+) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
     getrandom::fill(secrets.as_flattened_mut())
         .context("cannot get random numbers from the system")?;
@@ -278,7 +312,9 @@ fn new_tracker(config: &Config, handoff: &HandoffState) -> Result<Tracker> {
         memory_budget: config.memory_budget,
     };
     let HandoffState { connection_ids, sessions, .. } = *handoff;
-    let keys = Secrets { connection_ids, offers, limits, sessions, previous: None };
+    let offers = cluster.map_or(offers, ClusterSecrets::offers);
+    let previous = cluster.and_then(ClusterSecrets::previous);
+    let keys = Secrets { connection_ids, offers, limits, sessions, previous };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 
@@ -346,6 +382,7 @@ struct Serving {
     supervisor: Supervisor,
     records: Arc<Records>,
     swarms: Option<Swarms>,
+    cluster: ClusterState,
     events: Sender<Event>,
 }
 
@@ -373,10 +410,14 @@ enum End {
 impl Serving {
     /// Starts to serve when swarms are restored, and handles events until one ends the process.
     fn run(mut self, start: Start, event_receiver: &Receiver<Event>) -> Result<()> {
-        if let Some(end) = self.await_swarms(event_receiver) {
+        let mut is_restored = true;
+        if let Some(end) = self.await_swarms(event_receiver, &mut is_restored) {
             return self.stop(end);
         }
         self.start(start)?;
+        if is_restored {
+            self.start_cluster()?;
+        }
         let mut checked_at = Instant::now();
         let end = loop {
             // Waiting changes will be acknowledged, so they must be recorded before the new process starts.
@@ -409,9 +450,19 @@ impl Serving {
         self.stop(end)
     }
 
+    /// Starts the thread of the cluster, unless swarms are still being restored: what the log says is younger
+    /// than the journal.
+    fn start_cluster(&mut self) -> Result<()> {
+        self.cluster.start(&mut self.workers)
+    }
+
     /// Waits until swarms are restored, for a limited time. Returns the end of serving if an event ends it
     /// before it begins. Other events are handled later.
-    fn await_swarms(&self, event_receiver: &Receiver<Event>) -> Option<End> {
+    fn await_swarms(
+        &self,
+        event_receiver: &Receiver<Event>,
+        is_restored: &mut bool,
+    ) -> Option<End> {
         let deadline = Instant::now() + self.swarms.as_ref()?.restore_wait;
         let mut later = Vec::new();
         let end = loop {
@@ -423,6 +474,7 @@ impl Serving {
                 Ok(event) => later.push(event),
                 Err(_) => {
                     info!("serving while swarms are still being restored");
+                    *is_restored = false;
                     break None;
                 }
             }
@@ -499,7 +551,11 @@ impl Serving {
             Event::ThreadExit(ended) => return Some(End::Failed(ended)),
             Event::Command(command) => self.execute(command),
             // It took longer than the start waited.
-            Event::SwarmsRestored => {}
+            Event::SwarmsRestored => {
+                if let Err(error) = self.start_cluster() {
+                    error!("{error:#}");
+                }
+            }
         }
         None
     }
@@ -529,11 +585,8 @@ impl Serving {
             Command::ReloadFiles(reply) => {
                 self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
-            Command::ClusterResync(reply) => {
-                drop(reply.send(Err("this tracker is not part of a cluster".into())));
-            }
-            // No node is there to be told.
-            Command::NodeIgnored { .. } => {}
+            Command::ClusterResync(reply) => drop(reply.send(self.cluster.resync())),
+            Command::NodeIgnored { node, is_ignored } => self.cluster.ignore(node, is_ignored),
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
                 levels.into_iter().for_each(|levels| log.set_levels(levels));
@@ -559,6 +612,9 @@ impl Serving {
         if !is_handed_over {
             self.upgrader.cancel();
         }
+        if is_handed_over {
+            self.cluster.hand_over();
+        }
         let sender = self.upgrader.into_sender();
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
         let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
@@ -568,6 +624,7 @@ impl Serving {
         if let Some(swarms) = &self.swarms {
             swarms.close(Instant::now() + STOP_TIMEOUT);
         }
+        self.cluster.close(Instant::now() + STOP_TIMEOUT);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

@@ -200,6 +200,11 @@ impl Tracker {
         self.bans.settle(now);
     }
 
+    /// Returns the policy in force.
+    pub fn policy(&self) -> Policy {
+        **self.policy.load()
+    }
+
     /// Returns the seconds without an announce after which a peer of any protocol may be removed.
     pub fn peer_lifetime_min_s(&self) -> u32 {
         let policy = self.policy.load();

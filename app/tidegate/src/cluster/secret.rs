@@ -104,7 +104,8 @@ fn parse(text: &str) -> Option<[u8; SECRET_LEN]> {
         return None;
     }
     for (byte, at) in secret.iter_mut().zip((0..).step_by(2)) {
-        let digits = text.get(at..at + 2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
+        let digits =
+            text.get(at..at + 2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
     Some(secret)

@@ -111,13 +111,11 @@ impl ClusterConfig {
     }
 
     /// Whether a connection to any server uses TLS.
-    #[allow(dead_code, reason = "the thread follows")]
     pub(crate) fn uses_tls(&self) -> bool {
         self.servers.iter().any(|server| server.is_tls)
     }
 
     /// Returns the files that connecting to the servers reads, each time anew.
-    #[allow(dead_code, reason = "the thread follows")]
     pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let certificate = self.certificate.iter().flat_map(|files| [&files.chain, &files.key]);
         self.ca.iter().chain(certificate)

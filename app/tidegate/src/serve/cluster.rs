@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use admin::Records;
+use admin::{ClusterStats, Records};
 use anyhow::{Context, Result};
 use cluster::Letters;
 use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
@@ -26,6 +26,7 @@ use crate::cluster::secret::ClusterSecrets;
 use crate::config::{ClusterConfig, Config};
 use host::TrackerHost;
 use records::ClusterRecords;
+use stats::Own;
 
 /// Where the certificates of authorities are on the systems that we know.
 const AUTHORITIES: [&str; 6] = [
@@ -36,9 +37,6 @@ const AUTHORITIES: [&str; 6] = [
     "/usr/local/share/ca-certificates",
     "/usr/lib/ssl",
 ];
-/// How long the end waits for the thread: it stops by itself earlier.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// A node that is configured, and has not started.
 pub(super) struct OpenCluster {
     config: ClusterConfig,
@@ -79,17 +77,25 @@ impl OpenCluster {
         }))
     }
 
-    /// Returns what the node shows.
-    pub(super) fn status(&self) -> Arc<Status> {
-        Arc::clone(&self.status)
+    /// Returns what reads its statistics.
+    pub(super) fn stats(
+        &self,
+        tracker: &Arc<Tracker>,
+    ) -> Box<dyn Fn() -> ClusterStats + Send + Sync> {
+        let (status, tracker) = (Arc::clone(&self.status), Arc::clone(tracker));
+        let own = Own {
+            name: self.config.name.clone(),
+            node: self.config.node,
+            boot: self.boot,
+            zone: self.config.zone.clone(),
+            started: Instant::now(),
+        };
+        Box::new(move || stats::stats(&own, status.overview(), &tracker))
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.config.name
-    }
-
-    pub(super) fn node(&self) -> u8 {
-        self.config.node
+    /// Lets `tracker` be this node. Call before there are peers.
+    pub(super) fn join(&self, tracker: &Tracker) {
+        tracker.store().set_node(self.config.node);
     }
 
     /// Starts the thread.
@@ -127,30 +133,87 @@ impl OpenCluster {
         let (stop, receiver) = watch::channel(Stop::No);
         let thread = workers.start_cluster(move || Ok(nats::run(setup, receiver)?))?;
         info!(name = config.name, node = config.node, "node of a cluster");
-        Ok(Cluster { status, stop, thread })
+        Ok(Cluster { config, status, stop, thread })
+    }
+}
+
+/// The cluster's part in the process.
+#[derive(Default)]
+pub(super) enum ClusterState {
+    /// There is no cluster.
+    #[default]
+    None,
+    /// Its thread starts when swarms are restored.
+    Waiting(Box<(OpenCluster, ClusterInputs)>),
+    Running(Cluster),
+}
+
+impl ClusterState {
+    /// Starts the thread, unless it runs or there is no cluster.
+    pub(super) fn start(&mut self, workers: &mut Workers) -> Result<()> {
+        *self = match std::mem::take(self) {
+            Self::Waiting(waiting) => {
+                let (cluster, inputs) = *waiting;
+                Self::Running(cluster.start(workers, inputs)?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Fetches all records of another node, in the background. Returns a sentence if that is impossible.
+    pub(super) fn resync(&self) -> Result<(), String> {
+        match self {
+            Self::None => Err("this tracker is not part of a cluster".into()),
+            Self::Waiting(_) => {
+                Err("the cluster has not started: swarms are being restored".into())
+            }
+            Self::Running(cluster) => {
+                cluster.status.order(Order::Resync);
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops what another node sends from now on, or no longer.
+    pub(super) fn ignore(&self, node: u8, is_ignored: bool) {
+        let cluster = match self {
+            Self::None => return,
+            Self::Waiting(waiting) => (&waiting.0.config, &waiting.0.status),
+            Self::Running(cluster) => (&cluster.config, &cluster.status),
+        };
+        let (config, status) = cluster;
+        // A node always heeds itself.
+        if node != config.node {
+            status.order(Order::Ignore { node, is_ignored });
+        }
+    }
+
+    /// Tells the other nodes that another process serves instead.
+    pub(super) fn hand_over(&self) {
+        if let Self::Running(cluster) = self {
+            cluster.stop.send_replace(Stop::HandedOver);
+        }
+    }
+
+    /// Publishes the last changes, once all workers have stopped. Gives up at `deadline`.
+    pub(super) fn close(&self, deadline: Instant) {
+        if let Self::Running(cluster) = self {
+            cluster.close(deadline);
+        }
     }
 }
 
 /// A node whose thread runs.
 pub(super) struct Cluster {
+    config: ClusterConfig,
     status: Arc<Status>,
     stop: watch::Sender<Stop>,
     thread: JoinHandle<()>,
 }
 
 impl Cluster {
-    /// Fetches all records of another node.
-    pub(super) fn resync(&self) {
-        self.status.order(Order::Resync);
-    }
-
-    /// Tells the other nodes that another process serves instead.
-    pub(super) fn hand_over(&self) {
-        self.stop.send_replace(Stop::HandedOver);
-    }
-
-    /// Publishes the last changes, once all workers have stopped. Gives up at `deadline`.
-    pub(super) fn close(&self, deadline: Instant) {
+    fn close(&self, deadline: Instant) {
         self.stop.send_replace(Stop::Now);
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
@@ -176,10 +239,15 @@ fn policy_digest(config: &Config) -> u64 {
     let mut text = format!("{:?}", config.policy);
     for policy in &config.listener_policies {
         // Writing to a string cannot fail. Files have other names and the same content.
-        let _ = write!(text, "|{:?} {:?} {}", policy.mode, policy.private_addresses, policy.private);
+        let _ =
+            write!(text, "|{:?} {:?} {}", policy.mode, policy.private_addresses, policy.private);
         for path in policy.files() {
             let content = std::fs::read(path).unwrap_or_default();
-            let _ = write!(text, " {:?}", aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &content));
+            let _ = write!(
+                text,
+                " {:?}",
+                aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &content)
+            );
         }
     }
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());

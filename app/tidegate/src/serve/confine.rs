@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{state, swarms};
 use crate::acme;
-use crate::config::{AcmeConfig, Config};
+use crate::config::{AcmeConfig, ClusterConfig, Config};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -69,15 +69,20 @@ fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.trace.as_ref().map(|trace| trace.port));
+    let cluster = config.cluster.as_ref();
+    ports.extend(cluster.iter().flat_map(|cluster| &cluster.servers).map(|server| server.port));
     // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
     if !ports.is_empty() {
         ports.push(DNS_PORT);
     }
     let authorities = acme.and_then(|acme| acme.ca.as_deref());
+    let of_cluster = cluster.into_iter().flat_map(ClusterConfig::files).map(PathBuf::as_path);
+    let mut readable = directories(files.chain(authorities).chain(resolver).chain(of_cluster));
+    readable.extend(cluster.into_iter().flat_map(super::cluster::readable));
     let cache = acme.map(|acme| acme.cache.clone());
     SandboxPolicy {
-        readable: directories(files.chain(authorities).chain(resolver)),
+        readable,
         writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
         ports,
     }

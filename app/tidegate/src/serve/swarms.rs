@@ -177,6 +177,12 @@ impl OpenJournal {
         elapsed(journal.epoch_ms(), unix_ms())
     }
 
+    /// Returns until when, unix ms, the store will have everything when the journal is restored.
+    pub(super) fn newest_round_ms(&self) -> Option<u64> {
+        let Source::Locked(_, Some(journal)) = &self.source else { return None };
+        journal.newest_round_ms()
+    }
+
     /// Returns what reads its statistics.
     pub(super) fn stats(&self) -> Box<dyn Fn() -> JournalStats + Send + Sync> {
         let report = Arc::clone(&self.report);

@@ -274,6 +274,17 @@ impl Workers {
         Ok(thread)
     }
 
+    /// Starts the thread of the cluster. [`Self::stop`] does not stop it, because it publishes what the workers
+    /// change last.
+    pub(super) fn start_cluster(
+        &mut self,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<JoinHandle<()>> {
+        self.start("cluster".into(), lower_priority, work)?;
+        let (_, thread) = self.threads.pop().context("the thread was just started")?;
+        Ok(thread)
+    }
+
     /// Starts the thread that obtains and renews certificates, following the latest of `configs`.
     pub(super) fn start_acme(
         &mut self,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use admin::{OutboxEntry, Records, RecordsError, StreamPosition};
+use admin::Records;
+use admin::records::{OutboxEntry, RecordsError, StreamPosition};
 use cluster::{BoxFuture, Entry, Position, RecordError, RecordLog, SnapshotPart};
 
 /// The records of this node.
@@ -13,7 +14,15 @@ pub(super) fn position_of_records(position: Position) -> StreamPosition {
 }
 
 fn boxed(error: RecordsError) -> RecordError {
-    error.into()
+    match error {
+        RecordsError::DiskFull => "the disk of state.dir is full".into(),
+        RecordsError::Locked => "another process has locked the records".into(),
+        RecordsError::QueueFull => "too many changes wait to be written".into(),
+        RecordsError::Conflict => "the entry exists already".into(),
+        RecordsError::Stopped => "the records are closed".into(),
+        RecordsError::Upgrading => "a new process is taking over".into(),
+        RecordsError::Other(text) => text.into(),
+    }
 }
 
 impl RecordLog for ClusterRecords {
@@ -54,7 +63,8 @@ impl RecordLog for ClusterRecords {
 
     fn snapshot(&self, cursor: Vec<u8>) -> BoxFuture<'_, Result<SnapshotPart, RecordError>> {
         Box::pin(async move {
-            let admin::SnapshotPart { body, next } = self.0.snapshot(&cursor).await.map_err(boxed)?;
+            let admin::records::SnapshotPart { body, next } =
+                self.0.snapshot(&cursor).await.map_err(boxed)?;
             Ok(SnapshotPart { body, next })
         })
     }

@@ -1,0 +1,164 @@
+//! What the management API shows of the cluster.
+
+use std::time::Instant;
+
+use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
+use cluster::nats::Overview;
+use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
+use tracker::Tracker;
+
+/// What stays the same.
+pub(super) struct Own {
+    pub(super) name: String,
+    pub(super) node: u8,
+    pub(super) boot: u64,
+    pub(super) zone: String,
+    pub(super) started: Instant,
+}
+
+/// Returns what there is to see. Of the records, it has only what the thread of the cluster knows.
+pub(super) fn stats(own: &Own, overview: Overview, tracker: &Tracker) -> ClusterStats {
+    let Overview { node, applied: (applies, apply_s), letters, records, .. } = overview;
+    let is_warm = node.warmth == Warmth::Warm;
+    let warm_ms = node.warm_ms.filter(|_| is_warm);
+    let streams = overview.streams.into_iter().map(|stream| ClusterStream {
+        name: stream.name,
+        found: true,
+        has_leader: stream.has_leader,
+        replicas: stream.replicas,
+        replicas_current: stream.replicas_current,
+        messages: stream.messages,
+        bytes: stream.bytes,
+        bytes_max: stream.bytes_max,
+        age_s: overview.streams_age_s,
+    });
+    let streams = streams.collect();
+    let drops = DropReason::ALL.into_iter().map(DropReason::name).zip(node.dropped);
+    let drops = drops.chain([("slow", overview.slow)]).collect();
+    let traffic = node.traffic;
+    ClusterStats {
+        name: own.name.clone(),
+        node: own.node,
+        server: overview.server,
+        connection_age_s: overview.connection_age_s,
+        is_warm,
+        warm_s: warm_ms.map_or_else(|| own.started.elapsed().as_secs_f64(), seconds),
+        is_mute: node.is_mute,
+        log: log_state(node.outbound),
+        unstored_blocks: node.unstored_blocks,
+        unstored_bytes: node.queue_bytes,
+        unstored_s: node.unstored_s as f64,
+        queue_bytes_max: node.queue_bytes_max,
+        dirty_s: node.dirty_s as f64,
+        log_behind: node.log_last.saturating_sub(node.position.sequence),
+        go_backs: node.go_backs,
+        spills: node.spills,
+        walks: node.walks,
+        missing_blocks: node.gaps,
+        reconnects: overview.reconnects,
+        blocks: vec![
+            ("sent", "cut", traffic.cut_blocks),
+            ("sent", "logged", traffic.logged_blocks),
+            ("sent", "stored", traffic.stored_blocks),
+            ("received", "applied_log", traffic.applied_log_blocks),
+            ("received", "applied_live", traffic.applied_live_blocks),
+        ],
+        bytes: vec![
+            ("sent", traffic.logged_bytes),
+            ("received", traffic.applied_log_bytes + traffic.applied_live_bytes),
+        ],
+        drops,
+        letters: vec![
+            ("sent", "published", letters.sent),
+            ("sent", "dropped", letters.unsent),
+            ("received", "delivered", letters.delivered),
+            ("received", "damaged", letters.damaged),
+        ],
+        applies,
+        apply_s,
+        records: admin::ClusterRecords {
+            sent: records.sent,
+            applied: records.applied,
+            behind: records.behind,
+            resyncing: records.is_resyncing,
+            ..admin::ClusterRecords::default()
+        },
+        nodes: node.nodes.iter().map(other).chain([own_row(own, &node, tracker)]).collect(),
+        streams,
+        events: node.events.iter().rev().map(event).collect(),
+    }
+}
+
+/// Returns the row of this node.
+fn own_row(own: &Own, node: &Snapshot, tracker: &Tracker) -> ClusterNode {
+    let totals = tracker.totals();
+    let peers = [totals.v4, totals.v6, totals.web].map(|it| it.seeders + it.leechers);
+    ClusterNode {
+        node: own.node,
+        state: NodeState::Alive,
+        version: env!("CARGO_PKG_VERSION").into(),
+        zone: own.zone.clone(),
+        started: started_s(own.boot),
+        warm: node.warmth == Warmth::Warm,
+        log: log_state(node.outbound),
+        peers: peers.iter().sum(),
+        torrents: totals.torrents,
+        their_lag_s: seconds(node.lag_ms),
+        behind_blocks: node.log_last.saturating_sub(node.position.sequence),
+        queue_bytes: node.queue_bytes,
+        same_policy: true,
+        ..ClusterNode::default()
+    }
+}
+
+fn other(node: &NodeSnapshot) -> ClusterNode {
+    ClusterNode {
+        node: node.node,
+        state: match node.state {
+            MemberState::Alive => NodeState::Alive,
+            MemberState::Suspect => NodeState::Suspect,
+            MemberState::Gone => NodeState::Gone,
+            MemberState::Left => NodeState::Left,
+        },
+        ignored: node.is_ignored,
+        version: node.version.clone(),
+        zone: node.zone.clone(),
+        started: started_s(node.boot),
+        heartbeat_age_s: seconds(node.silent_ms),
+        warm: node.warmth == Warmth::Warm,
+        log: log_state(node.outbound),
+        peers: node.peers.iter().sum(),
+        torrents: node.torrents,
+        announces_s: node.announces_per_s as f64,
+        lag_s: seconds(node.live_lag_ms),
+        log_lag_s: seconds(node.lag_ms),
+        their_lag_s: seconds(node.their_lag_ms),
+        behind_blocks: node.behind,
+        // The snapshot has this node's clock minus the other one's.
+        clock_offset_s: -(node.offset_ms as f64) / 1000.0,
+        queue_bytes: node.queue_bytes,
+        same_policy: node.has_same_policy,
+    }
+}
+
+fn log_state(state: OutboundState) -> LogState {
+    match state {
+        OutboundState::Flowing => LogState::Flowing,
+        OutboundState::Held => LogState::Held,
+        OutboundState::Spilled => LogState::Spilled,
+        OutboundState::CatchingUp => LogState::CatchingUp,
+    }
+}
+
+fn event(event: &cluster::ClusterEvent) -> ClusterEvent {
+    ClusterEvent { time: event.at_ms / 1000, text: event.text.clone() }
+}
+
+/// Returns the unix time of a boot, seconds: its number has milliseconds and 8 random bits.
+fn started_s(boot: u64) -> u64 {
+    (boot >> 8) / 1000
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
