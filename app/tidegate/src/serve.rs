@@ -189,7 +189,7 @@ struct Opened {
 impl Opened {
     /// Enters the sandbox, starts threads, and serves until a signal stops the process.
     fn serve(self) -> Result<()> {
-        let Self { file, config, tracker, certificates, mut bound, writer, handoff, .. } = self;
+        let Self { file, config, tracker, certificates, mut bound, writer, mut handoff, .. } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
@@ -198,6 +198,9 @@ impl Opened {
         let startup_text = bound.startup_text(&config, &engine, &urls);
         let dashboard = bound.dashboard_url(&config);
         let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
+        if config.cluster.is_some() {
+            handoff.align_clock(swarms::unix_ms());
+        }
         let clock = handoff.clock();
         state::fill(&config, &tracker, &writer, clock)?;
         let feed = Arc::<Feed>::default();
@@ -489,10 +492,10 @@ impl Serving {
         let Reloader { config, certificates, xdp_rules, .. } = &self.reloader;
         let tls = TlsConfig::new(certificates);
         let take_over = xdp.as_mut().map(OpenXdp::take_over).unwrap_or_default();
+        self.workers.start_sweep(config.cluster.is_some())?;
         self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
         xdp.map_or(Ok(()), |xdp| self.workers.start_xdp(xdp, xdp_rules.clone()))?;
         self.workers.start_http(bound.tcp, &tls, config)?;
-        self.workers.start_sweep()?;
         // A reload may add certificates, but cannot open a listener for them.
         if config.listens(Transport::Tls) {
             let challenges = Arc::clone(&config.challenges);

@@ -46,6 +46,14 @@ impl Clock {
         }
     }
 
+    /// Returns the time since tick 0. Takes as long as [`Self::now`].
+    pub fn elapsed(&self) -> Duration {
+        match self.0 {
+            Source::System(start) => start.elapsed(),
+            Source::Manual(tick) => Duration::from_secs(tick.load(Ordering::Relaxed).into()),
+        }
+    }
+
     /// Returns the present time, for a measurement.
     pub(crate) fn moment(&self) -> Moment {
         let at = Instant::now();
@@ -100,6 +108,7 @@ mod tests {
         assert!(Clock::start().now() < Tick(60));
         let resumed = Clock::after(Duration::from_millis(1500)).now();
         assert!(resumed >= Tick(1) && resumed < Tick(60));
+        assert!(Clock::after(Duration::from_millis(1500)).elapsed() >= Duration::from_millis(1500));
         assert!(Clock::after(Duration::from_secs(1 << 30)).now() >= Tick(1 << 30));
         assert!(Clock::after(Duration::MAX).now() < Tick(60));
     }
@@ -111,6 +120,7 @@ mod tests {
         assert_eq!((clock.now(), clock.moment().tick()), (Tick(7), Tick(7)));
         TICK.fetch_add(1, Ordering::Relaxed);
         assert_eq!((clock.now(), clock.moment().tick()), (Tick(8), Tick(8)));
+        assert_eq!(clock.elapsed(), Duration::from_secs(8));
     }
 
     #[test]

@@ -397,7 +397,7 @@ fn clocks(clock: Clock) -> Clocks {
     Arc::new(move || Now { tick: clock.now(), unix_ms: unix_ms() })
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

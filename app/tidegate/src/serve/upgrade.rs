@@ -42,6 +42,8 @@ const WALK_TIMEOUT: Duration = Duration::from_secs(270);
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long workers may take to leave their AF_XDP sockets. They wake up four times a second.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Ages of peers are counted in units of this.
+const PERIOD_MS: i64 = 16_000;
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -80,6 +82,20 @@ impl HandoffState {
     pub(super) fn set_clock(&mut self, elapsed: Duration) {
         let elapsed_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
         self.epoch_ns = monotonic_ns().saturating_sub(elapsed_ns);
+    }
+
+    /// Moves the tracker's clock, so that ticks begin with the seconds of unix time, and tick 0 with a multiple
+    /// of [`PERIOD_MS`]: all nodes of a cluster then count seconds, and ages of peers, alike. `unix_ms` is now.
+    pub(super) fn align_clock(&mut self, unix_ms: u64) {
+        let elapsed_ms = monotonic_ns().saturating_sub(self.epoch_ns) / 1_000_000;
+        let epoch_ms = i64::try_from(unix_ms).unwrap_or(i64::MAX) - elapsed_ms;
+        let over_ms = epoch_ms.rem_euclid(PERIOD_MS);
+        // The clock of a process that came before has been moved already. It differs by a little, in either
+        // direction.
+        let missing_ms = PERIOD_MS - over_ms;
+        let is_behind = missing_ms <= over_ms && missing_ms <= elapsed_ms;
+        let back_ms = if is_behind { -missing_ms } else { over_ms };
+        self.epoch_ns = self.epoch_ns.saturating_sub(back_ms * 1_000_000);
     }
 
     /// Writes a line per value, and an empty line at the end.
@@ -382,6 +398,33 @@ mod tests {
             let copy = HandoffState::read(&mut handoff.lines().as_bytes()).unwrap();
             let now = copy.clock().now();
             assert!(now >= Tick(elapsed_s) && now < Tick(elapsed_s + 60), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_counts_seconds_like_the_others() {
+        let now_ms = 1_800_000_000_000;
+        let unix_ms = || now_ms + monotonic_ns() as u64 / 1_000_000;
+        for elapsed_ms in [0, 1, 999, 1000, 15_999, 16_000, 20_000, 1_000_000_123] {
+            let mut handoff = HandoffState::fresh().unwrap();
+            handoff.set_clock(Duration::from_millis(elapsed_ms));
+            let before_ns = handoff.epoch_ns;
+            handoff.align_clock(unix_ms());
+            let is_aligned = |handoff: &HandoffState| {
+                let epoch_ms = now_ms as i64 + handoff.epoch_ns.div_euclid(1_000_000);
+                let over_ms = epoch_ms.rem_euclid(PERIOD_MS);
+                // Clocks are read one after the other.
+                over_ms.min(PERIOD_MS - over_ms) < 1000
+            };
+            assert!(is_aligned(&handoff), "{elapsed_ms}");
+            assert!(before_ns - handoff.epoch_ns < 16_001_000_000, "{elapsed_ms}");
+            // The next process differs by a little, not by a period.
+            for step_ms in [-5, 0, 5] {
+                let mut next = handoff;
+                next.align_clock(unix_ms().saturating_add_signed(step_ms));
+                let moved_ms = (next.epoch_ns - handoff.epoch_ns).abs() / 1_000_000;
+                assert!(moved_ms < 1000 || elapsed_ms < 1000, "{elapsed_ms}: {moved_ms}");
+            }
         }
     }
 

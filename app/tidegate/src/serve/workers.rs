@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker, StopOrder};
 use front::udp::{UdpFront, UdpListener};
-use front::webtorrent::WorkerLink;
+use front::webtorrent::{RemoteLetters, WorkerLink};
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::TlsConfig;
 use net::{UdpSocket, UdpWorker};
@@ -24,7 +24,7 @@ use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
 use super::Shared;
 use super::listeners::BoundListener;
-use super::swarms::OpenJournal;
+use super::swarms::{OpenJournal, unix_ms};
 use super::xdp::{self, OpenXdp, SharedRules};
 use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
@@ -49,6 +49,8 @@ pub(super) struct Workers {
     sweeps: Arc<AtomicU64>,
     /// Steps the thread of the XDP program has taken, if there is one.
     xdp_steps: Option<Arc<AtomicU64>>,
+    /// WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
+    letters: Arc<OnceLock<RemoteLetters>>,
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
@@ -95,6 +97,7 @@ impl Workers {
             stop_http: watch::Sender::new(None),
             sweeps: Arc::default(),
             xdp_steps: None,
+            letters: Arc::default(),
             threads: Vec::new(),
             on_exit: Arc::new(on_exit),
         }
@@ -103,6 +106,12 @@ impl Workers {
     /// Returns what the admin listener reports.
     pub(super) fn metric_sources(&self) -> &MetricSources {
         &self.metric_sources
+    }
+
+    /// Returns WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
+    #[allow(dead_code, reason = "the thread of the cluster follows")]
+    pub(super) fn letters(&self) -> Arc<OnceLock<RemoteLetters>> {
+        Arc::clone(&self.letters)
     }
 
     /// Returns a shared reference to the same.
@@ -200,7 +209,17 @@ impl Workers {
         config: &Config,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
-        let links = WorkerLink::for_workers(workers.len());
+        let links = match &config.cluster {
+            None => WorkerLink::for_workers(workers.len()),
+            Some(cluster) => {
+                let (node, bytes_per_s) = (cluster.node, cluster.relay_bytes_per_s);
+                let (links, letters) =
+                    WorkerLink::for_workers_of_node(workers.len(), node, bytes_per_s);
+                // Set once: the workers start once.
+                let _ = self.letters.set(letters);
+                links
+            }
+        };
         for (number, (sockets_of_worker, link)) in workers.into_iter().zip(links).enumerate() {
             let listener = |(socket, group): (TcpListener, ListenerGroup)| {
                 let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
@@ -298,17 +317,25 @@ impl Workers {
         })
     }
 
-    /// Starts the thread that removes expired peers, a few at a time.
-    pub(super) fn start_sweep(&mut self) -> Result<()> {
+    /// Starts the thread that removes expired peers, a few at a time. In a cluster, it keeps the time of
+    /// connection ids right, too. The first time before this returns.
+    pub(super) fn start_sweep(&mut self, is_in_cluster: bool) -> Result<()> {
         let tracker = Arc::clone(&self.tracker);
         let (clock, stop) = (self.clock, Arc::clone(&self.stop));
         let sweeps = Arc::clone(&self.sweeps);
+        let set_time = move |tracker: &Tracker| {
+            if is_in_cluster {
+                tracker.set_unix_offset(unix_offset_s(clock));
+            }
+        };
+        set_time(&tracker);
         self.start("sweep".into(), lower_priority, move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
                 let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
                 let steps_s = (1000 / SWEEP_PERIOD.as_millis()) as u32;
                 tracker.sweep(clock.now(), pass_s * steps_s);
+                set_time(&tracker);
                 sweeps.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -359,6 +386,13 @@ impl Workers {
         self.threads.push((name, thread.context("cannot start a thread")?));
         Ok(())
     }
+}
+
+/// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
+fn unix_offset_s(clock: Clock) -> u64 {
+    let elapsed_ms = clock.elapsed().as_millis() as u64;
+    // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
+    (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000
 }
 
 /// Returns when this process started, by the wall clock and a monotonic one.
