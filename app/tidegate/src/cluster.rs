@@ -38,7 +38,6 @@ pub(crate) fn nats_options(
         stream_bytes: cluster.stream_bytes,
         replicas: cluster.replicas.into(),
         manage_streams: cluster.manage_streams,
-        relay_bytes_per_s: cluster.relay_bytes_per_s,
     })
 }
 

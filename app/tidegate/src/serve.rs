@@ -189,7 +189,9 @@ struct Opened {
 impl Opened {
     /// Enters the sandbox, starts threads, and serves until a signal stops the process.
     fn serve(self) -> Result<()> {
-        let Self { file, config, tracker, certificates, mut bound, writer, mut handoff, .. } = self;
+        let Self {
+            file, config, tracker, certificates, mut bound, mut writer, mut handoff, ..
+        } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
@@ -203,6 +205,9 @@ impl Opened {
         }
         let clock = handoff.clock();
         state::fill(&config, &tracker, &writer, clock)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.replicate(&mut writer)?;
+        }
         let feed = Arc::<Feed>::default();
         let target = SwarmTarget::new(&tracker, clock, journal.is_some());
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
@@ -229,6 +234,7 @@ impl Opened {
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         let _ = workers.metric_sources().status.udp_engine.set(engine);
+        self.cluster.iter().for_each(|cluster| cluster.fetch_records(&records));
         let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let cluster = self.cluster.map(|cluster| {
             // Set once.
@@ -238,8 +244,7 @@ impl Opened {
                 clock,
                 feed: Arc::clone(&feed),
                 records: Arc::clone(&records),
-                letters: None,
-                restored_ms: old_process.is_some().then(cluster::unix_ms).or(restored_ms),
+                restored_ms: old_process.is_some().then(swarms::unix_ms).or(restored_ms),
             };
             ClusterState::Waiting(Box::new((cluster, inputs)))
         });

@@ -167,7 +167,9 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
 }
 
 async fn ready_page(State(state): State<PageState>) -> (StatusCode, &'static str) {
-    if state.sources.status.ready.load(Ordering::Relaxed) {
+    // A node of a cluster that has just started lacks what the others know.
+    let is_warm = state.sources.cluster().is_none_or(|cluster| cluster.is_warm);
+    if state.sources.status.ready.load(Ordering::Relaxed) && is_warm {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")

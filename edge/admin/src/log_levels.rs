@@ -22,7 +22,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
 }
 
 /// All areas; every target belongs to one. docs/operating.md describes them.
-pub(crate) const AREAS: [Area; 11] = [
+pub(crate) const AREAS: [Area; 12] = [
     area("serve", &["tidegate::"]),
     area("reload", &["tidegate::serve::reload", "tidegate::access"]),
     area("acme", &["tidegate::acme"]),
@@ -35,6 +35,7 @@ pub(crate) const AREAS: [Area; 11] = [
         &["tidegate_admin::records", "tidegate_admin::restore", "tidegate::serve::state"],
     ),
     area("journal", &["tidegate_journal", "tidegate::serve::swarms"]),
+    area("cluster", &["tidegate_cluster", "tidegate::serve::cluster", "tidegate::cluster"]),
     area("traces", &["tidegate_admin::traces"]),
     area("libraries", &[""]),
 ];
@@ -168,6 +169,7 @@ mod tests {
             ("tidegate_admin::webhooks", "webhooks"),
             ("tidegate_admin::records::writer", "records"),
             ("tidegate_front::tell", "front"),
+            ("tidegate_cluster::nats::driver", "cluster"),
             ("instant_acme", "libraries"),
         ] {
             assert_eq!(area_of(target), expected, "{target}");

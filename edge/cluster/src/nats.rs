@@ -120,7 +120,6 @@ async fn run_with(
     let resync = Arc::<Notify>::default();
     let tasks = Tasks {
         link: &link,
-        options: &options,
         status: &status,
         dropped,
         resync: &resync,
@@ -147,7 +146,6 @@ async fn run_with(
 /// What tasks beside the driver need.
 struct Tasks<'a> {
     link: &'a Link,
-    options: &'a NatsOptions,
     status: &'a Arc<Status>,
     dropped: mpsc::UnboundedSender<DropReason>,
     resync: &'a Arc<Notify>,
@@ -171,10 +169,7 @@ impl Tasks<'_> {
             let drop = move |reason| {
                 let _ = dropped.send(reason);
             };
-            let rate = self.options.relay_bytes_per_s;
-            let sender =
-                letters::send(link.clone(), Arc::clone(&letters), Arc::clone(status), rate);
-            set.spawn(sender);
+            set.spawn(letters::send(link.clone(), Arc::clone(&letters), Arc::clone(status)));
             set.spawn(letters::receive(link.clone(), messages, letters, Arc::clone(status), drop));
         }
         if let Some(records) = records {

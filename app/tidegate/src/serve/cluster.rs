@@ -1,14 +1,16 @@
 //! The cluster: what its thread asks of the tracker, and when it starts and stops.
 
 mod host;
+mod letters;
 mod records;
 mod stats;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use admin::records::Writer;
 use admin::{ClusterStats, Records};
 use anyhow::{Context, Result};
 use cluster::Letters;
@@ -20,11 +22,13 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 use tracker::Tracker;
 
+use super::swarms::unix_ms;
 use super::workers::Workers;
 use crate::cluster::nats_options;
 use crate::cluster::secret::ClusterSecrets;
 use crate::config::{ClusterConfig, Config};
 use host::TrackerHost;
+use letters::WorkerLetters;
 use records::ClusterRecords;
 use stats::Own;
 
@@ -54,7 +58,6 @@ pub(super) struct ClusterInputs {
     pub(super) clock: Clock,
     pub(super) feed: Arc<Feed>,
     pub(super) records: Arc<Records>,
-    pub(super) letters: Option<Arc<dyn Letters>>,
     /// Until when, unix ms, the store has everything; `None` if it was empty.
     pub(super) restored_ms: Option<u64>,
 }
@@ -93,6 +96,26 @@ impl OpenCluster {
         Box::new(move || stats::stats(&own, status.overview(), &tracker))
     }
 
+    /// Fetches the records of another node, if this one lacks what the stream no longer has. Takes a few seconds
+    /// at most.
+    pub(super) fn fetch_records(&self, records: &Arc<Records>) {
+        match nats::fetch_records(&self.options, &ClusterRecords(Arc::clone(records))) {
+            Ok(Some(node)) => info!(node, "merged the records of another node"),
+            Ok(None) => {}
+            Err(error) => warn!(%error, "starting without the records of other nodes"),
+        }
+    }
+
+    /// Lets the records replicate, and ignores the nodes that they say. Call before their thread starts.
+    pub(super) fn replicate(&self, writer: &mut Writer) -> Result<()> {
+        writer.replicate(self.config.node).context("state.dir")?;
+        let ignored = admin::ignored_nodes(writer).context("state.dir")?;
+        for node in ignored.into_iter().filter(|node| *node != self.config.node) {
+            self.status.order(Order::Ignore { node, is_ignored: true });
+        }
+        Ok(())
+    }
+
     /// Lets `tracker` be this node. Call before there are peers.
     pub(super) fn join(&self, tracker: &Tracker) {
         tracker.store().set_node(self.config.node);
@@ -115,13 +138,14 @@ impl OpenCluster {
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let records = Arc::clone(&inputs.records);
+        let letters = WorkerLetters::new(workers.letters());
         let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, inputs.records);
         let setup = Setup {
             options,
             node,
             host: Arc::new(host),
             feed: inputs.feed,
-            letters: inputs.letters,
+            letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
             records: Some(Arc::new(ClusterRecords(records))),
             status: Arc::clone(&status),
             orders,
@@ -252,9 +276,4 @@ fn policy_digest(config: &Config) -> u64 {
     }
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     digest.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
-}
-
-pub(super) fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

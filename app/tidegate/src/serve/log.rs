@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use admin::{AUDIT, LOG_TAIL, LogLevels};
 use tracing::{Event, Metadata, Subscriber};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
@@ -72,7 +72,8 @@ impl Log {
 }
 
 fn targets(levels: &LogLevels) -> Targets {
-    Targets::new().with_targets(levels.targets())
+    // What this library says of its connection, the thread of the cluster says itself, once.
+    Targets::new().with_targets(levels.targets()).with_target("async_nats", LevelFilter::OFF)
 }
 
 /// Writes lines.

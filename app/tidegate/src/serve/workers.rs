@@ -109,7 +109,6 @@ impl Workers {
     }
 
     /// Returns WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
-    #[allow(dead_code, reason = "the thread of the cluster follows")]
     pub(super) fn letters(&self) -> Arc<OnceLock<RemoteLetters>> {
         Arc::clone(&self.letters)
     }

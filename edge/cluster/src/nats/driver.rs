@@ -36,6 +36,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Changes of WebTorrent peers that wait to be cut.
 const WEB_CHANGES_MAX: usize = 1 << 18;
+/// Reasons why connecting fails that the log says until it succeeds.
+const FAILURES_MAX: usize = 4;
 /// How long the end waits until what was cut is stored.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long the end waits until what was published is sent.
@@ -72,8 +74,8 @@ pub(super) struct Driver<'a> {
     lookup_at: Option<Instant>,
     is_looking_up: bool,
     has_connected: bool,
-    /// Whether the log says that NATS is away.
-    has_warned: bool,
+    /// Why connecting failed, as far as the log says it.
+    failures: Vec<String>,
     /// What the log said last of a failure, so that it is said once.
     complaint: Option<String>,
     ending: Option<Instant>,
@@ -138,7 +140,7 @@ impl<'a> Driver<'a> {
             lookup_at: None,
             is_looking_up: false,
             has_connected: false,
-            has_warned: false,
+            failures: Vec::new(),
             complaint: None,
             ending: None,
         }
@@ -209,21 +211,14 @@ impl<'a> Driver<'a> {
             Event::Connected => {
                 let info = self.link.client.server_info();
                 let server = format!("{} ({})", info.server_name, info.version);
-                if self.has_warned || !self.has_connected {
-                    info!(server, "connected to NATS");
-                }
                 self.shared.status.set_server(Some(server), self.has_connected);
-                (self.has_connected, self.has_warned, self.complaint) = (true, false, None);
+                (self.has_connected, self.complaint) = (true, None);
+                self.failures.clear();
                 self.log.is_new = true;
                 self.input(Input::Connected, None);
                 self.look_up(Duration::ZERO);
             }
             Event::Disconnected => {
-                warn!(
-                    "lost the connection to NATS: serving what this node knows; the other nodes hear of changes \
-                     when it is back"
-                );
-                self.has_warned = true;
                 self.shared.status.set_server(None, false);
                 self.shared.records.send_replace(None);
                 self.log.stop();
@@ -232,15 +227,22 @@ impl<'a> Driver<'a> {
             Event::SlowConsumer(_) => self.shared.status.count_slow(),
             Event::ServerError(error) => self.complain(&format!("NATS refused: {error}")),
             Event::ClientError(error) if !self.link.is_connected() => {
-                if !self.has_warned {
-                    warn!(
-                        %error,
-                        "cannot connect to NATS: serving what this node knows; trying again"
-                    );
-                    self.has_warned = true;
-                }
+                self.warn_of_failure(&error.to_string());
             }
             Event::ClientError(_) | Event::LameDuckMode | Event::Draining | Event::Closed => {}
+        }
+    }
+
+    /// Writes to the log why connecting fails: each reason once.
+    fn warn_of_failure(&mut self, error: &str) {
+        if self.failures.len() < FAILURES_MAX && !self.failures.iter().any(|it| it == error) {
+            let remedy = if error.contains("uthorization") || error.contains("uthentication") {
+                ": check cluster.nkey or cluster.certificate, and the servers' users"
+            } else {
+                ""
+            };
+            warn!("cannot connect to NATS: {error}{remedy}; serving what this node knows");
+            self.failures.push(error.to_owned());
         }
     }
 

@@ -77,7 +77,7 @@ impl Link {
         options: &NatsOptions,
     ) -> Result<Self, async_nats::ConnectError> {
         let subjects = Subjects::new(&options.name, options.node);
-        let connect = connect_options(options, &subjects).max_reconnects(1);
+        let connect = connect_options(options, &subjects).max_reconnects(options.servers.len());
         Self::connect(connect, options, subjects).await
     }
 

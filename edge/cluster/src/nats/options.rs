@@ -34,8 +34,6 @@ pub struct NatsOptions {
     pub replicas: usize,
     /// Whether the streams are created and kept as they should be. Otherwise they are only checked.
     pub manage_streams: bool,
-    /// Bytes of WebTorrent letters per second, at most.
-    pub relay_bytes_per_s: u32,
 }
 
 /// Names of subjects and streams. In each subject that a node publishes to, the last token is its number.

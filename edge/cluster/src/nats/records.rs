@@ -217,7 +217,7 @@ impl RecordTasks {
         };
         let nodes: Vec<u8> = overview.node.nodes.iter().filter(is_good).map(|it| it.node).collect();
         for node in nodes {
-            match self.fetch_from(node).await {
+            match snapshots::fetch_from(&self.link, node, &*self.records).await {
                 Ok(parts) => return info!(node, parts, "merged the records of another node"),
                 Err(error) => warn!(node, %error, "cannot fetch records"),
             }
@@ -225,19 +225,6 @@ impl RecordTasks {
         error!(
             "no other node could send its records: check that one is warm, then `tidegate admin cluster resync`"
         );
-    }
-
-    async fn fetch_from(&self, node: u8) -> Result<u64, RecordError> {
-        let (mut cursor, mut parts) = (Vec::new(), 0);
-        loop {
-            let part = snapshots::ask(&self.link, node, &cursor).await?;
-            parts += 1;
-            self.records.merge_snapshot(&part.body, part.next.is_none()).await?;
-            match part.next {
-                Some(next) => cursor = next,
-                None => return Ok(parts),
-            }
-        }
     }
 }
 

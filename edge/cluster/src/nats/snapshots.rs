@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use super::link::Link;
 use super::options::NatsOptions;
 use super::streams;
-use crate::host::{Position, RecordError, SnapshotPart};
+use crate::host::{Position, RecordError, RecordLog, SnapshotPart};
 
 /// How long one part may take.
 const PART_TIMEOUT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ fn decode(answer: &[u8]) -> Result<SnapshotPart, RecordError> {
 }
 
 /// Asks `node` for the part at `cursor`.
-pub(super) async fn ask(link: &Link, node: u8, cursor: &[u8]) -> Result<SnapshotPart, RecordError> {
+async fn ask(link: &Link, node: u8, cursor: &[u8]) -> Result<SnapshotPart, RecordError> {
     let inbox = link.client.new_inbox();
     let mut answers = link.subscribe(inbox.clone()).await.map_err(|_| "NATS is away")?;
     let question = link.subjects.question(node);
@@ -71,41 +71,36 @@ pub(super) async fn ask(link: &Link, node: u8, cursor: &[u8]) -> Result<Snapshot
     }
 }
 
-/// Fetches all records of some other node, before this one serves, and passes the parts to `merge`. Does so if
-/// this node has never had any, or what it missed is no longer in the stream. `position` is that of the last
-/// message it has applied. Takes a few seconds at most while NATS or the other nodes are away.
+/// Fetches all records of some other node and merges them, before this one serves. Does so if this node has
+/// never had any, or what it missed is no longer in the stream. Takes a few seconds at most while NATS or the
+/// other nodes are away.
 ///
 /// Returns the node that they came from; `None` if that is not needed, or no other node is there.
 ///
 /// # Errors
 ///
-/// If NATS is away, or a node begins to answer and fails.
+/// If NATS is away, or all nodes that are there fail to answer.
 pub fn fetch_records(
     options: &NatsOptions,
-    position: Position,
-    merge: &mut dyn FnMut(&[u8], bool) -> Result<(), RecordError>,
+    records: &dyn RecordLog,
 ) -> Result<Option<u8>, RecordError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fetched = runtime.block_on(fetch(options, position, merge));
+    let fetched = runtime.block_on(fetch(options, records));
     runtime.shutdown_background();
     fetched
 }
 
-async fn fetch(
-    options: &NatsOptions,
-    position: Position,
-    merge: &mut dyn FnMut(&[u8], bool) -> Result<(), RecordError>,
-) -> Result<Option<u8>, RecordError> {
+async fn fetch(options: &NatsOptions, records: &dyn RecordLog) -> Result<Option<u8>, RecordError> {
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, Link::connect_once(options)).await;
     let link = connected.map_err(|_| "cannot connect to NATS in time")??;
     let heartbeats = link.subscribe(link.subjects.all("h")).await.map_err(|_| "NATS is away")?;
-    if !is_needed(&link, position).await? {
+    if !is_needed(&link, records.position()).await? {
         return Ok(None);
     }
     let mut failure = None;
     for node in nodes(&link, heartbeats).await {
-        match fetch_from(&link, node, merge).await {
-            Ok(()) => return Ok(Some(node)),
+        match fetch_from(&link, node, records).await {
+            Ok(_) => return Ok(Some(node)),
             Err(error) => failure = Some(error),
         }
     }
@@ -139,18 +134,20 @@ async fn nodes(link: &Link, mut heartbeats: Subscriber) -> Vec<u8> {
     nodes
 }
 
-async fn fetch_from(
+/// Fetches and merges all records of `node`. Returns how many parts they had.
+pub(super) async fn fetch_from(
     link: &Link,
     node: u8,
-    merge: &mut dyn FnMut(&[u8], bool) -> Result<(), RecordError>,
-) -> Result<(), RecordError> {
-    let mut cursor = Vec::new();
+    records: &dyn RecordLog,
+) -> Result<u64, RecordError> {
+    let (mut cursor, mut parts) = (Vec::new(), 0);
     loop {
         let SnapshotPart { body, next } = ask(link, node, &cursor).await?;
-        merge(&body, next.is_none())?;
+        parts += 1;
+        records.merge_snapshot(&body, next.is_none()).await?;
         match next {
             Some(next) => cursor = next,
-            None => return Ok(()),
+            None => return Ok(parts),
         }
     }
 }

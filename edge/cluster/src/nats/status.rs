@@ -108,7 +108,7 @@ pub struct LetterFigures {
     pub sent: u64,
     /// Bytes of them.
     pub sent_bytes: u64,
-    /// Dropped, because NATS is away, the node is mute, or `relay_mib_per_s` is used up.
+    /// Dropped, because NATS is away or the node is mute.
     pub unsent: u64,
     /// Received and delivered.
     pub delivered: u64,

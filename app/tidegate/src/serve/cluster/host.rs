@@ -13,7 +13,7 @@ use tracker::{RequestKind, Tracker};
 use types::InfoHash;
 
 use super::records::position_of_records;
-use super::unix_ms;
+use crate::serve::swarms::unix_ms;
 
 /// Bytes of sessions in a block.
 const SESSIONS_BYTES: usize = 64 * 1024;
