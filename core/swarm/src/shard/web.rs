@@ -185,7 +185,9 @@ impl Shard {
         };
         let mut at = at as usize;
         let mut dead = Vec::new();
-        for _ in 0..VISIT {
+        let mut visited = 0;
+        while visited < VISIT {
+            visited += 1;
             match swarm.get_index(role, at) {
                 Some((peer, meta)) if is_expired(&peer, meta) => {
                     dead.extend(swarm.remove(role, &peer))
@@ -198,7 +200,7 @@ impl Shard {
         let gone = dead.len() as u64;
         dead.into_iter().for_each(|meta| self.count_web_removed(number, role, meta));
         self.drop_web_if_empty(number);
-        Visited { next, lines: VISIT, gone }
+        Visited { next, lines: visited, gone }
     }
 
     pub(super) fn count_web_added(&mut self, number: u32, role: usize, meta: PeerMeta) {
