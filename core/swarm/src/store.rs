@@ -246,7 +246,7 @@ impl Store {
         hash as usize & (self.shards.len() - 1)
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
         self.shards[shard].0.lock()
     }
 

@@ -1,5 +1,7 @@
 //! WebTorrent peers beside a naive model, in torrents that have IP peers, too.
 
+mod nodes;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,0 +1,481 @@
+//! WebTorrent peers of several nodes: what a node tells of its own, and what it does with what others tell.
+
+use super::*;
+use crate::block::{
+    Block, BlockError, Header, Kind, WEB_CHANGE_BYTES_MAX, WebChange, Word, encode_web_changes,
+};
+use crate::shard::WebPurge;
+use crate::{Counting, MergeTime, Merged, WEB_REFRESH_S};
+
+const UNIT_S: i64 = AGE_UNIT_S as i64;
+/// Seconds that peers of other nodes live, as intervals are short here.
+const REMOTE_LIFETIME_S: u32 = 900;
+const ROLES: [Role; 3] = [Role::Seeder, Role::Leecher, Role::PartialSeed];
+
+fn peer_of(node: u8, place: usize, id: u8) -> WebPeer {
+    WebPeer { connection: ConnectionKey::new(node, 1, 7, place), peer_id: PeerId([id; 20]) }
+}
+
+fn change(torrent: u8, peer: WebPeer, word: Word) -> WebChange {
+    let address = match peer.peer_id.0[0] % 2 {
+        0 => Ipv4Addr::new(192, 0, 2, 1).into(),
+        _ => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    WebChange { info_hash: InfoHash([torrent; 20]), peer, address, word }
+}
+
+fn header(node: u16) -> Header {
+    Header { kind: Kind::WEB, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 }
+}
+
+fn body_of(changes: &[WebChange]) -> Vec<u8> {
+    let mut body = Vec::new();
+    encode_web_changes(changes, &mut body);
+    body
+}
+
+#[derive(Clone, Copy)]
+struct How {
+    now: u32,
+    cut_ago_s: u32,
+    counting: Counting,
+}
+
+fn merge_as(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged {
+    let body = body_of(changes);
+    let groups = Block { header: header(node.into()), body: &body }.web_groups().unwrap();
+    let How { now, cut_ago_s, counting } = how;
+    let time = MergeTime { now: Tick(now), cut_ago_s, epoch_min: 0 };
+    // In two parts, as two threads do it.
+    let first = store.merge_web(time, counting, groups, 0..1);
+    first.plus(store.merge_web(time, counting, groups, 1..store.shards()))
+}
+
+fn merge(store: &Store, now: u32, node: u8, changes: &[WebChange]) -> Merged {
+    merge_as(store, How { now, cut_ago_s: 0, counting: Counting::Each }, node, changes)
+}
+
+fn take(store: &Store) -> Vec<WebChange> {
+    let mut changes = Vec::new();
+    assert_eq!(store.take_web_changes(&mut changes), 0);
+    changes
+}
+
+#[test]
+fn changes_are_grouped_by_torrent_and_stay_in_order() {
+    let mut random = Random::new(8);
+    for _ in 0..100 {
+        let changes: Vec<_> = (0..random.below(60))
+            .map(|_| {
+                let peer = peer_of(5, random.below(4) as usize, random.below(3) as u8);
+                change(random.below(4) as u8, peer, Word(random.next() as u16))
+            })
+            .collect();
+        let body = body_of(&changes);
+        assert!(body.len() <= changes.len() * WEB_CHANGE_BYTES_MAX);
+        let groups = Block { header: header(5), body: &body }.web_groups().unwrap();
+        assert_eq!(groups.node(), 5);
+        let found: Vec<_> = groups.iter().flat_map(|group| group.peers).collect();
+        let mut expected = changes.clone();
+        expected.sort_by_key(|change| change.info_hash);
+        assert_eq!(found, expected);
+        let completed = expected.iter().filter(|change| change.word.is_completed());
+        let completed: Vec<_> = completed.map(|one| (one.info_hash, one.address)).collect();
+        assert_eq!(groups.completed().collect::<Vec<_>>(), completed);
+        // Cut off anywhere but between groups, it does not add up.
+        let ends: Vec<_> = groups
+            .iter()
+            .scan(0, |end, group| {
+                *end += 22 + 46 * group.peers.len();
+                Some(*end)
+            })
+            .collect();
+        for len in 1..body.len() {
+            let read = Block { header: header(5), body: &body[..len] }.web_groups();
+            assert_eq!(read.is_ok(), ends.contains(&len));
+        }
+    }
+}
+
+#[test]
+fn a_torrent_with_many_changes_continues_in_another_group() {
+    let changes: Vec<_> = (0..70_000)
+        .map(|place| change(1, peer_of(2, place, 0), Word::present(0, Role::Leecher, false)))
+        .collect();
+    let body = body_of(&changes);
+    let groups = Block { header: header(2), body: &body }.web_groups().unwrap();
+    let lens: Vec<_> = groups.into_iter().map(|group| group.peers.len()).collect();
+    assert_eq!(lens, [65_535, 70_000 - 65_535]);
+}
+
+#[test]
+fn nodes_speak_for_their_own_connections_only() {
+    let of = |node| change(1, peer_of(node, 3, 3), Word::present(0, Role::Seeder, false));
+    let read = |node: u16, kind: Kind, changes: &[WebChange]| {
+        let header = Header { kind, ..header(node) };
+        Block { header, body: &body_of(changes) }.web_groups().map(|groups| groups.node())
+    };
+    assert_eq!(read(2, Kind::WEB, &[of(2), of(2)]), Ok(2));
+    for (node, kind, changes) in [
+        (2, Kind::WEB, [of(2), of(3)]),
+        (3, Kind::WEB, [of(2), of(3)]),
+        (2 + 256, Kind::WEB, [of(2), of(2)]),
+        (2, Kind::CHANGES, [of(2), of(2)]),
+    ] {
+        assert_eq!(read(node, kind, &changes), Err(BlockError::BadGroups));
+    }
+    // And what says that it is from here is not merged: it has come back.
+    let store = store();
+    store.set_node(2);
+    assert_eq!(merge(&store, 9, 2, &[of(2)]), Merged::default());
+    assert_eq!(merge(&store, 9, 3, &[of(3)]).peers, 1);
+}
+
+#[test]
+fn changes_are_what_happens_to_own_peers_and_nothing_else() {
+    let (store, mut random) = (store(), Random::new(1));
+    store.set_node(1);
+    let one = peer_of(1, 1, 1);
+    let mut announce = |now: u32, role, completed| {
+        let request = web_request(1, one, role, Action::Update { completed }, 5);
+        store.announce_web(Tick(now), &mut random, &request, &mut RelayTargets::new()).unwrap();
+    };
+    announce(0, Role::Leecher, false);
+    assert_eq!(take(&store), [], "nobody has asked");
+    store.keep_web_changes(100);
+    announce(1, Role::Leecher, false);
+    announce(2, Role::PartialSeed, false);
+    announce(3, Role::PartialSeed, false);
+    announce(4, Role::Seeder, true);
+    announce(5, Role::Seeder, true);
+    announce(6, Role::Leecher, false);
+    store.leave_web(&InfoHash([1; 20]), one);
+    store.leave_web(&InfoHash([1; 20]), one);
+    announce(7, Role::Leecher, false);
+    let address = Ipv4Addr::LOCALHOST.into();
+    let own = |word| WebChange { address, ..change(1, one, word) };
+    let gone = WebChange { address: Ipv4Addr::UNSPECIFIED.into(), ..own(Word::gone()) };
+    let expected = [
+        own(Word::present(0, Role::PartialSeed, false)),
+        own(Word::completed(Role::Seeder)),
+        own(Word::present(0, Role::Leecher, true)),
+        gone,
+        own(Word::present(0, Role::Leecher, false)),
+    ];
+    assert_eq!(take(&store), expected);
+    // Neither what others tell, nor expiry.
+    merge(&store, 9, 2, &[change(1, peer_of(2, 1, 1), Word::present(0, Role::Leecher, false))]);
+    (0..5).for_each(|_| store.sweep(Tick(5000), 1, &|_| false));
+    assert_eq!((store.totals().web, take(&store)), (Default::default(), vec![]));
+    // A client that announces all the time is told of once in a period.
+    for now in (5000..5000 + 20 * WEB_REFRESH_S).step_by(60) {
+        announce(now, Role::Leecher, false);
+    }
+    let refreshes = take(&store);
+    assert!((19..=22).contains(&refreshes.len()), "{}", refreshes.len());
+    assert!(refreshes.iter().all(|one| one.word == Word::present(0, Role::Leecher, false)));
+}
+
+#[test]
+fn a_peer_that_makes_room_is_gone() {
+    let (store, mut random) = (store(), Random::new(1));
+    store.set_node(1);
+    store.keep_web_changes(100);
+    let caps = PeerCaps { per_address: 2, per_network: 0 };
+    // Another node's peer makes no room, for its node has admitted it.
+    merge(&store, 9, 2, &[change(1, peer_of(2, 1, 2), Word::present(0, Role::Leecher, false))]);
+    for number in 1..=3 {
+        let address = Ipv4Addr::new(20, 0, 0, 1).into();
+        let request = web_request(1, peer_of(1, number, 1), Role::Leecher, UPDATE, 0);
+        let request = StoreWebAnnounce { address, caps, ..request };
+        let now = Tick(100 * number as u32);
+        store.announce_web(now, &mut random, &request, &mut RelayTargets::new()).unwrap();
+    }
+    let changes = take(&store);
+    let gone: Vec<_> = changes.iter().filter(|one| one.word.is_gone()).collect();
+    assert_eq!((changes.len(), gone.len(), gone[0].peer), (4, 1, peer_of(1, 1, 1)));
+    assert_eq!(store.totals().web.leechers, 3);
+}
+
+#[test]
+fn changes_without_room_are_counted() {
+    let (store, mut random) = (store(), Random::new(1));
+    store.keep_web_changes(20);
+    for number in 0..100 {
+        let request = web_request(1, peer_of(0, number, 1), Role::Leecher, UPDATE, 0);
+        store.announce_web(Tick(1), &mut random, &request, &mut RelayTargets::new()).unwrap();
+    }
+    let mut changes = Vec::new();
+    // Each of two shards has half of the room.
+    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (90, 10));
+    store.leave_web(&InfoHash([1; 20]), peer_of(0, 1, 1));
+    // They are appended.
+    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (0, 11));
+    store.leave_web(&InfoHash([1; 20]), peer_of(0, 2, 1));
+    store.keep_web_changes(0);
+    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (0, 11));
+}
+
+#[test]
+fn peers_of_other_nodes_are_chosen_and_live_until_they_are_not_heard_of() {
+    let (store, mut random) = (store(), Random::new(1));
+    store.set_node(1);
+    let word = Word::present(0, Role::Seeder, false);
+    merge(&store, 100, 2, &[change(1, peer_of(2, 1, 1), word), change(1, peer_of(2, 2, 2), word)]);
+    let mut chosen = RelayTargets::new();
+    let request = web_request(1, peer_of(1, 1, 1), Role::Leecher, UPDATE, 5);
+    let counts = store.announce_web(Tick(100), &mut random, &request, &mut chosen).unwrap().counts;
+    assert_eq!((counts.web.seeders, counts.web.leechers), (2, 1));
+    chosen.sort_unstable();
+    assert_eq!(chosen[..], [peer_of(2, 1, 1), peer_of(2, 2, 2)]);
+    let sweep = |now: u32| (0..4).for_each(|_| store.sweep(Tick(now), 1, &|_| false));
+    // One is heard of again.
+    merge(&store, 500, 2, &[change(1, peer_of(2, 2, 2), word)]);
+    sweep(100 + WEB_LIFETIME_S + 2 * AGE_UNIT_S);
+    assert_eq!((store.totals().web.seeders, store.totals().web.leechers), (2, 0));
+    sweep(100 + REMOTE_LIFETIME_S);
+    assert_eq!(store.totals().web.seeders, 2, "none expires early");
+    sweep(100 + REMOTE_LIFETIME_S + 2 * AGE_UNIT_S);
+    assert_eq!(store.totals().web.seeders, 1);
+    sweep(500 + REMOTE_LIFETIME_S + 2 * AGE_UNIT_S);
+    assert_eq!(store.totals().torrents, 0);
+    // With long intervals they live as long as it takes to hear of them.
+    store.set_lifetimes(1000, 1500);
+    merge(&store, 3000, 2, &[change(1, peer_of(2, 1, 1), word)]);
+    sweep(3000 + WEB_REFRESH_S + 1000);
+    assert_eq!(store.totals().web.seeders, 1);
+    let old = How { now: 9000, cut_ago_s: 3000, counting: Counting::Each };
+    assert_eq!(merge_as(&store, old, 2, &[change(1, peer_of(2, 1, 1), word)]).old, 1);
+}
+
+/// A peer as the naive twin has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TwinPeer {
+    role: Role,
+    counted: bool,
+    unit: i64,
+}
+
+/// The naive twin: peers, and downloads of each torrent.
+#[derive(Default)]
+struct Twin {
+    peers: BTreeMap<(u8, WebPeer), TwinPeer>,
+    downloads: [u32; TORRENTS as usize],
+}
+
+impl Twin {
+    fn announce(&mut self, now: u32, request: &StoreWebAnnounce) {
+        let torrent = request.info_hash.0[0];
+        let Action::Update { completed } = request.action else {
+            self.peers.remove(&(torrent, request.peer));
+            return;
+        };
+        let was_counted = self.is_counted(torrent, request.peer);
+        self.downloads[usize::from(torrent)] += u32::from(completed && !was_counted);
+        let (counted, unit) = (was_counted || completed, i64::from(now) / UNIT_S);
+        self.peers.insert((torrent, request.peer), TwinPeer { role: request.role, counted, unit });
+    }
+
+    fn is_counted(&self, torrent: u8, peer: WebPeer) -> bool {
+        self.peers.get(&(torrent, peer)).is_some_and(|known| known.counted)
+    }
+
+    fn merge(&mut self, how: How, change: &WebChange) {
+        let How { now, cut_ago_s, counting } = how;
+        let (torrent, word) = (change.info_hash.0[0], change.word);
+        let downloads = &mut self.downloads[usize::from(torrent)];
+        *downloads += u32::from(counting == Counting::Each && word.is_completed());
+        let cut = (i64::from(now) - i64::from(cut_ago_s)).div_euclid(UNIT_S);
+        let unit = cut - i64::from(word.age());
+        if i64::from(now) / UNIT_S - unit > i64::from(REMOTE_LIFETIME_S.div_ceil(AGE_UNIT_S)) {
+            return;
+        }
+        let key = (torrent, change.peer);
+        let known = self.peers.get(&key).copied();
+        let was_counted = known.is_some_and(|known| known.counted);
+        let counted = was_counted || word.is_counted();
+        match known {
+            Some(known) if known.unit > unit => {
+                let counted = was_counted || (word.is_counted() && !word.is_gone());
+                self.peers.insert(key, TwinPeer { counted, ..known });
+            }
+            _ if word.is_gone() => {
+                self.peers.remove(&key);
+                return;
+            }
+            _ => drop(self.peers.insert(key, TwinPeer { role: word.role(), counted, unit })),
+        }
+        let by_peer = counting == Counting::ByPeer && word.is_completed() && !was_counted;
+        self.downloads[usize::from(torrent)] += u32::from(by_peer);
+    }
+
+    fn sweep(&mut self, now: u32) {
+        self.peers.retain(|(_, peer), known| {
+            let own = peer.connection.node() == 1;
+            let lifetime_s = if own { WEB_LIFETIME_S } else { REMOTE_LIFETIME_S };
+            i64::from(now) / UNIT_S - known.unit <= i64::from(lifetime_s.div_ceil(AGE_UNIT_S))
+        });
+    }
+
+    fn check(&self, store: &Store, now: u32) {
+        let (mut seeders, mut leechers, mut partial) = (0, 0, 0);
+        for torrent in 0..TORRENTS {
+            let of = |wanted: &dyn Fn(Role) -> bool| {
+                let all = self.peers.iter().filter(|((of, _), _)| *of == torrent);
+                all.filter(|(_, peer)| wanted(peer.role)).count() as u32
+            };
+            let counts = announce_plain(store, Tick(now), torrent, UPDATE);
+            let [own_seeders, own_partial] =
+                [Role::Seeder, Role::PartialSeed].map(|role| of(&|other| other == role));
+            assert_eq!(counts.web.seeders, own_seeders);
+            assert_eq!(counts.web.leechers, of(&|role| role != Role::Seeder));
+            assert_eq!(counts.partial_seeds, own_partial);
+            assert_eq!(counts.downloads, self.downloads[usize::from(torrent)]);
+            seeders += u64::from(counts.web.seeders);
+            leechers += u64::from(counts.web.leechers);
+            partial += u64::from(counts.partial_seeds);
+            let details = store.inspect(Tick(now), &InfoHash([torrent; 20]), 1000).unwrap();
+            let ages = details.peers.iter().filter(|peer| peer.address.is_none());
+            let mut ages: Vec<_> = ages.map(|peer| (peer.id, peer.role, peer.age_s)).collect();
+            let mine = self.peers.iter().filter(|((of, _), _)| *of == torrent);
+            let age = |unit: i64| ((i64::from(now) / UNIT_S - unit) * UNIT_S) as u32;
+            let mut expected: Vec<_> = mine
+                .map(|((_, peer), known)| (Some(peer.peer_id), known.role, age(known.unit)))
+                .collect();
+            ages.sort_by_key(|(id, role, age)| (*id, format!("{role:?}"), *age));
+            expected.sort_by_key(|(id, role, age)| (*id, format!("{role:?}"), *age));
+            assert_eq!(ages, expected);
+        }
+        let totals = store.totals();
+        let found = (totals.web.seeders, totals.web.leechers, totals.partial_seeds);
+        assert_eq!(found, (seeders, leechers, partial));
+    }
+}
+
+fn random_word(random: &mut Random) -> Word {
+    let role = ROLES[random.below(3) as usize];
+    match random.below(12) {
+        0 => Word::gone(),
+        1 => Word(Word::gone().0 | random.below(70) as u16),
+        2 => Word::completed(role),
+        3 => Word(random.next() as u16),
+        _ => Word::present(random.below(60), role, random.below(4) == 0),
+    }
+}
+
+#[test]
+fn agrees_with_a_naive_twin_on_what_other_nodes_tell() {
+    for seed in 1..=4 {
+        let (store, mut twin, mut random) = (store(), Twin::default(), Random::new(seed));
+        store.set_node(1);
+        store.keep_web_changes(1 << 16);
+        let (mut now, mut purged) = (5, 0);
+        // A torrent without peers may be removed, with its download count: an IP peer keeps each.
+        for torrent in 0..TORRENTS {
+            announce_plain(&store, Tick(now), torrent, UPDATE);
+        }
+        for _ in 0..300 {
+            now += random.below(30);
+            for _ in 0..random.below(10) {
+                let peer = peer_of(1, random.below(30) as usize, random.below(2) as u8);
+                let role = ROLES[random.below(3) as usize];
+                let completed = random.below(6) == 0;
+                let action = match random.below(4) {
+                    0 => Action::Stop,
+                    _ => Action::Update { completed },
+                };
+                let request = web_request(random.below(4) as u8, peer, role, action, 3);
+                let mut targets = RelayTargets::new();
+                store.announce_web(Tick(now), &mut random, &request, &mut targets).unwrap();
+                twin.announce(now, &request);
+            }
+            let node = 2 + random.below(2) as u8;
+            let mut changes: Vec<_> = (0..random.below(100))
+                .map(|_| {
+                    let peer = peer_of(node, random.below(30) as usize, random.below(2) as u8);
+                    change(random.below(TORRENTS.into()) as u8, peer, random_word(&mut random))
+                })
+                .collect();
+            changes.sort_by_key(|change| change.info_hash);
+            let counting = [Counting::ByPeer, Counting::Each, Counting::None];
+            let how = How {
+                now,
+                cut_ago_s: [0, 1, 15, 100, 400, 5000, u32::MAX][random.below(7) as usize],
+                counting: counting[random.below(3) as usize],
+            };
+            merge_as(&store, how, node, &changes);
+            changes.iter().for_each(|change| twin.merge(how, change));
+            twin.check(&store, now);
+            match random.below(12) {
+                0 => {
+                    (0..4).for_each(|_| store.sweep(Tick(now), 1, &|_| false));
+                    twin.sweep(now);
+                }
+                1 => {
+                    let before = twin.peers.len();
+                    twin.peers.retain(|(_, peer), _| peer.connection.node() != node);
+                    let gone = store.purge_web_node(node);
+                    assert_eq!(gone, (before - twin.peers.len()) as u64);
+                    purged += gone;
+                }
+                _ => {}
+            }
+            twin.check(&store, now);
+        }
+        assert!(purged > 100, "{purged}");
+    }
+}
+
+#[test]
+fn a_purge_misses_none_while_peers_come_and_go() {
+    let store = Store::new(&Options {
+        shards: 1,
+        hash_key: [7; 16],
+        peer_lifetime_s: 1000,
+        web_lifetime_s: 1000,
+        keep_peer_ids: false,
+        memory_budget: None,
+    });
+    store.set_node(1);
+    let mut random = Random::new(3);
+    for round in 0..20 {
+        let word = Word::present(0, ROLES[round % 3], false);
+        for node in [2, 3] {
+            let all: Vec<_> = (0..600)
+                .map(|place| change((place % 7) as u8, peer_of(node, place, 1), word))
+                .collect();
+            merge(&store, 9, node, &all);
+        }
+        let mut purge = WebPurge::new(2);
+        loop {
+            let has_more = store.lock(0).purge_web(&mut purge, 1 + random.below(9) as usize);
+            if !has_more {
+                break;
+            }
+            // Of both nodes, and of this one, some leave, and others come.
+            for _ in 0..random.below(4) {
+                let node = 2 + random.below(2) as u8;
+                let place = random.below(600) as usize;
+                let gone = change((place % 7) as u8, peer_of(node, place, 1), Word::gone());
+                merge(&store, 9, node, &[gone]);
+                let own = peer_of(1, random.below(50) as usize, 1);
+                let request = web_request(random.below(7) as u8, own, Role::Seeder, UPDATE, 0);
+                let mut targets = RelayTargets::new();
+                store.announce_web(Tick(9), &mut random, &request, &mut targets).unwrap();
+            }
+        }
+        let mut shard = store.lock(0);
+        let mut rest = WebPurge::new(2);
+        while shard.purge_web(&mut rest, 100) {}
+        assert_eq!(rest.purged, 0);
+        assert!(purge.purged > 200);
+        let mut others = WebPurge::new(3);
+        while shard.purge_web(&mut others, 100) {}
+        assert!(others.purged > 200);
+        let mut own = WebPurge::new(1);
+        while shard.purge_web(&mut own, 100) {}
+        assert!(own.purged > 0);
+        drop(shard);
+        assert_eq!(store.totals().web, Default::default());
+    }
+}
