@@ -183,8 +183,13 @@ fn sources() -> MetricSources {
         keep_peer_ids: false,
         memory_budget: None,
     };
-    let secrets =
-        Secrets { connection_ids: [0; 16], offers: [0; 16], limits: [0; 16], sessions: [8; 16], previous: None };
+    let secrets = Secrets {
+        connection_ids: [0; 16],
+        offers: [0; 16],
+        limits: [0; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
     MetricSources {
         tracker: Arc::new(Tracker::new(&Options { policy, store }, &secrets)),
         registry: Arc::default(),

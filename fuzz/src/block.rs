@@ -1,5 +1,7 @@
 //! Blocks, and merging what they say into a store.
 
+mod web;
+
 use std::collections::BTreeSet;
 
 use primitives::Random;
@@ -18,33 +20,53 @@ const NOW: Tick = Tick(100);
 /// as its plain reader reads it, or refused. A store into which it is merged adds up, serves announces, and
 /// loses everything when lifetimes end.
 ///
-/// The first three bytes choose the kind of block, the store, and how long ago the block was cut; the rest
-/// is the body, whose whole groups are merged.
+/// The first three bytes choose the kind of block, the store, how downloads count, and how long ago the block
+/// was cut; the rest is the body, whose whole groups are merged.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     let [flags, low, high, body @ ..] = bytes else { return };
     let (is_walk, has_ids) = (flags & 1 != 0, flags & 2 != 0);
+    let store = Store::new(&Options {
+        shards: 2,
+        hash_key: *b"sixteen bytes ..",
+        peer_lifetime_s: LIFETIME_S,
+        web_lifetime_s: LIFETIME_S / 2,
+        keep_peer_ids: flags & 4 != 0,
+        memory_budget: (flags & 8 != 0).then_some(64 << 10),
+    });
+    let how = |counting| How { cut_ago_s: u16::from_le_bytes([*low, *high]), counting };
+    let how = match flags >> 4 & 3 {
+        0 => how(Counting::ByPeer),
+        1 => how(Counting::Each),
+        2 => how(Counting::None),
+        _ => return web::check(&store, how(Counting::Each), *flags, body),
+    };
     let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
     let header = Header { kind, has_ids, node: 1, boot: 2, number: 3, cut_ms: 4 };
     let whole = whole_groups(body, is_walk, has_ids);
     assert_eq!(Block { header, body }.groups().is_ok(), whole == body.len());
     let body = &body[..whole];
     let groups = Block { header, body }.groups().expect("it adds up");
+    assert!(Block { header, body }.web_groups().is_err(), "another kind");
+    write_and_damage(&header, body, usize::from(*low), *flags);
+    merge(&store, how, groups);
+}
+
+/// How a block is merged.
+#[derive(Clone, Copy)]
+struct How {
+    cut_ago_s: u16,
+    counting: Counting,
+}
+
+/// A written block is read as it was, and not if a byte is another.
+fn write_and_damage(header: &Header, body: &[u8], at: usize, flags: u8) {
     let mut written = Vec::new();
-    write(&header, body, &mut written);
+    write(header, body, &mut written);
     read(&written);
-    let at = usize::from(*low) % written.len();
+    let at = at % written.len();
     written[at] ^= flags | 1;
     assert!(Block::read(&written).is_err());
-    let store = Store::new(&Options {
-        shards: 2,
-        hash_key: *b"sixteen bytes ..",
-        peer_lifetime_s: LIFETIME_S,
-        web_lifetime_s: LIFETIME_S,
-        keep_peer_ids: flags & 4 != 0,
-        memory_budget: (flags & 8 != 0).then_some(64 << 10),
-    });
-    merge(&store, u16::from_le_bytes([*low, *high]), groups);
 }
 
 fn read(bytes: &[u8]) {
@@ -80,12 +102,12 @@ fn whole_groups(body: &[u8], is_walk: bool, has_ids: bool) -> usize {
     }
 }
 
-fn merge(store: &Store, cut_ago_s: u16, groups: Groups<'_>) {
+fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: Groups<'_>) {
     let mut random = Random::new(1);
     let time = MergeTime { now: NOW, cut_ago_s: cut_ago_s.into(), epoch_min: 29_000_000 };
-    let counting = Counting::ByPeer;
     let first = store.merge(time, counting, &mut random, groups, 0..2);
     check_sums(store, first.torrents);
+    check_downloads(store, counting, groups);
     // Once more, an older block, in the other order of shards.
     store.remember_stopped(true);
     let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
@@ -124,27 +146,45 @@ fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Act
     assert_eq!(answer.peers.len(), usize::from(summary.v4 + summary.v6));
 }
 
+/// Of a block of changes in an empty store.
+fn check_downloads(store: &Store, counting: Counting, groups: Groups<'_>) {
+    let mut downloads = 0;
+    store.each_torrent(|stats| downloads += u64::from(stats.counts.downloads));
+    if groups.iter().any(|group| group.head.is_some()) {
+        return;
+    }
+    let completed = groups.completed().count() as u64;
+    match counting {
+        Counting::None => assert_eq!(downloads, 0),
+        // Not if there is no memory for a torrent.
+        Counting::Each if store.memory_budget().is_none() => assert_eq!(downloads, completed),
+        _ => assert!(downloads <= completed),
+    }
+}
+
 /// What a store says of its torrents agrees with its totals.
 fn check_sums(store: &Store, torrents: u64) {
     let mut all = Vec::new();
     store.each_torrent(|stats| all.push(*stats));
-    let mut sums = [0; 5];
+    let mut sums = [0; 7];
     for stats in &all {
-        let SwarmCounts { v4, v6, partial_seeds, .. } = stats.counts;
-        let these = [v4.seeders, v4.leechers, v6.seeders, v6.leechers, partial_seeds];
-        sums.iter_mut().zip(these).for_each(|(sum, count)| *sum += u64::from(count));
+        let SwarmCounts { v4, v6, web, partial_seeds, .. } = stats.counts;
+        let counted = [v4, v6, web].map(|family| [family.seeders, family.leechers]).concat();
+        let these = [counted, vec![partial_seeds]].concat();
+        sums.iter_mut().zip(&these).for_each(|(sum, count)| *sum += u64::from(*count));
         assert!(stats.first_seen <= NOW);
         let details = store.inspect(NOW, &stats.info_hash, usize::MAX).expect("it was just listed");
-        let distinct: BTreeSet<_> = details.peers.iter().map(|peer| peer.address).collect();
-        assert_eq!(distinct.len(), details.peers.len(), "a peer twice");
-        assert!(details.peers.len() >= these[..4].iter().sum::<u32>().min(100) as usize);
+        let plain: Vec<_> = details.peers.iter().filter_map(|peer| peer.address).collect();
+        assert_eq!(plain.iter().collect::<BTreeSet<_>>().len(), plain.len(), "a peer twice");
+        assert!(details.peers.len() >= these[..6].iter().sum::<u32>().min(100) as usize);
         let partial = details.peers.iter().filter(|peer| peer.role == Role::PartialSeed).count();
         assert!(partial <= partial_seeds as usize);
         assert!(details.peers.iter().all(|peer| peer.age_s <= LIFETIME_S + 16));
     }
     let totals = store.totals();
     assert_eq!((totals.torrents, all.len() as u64), (torrents, torrents));
-    let counted = [totals.v4, totals.v6].map(|family| [family.seeders, family.leechers]);
+    let counted =
+        [totals.v4, totals.v6, totals.web].map(|family| [family.seeders, family.leechers]);
     assert_eq!([counted.concat(), vec![totals.partial_seeds]].concat(), sums);
 }
 
