@@ -1,0 +1,138 @@
+//! What a cluster asks of the encoder and of the journal.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use primitives::Random;
+use swarm::block::{Block, Kind};
+use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce};
+use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
+
+use super::memory_disk::MemoryDisk;
+use super::tracker::{PACE, START_MS, TestClock, TestWriter, announce, store, torrent};
+use crate::feed::{Encoder, Feed};
+use crate::{Journal, Now};
+
+/// Collects blocks.
+fn changes_of(encoder: &mut Encoder<'_>, now: Now) -> Vec<Vec<u8>> {
+    let mut blocks = Vec::new();
+    let sink = &mut |_: Kind, block: &[u8]| {
+        blocks.push(block.to_vec());
+        Ok(())
+    };
+    assert_eq!(encoder.changes(now, sink).unwrap(), 0);
+    blocks
+}
+
+fn peers_in(blocks: &[Vec<u8>]) -> usize {
+    let groups = blocks.iter().flat_map(|bytes| Block::read(bytes).unwrap().0.groups().unwrap());
+    groups.map(|group| group.v4.len() + group.v6.len()).sum()
+}
+
+#[test]
+fn only_encoders_that_want_refreshes_get_them() {
+    for keeps_ids in [false, true] {
+        let (store, feed) = (store(keeps_ids), Feed::default());
+        let clock = TestClock::at(START_MS, 1000);
+        let mut journal = Encoder::new(&feed, &store, 1);
+        let mut cluster = Encoder::new(&feed, &store, 2).of_node(7).with_refreshes();
+        store.keep_refreshes(1);
+        (0..50).for_each(|number| announce(&store, Tick(1000), 1, number, Some(Role::Leecher)));
+        for encoder in [&mut journal, &mut cluster] {
+            assert_eq!(peers_in(&changes_of(encoder, clock.now())), 50);
+        }
+        // Later, 40 of them as they were, and 10 in another role; in the middle, and taken by the other one.
+        for number in 0..50 {
+            let role = if number % 5 == 0 { Role::Seeder } else { Role::Leecher };
+            announce(&store, Tick(1100), 1, number, Some(role));
+        }
+        let of_cluster = changes_of(&mut cluster, clock.now());
+        assert_eq!(peers_in(&of_cluster), 50);
+        let of_journal = changes_of(&mut journal, clock.now());
+        assert_eq!(peers_in(&of_journal), 10);
+        for (blocks, node, boot) in [(of_cluster, 7, 2), (of_journal, 0, 1)] {
+            let header = Block::read(&blocks[0]).unwrap().0.header;
+            assert_eq!((header.node, header.boot, header.has_ids), (node, boot, keeps_ids));
+            let groups = Block::read(&blocks[0]).unwrap().0.groups().unwrap();
+            let ids = groups.iter().flat_map(|group| group.v4.map(|peer| peer.id.is_some()));
+            assert!(ids.into_iter().all(|has_id| has_id == keeps_ids));
+        }
+    }
+}
+
+#[test]
+fn blocks_of_web_peers_are_cut_on_demand() {
+    let (store, feed) = (store(false), Feed::default());
+    let clock = TestClock::at(START_MS, 1000);
+    store.set_node(3);
+    store.keep_web_changes(1 << 16);
+    let mut encoder = Encoder::new(&feed, &store, 1).of_node(3);
+    for place in 0..2500 {
+        let connection = ConnectionKey::new(3, 0, 1, place);
+        let request = StoreWebAnnounce {
+            info_hash: torrent(place as u32 % 600),
+            peer: WebPeer { connection, peer_id: PeerId([1; 20]) },
+            address: Ipv4Addr::new(192, 0, 2, 1).into(),
+            role: Role::Leecher,
+            action: Action::Update { completed: false },
+            min_interval_s: 0,
+            caps: PeerCaps::default(),
+            want: 0,
+        };
+        let mut targets = RelayTargets::new();
+        store.announce_web(Tick(1000), &mut Random::new(1), &request, &mut targets).unwrap();
+    }
+    let mut peers = 0;
+    let sink = &mut |kind: Kind, bytes: &[u8]| {
+        assert_eq!((kind, bytes.len() <= 64 * 1024), (Kind::WEB, true));
+        let groups = Block::read(bytes).unwrap().0.web_groups().unwrap();
+        peers += groups.iter().map(|group| group.peers.len()).sum::<usize>();
+        Ok(())
+    };
+    assert_eq!(encoder.web_changes(clock.now(), sink).unwrap(), 0);
+    assert_eq!(encoder.web_changes(clock.now(), sink).unwrap(), 0);
+    assert_eq!(peers, 2500);
+}
+
+#[test]
+fn walks_since_a_moment_are_followed_by_whole_ones() {
+    let (store, feed) = (store(false), Feed::default());
+    let clock = TestClock::at(START_MS, 1000);
+    let mut encoder = Encoder::new(&feed, &store, 1);
+    (0..300).for_each(|number| announce(&store, Tick(500), number % 9, number, Some(Role::Seeder)));
+    (0..70).for_each(|number| announce(&store, Tick(900), number, 999, Some(Role::Seeder)));
+    changes_of(&mut encoder, clock.now());
+    let walk = |encoder: &mut Encoder<'_>| {
+        let mut blocks = Vec::new();
+        let sink = &mut |kind: Kind, block: &[u8]| {
+            assert_eq!(kind, Kind::WALK);
+            blocks.push(block.to_vec());
+            Ok(())
+        };
+        while !encoder.step(clock.now(), sink).unwrap().is_complete {}
+        peers_in(&blocks)
+    };
+    encoder.restart_walk_since(Tick(880));
+    assert_eq!(walk(&mut encoder), 70);
+    assert_eq!(walk(&mut encoder), 370);
+}
+
+/// A node of a cluster reads the log from there on.
+#[test]
+fn the_journal_says_when_its_newest_complete_round_began() {
+    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
+    let clock = TestClock::at(START_MS, 0);
+    let open = |clock: &TestClock| {
+        let journal = Journal::open_on(Arc::new(disk.clone()), clock.now().unix_ms).unwrap();
+        journal.unwrap().newest_round_ms()
+    };
+    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
+    writer.turn().unwrap();
+    assert_eq!(open(&clock), None);
+    for _ in 0..30 {
+        writer.turn().unwrap();
+        let began = writer.status.figures().round_began_ms;
+        assert_eq!(open(&clock), began);
+    }
+    assert!(open(&clock).unwrap() > START_MS + 3000);
+}
