@@ -6,7 +6,7 @@ mod records;
 mod stats;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use cluster::Letters;
 use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
 use front::Clock;
+use front::webtorrent::RemoteLetters;
 use journal::Feed;
 use net::process::lower_priority;
 use tokio::sync::{mpsc, watch};
@@ -84,6 +85,7 @@ impl OpenCluster {
     pub(super) fn stats(
         &self,
         tracker: &Arc<Tracker>,
+        letters: Arc<OnceLock<RemoteLetters>>,
     ) -> Box<dyn Fn() -> ClusterStats + Send + Sync> {
         let (status, tracker) = (Arc::clone(&self.status), Arc::clone(tracker));
         let own = Own {
@@ -93,7 +95,10 @@ impl OpenCluster {
             zone: self.config.zone.clone(),
             started: Instant::now(),
         };
-        Box::new(move || stats::stats(&own, status.overview(), &tracker))
+        Box::new(move || {
+            let letters = letters.get().map(RemoteLetters::counts).unwrap_or_default();
+            stats::stats(&own, status.overview(), &tracker, letters)
+        })
     }
 
     /// Fetches the records of another node, if this one lacks what the stream no longer has. Takes a few seconds

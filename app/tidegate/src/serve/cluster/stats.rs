@@ -5,6 +5,7 @@ use std::time::Instant;
 use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
 use cluster::nats::Overview;
 use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
+use front::webtorrent::LetterCounts;
 use tracker::Tracker;
 
 /// What stays the same.
@@ -17,8 +18,13 @@ pub(super) struct Own {
 }
 
 /// Returns what there is to see. Of the records, it has only what the thread of the cluster knows.
-pub(super) fn stats(own: &Own, overview: Overview, tracker: &Tracker) -> ClusterStats {
-    let Overview { node, applied: (applies, apply_s), letters, records, .. } = overview;
+pub(super) fn stats(
+    own: &Own,
+    overview: Overview,
+    tracker: &Tracker,
+    letters: LetterCounts,
+) -> ClusterStats {
+    let Overview { node, applied: (applies, apply_s), letters: bodies, records, .. } = overview;
     let is_warm = node.warmth == Warmth::Warm;
     let warm_ms = node.warm_ms.filter(|_| is_warm);
     let streams = overview.streams.into_iter().map(|stream| ClusterStream {
@@ -71,8 +77,12 @@ pub(super) fn stats(own: &Own, overview: Overview, tracker: &Tracker) -> Cluster
         letters: vec![
             ("sent", "published", letters.sent),
             ("sent", "dropped", letters.unsent),
+            ("sent", "unpublished_bodies", bodies.unsent),
             ("received", "delivered", letters.delivered),
-            ("received", "damaged", letters.damaged),
+            ("received", "gone", letters.gone),
+            ("received", "mailbox_full", letters.mailbox_full),
+            ("received", "misaddressed", letters.misaddressed),
+            ("received", "damaged_bodies", bodies.damaged),
         ],
         applies,
         apply_s,
