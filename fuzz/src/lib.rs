@@ -8,6 +8,7 @@ mod config;
 mod forwarded;
 mod frame;
 mod journal;
+mod letters;
 mod lists;
 mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
@@ -288,6 +289,11 @@ fn write(out: &mut Vec<u8>, value: &Value<'_>) {
 /// Blocks are read as a plain reader reads them, and none breaks the store that they are merged into.
 pub fn block(bytes: &[u8]) {
     block::check(bytes);
+}
+
+/// Letters of another node are read as a plain reader reads them, all or none.
+pub fn letters(bytes: &[u8]) {
+    letters::check(bytes);
 }
 
 /// A journal of any bytes is read, and yields only what is in whole blocks.

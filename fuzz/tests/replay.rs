@@ -102,6 +102,11 @@ fn api() {
 }
 
 #[test]
+fn letters() {
+    replay("letters", tidegate_fuzz::letters);
+}
+
+#[test]
 fn block() {
     replay_with("block", tidegate_fuzz::block, STORE_MUTATIONS);
 }
