@@ -5,6 +5,7 @@
 //! what it needs to build the request.
 
 mod api;
+mod cluster;
 mod endpoint;
 mod error;
 mod event_stream;
@@ -27,6 +28,7 @@ use api::escape;
 use table::{Column, Table};
 
 pub(crate) use api::{Api, Endpoint};
+pub(crate) use cluster::NodeCommand;
 pub(crate) use endpoint::ApiArgs;
 pub(crate) use error::ApiError;
 pub(crate) use event_stream::SseMessage;

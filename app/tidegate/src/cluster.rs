@@ -5,12 +5,31 @@ pub(crate) mod secret;
 
 use std::fs;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use clap::Subcommand;
 use cluster::nats::NatsOptions;
 
+use crate::admin::NodeCommand;
 use crate::config::{ClusterConfig, Config};
 use secret::{ClusterSecrets, check_mode};
+
+/// Look at a cluster and manage it.
+#[derive(Subcommand)]
+pub(crate) enum ClusterCommand {
+    #[command(flatten)]
+    Node(NodeCommand),
+}
+
+impl ClusterCommand {
+    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
+    pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
+        match self {
+            Self::Node(command) => command.run(config),
+        }
+    }
+}
 
 /// Bytes of an nkey's seed: base32 of a prefix, 32 bytes and a checksum.
 const SEED_LEN: usize = 58;

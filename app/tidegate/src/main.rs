@@ -55,6 +55,9 @@ enum Command {
     Journal(journal::JournalArgs),
     Admin(admin::Admin),
     Top(top::Top),
+    /// Look at a cluster and manage it.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
 }
 
 #[derive(Subcommand)]
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Journal(journal) => return cli::exit(journal.run(file)),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Top(top) => return top::run(&top, file),
+        Command::Cluster(command) => return command.run(file),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -13,6 +13,7 @@ use types::Refusal;
 
 use crate::clients::samples_by_name;
 use crate::clock::since_epoch;
+use crate::cluster::ClusterDigest;
 use crate::json::json_text;
 use crate::sources::MetricSources;
 use crate::swarms::Swarms;
@@ -101,6 +102,8 @@ struct Details {
     memory_budget: Option<u64>,
     /// As in `/stats`.
     swarms: Swarms,
+    /// `null` outside a cluster.
+    cluster: Option<ClusterDigest>,
 }
 
 impl Default for Recorder {
@@ -281,6 +284,7 @@ fn details(
         memory_used: totals.memory_used,
         memory_budget: tracker.memory_budget(),
         swarms: Swarms::new((sources.journal)().as_ref()),
+        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
     };
     json_text(&details)
 }
@@ -308,6 +312,7 @@ mod tests {
     #[test]
     fn keeps_and_sends_samples() {
         let sources = sources();
+        let _ = sources.cluster.set(Box::new(crate::metrics::tests::cluster));
         let (address, listener_policy) = ("1.2.3.4:5".parse().unwrap(), ListenerPolicyId(0));
         let mut metrics = sources.registry.register(Listener {
             protocol: Protocol::Udp,
@@ -340,6 +345,11 @@ mod tests {
             "journal": "stopped", "round_age_s": 61, "disk_bytes": 16, "restored": 3
         });
         assert_eq!(details["swarms"], swarms);
+        let cluster = json!({
+            "node": 1, "state": "linked", "heard": 0, "others": 1, "lag_s": 0.0,
+            "unstored_bytes": 0, "problems": 1
+        });
+        assert_eq!(details["cluster"], cluster);
     }
 
     #[test]

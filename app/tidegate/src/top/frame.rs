@@ -42,8 +42,7 @@ const LABEL: usize = 10;
 const COUNT: usize = 11;
 /// Maximum rows of the tables of reasons and clients.
 const RANKS: usize = 8;
-/// Lines above and below the tables.
-const ABOVE: usize = 10;
+/// Lines below the tables.
 const BELOW: usize = 3;
 
 impl StyledLine {
@@ -113,7 +112,7 @@ fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
         Some(budget) => format!("{} of {}", bytes(table("memory_used")), bytes(budget)),
         None => bytes(table("memory_used")),
     };
-    let lines = vec![
+    let mut lines = vec![
         head(snapshot, view),
         StyledLine::default(),
         requests,
@@ -142,9 +141,9 @@ fn above(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
             .figure("allowed", si(table("allowed")))
             .figure("denied", si(table("denied"))),
         journal(&snapshot.details["swarms"]),
-        StyledLine::default(),
     ];
-    debug_assert_eq!(lines.len(), ABOVE, "the layout below depends on it");
+    lines.extend(cluster(&snapshot.details["cluster"]));
+    lines.push(StyledLine::default());
     lines
 }
 
@@ -163,6 +162,25 @@ fn journal(swarms: &Value) -> StyledLine {
         .figure("round", span(count("round_age_s") as u64))
         .figure("disk", bytes(count("disk_bytes")))
         .figure("restored", si(count("restored")))
+}
+
+/// Returns what the cluster is doing, if the tracker is in one.
+fn cluster(cluster: &Value) -> Option<StyledLine> {
+    let state = printable(cluster["state"].as_str()?).replace('_', " ");
+    let of = |name: &str| cluster[name].as_f64().unwrap_or_default();
+    let problems = of("problems");
+    let style = if problems > 0.0 { Warning } else { Plain };
+    let line = StyledLine::labelled("cluster")
+        .and(style, state)
+        .and(Plain, "   ")
+        .figure("node", si(of("node")))
+        .figure("others heard", format!("{} of {}", of("heard"), of("others")))
+        .figure("lag", micros(of("lag_s") * 1e6))
+        .figure("waiting", bytes(of("unstored_bytes")));
+    Some(match style {
+        Warning => line.and(Dim, "problems ").and(Warning, si(problems)),
+        _ => line,
+    })
 }
 
 fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
@@ -326,6 +344,10 @@ mod tests {
         let tables = json!({
             "refusals": { "not_listed": 3.0 }, "drops": {}, "clients": { "qBittorrent": 0.75, "other": 0.25 },
             "uptime_s": 3700.5, "memory_used": 1024, "memory_budget": 2048,
+            "cluster": {
+                "state": "not_stored", "node": 2, "heard": 1, "others": 4, "lag_s": 0.0415,
+                "unstored_bytes": 5 << 20, "problems": 2
+            },
             "swarms": {
                 "journal": "writing", "round_age_s": 130, "disk_bytes": 3 << 20, "restored": 4500
             },
@@ -352,16 +374,17 @@ mod tests {
             "swarms    torrents 7   peers 17   seeders 8   leechers 9",
             "memory 1.0 GiB   for swarms 1.0 KiB of 2.0 KiB",
             "journal   writing   round 2 min   disk 3.0 MiB   restored 4.5k",
+            "cluster   not stored   node 2   others heard 1 of 4   lag 42 ms   waiting 5.0 MiB   problems 2",
             "up 1 h  ",
         ] {
             assert!(all.contains(due), "{due}\n{all}");
         }
         assert_eq!(text[3], "           █", "an idle second, then a busy one");
-        assert!(text[10].starts_with("refused") && text[10].ends_with("clients"));
-        let row: Vec<_> = text[11].split_whitespace().collect();
+        assert!(text[11].starts_with("refused") && text[11].ends_with("clients"));
+        let row: Vec<_> = text[12].split_whitespace().collect();
         assert_eq!(row, ["not_listed", "3/s", "none", "qBittorrent", "75", "%"]);
-        assert!(text[14].starts_with("torrents by seeders"));
-        assert!(text[15].starts_with(&"0".repeat(40)));
+        assert!(text[15].starts_with("torrents by seeders"));
+        assert!(text[16].starts_with(&"0".repeat(40)));
     }
 
     #[test]

@@ -77,13 +77,7 @@ pub(crate) fn state(stats: &ClusterStats) -> ClusterState {
 
 /// Returns what this node is doing, in a sentence.
 pub(crate) fn summary(stats: &ClusterStats) -> String {
-    let others =
-        stats.nodes.iter().filter(|it| it.node != stats.node && it.state != NodeState::Left);
-    let (mut heard, mut all) = (0, 0);
-    for it in others {
-        all += 1;
-        heard += u32::from(it.state == NodeState::Alive);
-    }
+    let ClusterDigest { heard, others: all, .. } = ClusterDigest::new(stats);
     let nodes = match all {
         0 => "No other node has been heard".into(),
         _ => format!("{heard} of {all} other nodes are heard"),
@@ -102,6 +96,36 @@ pub(crate) fn summary(stats: &ClusterStats) -> String {
             format!("{nodes}. The log does not store this node's blocks now.")
         }
         ClusterState::Linked => format!("{nodes}, and the log stores this node's blocks."),
+    }
+}
+
+/// What `tidegate top` shows.
+#[derive(Serialize)]
+pub(crate) struct ClusterDigest {
+    node: u8,
+    state: ClusterState,
+    /// Other nodes that are heard, and all that should be.
+    heard: usize,
+    others: usize,
+    /// The largest lag behind another node, seconds.
+    lag_s: f64,
+    unstored_bytes: u64,
+    problems: usize,
+}
+
+impl ClusterDigest {
+    pub(crate) fn new(stats: &ClusterStats) -> Self {
+        let expected = || others(stats).filter(|it| it.state != NodeState::Left);
+        let heard = || expected().filter(|it| it.state == NodeState::Alive);
+        Self {
+            node: stats.node,
+            state: state(stats),
+            heard: heard().count(),
+            others: expected().count(),
+            lag_s: heard().map(|it| it.lag_s).fold(0.0, f64::max),
+            unstored_bytes: stats.unstored_bytes,
+            problems: problems(stats).len(),
+        }
     }
 }
 
@@ -219,12 +243,17 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     );
 }
 
+/// Returns the other nodes, without those that are ignored.
+fn others(stats: &ClusterStats) -> impl Iterator<Item = &ClusterNode> {
+    stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored)
+}
+
 fn own_row(stats: &ClusterStats) -> Option<&ClusterNode> {
     stats.nodes.iter().find(|it| it.node == stats.node)
 }
 
 fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
-    let others = || stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored);
+    let others = || others(stats);
     let is_silent = |it: &&ClusterNode| matches!(it.state, NodeState::Suspect | NodeState::Gone);
     let expected = others().filter(|it| it.state != NodeState::Left).count();
     let silent = others().filter(is_silent).count();

@@ -1,0 +1,280 @@
+//! The commands of `tidegate cluster` that use the API of a running node.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, value_parser};
+use serde_json::{Value, json};
+
+use super::endpoint::HELP_HEADING;
+use super::error::ApiError;
+use super::table::{Column, Format, Table, bytes, column, date, span};
+use super::{Api, ApiArgs, Session, exit, items_of};
+use crate::cli::{self, printable};
+
+/// A command that uses the API of a running node.
+#[derive(Subcommand)]
+pub(crate) enum NodeCommand {
+    /// Show the cluster as a running node sees it. Exit code 1 if something is wrong.
+    Status(NodeArgs),
+    /// Make a running node fetch the records from a neighbour and merge them.
+    Resync(NodeArgs),
+    /// Make all nodes drop what a node sends, until it is heeded again.
+    Ignore(OtherNodeArgs),
+    /// Undo that a node is ignored.
+    Heed(OtherNodeArgs),
+}
+
+/// How to reach a running node.
+#[derive(Args)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    api_args: ApiArgs,
+    /// Print what the API returns, as JSON.
+    #[arg(long, help_heading = HELP_HEADING)]
+    json: bool,
+}
+
+/// A node, and how to reach another one that runs.
+#[derive(Args)]
+pub(crate) struct OtherNodeArgs {
+    /// The number of the node, as in its [cluster] node.
+    #[arg(value_parser = value_parser!(u8).range(1..))]
+    node: u8,
+    #[command(flatten)]
+    args: NodeArgs,
+}
+
+const NODES: &[Column] = &[
+    column("node", "/node", Format::Count),
+    column("state", "/state", Format::Text),
+    column("zone", "/zone", Format::Text),
+    column("version", "/version", Format::Text),
+    column("peers", "/peers", Format::Count),
+    column("announces/s", "/announces", Format::Count),
+    column("lag here", "/lag", Format::Count),
+    column("lag there", "/their_lag", Format::Count),
+    column("behind", "/behind", Format::Count),
+    column("clock", "/clock", Format::Count),
+    column("queue", "/queue", Format::Count),
+];
+
+const STREAMS: &[Column] = &[
+    column("stream", "/name", Format::Text),
+    column("state", "/state", Format::Text),
+    column("copies", "/copies", Format::Count),
+    column("messages", "/messages", Format::Count),
+    column("size", "/size", Format::Count),
+];
+
+impl NodeCommand {
+    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
+    pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
+        match self.try_run(config) {
+            Ok(is_well) => cli::exit(Ok(is_well)),
+            Err(error) => exit(Err(error)),
+        }
+    }
+
+    /// Returns false if something is wrong with the cluster.
+    fn try_run(&self, config: Option<&Path>) -> Result<bool, ApiError> {
+        let (args, request, done) = match self {
+            Self::Status(args) => return status(&args.session(config)?),
+            Self::Resync(args) => (
+                args,
+                "POST /cluster/resync".into(),
+                "the records are being fetched from a neighbour".into(),
+            ),
+            Self::Ignore(OtherNodeArgs { node, args }) => (
+                args,
+                format!("POST /cluster/nodes/{node}/ignore"),
+                format!("node {node} is ignored"),
+            ),
+            Self::Heed(OtherNodeArgs { node, args }) => (
+                args,
+                format!("POST /cluster/nodes/{node}/heed"),
+                format!("node {node} is heeded again"),
+            ),
+        };
+        let session = args.session(config)?;
+        session.api.request(&request, None)?;
+        session.print_done(done)?;
+        Ok(true)
+    }
+}
+
+impl NodeArgs {
+    fn session(&self, config: Option<&Path>) -> Result<Session, ApiError> {
+        Ok(Session { api: Api::new(self.api_args.endpoint(config, true)?)?, json: self.json })
+    }
+}
+
+fn status(session: &Session) -> Result<bool, ApiError> {
+    let cluster = session.api.request("GET /cluster", None)?;
+    let is_well = items_of(&cluster, "problems")?.is_empty();
+    items_of(&cluster, "nodes")?;
+    session.print_value(&cluster, text)?;
+    Ok(is_well)
+}
+
+/// Lays out what the API returns.
+fn text(cluster: &Value) -> String {
+    let items = |name: &str| cluster[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let own = &cluster["node"];
+    let mut text = format!(
+        "Node {own} of cluster {}: {}. {}\n",
+        word(&cluster["name"]),
+        word(&cluster["state"]).replace('_', " "),
+        word(&cluster["summary"])
+    );
+    for problem in items("problems") {
+        text += &format!("- {}\n", word(&problem["text"]));
+    }
+    let mut nodes = Table::new(NODES);
+    items("nodes").iter().for_each(|node| nodes.add(&node_row(node, own)));
+    let mut streams = Table::new(STREAMS);
+    items("streams").iter().for_each(|stream| streams.add(&stream_row(stream)));
+    text += &format!("\n{}\n{}\n{}", nodes.drain(), streams.drain(), own_lines(cluster));
+    let events = items("events");
+    if !events.is_empty() {
+        text += "\nlast events (UTC)\n";
+    }
+    for event in events {
+        let time = date(event["time"].as_u64().unwrap_or_default());
+        text += &format!("{time}  {}\n", word(&event["text"]));
+    }
+    text
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map(printable).unwrap_or_default()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
+}
+
+/// Returns seconds, with three decimals below one.
+fn seconds(value: &Value) -> String {
+    let value = number(value);
+    if value.abs() < 1.0 { format!("{value:.3} s") } else { format!("{value:.1} s") }
+}
+
+fn node_row(node: &Value, own: &Value) -> Value {
+    let age = || span(number(&node["heartbeat_age_s"]) as u64);
+    let state = match node["state"].as_str() {
+        _ if node["ignored"] == true => "ignored".into(),
+        _ if node["node"] == *own => "this node".into(),
+        Some("alive") if node["warm"] == false => "warming up".into(),
+        Some("alive") => "alive".into(),
+        _ => format!("{}, {}", word(&node["state"]), age()),
+    };
+    let mut row = json!({ "node": node["node"], "state": state, "zone": node["zone"], "version": node["version"] });
+    if node["state"] == "alive" || node["node"] == *own {
+        row["peers"] = node["peers"].clone();
+        row["announces"] = format!("{:.0}", number(&node["announces_s"])).into();
+        row["queue"] = bytes(number(&node["queue_bytes"])).into();
+    }
+    if node["state"] != "left" && node["node"] != *own {
+        row["lag"] = seconds(&node["lag_s"]).into();
+        row["their_lag"] = seconds(&node["their_lag_s"]).into();
+        row["behind"] = node["behind_blocks"].clone();
+        row["clock"] = seconds(&node["clock_offset_s"]).into();
+    }
+    row
+}
+
+fn stream_row(stream: &Value) -> Value {
+    let state = match stream {
+        _ if stream["found"] == false => "missing",
+        _ if stream["has_leader"] == false => "no leader",
+        _ if number(&stream["replicas_current"]) < number(&stream["replicas"]) => "few copies",
+        _ => "stores",
+    };
+    json!({
+        "name": stream["name"],
+        "state": state,
+        "copies": format!("{} of {}", stream["replicas_current"], stream["replicas"]),
+        "messages": stream["messages"],
+        "size": bytes(number(&stream["bytes"])),
+    })
+}
+
+/// Returns what there is to know of the node itself.
+fn own_lines(cluster: &Value) -> String {
+    let (connection, queue) = (&cluster["connection"], &cluster["queue"]);
+    let (records, traffic) = (&cluster["records"], &cluster["traffic"]);
+    let age = span(number(&connection["age_s"]) as u64);
+    let server = match connection["server"].as_str() {
+        Some(server) => format!("{}, for {age}", printable(server)),
+        None => format!("none, for {age}"),
+    };
+    let drops = traffic["drops"].as_object().into_iter().flatten();
+    let drops: Vec<_> = drops.map(|(name, count)| format!("{} {count}", printable(name))).collect();
+    let drops = if drops.is_empty() { "none".into() } else { drops.join(", ") };
+    let size = |value: &Value| bytes(number(value));
+    let lines = [
+        ("NATS server", server),
+        (
+            "log",
+            format!(
+                "{}, {} blocks not stored ({} of {}), {} messages to be read",
+                word(&queue["log"]).replace('_', " "),
+                queue["unstored_blocks"],
+                size(&queue["unstored_bytes"]),
+                size(&queue["bytes_max"]),
+                queue["log_behind"]
+            ),
+        ),
+        (
+            "blocks",
+            format!(
+                "{} sent, {} received",
+                size(&traffic["bytes"]["sent"]),
+                size(&traffic["bytes"]["received"])
+            ),
+        ),
+        ("dropped", drops),
+        (
+            "records",
+            format!(
+                "{} sent, {} applied, {} wait to be sent, {} to be read, {} gaps",
+                records["sent"],
+                records["applied"],
+                records["outbox_rows"],
+                records["behind"],
+                records["gaps"]
+            ),
+        ),
+    ];
+    lines.iter().map(|(name, value)| format!("{name:<12}  {value}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What node 1 sees during a partition; a test of the API has written the file.
+    const PARTITION: &str = include_str!("../../../../testing/clients/web/partition.json");
+
+    #[test]
+    fn shows_what_is_wrong_during_a_partition() {
+        let text = text(&serde_json::from_str(PARTITION).unwrap());
+        for expected in [
+            "Node 1 of cluster example: not stored. 0 of 2 other nodes are heard.",
+            "\n- None of the 2 other nodes is heard, though a NATS server answers",
+            "\n   1  this node     eu-1  1.2.3    10000001         5600 ",
+            "\n   2  gone, 31 s    eu-2  1.2.3           -            -    31.5 s    0.000 s     620  -0.003 s      -\n",
+            "\n   4  left, 30 min  eu-2",
+            "\n   5  ignored       eu-2",
+            "\nTG_EXAMPLE_D  no leader  1 of 3     99000  600 MiB\n",
+            "\nNATS server   tls://nats-1.example:4222, for 1 h\n",
+            "\nlog           held, 630 blocks not stored (5.0 MiB of 64.0 MiB), 0 messages to be read\n",
+            "\ndropped       repeated 139500, secret 4\n",
+            "\nrecords       17 sent, 53 applied, 2 wait to be sent, 0 to be read, 0 gaps\n",
+            "\n2023-11-14 23:13:50  node 2 has been silent for 10 s",
+        ] {
+            assert!(text.contains(expected), "{expected}\n{text}");
+        }
+    }
+}
