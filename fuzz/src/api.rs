@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use admin::{
-    AcmeAttempts, Api, ApiDeps, ApiOptions, ClockReading, Command, CountCollector,
-    FirstTokenDisplay, MetricSources, ProcessStats, Records, ReloadOutcome, Service, Status,
+    AcmeAttempts, Api, ApiDeps, ApiOptions, Command, FirstTokenDisplay, Live, MetricSources,
+    ProcessStats, Records, ReloadOutcome, Service, Status,
 };
 use harness::http::{Connection, Response};
 use serde_json::Value;
@@ -105,7 +105,7 @@ fn address() -> SocketAddr {
 
 fn start() -> SocketAddr {
     let sources = Arc::new(sources());
-    let (records, writer) = Records::open(None).unwrap();
+    let (records, mut writer) = Records::open(None).unwrap();
     let deps = ApiDeps {
         sources: Arc::clone(&sources),
         records: Arc::new(records),
@@ -119,14 +119,9 @@ fn start() -> SocketAddr {
     let bootstrap_token = Some(TOKEN.into());
     let webhook_ports = vec![80, 443];
     let options = ApiOptions { bootstrap_token, webhook_ports, ..ApiOptions::default() };
-    let api = Arc::new(Api::new(deps, options, &writer).unwrap());
-    let hub = Arc::clone(api.hub());
-    let tracker = Arc::clone(&sources.tracker);
-    thread::spawn(move || {
-        let clock = || ClockReading { time: NOW, tick: Tick(100) };
-        let mut collector = CountCollector::new(tracker, hub, clock);
-        writer.run(&mut collector, Duration::from_secs(1));
-    });
+    let api = Arc::new(Api::new(deps, options, &mut writer).unwrap());
+    let mut live = Live::new(Arc::clone(&api));
+    thread::spawn(move || writer.run(&mut live, Duration::from_secs(1)));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_admin::Records;
-use tidegate_admin::records::{LiveState, PendingCounts, RecordOp};
+use tidegate_admin::records::{ChangeSource, LiveState, PendingCounts, RecordOp};
 use types::InfoHash;
 
 const KNOWN: u32 = 1_000_000;
@@ -25,7 +25,7 @@ impl LiveState for Waiting {
         pending.downloads.append(&mut waiting);
     }
 
-    fn apply(&mut self, _: RecordOp) {}
+    fn apply(&mut self, _: RecordOp, _: ChangeSource<'_>) {}
 }
 
 /// Returns a torrent by number, spread over all hashes as real ones are.

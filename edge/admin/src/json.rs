@@ -9,6 +9,13 @@ pub(crate) fn json_text(value: &impl Serialize) -> String {
     text.unwrap_or_else(|_| "null".into())
 }
 
+/// Deserializes null as `Some(None)`, to tell it from an absent field.
+pub(crate) fn nullable<'de, T: serde::Deserialize<'de>, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use rusqlite::Connection;
 use serde_json::json;
 use tracing::warn;
 use tracker::access::LiveList;
@@ -14,7 +15,8 @@ use crate::control::Command;
 use crate::events::EventKind;
 use crate::records::tables::bans::BanRow;
 use crate::records::tables::lists::List;
-use crate::records::{LiveState, PendingCounts, RecordOp};
+use crate::records::tables::settings;
+use crate::records::{ChangeSource, LiveState, PendingCounts, RecordOp};
 use crate::restore::apply_key;
 
 /// The memory of the tracker and of the API, for the writer of the records.
@@ -24,6 +26,24 @@ impl Live {
     /// Returns the memory of `api` and of its tracker.
     pub fn new(api: Arc<Api>) -> Self {
         Self(api)
+    }
+
+    /// Does what handlers of the API do for their own changes.
+    fn apply_of_cluster(&self, change: &RecordOp, db: &Connection) {
+        let (api, tracker) = (&*self.0, self.0.tracker());
+        match change {
+            RecordOp::SettingsPut(_) => match settings::all(db) {
+                Ok(values) => api.apply_settings(values),
+                Err(error) => warn!(%error, "settings of another node not applied"),
+            },
+            RecordOp::TorrentRemoved { hash } => {
+                tracker.remove_torrent(hash);
+            }
+            RecordOp::PeersRemoved { address } => {
+                tracker.remove_peers_at(api.clock_reading().tick, *address);
+            }
+            _ => {}
+        }
     }
 
     fn put_bans(&self, rows: &[BanRow]) {
@@ -69,7 +89,9 @@ fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool)
 impl LiveState for Live {
     fn collect(&mut self, pending: &mut PendingCounts) {
         let (now, tracker) = (self.0.clock_reading(), self.0.tracker());
-        tracker.downloads().take_changed(&mut pending.downloads);
+        let take = || tracker.downloads().take_changed(&mut pending.downloads);
+        let position = self.0.records().log_position().collect(take);
+        pending.position = position.or(pending.position);
         let mut totals: Vec<(KeyId, KeyTotals)> = Vec::new();
         tracker.passkeys().take_totals(&mut totals);
         totals.into_iter().for_each(|(KeyId(key), delta)| pending.add(key, delta));
@@ -94,7 +116,7 @@ impl LiveState for Live {
         }
     }
 
-    fn apply(&mut self, change: RecordOp) {
+    fn apply(&mut self, change: RecordOp, source: ChangeSource<'_>) {
         let (api, tracker) = (&*self.0, self.0.tracker());
         match change {
             RecordOp::ListAdded { list, hashes } => edit_list(tracker, list, &hashes, true),
@@ -116,12 +138,16 @@ impl LiveState for Live {
             RecordOp::NodeIgnored { node, is_ignored } => {
                 api.control(Command::NodeIgnored { node, is_ignored });
             }
-            // The handlers of the API do these: the client gets what they return.
+            RecordOp::DownloadsRaised(counts) => tracker.downloads().load(counts.into_iter()),
+            // In the records only. Of a changed key, the row as it is now comes instead.
+            RecordOp::KeyChanged(_) | RecordOp::KeyTotals(_) | RecordOp::KeysFirstUsed(_) => {}
             RecordOp::SettingsPut(_)
             | RecordOp::TorrentRemoved { .. }
-            | RecordOp::PeersRemoved { .. } => {}
-            // The row as it is now comes instead.
-            RecordOp::KeyChanged(_) => {}
+            | RecordOp::PeersRemoved { .. } => {
+                if let ChangeSource::Cluster(db) = source {
+                    self.apply_of_cluster(&change, db);
+                }
+            }
         }
     }
 }

@@ -13,9 +13,14 @@
 
 mod failure;
 mod health;
+mod json;
+mod merge;
 mod op;
+mod replica;
 mod replication;
+mod rows;
 mod schema;
+mod snapshot;
 pub(crate) mod tables;
 mod writer;
 
@@ -31,10 +36,12 @@ pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
 pub(crate) use op::Outcome;
 pub use op::RecordOp;
+pub use replica::ReplicationState;
 pub use replication::{LogPosition, OutboxEntry, SnapshotPart, StreamPosition};
 pub use tables::counts::PendingCounts;
-pub use writer::{LiveState, Writer};
+pub use writer::{ChangeSource, LiveState, Writer};
 
+use op::Consequences;
 use writer::{TypedTask, WriterRequest};
 
 /// The name of the file in its folder.
@@ -53,6 +60,14 @@ pub struct Records {
     health: Arc<RecordsHealth>,
     /// Whether changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
+    shared: Arc<Shared>,
+    snapshots: Mutex<replication::OpenSnapshots>,
+}
+
+/// What the handle and the writer share for the replication.
+#[derive(Default)]
+struct Shared {
+    replication: Arc<ReplicationState>,
     log_position: LogPosition,
 }
 
@@ -71,10 +86,10 @@ impl Records {
         let connection = schema::open(file.as_deref())?;
         let (requests, queue) = sync_channel(QUEUE_MAX);
         let health = Arc::<RecordsHealth>::default();
-        let writer = Writer::new(connection, queue, Arc::clone(&health));
-        let (readers, is_paused) = (Mutex::default(), Mutex::default());
-        let log_position = LogPosition::default();
-        Ok((Self { file, requests, readers, health, is_paused, log_position }, writer))
+        let shared = Arc::<Shared>::default();
+        let writer = Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&shared));
+        let (readers, is_paused, snapshots) = Default::default();
+        Ok((Self { file, requests, readers, health, is_paused, shared, snapshots }, writer))
     }
 
     /// Returns whether the records survive the process.
@@ -89,22 +104,22 @@ impl Records {
 
     /// Makes a change. When this returns, it is committed and applied.
     pub(crate) async fn change(&self, op: RecordOp) -> Result<Outcome, RecordsError> {
-        self.run(|db, effects| op.apply(db, effects)).await
+        self.run(|db, to| op.apply(db, to)).await
     }
 
     /// Makes several changes together, or none. Returns the number of rows that were added or removed.
     pub async fn change_all(&self, ops: Vec<RecordOp>) -> Result<usize, RecordsError> {
-        self.run(|db, effects| {
-            ops.into_iter().try_fold(0, |count, op| Ok(count + op.apply(db, effects)?.changed))
+        self.run(|db, to| {
+            ops.into_iter().try_fold(0, |count, op| Ok(count + op.apply(db, to)?.changed))
         })
         .await
     }
 
-    /// Runs a change in a transaction. What it adds to the effects is applied to the memory once it is
-    /// committed, in the order of commits.
+    /// Runs a change in a transaction. Its effects are applied to the memory once it is committed, in the
+    /// order of commits.
     async fn run<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Connection, &mut Vec<RecordOp>) -> Result<T, rusqlite::Error>
+        change: impl FnOnce(&Connection, &mut Consequences) -> Result<T, rusqlite::Error>
         + Send
         + 'static,
     ) -> Result<T, RecordsError> {

@@ -63,8 +63,12 @@ impl Webhooks {
         self.rows.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Adds a webhook, or replaces that of the same id.
     pub(crate) fn add(&self, row: WebhookRow) {
-        self.rows.write().unwrap_or_else(PoisonError::into_inner).push(row);
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        rows.retain(|known| known.id != row.id);
+        rows.push(row);
+        drop(rows);
         self.added.notify_one();
     }
 

@@ -105,6 +105,12 @@ pub trait RecordLog: Send + Sync + 'static {
     /// Notes that the stream was made anew: entries stored within the last minutes go out again.
     fn publish_again(&self) -> BoxFuture<'_, Result<(), RecordError>>;
 
+    /// Returns whether these records have been merged with those of another node once, or there was none.
+    fn has_joined(&self) -> bool;
+
+    /// Publishes all records of a node that has not joined, because no other node can send its own.
+    fn join_alone(&self) -> BoxFuture<'_, Result<(), RecordError>>;
+
     /// Returns the place of the last message that was applied.
     fn position(&self) -> Position;
 

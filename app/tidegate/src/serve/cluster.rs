@@ -113,7 +113,7 @@ impl OpenCluster {
 
     /// Lets the records replicate, and ignores the nodes that they say. Call before their thread starts.
     pub(super) fn replicate(&self, writer: &mut Writer) -> Result<()> {
-        writer.replicate(self.config.node).context("state.dir")?;
+        writer.replicate(self.config.node, unix_ms).context("state.dir")?;
         let ignored = admin::ignored_nodes(writer).context("state.dir")?;
         for node in ignored.into_iter().filter(|node| *node != self.config.node) {
             self.status.order(Order::Ignore { node, is_ignored: true });

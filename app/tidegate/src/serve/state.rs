@@ -72,7 +72,7 @@ pub(super) fn fill(
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
-    (records, writer, announce_urls): (Arc<Records>, Writer, Vec<AnnounceUrl>),
+    (records, mut writer, announce_urls): (Arc<Records>, Writer, Vec<AnnounceUrl>),
     clock: Clock,
     events: Sender<Event>,
 ) -> Result<(Arc<Api>, FirstToken)> {
@@ -99,7 +99,7 @@ pub(super) fn start(
         traces,
         first_token: first_token.display(config),
     };
-    let api = Arc::new(Api::new(deps, options, &writer).map_err(start_error)?);
+    let api = Arc::new(Api::new(deps, options, &mut writer).map_err(start_error)?);
     let mut live = Live::new(Arc::clone(&api));
     let period = Duration::from_secs(config.flush_s.into());
     workers.start_records(move || writer.run(&mut live, period))?;

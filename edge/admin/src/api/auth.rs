@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -109,8 +109,8 @@ pub(super) struct Caller {
 pub(crate) struct Authenticator {
     /// By digest.
     tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
-    /// The id of the first token; 0 = there is none.
-    first: AtomicI64,
+    /// Whether there is a first token.
+    has_first: AtomicBool,
     /// Invalid tokens by address, and in all.
     failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,
     failure_limit: RateLimit,
@@ -133,10 +133,10 @@ impl Authenticator {
     ) -> Self {
         let per_s = f64::from(requests_per_s);
         let failures_per_s = f64::from(wrong_tokens_per_min) / 60.0;
-        let first = tokens.iter().find(|token| token.is_first).map_or(0, |token| token.id);
+        let has_first = tokens.iter().any(|token| token.is_first);
         Self {
             tokens: RwLock::new(tokens.into_iter().map(|token| (token.digest, token)).collect()),
-            first: AtomicI64::new(first),
+            has_first: AtomicBool::new(has_first),
             failures: Mutex::default(),
             failure_limit: RateLimit { burst: FAILURES_BURST, per_s: failures_per_s },
             requests: Mutex::default(),
@@ -148,6 +148,7 @@ impl Authenticator {
 
     /// Adds a valid token.
     pub(crate) fn add(&self, token: TokenRow) {
+        self.has_first.fetch_or(token.is_first, Ordering::Relaxed);
         let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
         tokens.insert(token.digest, token);
     }
@@ -159,15 +160,19 @@ impl Authenticator {
         tokens.remove(&digest)
     }
 
-    /// Returns the id of the first token, once, if `caller` has taken over from it: with another recorded
-    /// token that has full access and does not expire.
-    pub(super) fn take_first(&self, caller: &Caller) -> Option<i64> {
-        let first = self.first.load(Ordering::Relaxed);
-        let is_other = caller.token > 0 && caller.token != first;
-        if first == 0 || !is_other || caller.expires.is_some() || !caller.scopes.allow(Scope::All) {
-            return None;
+    /// Returns the ids of first tokens, once, if `caller` has taken over from them: with another recorded
+    /// token that has full access and does not expire. In a cluster, each node may have created one.
+    pub(super) fn take_first(&self, caller: &Caller) -> Vec<i64> {
+        let may_take = caller.expires.is_none() && caller.scopes.allow(Scope::All);
+        if caller.token == 0 || !may_take || !self.has_first.load(Ordering::Relaxed) {
+            return Vec::new();
         }
-        (self.first.swap(0, Ordering::Relaxed) == first).then_some(first)
+        let tokens = self.tokens();
+        let first: Vec<_> = tokens.iter().filter(|row| row.is_first).map(|row| row.id).collect();
+        if first.contains(&caller.token) || !self.has_first.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        first
     }
 
     /// Returns whether the token with this id is known and has not expired at the Unix time `now`.

@@ -93,7 +93,12 @@ impl Api {
     /// Ends the first token if `caller` shows that it is no longer needed: its token is another one with full
     /// access, and does not expire.
     pub(super) fn end_first_token(self: &Arc<Self>, caller: &Caller) {
-        let Some(first) = self.authenticator().take_first(caller) else { return };
+        for first in self.authenticator().take_first(caller) {
+            self.end_token(first, caller);
+        }
+    }
+
+    fn end_token(self: &Arc<Self>, first: i64, caller: &Caller) {
         let (api, caller) = (Arc::clone(self), caller.clone());
         // It is refused already; the records follow.
         self.forget_token(first);

@@ -1,7 +1,7 @@
 //! `/keys`: the user keys (passkeys) of private listeners.
 
 use axum::extract::State;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use tracker::{KeyTotals, UserKey};
 use types::limits::USER_KEYS_MAX;
 
@@ -13,6 +13,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
+use crate::json::nullable;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
 use crate::schema::{IntoParams, ToSchema};
@@ -132,13 +133,6 @@ struct KeyUpdate {
     addresses: Option<u16>,
     #[schema(maximum = 65535)]
     announces_per_minute: Option<u16>,
-}
-
-/// Deserializes null as `Some(None)`, to tell it from an absent field.
-fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(from).map(Some)
 }
 
 /// Which page to return.

@@ -17,6 +17,7 @@ use super::scope::Scope;
 use super::state::{Api, Shared};
 use super::torrents::Peer;
 use crate::clients::name;
+use crate::records::RecordOp;
 use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -111,6 +112,7 @@ async fn remove(
 ) -> Result<Json<RemovedPeers>, Problem> {
     let ip = address(&query.address)?;
     let removed = walk(&api, move |api| api.tracker().remove_peers_at(api.tick(), ip)).await?;
+    api.records().tell(RecordOp::PeersRemoved { address: ip }).await?;
     api.audit(&caller, format_args!("removed {removed} peers of {ip}"));
     Ok(Json(RemovedPeers { removed }))
 }

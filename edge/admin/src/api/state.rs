@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 use tracing::info;
 use tracker::{Networks, Tracker};
@@ -19,7 +20,7 @@ use crate::events::EventHub;
 use crate::log_levels::AUDIT;
 use crate::outbound::SendPost;
 use crate::recorder::Recorder;
-use crate::records::{Records, Writer, tables};
+use crate::records::{RecordOp, Records, Writer, tables};
 use crate::sources::MetricSources;
 use crate::torrent_list::TorrentList;
 use crate::traces::{TraceOptions, Traces};
@@ -91,18 +92,22 @@ impl Api {
     ///
     /// If the records cannot be read or written, if the bootstrap token is in them, or if there is no token
     /// and the first one cannot be shown.
-    pub fn new(deps: ApiDeps, options: ApiOptions, writer: &Writer) -> Result<Self, StartError> {
-        let connection = writer.connection();
+    pub fn new(
+        deps: ApiDeps,
+        options: ApiOptions,
+        writer: &mut Writer,
+    ) -> Result<Self, StartError> {
         let records_error = |error| StartError::Records(deps.records.open_error(&error));
-        let mut tokens = tables::tokens::all(connection).map_err(records_error)?;
+        let mut tokens = tables::tokens::all(writer.connection()).map_err(records_error)?;
         let bootstrap = options.bootstrap_token.as_deref();
         let created =
             first_token::create(&mut tokens, bootstrap, (deps.time)(), &deps.first_token)?;
         if let Some(mut token) = created {
-            tables::tokens::insert(connection, &mut token).map_err(records_error)?;
+            let created = writer.change(RecordOp::TokenPut(token.clone()));
+            token.id = created.map_err(records_error)?.id;
             tokens.push(token);
         }
-        let webhooks = tables::webhooks::all(connection).map_err(records_error)?;
+        let webhooks = tables::webhooks::all(writer.connection()).map_err(records_error)?;
         let authenticator =
             Authenticator::new(tokens, options.requests_per_s, options.wrong_tokens_per_min);
         let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
@@ -203,6 +208,13 @@ impl Api {
         let (reply, answer) = oneshot::channel();
         (self.deps.control)(command(reply));
         answer.await.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+    }
+
+    /// Has the application apply settings that another node has set.
+    pub(crate) fn apply_settings(&self, values: Vec<(String, Value)>) {
+        // A failed reload is logged by the application.
+        let (reply, _) = oneshot::channel();
+        (self.deps.control)(Command::SetOverrides { values, dry_run: false, reply });
     }
 
     /// Logs a change and who made it. `action` never contains secrets.

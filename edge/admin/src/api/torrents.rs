@@ -268,6 +268,7 @@ async fn remove(
     if !removed.map_err(|_| Problem::unavailable("the tracker is shutting down"))? {
         return Err(not_found(&hash));
     }
+    api.records().tell(RecordOp::TorrentRemoved { hash }).await?;
     api.audit(&caller, format_args!("removed torrent {hash}"));
     Ok(NoContent)
 }

@@ -20,14 +20,27 @@ pub enum RecordsError {
     Stopped,
     /// Another process is taking over and has read the records already.
     Upgrading,
+    /// Too many changes wait for the other nodes of the cluster.
+    OutboxFull,
+    /// The records of another node are being merged.
+    Merging,
     /// Another error of SQLite.
     Other(String),
 }
 
 impl RecordsError {
     /// Labels in metrics, by [`RecordsError::index`].
-    pub const LABELS: [&str; 7] =
-        ["disk_full", "locked", "queue_full", "conflict", "stopped", "upgrading", "other"];
+    pub const LABELS: [&str; 9] = [
+        "disk_full",
+        "locked",
+        "queue_full",
+        "conflict",
+        "stopped",
+        "upgrading",
+        "outbox_full",
+        "merging",
+        "other",
+    ];
 
     /// Converts an error of SQLite.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
@@ -48,7 +61,9 @@ impl RecordsError {
             Self::Conflict => 3,
             Self::Stopped => 4,
             Self::Upgrading => 5,
-            Self::Other(_) => 6,
+            Self::OutboxFull => 6,
+            Self::Merging => 7,
+            Self::Other(_) => 8,
         }
     }
 }
@@ -62,6 +77,10 @@ impl fmt::Display for RecordsError {
             Self::Conflict => "the entry exists already",
             Self::Stopped => "the tracker is shutting down",
             Self::Upgrading => "an upgrade is in progress: retry in a moment",
+            Self::OutboxFull => {
+                "too many changes wait for the other nodes: restore the connection to NATS and retry"
+            }
+            Self::Merging => "the records of another node are being merged: retry in a moment",
             Self::Other(text) => return write!(f, "the records failed: {text}"),
         })
     }

@@ -28,8 +28,14 @@ pub struct RecordsHealth {
 impl RecordsHealth {
     /// Returns the number of failures that need attention: all but conflicts, full queues and upgrades.
     pub(crate) fn serious_failures(&self) -> u64 {
-        let harmless = [RecordsError::Conflict, RecordsError::QueueFull, RecordsError::Upgrading]
-            .map(|failure| failure.index());
+        let harmless = [
+            RecordsError::Conflict,
+            RecordsError::QueueFull,
+            RecordsError::Upgrading,
+            RecordsError::OutboxFull,
+            RecordsError::Merging,
+        ]
+        .map(|failure| failure.index());
         let all = self.failures.iter().enumerate().filter(|(at, _)| !harmless.contains(at));
         all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }

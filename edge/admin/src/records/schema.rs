@@ -63,6 +63,34 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
     "ALTER TABLE tokens ADD COLUMN is_first INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE ignored_nodes (node INTEGER PRIMARY KEY) STRICT;",
+    // For clusters; empty without one. Times here are milliseconds since 1970; `ops` is a JSON array.
+    "CREATE TABLE replica (node INTEGER NOT NULL, epoch INTEGER NOT NULL, has_joined INTEGER NOT NULL) STRICT;
+     CREATE TABLE outbox (
+         number INTEGER PRIMARY KEY AUTOINCREMENT,
+         at INTEGER NOT NULL,
+         stored_at INTEGER,
+         ops TEXT NOT NULL
+     ) STRICT;
+     CREATE INDEX outbox_unstored ON outbox (number) WHERE stored_at IS NULL;
+     CREATE TABLE heard (
+         node INTEGER PRIMARY KEY,
+         epoch INTEGER NOT NULL,
+         number INTEGER NOT NULL,
+         counted INTEGER NOT NULL
+     ) STRICT;
+     CREATE TABLE positions (
+         name TEXT PRIMARY KEY,
+         stream INTEGER NOT NULL,
+         sequence INTEGER NOT NULL
+     ) WITHOUT ROWID, STRICT;
+     CREATE TABLE unsent_totals (
+         id INTEGER PRIMARY KEY,
+         uploaded INTEGER NOT NULL,
+         downloaded INTEGER NOT NULL,
+         seeding_s INTEGER NOT NULL,
+         announces INTEGER NOT NULL
+     ) STRICT;
+     CREATE TABLE last_ids (name TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID, STRICT;",
 ];
 
 /// Opens the records for writing and migrates them.

@@ -1,6 +1,7 @@
 //! The tables of the records. Each change and each read is a function of a connection.
 
 pub(crate) mod bans;
+pub(super) mod cluster;
 pub(crate) mod counts;
 mod ids;
 pub(crate) mod ignored_nodes;

@@ -24,7 +24,7 @@ impl LiveState for Counted {
         pending.downloads.append(&mut self.downloads.lock().unwrap());
     }
 
-    fn apply(&mut self, _: RecordOp) {
+    fn apply(&mut self, _: RecordOp, _: ChangeSource<'_>) {
         self.applied.fetch_add(1, Relaxed);
     }
 }

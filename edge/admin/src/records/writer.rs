@@ -13,9 +13,11 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
+use super::Shared;
 use super::failure::RecordsError;
 use super::health::RecordsHealth;
-use super::op::RecordOp;
+use super::op::{Consequences, Outcome, RecordOp};
+use super::replica::Replica;
 use super::tables::counts::{self, PendingCounts};
 
 /// Changes in one commit.
@@ -30,24 +32,33 @@ pub trait LiveState: Send {
     /// Called after all of them are written, with the keys that were used for the first time ever.
     fn on_written(&mut self, _first_uses: &[u32]) {}
     /// Applies a committed change. Ids are assigned, and a changed key is a whole one.
-    fn apply(&mut self, change: RecordOp);
+    fn apply(&mut self, change: RecordOp, source: ChangeSource<'_>);
 }
+
+/// Where a change was made.
+#[derive(Clone, Copy)]
+pub enum ChangeSource<'a> {
+    /// Here. The handler of the API does itself what it returns to the client.
+    Here,
+    /// At any node of the cluster; with the records after the change.
+    Cluster(&'a Connection),
+}
+
+/// Runs on the writer's thread.
+pub(super) type Call = Box<dyn FnOnce(&mut Writer, &mut dyn LiveState) + Send>;
 
 /// A request to the writer.
 pub(super) enum WriterRequest {
     Change(Box<dyn Task>),
     Read(Box<dyn Task>),
+    Call(Call),
     Close(oneshot::Sender<()>),
 }
 
 /// A type-erased change or read.
 pub(super) trait Task: Send {
-    /// Runs it in the present transaction. Appends what is to be applied to the memory to `effects`.
-    fn run(
-        &mut self,
-        connection: &Connection,
-        effects: &mut Vec<RecordOp>,
-    ) -> Result<(), RecordsError>;
+    /// Runs it in the present transaction.
+    fn run(&mut self, connection: &Connection, to: &mut Consequences) -> Result<(), RecordsError>;
     /// Sends the result to the requester, after the commit.
     fn complete(self: Box<Self>, outcome: Result<(), RecordsError>);
 }
@@ -68,17 +79,13 @@ impl<T, C> TypedTask<T, C> {
 impl<T, C> Task for TypedTask<T, C>
 where
     T: Send,
-    C: FnOnce(&Connection, &mut Vec<RecordOp>) -> Result<T, rusqlite::Error> + Send,
+    C: FnOnce(&Connection, &mut Consequences) -> Result<T, rusqlite::Error> + Send,
 {
-    fn run(
-        &mut self,
-        connection: &Connection,
-        effects: &mut Vec<RecordOp>,
-    ) -> Result<(), RecordsError> {
+    fn run(&mut self, connection: &Connection, to: &mut Consequences) -> Result<(), RecordsError> {
         let change = self.change.take();
         debug_assert!(change.is_some(), "a task runs once");
         let change = change.ok_or(RecordsError::Stopped)?;
-        self.result = Some(change(connection, effects).map_err(RecordsError::new)?);
+        self.result = Some(change(connection, to).map_err(RecordsError::new)?);
         Ok(())
     }
 
@@ -92,12 +99,15 @@ where
 
 /// The owner of the only connection that writes.
 pub struct Writer {
-    connection: Connection,
+    pub(super) connection: Connection,
     queue: Receiver<WriterRequest>,
     health: Arc<RecordsHealth>,
     last_error_logged: Option<Instant>,
     /// Whether anything was committed since the last checkpoint.
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
+    pub(super) shared: Arc<Shared>,
+    /// Present if the records are replicated.
+    pub(super) replica: Option<Replica>,
 }
 
 impl Writer {
@@ -105,13 +115,30 @@ impl Writer {
         connection: Connection,
         queue: Receiver<WriterRequest>,
         health: Arc<RecordsHealth>,
+        shared: Arc<Shared>,
     ) -> Self {
-        Self { connection, queue, health, last_error_logged: None, is_dirty: false }
+        let (last_error_logged, is_dirty, replica) = (None, false, None);
+        Self { connection, queue, health, last_error_logged, is_dirty, shared, replica }
     }
 
     /// Returns the connection, to restore the tracker's memory from before the thread starts.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Makes a change before the thread starts. Its effects are for the caller to apply.
+    pub(crate) fn change(&mut self, op: RecordOp) -> Result<Outcome, rusqlite::Error> {
+        let is_logged = self.replica.as_ref().is_some_and(|replica| replica.identity.has_joined);
+        let mut to = Consequences { is_logged, ..Consequences::default() };
+        let transaction = self.connection.unchecked_transaction()?;
+        let outcome = op.apply(&transaction, &mut to)?;
+        let append = |replica: &Replica| replica.append(&transaction, to.logged);
+        let appended = self.replica.as_ref().map(append).transpose()?;
+        transaction.commit()?;
+        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
+            replica.note(appended);
+        }
+        Ok(outcome)
     }
 
     /// Returns the settings that the API has set, as JSON by setting name.
@@ -133,6 +160,7 @@ impl Writer {
             }
             if Instant::now() >= next_flush {
                 self.flush(live, &mut pending);
+                self.clean_up();
                 self.checkpoint();
                 next_flush = Instant::now() + period;
             }
@@ -141,6 +169,14 @@ impl Writer {
         self.checkpoint();
         if let Some(closed) = closed {
             let _ = closed.send(());
+        }
+    }
+
+    /// Serves what is queued, in place of the thread.
+    #[cfg(test)]
+    pub(super) fn serve_queued(&mut self, live: &mut dyn LiveState) {
+        while let Ok(request) = self.queue.try_recv() {
+            self.serve(request, live);
         }
     }
 
@@ -160,8 +196,13 @@ impl Writer {
                     // Reads come here for records in memory. They see committed changes only, as in a file.
                     self.commit(std::mem::take(&mut tasks), live);
                     self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
-                    let outcome = task.run(&self.connection, &mut Vec::new());
+                    let outcome = task.run(&self.connection, &mut Consequences::default());
                     task.complete(outcome);
+                }
+                WriterRequest::Call(call) => {
+                    self.commit(std::mem::take(&mut tasks), live);
+                    call(self, live);
+                    self.health.changes_pending.fetch_sub(1, Ordering::Release);
                 }
                 WriterRequest::Close(reply) => closed = Some(reply),
             }
@@ -178,7 +219,10 @@ impl Writer {
         }
         let count = tasks.len() as u64;
         self.is_dirty = true;
-        let outcomes = self.transact(&mut tasks);
+        let outcomes = match self.shared.replication.is_full() {
+            false => self.transact(&mut tasks),
+            true => Err(RecordsError::OutboxFull),
+        };
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => vec![Err(error); tasks.len()],
@@ -189,7 +233,7 @@ impl Writer {
             match outcome {
                 Ok(effects) => {
                     self.health.changes.fetch_add(1, Ordering::Relaxed);
-                    effects.into_iter().for_each(|effect| live.apply(effect));
+                    effects.into_iter().for_each(|effect| live.apply(effect, ChangeSource::Here));
                     task.complete(Ok(()));
                 }
                 Err(error) => {
@@ -202,16 +246,18 @@ impl Writer {
 
     /// Runs the tasks in one transaction. Returns the effects of each, or why it or the transaction failed.
     fn transact(
-        &self,
+        &mut self,
         tasks: &mut [Box<dyn Task>],
     ) -> Result<Vec<Result<Vec<RecordOp>, RecordsError>>, RecordsError> {
         let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
         execute("BEGIN IMMEDIATE")?;
         let mut outcomes = Vec::with_capacity(tasks.len());
+        let is_logged = self.replica.as_ref().is_some_and(|replica| replica.identity.has_joined);
+        let mut logged = Vec::new();
         for task in tasks {
             execute("SAVEPOINT task")?;
-            let mut effects = Vec::new();
-            let outcome = task.run(&self.connection, &mut effects).map(|()| effects);
+            let mut to = Consequences { is_logged, ..Consequences::default() };
+            let outcome = task.run(&self.connection, &mut to);
             // Some errors, such as a full disk, roll back the whole transaction.
             if self.connection.is_autocommit() {
                 return Err(outcome.err().unwrap_or(RecordsError::Stopped));
@@ -219,14 +265,23 @@ impl Writer {
             let end =
                 if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
             self.or_roll_back(execute(end))?;
-            outcomes.push(outcome);
+            if outcome.is_ok() {
+                logged.append(&mut to.logged);
+            }
+            outcomes.push(outcome.map(|()| to.effects));
         }
+        let appended =
+            self.replica.as_ref().map(|replica| replica.append(&self.connection, logged));
+        let appended = self.or_roll_back(appended.transpose().map_err(RecordsError::new))?;
         self.or_roll_back(execute("COMMIT"))?;
+        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
+            replica.note(appended);
+        }
         self.health.commits.fetch_add(1, Ordering::Relaxed);
         Ok(outcomes)
     }
 
-    fn or_roll_back(&self, done: Result<(), RecordsError>) -> Result<(), RecordsError> {
+    fn or_roll_back<T>(&self, done: Result<T, RecordsError>) -> Result<T, RecordsError> {
         if done.is_err() && !self.connection.is_autocommit() {
             // Fails only if there is no transaction any more.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -235,9 +290,10 @@ impl Writer {
     }
 
     /// Writes counts, or keeps them for the next flush.
-    fn flush(&mut self, live: &mut dyn LiveState, pending: &mut PendingCounts) {
+    pub(super) fn flush(&mut self, live: &mut dyn LiveState, pending: &mut PendingCounts) {
         live.collect(pending);
-        if pending.is_empty() {
+        let can_send_totals = self.replica.as_ref().is_some_and(Replica::can_send_totals);
+        if pending.is_empty() && !can_send_totals {
             self.health.lag_s.store(0, Ordering::Relaxed);
             return;
         }
@@ -264,7 +320,15 @@ impl Writer {
         }
     }
 
-    fn write_counts(&self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
+    /// Removes entries of the outbox that are not needed any more.
+    fn clean_up(&mut self) {
+        let Some(replica) = &mut self.replica else { return };
+        if let Err(error) = replica.clean_up(&self.connection) {
+            self.report(&RecordsError::new(error), "old entries not removed yet");
+        }
+    }
+
+    fn write_counts(&mut self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
         let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
         // Counts are not acknowledged, so they need no sync. The sync of the next change covers them, too.
         execute("PRAGMA synchronous = NORMAL")?;
@@ -274,12 +338,20 @@ impl Writer {
             let first_uses = written.inspect_err(|_| {
                 let _ = execute("ROLLBACK");
             })?;
+            let append =
+                |replica: &Replica| replica.append_counts(&self.connection, pending, &first_uses);
+            let appended = self.replica.as_ref().map(append).transpose();
+            let appended = self.or_roll_back(appended.map_err(RecordsError::new))?;
             self.or_roll_back(execute("COMMIT"))?;
-            Ok(first_uses)
+            Ok((first_uses, appended))
         };
         let written = write();
         execute("PRAGMA synchronous = FULL")?;
-        written
+        let (first_uses, appended) = written?;
+        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
+            replica.note_counts(!pending.totals.is_empty(), appended);
+        }
+        Ok(first_uses)
     }
 
     /// Moves committed pages from the WAL to the database file. A failure costs only space.
@@ -291,7 +363,7 @@ impl Writer {
     }
 
     /// Counts a failure and logs it: as an error at most once per [`ERROR_LOG_PERIOD`], else as info.
-    fn report(&mut self, reason: &RecordsError, message: &str) {
+    pub(super) fn report(&mut self, reason: &RecordsError, message: &str) {
         self.health.count(reason);
         // A conflict is a mistake of the client, which gets it in the response.
         if *reason == RecordsError::Conflict {

@@ -26,6 +26,8 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pauses between attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long heartbeats of other nodes are waited for by a node that joins.
+const JOIN_WAIT: Duration = Duration::from_millis(1500);
 /// Messages of the stream that wait to be applied.
 const READ_AHEAD: usize = 16;
 
@@ -97,6 +99,9 @@ impl RecordTasks {
                 return;
             };
             let Some(stream) = stream else { continue };
+            if !self.records.has_joined() {
+                self.join().await;
+            }
             let start = self.start(&stream).await;
             let (sender, mut readings) = mpsc::channel(READ_AHEAD);
             let name = self.link.subjects.stream("r");
@@ -105,6 +110,15 @@ impl RecordTasks {
             self.apply_all(&stream, &mut readings).await;
             drop(reader);
             sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Merges the records with those of another node, or publishes them if no other one is there.
+    async fn join(&self) {
+        // Every node sends a heartbeat each second.
+        sleep(JOIN_WAIT).await;
+        if !self.resync_once().await {
+            retry("publish all records", || self.records.join_alone()).await;
         }
     }
 
@@ -204,13 +218,18 @@ impl RecordTasks {
         loop {
             self.resync.notified().await;
             self.status.records.is_resyncing.store(true, Ordering::Relaxed);
-            self.resync_once().await;
+            if !self.resync_once().await {
+                error!(
+                    "no other node could send its records: check that one is warm, then `tidegate admin cluster resync`"
+                );
+            }
             self.status.records.is_resyncing.store(false, Ordering::Relaxed);
             self.resynced.notify_one();
         }
     }
 
-    async fn resync_once(&self) {
+    /// Merges the records of another node. Returns whether one could send them.
+    async fn resync_once(&self) -> bool {
         let overview = self.status.overview();
         let is_good = |node: &&crate::snapshot::NodeSnapshot| {
             node.state == MemberState::Alive && node.warmth == Warmth::Warm && !node.is_ignored
@@ -218,13 +237,14 @@ impl RecordTasks {
         let nodes: Vec<u8> = overview.node.nodes.iter().filter(is_good).map(|it| it.node).collect();
         for node in nodes {
             match snapshots::fetch_from(&self.link, node, &*self.records).await {
-                Ok(parts) => return info!(node, parts, "merged the records of another node"),
+                Ok(parts) => {
+                    info!(node, parts, "merged the records of another node");
+                    return true;
+                }
                 Err(error) => warn!(node, %error, "cannot fetch records"),
             }
         }
-        error!(
-            "no other node could send its records: check that one is warm, then `tidegate admin cluster resync`"
-        );
+        false
     }
 }
 

@@ -22,6 +22,7 @@ fn boxed(error: RecordsError) -> RecordError {
         RecordsError::Stopped => "the records are closed".into(),
         RecordsError::Upgrading => "a new process is taking over".into(),
         RecordsError::Other(text) => text.into(),
+        error => error.to_string().into(),
     }
 }
 
@@ -39,6 +40,14 @@ impl RecordLog for ClusterRecords {
 
     fn publish_again(&self) -> BoxFuture<'_, Result<(), RecordError>> {
         Box::pin(async { self.0.publish_again().await.map_err(boxed) })
+    }
+
+    fn has_joined(&self) -> bool {
+        self.0.has_joined()
+    }
+
+    fn join_alone(&self) -> BoxFuture<'_, Result<(), RecordError>> {
+        Box::pin(async { self.0.join_alone().await.map_err(boxed) })
     }
 
     fn position(&self) -> Position {

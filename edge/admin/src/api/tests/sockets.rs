@@ -57,7 +57,7 @@ impl TestApi {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
-        let (records, writer) = Records::open(None).unwrap();
+        let (records, mut writer) = Records::open(None).unwrap();
         let (ticks, times) = (clocks.clone(), clocks.clone());
         let clock = Box::new(move || ticks.clock_reading().tick);
         let sources = Arc::new(MetricSources { clock, ..metrics::tests::sources() });
@@ -87,7 +87,7 @@ impl TestApi {
             wrong_tokens_per_min: 60_000,
             ..ApiOptions::default()
         };
-        let api = Api::new(deps, options, &writer).unwrap();
+        let api = Api::new(deps, options, &mut writer).unwrap();
         let api = Arc::new(api);
         let mut live = Live::new(Arc::clone(&api));
         thread::spawn(move || writer.run(&mut live, Duration::from_millis(20)));

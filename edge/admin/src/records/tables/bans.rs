@@ -1,9 +1,10 @@
 //! Banned networks.
 
 use rusqlite::{Connection, Row, params};
+use serde::{Deserialize, Serialize};
 
 /// A row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BanRow {
     /// In CIDR notation, with no bits set behind the prefix.
     pub(crate) network: String,
@@ -27,8 +28,11 @@ fn read(row: &Row<'_>) -> Result<BanRow, rusqlite::Error> {
 }
 
 /// Adds bans. A ban replaces one of the same network, except that an automatic ban never replaces one that an
-/// administrator made.
-pub(crate) fn put(connection: &Connection, bans: &[BanRow]) -> Result<(), rusqlite::Error> {
+/// administrator made. Returns those that were added.
+pub(crate) fn put(
+    connection: &Connection,
+    bans: &[BanRow],
+) -> Result<Vec<BanRow>, rusqlite::Error> {
     let sql = format!(
         "INSERT INTO bans ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (network) DO UPDATE SET reason = excluded.reason,
@@ -36,11 +40,14 @@ pub(crate) fn put(connection: &Connection, bans: &[BanRow]) -> Result<(), rusqli
          WHERE automatic OR NOT excluded.automatic"
     );
     let mut insert = connection.prepare(&sql)?;
+    let mut added = Vec::with_capacity(bans.len());
     for ban in bans {
         let BanRow { network, reason, automatic, created, expires } = ban;
-        insert.execute(params![network, reason, automatic, created, expires])?;
+        if insert.execute(params![network, reason, automatic, created, expires])? > 0 {
+            added.push(ban.clone());
+        }
     }
-    Ok(())
+    Ok(added)
 }
 
 /// Removes a ban; returns whether it existed.

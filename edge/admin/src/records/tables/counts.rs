@@ -7,7 +7,9 @@ use rusqlite::{Connection, params};
 use tracker::KeyTotals as Totals;
 use types::InfoHash;
 
+use super::super::replication::StreamPosition;
 use super::bans::{self, BanRow};
+use super::{cluster, keys};
 
 /// Counts to be written.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub struct PendingCounts {
     pub first_uses: Vec<(u32, i64)>,
     /// Automatic bans.
     pub(crate) bans: Vec<BanRow>,
+    /// The place in the log of peers up to which the downloads are counted; `None` outside clusters.
+    pub(crate) position: Option<StreamPosition>,
     since: Option<Instant>,
 }
 
@@ -32,6 +36,15 @@ impl PendingCounts {
         totals.downloaded = totals.downloaded.saturating_add(delta.downloaded);
         totals.seeding_s = totals.seeding_s.saturating_add(delta.seeding_s);
         totals.announces = totals.announces.saturating_add(delta.announces);
+    }
+
+    /// Returns the totals as they are written and replicated.
+    pub(in super::super) fn totals(&self) -> Vec<keys::TotalsRow> {
+        let row = |(key, totals): (&u32, &Totals)| {
+            let Totals { uploaded, downloaded, seeding_s, announces } = *totals;
+            (*key, uploaded, downloaded, seeding_s, announces)
+        };
+        self.totals.iter().map(row).collect()
     }
 
     /// Returns whether there is nothing to write.
@@ -77,16 +90,7 @@ pub(in super::super) fn write(
             download.execute(params![hash.0, count])?;
         }
     }
-    let mut total = connection.prepare(
-        "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
-             seeding_s = min(seeding_s + ?4, ?6), announces = min(announces + ?5, ?6) WHERE id = ?1",
-    )?;
-    for (key, totals) in &pending.totals {
-        let Totals { uploaded, downloaded, seeding_s, announces } = *totals;
-        let [up, down, seeding, announces] =
-            [uploaded, downloaded, seeding_s, announces].map(bounded);
-        total.execute(params![key, up, down, seeding, announces, TOTAL_MAX])?;
-    }
+    keys::add_totals(connection, &pending.totals())?;
     let mut first = connection
         .prepare("UPDATE keys SET first_used = ?2 WHERE id = ?1 AND first_used IS NULL")?;
     let mut firsts = Vec::new();
@@ -96,14 +100,10 @@ pub(in super::super) fn write(
         }
     }
     bans::put(connection, &pending.bans)?;
+    if let Some(position) = pending.position {
+        cluster::set_position(connection, cluster::PEERS, position)?;
+    }
     Ok(firsts)
-}
-
-/// The largest total: the sum of two still fits an integer of SQLite.
-const TOTAL_MAX: i64 = i64::MAX / 2;
-
-fn bounded(total: u64) -> i64 {
-    i64::try_from(total).map_or(TOTAL_MAX, |total| total.min(TOTAL_MAX))
 }
 
 /// Calls `take` with the count of every torrent.
@@ -117,4 +117,81 @@ pub(crate) fn read_downloads(
         take(super::hash(row, 0)?, row.get(1)?);
     }
     Ok(())
+}
+
+/// Adds totals to those that wait until other nodes can get them.
+pub(in super::super) fn keep_unsent(
+    connection: &Connection,
+    totals: &[keys::TotalsRow],
+) -> Result<(), rusqlite::Error> {
+    let mut keep = connection.prepare(
+        "INSERT INTO unsent_totals (id, uploaded, downloaded, seeding_s, announces)
+         VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO UPDATE SET
+             uploaded = min(uploaded + excluded.uploaded, ?6),
+             downloaded = min(downloaded + excluded.downloaded, ?6),
+             seeding_s = min(seeding_s + excluded.seeding_s, ?6),
+             announces = min(announces + excluded.announces, ?6)",
+    )?;
+    for (id, uploaded, downloaded, seeding_s, announces) in totals {
+        let [up, down, seeding, announces] =
+            [*uploaded, *downloaded, *seeding_s, *announces].map(keys::bounded);
+        keep.execute(params![id, up, down, seeding, announces, keys::TOTAL_MAX])?;
+    }
+    Ok(())
+}
+
+/// Removes the totals that wait, and returns them.
+pub(in super::super) fn take_unsent(
+    connection: &Connection,
+) -> Result<Vec<keys::TotalsRow>, rusqlite::Error> {
+    let totals = unsent(connection)?;
+    connection.execute("DELETE FROM unsent_totals", [])?;
+    Ok(totals)
+}
+
+/// Returns the totals that wait.
+pub(in super::super) fn unsent(
+    connection: &Connection,
+) -> Result<Vec<keys::TotalsRow>, rusqlite::Error> {
+    let mut rows = connection.prepare(
+        "SELECT id, uploaded, downloaded, seeding_s, announces FROM unsent_totals ORDER BY id",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let total = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+        Ok((row.get(0)?, total(1)?, total(2)?, total(3)?, total(4)?))
+    };
+    rows.query_map([], read)?.collect()
+}
+
+/// Returns whether totals wait.
+pub(in super::super) fn has_unsent(connection: &Connection) -> Result<bool, rusqlite::Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM unsent_totals)";
+    connection.query_row(sql, [], |row| row.get(0))
+}
+
+/// Returns up to `limit` download counts of torrents after `after`, sorted.
+pub(in super::super) fn page(
+    connection: &Connection,
+    after: Option<InfoHash>,
+    limit: u32,
+) -> Result<Vec<(InfoHash, u32)>, rusqlite::Error> {
+    // An empty blob sorts before every hash.
+    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
+    let sql = "SELECT hash, count FROM downloads WHERE hash > ?1 ORDER BY hash LIMIT ?2";
+    let mut page = connection.prepare(sql)?;
+    let rows = page.query_map(params![after, limit], |row| Ok((super::hash(row, 0)?, row.get(1)?)));
+    rows?.collect()
+}
+
+/// Raises download counts to at least these.
+pub(in super::super) fn raise(
+    connection: &Connection,
+    counts: &[(InfoHash, u32)],
+) -> Result<(), rusqlite::Error> {
+    let mut raise = connection.prepare(
+        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
+         ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
+    )?;
+    counts.iter().try_for_each(|(hash, count)| raise.execute(params![hash.0, count]).map(drop))
 }

@@ -1,25 +1,33 @@
 //! User keys with their limits and totals.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 
 use tracker::KeyTotals as Totals;
 
 use super::ids;
+use crate::json::nullable;
 
 /// A row. The key is stored in clear: administrators look it up for announce URLs.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRow {
     pub(crate) id: u32,
     pub(crate) key: String,
     pub(crate) name: String,
     pub(crate) created: i64,
+    #[serde(flatten)]
     pub(crate) rules: Rules,
+    #[serde(skip)]
     pub(crate) totals: Totals,
+    #[serde(skip)]
     pub(crate) first_used: Option<i64>,
 }
 
+/// Totals of a key: id, uploaded, downloaded, seconds as a seeder, announces.
+pub(crate) type TotalsRow = (u32, u64, u64, u64, u64);
+
 /// Limits of a key; 0 = unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
     pub(crate) expires: Option<i64>,
     pub(crate) peers_per_torrent: u16,
@@ -29,10 +37,11 @@ pub(crate) struct Rules {
 }
 
 /// A change of a key; fields that are `None` stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyUpdate {
     pub(crate) id: u32,
     pub(crate) name: Option<String>,
+    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<Option<i64>>,
     pub(crate) peers_per_torrent: Option<u16>,
     pub(crate) torrents: Option<u32>,
@@ -122,6 +131,104 @@ pub(crate) fn update(
         ],
     )?;
     Ok(Some(row))
+}
+
+/// Returns the id of the next key.
+pub(crate) fn next_id(connection: &Connection) -> Result<u32, rusqlite::Error> {
+    ids::next(connection, "keys")
+}
+
+impl KeyUpdate {
+    /// Returns the change that leads to `row`.
+    pub(crate) fn to(row: &KeyRow) -> Self {
+        let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } =
+            row.rules;
+        Self {
+            id: row.id,
+            name: Some(row.name.clone()),
+            expires: Some(expires),
+            peers_per_torrent: Some(peers_per_torrent),
+            torrents: Some(torrents),
+            addresses: Some(addresses),
+            announces_per_minute: Some(announces_per_minute),
+        }
+    }
+}
+
+/// Adds a key or replaces that of the same id. Keeps its totals. Removes another id's row of the same key,
+/// and returns that id.
+pub(crate) fn put(connection: &Connection, row: &KeyRow) -> Result<Option<u32>, rusqlite::Error> {
+    ids::note(connection, "keys", row.id.into())?;
+    let displaced = "DELETE FROM keys WHERE key = ?1 AND id <> ?2 RETURNING id";
+    let displaced =
+        connection.query_row(displaced, params![row.key, row.id], |row| row.get(0)).optional()?;
+    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
+    connection.execute(
+        "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
+             announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+         ON CONFLICT (id) DO UPDATE SET key = excluded.key, name = excluded.name,
+             created = excluded.created, expires = excluded.expires,
+             peers_per_torrent = excluded.peers_per_torrent, torrents = excluded.torrents,
+             addresses = excluded.addresses, announces_per_minute = excluded.announces_per_minute",
+        params![
+            row.id,
+            row.key,
+            row.name,
+            row.created,
+            expires,
+            peers_per_torrent,
+            torrents,
+            addresses,
+            announces_per_minute
+        ],
+    )?;
+    Ok(displaced)
+}
+
+/// Replaces the totals and the first use of a key.
+pub(crate) fn set_totals(connection: &Connection, row: &KeyRow) -> Result<(), rusqlite::Error> {
+    let Totals { uploaded, downloaded, seeding_s, announces } = row.totals;
+    let [up, down, seeding, announces] = [uploaded, downloaded, seeding_s, announces].map(bounded);
+    connection.execute(
+        "UPDATE keys SET uploaded = ?2, downloaded = ?3, seeding_s = ?4, announces = ?5,
+             first_used = ?6 WHERE id = ?1",
+        params![row.id, up, down, seeding, announces, row.first_used],
+    )?;
+    Ok(())
+}
+
+/// Adds to the totals of keys.
+pub(crate) fn add_totals(
+    connection: &Connection,
+    totals: &[TotalsRow],
+) -> Result<(), rusqlite::Error> {
+    let mut total = connection.prepare(
+        "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
+             seeding_s = min(seeding_s + ?4, ?6), announces = min(announces + ?5, ?6) WHERE id = ?1",
+    )?;
+    for (key, uploaded, downloaded, seeding_s, announces) in totals {
+        let [up, down, seeding, announces] =
+            [*uploaded, *downloaded, *seeding_s, *announces].map(bounded);
+        total.execute(params![key, up, down, seeding, announces, TOTAL_MAX])?;
+    }
+    Ok(())
+}
+
+/// Notes that keys were used at these Unix times. The earliest use is kept.
+pub(crate) fn first_used(
+    connection: &Connection,
+    uses: &[(u32, i64)],
+) -> Result<(), rusqlite::Error> {
+    let mut update = connection
+        .prepare("UPDATE keys SET first_used = min(coalesce(first_used, ?2), ?2) WHERE id = ?1")?;
+    uses.iter().try_for_each(|(key, at)| update.execute(params![key, at]).map(drop))
+}
+
+/// The largest total: the sum of two still fits an integer of SQLite.
+pub(super) const TOTAL_MAX: i64 = i64::MAX / 2;
+
+pub(super) fn bounded(total: u64) -> i64 {
+    i64::try_from(total).map_or(TOTAL_MAX, |total| total.min(TOTAL_MAX))
 }
 
 /// Removes a key; returns whether it existed.

@@ -1,10 +1,12 @@
 //! Sets of info hashes managed by the API: access list entries and frozen torrents.
 
 use rusqlite::{Connection, params, params_from_iter};
+use serde::{Deserialize, Serialize};
 use types::InfoHash;
 
 /// An access list, or the frozen torrents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum List {
     Allow,
     Deny,

@@ -1,6 +1,6 @@
 //! Settings that the API has set, as JSON. They override the file and the environment.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use tracing::warn;
 
@@ -23,14 +23,33 @@ pub(crate) fn put(
     Ok(())
 }
 
+/// The same. Returns whether a value is another one now.
+pub(crate) fn change(
+    connection: &Connection,
+    values: &[(String, Option<String>)],
+) -> Result<bool, rusqlite::Error> {
+    let mut get = connection.prepare("SELECT value FROM settings WHERE name = ?1")?;
+    let mut differs = false;
+    for (name, value) in values {
+        let present: Option<String> = get.query_row([name], |row| row.get(0)).optional()?;
+        differs |= present != *value;
+    }
+    put(connection, values)?;
+    Ok(differs)
+}
+
+/// Returns all settings as they are recorded.
+pub(crate) fn texts(connection: &Connection) -> Result<Vec<(String, String)>, rusqlite::Error> {
+    let mut rows = connection.prepare("SELECT name, value FROM settings ORDER BY name")?;
+    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
+}
+
 /// Returns all settings. A value that is not JSON is logged and skipped: only another program can have
 /// written it.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<(String, Value)>, rusqlite::Error> {
-    let mut rows = connection.prepare("SELECT name, value FROM settings ORDER BY name")?;
-    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut settings = Vec::new();
-    for row in rows {
-        let (name, text): (String, String) = row?;
+    for (name, text) in texts(connection)? {
         match serde_json::from_str(&text) {
             Ok(value) => settings.push((name, value)),
             Err(error) => warn!(name, %error, "recorded setting is not JSON and was ignored"),

@@ -1,11 +1,12 @@
 //! Bearer tokens. Only their digests are stored.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 
 use super::ids;
 
 /// A row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRow {
     pub(crate) id: i64,
     /// SHA-256.
@@ -37,6 +38,25 @@ pub(crate) fn insert(connection: &Connection, row: &mut TokenRow) -> Result<i64,
         params![row.id, row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
     )?;
     Ok(row.id)
+}
+
+/// Adds a token or replaces that of the same id. Removes another id's row of the same token, and returns that
+/// id.
+pub(crate) fn put(connection: &Connection, row: &TokenRow) -> Result<Option<i64>, rusqlite::Error> {
+    ids::note(connection, "tokens", row.id)?;
+    let displaced = "DELETE FROM tokens WHERE digest = ?1 AND id <> ?2 RETURNING id";
+    let displaced = connection
+        .query_row(displaced, params![row.digest, row.id], |row| row.get(0))
+        .optional()?;
+    connection.execute(
+        "INSERT INTO tokens (id, digest, name, scopes, created, expires, is_first)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+         ON CONFLICT (id) DO UPDATE SET digest = excluded.digest, name = excluded.name,
+             scopes = excluded.scopes, created = excluded.created, expires = excluded.expires,
+             is_first = excluded.is_first",
+        params![row.id, row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
+    )?;
+    Ok(displaced)
 }
 
 /// Removes a token; returns whether it existed.

@@ -1,11 +1,12 @@
 //! Webhooks.
 
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 
 use super::ids;
 
 /// A row.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookRow {
     pub(crate) id: i64,
     pub(crate) url: String,
@@ -29,6 +30,18 @@ pub(crate) fn insert(
         params![row.id, row.url, row.events, row.secret, row.created],
     )?;
     Ok(row.id)
+}
+
+/// Adds a webhook or replaces that of the same id.
+pub(crate) fn put(connection: &Connection, row: &WebhookRow) -> Result<(), rusqlite::Error> {
+    ids::note(connection, "webhooks", row.id)?;
+    connection.execute(
+        "INSERT INTO webhooks (id, url, events, secret, created) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (id) DO UPDATE SET url = excluded.url, events = excluded.events,
+             secret = excluded.secret, created = excluded.created",
+        params![row.id, row.url, row.events, row.secret, row.created],
+    )?;
+    Ok(())
 }
 
 /// Removes a webhook; returns whether it existed.
