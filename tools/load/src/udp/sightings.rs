@@ -1,5 +1,6 @@
 //! How long it takes until other nodes of a tracker know what a peer has told one of them.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ const ASK_EVERY: Duration = Duration::from_millis(2);
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 /// How long a node may take for one request.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Torrents of a scrape: what every tracker answers.
+const SCRAPED: usize = 50;
 /// How often sockets are looked at.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Renew connection ids before the minute for which BEP 15 allows their use.
@@ -28,7 +31,9 @@ const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
 pub struct Sightings {
     /// One for each node.
     sockets: Vec<UdpSocket>,
-    connection_id: Option<(u64, Instant)>,
+    /// What nodes have issued, and when. The first is for all nodes if they are one tracker.
+    connection_ids: Vec<Option<(u64, Instant)>>,
+    is_one_tracker: bool,
     transaction_id: u32,
     random: Random,
 }
@@ -37,6 +42,8 @@ pub struct Sightings {
 #[derive(Clone, Copy)]
 struct Watch {
     node: usize,
+    /// A connection id of the node.
+    id: u64,
     /// When it was asked, and by which request.
     asked: Option<(Instant, u32)>,
     /// When it is asked next.
@@ -45,7 +52,7 @@ struct Watch {
 }
 
 impl Sightings {
-    /// Opens a socket for each node.
+    /// Opens a socket for each node. Each node accepts the connection ids of all.
     ///
     /// # Errors
     ///
@@ -57,8 +64,15 @@ impl Sightings {
         for socket in &sockets {
             socket.set_nonblocking(true)?;
         }
-        let random = Random::new(seed);
-        Ok(Self { sockets, connection_id: None, transaction_id: 0, random })
+        let (random, connection_ids) = (Random::new(seed), vec![None; sockets.len()]);
+        Ok(Self { sockets, connection_ids, is_one_tracker: true, transaction_id: 0, random })
+    }
+
+    /// Has each node be asked for connection ids of its own.
+    #[must_use]
+    pub fn with_own_connection_ids(mut self) -> Self {
+        self.is_one_tracker = false;
+        self
     }
 
     /// Announces a new peer at a node, and waits until others know it. Returns the time from sending the
@@ -75,40 +89,109 @@ impl Sightings {
         patience: Duration,
     ) -> Result<Vec<Option<Duration>>> {
         let id = self.connection_id(at)?;
-        let info_hash = InfoHash(self.random.bytes());
-        let announce = |event, peer| Announce {
-            info_hash,
-            peer_id: peer_id(peer),
-            port: 4242,
-            event,
-            left: Some(1),
-            uploaded: 0,
-            downloaded: 0,
-            want: NumWant::Peers(0),
+        let watch = |node: &usize| -> Result<Watch> {
+            let id = self.connection_id(*node)?;
+            Ok(Watch { node: *node, id, asked: None, next: Instant::now(), seen: None })
         };
+        let watches: Result<Vec<Watch>> = others.iter().map(watch).collect();
+        let mut watches = watches?;
+        let info_hash = InfoHash(self.random.bytes());
         let (began, peer) = (Instant::now(), self.random.next());
         self.exchange(at, |out, number| {
-            client::announce(out, id, number, &announce(Event::Started, peer), b"");
+            client::announce(out, id, number, &announce(info_hash, Event::Started, peer), b"");
         })?;
-        let watch = |node: &usize| Watch { node: *node, asked: None, next: began, seen: None };
-        let mut watches: Vec<Watch> = others.iter().map(watch).collect();
         while watches.iter().any(|watch| watch.seen.is_none()) && began.elapsed() < patience {
             for watch in watches.iter_mut().filter(|watch| watch.seen.is_none()) {
-                if self.is_known(watch, id, info_hash) {
+                if self.is_known(watch, info_hash) {
                     watch.seen = Some(began.elapsed());
                 }
             }
             thread::sleep(LOOK_EVERY);
         }
         self.exchange(at, |out, number| {
-            client::announce(out, id, number, &announce(Event::Stopped, peer), b"");
+            client::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
         })?;
         Ok(watches.iter().map(|watch| watch.seen).collect())
     }
 
-    /// Returns a connection id, which any node has issued, and all nodes accept.
+    /// Announces new peers at a node on schedule, each in a torrent of its own, whether or not it answers.
+    /// Returns the torrents, and how many announces are unanswered after `patience`.
+    ///
+    /// # Errors
+    ///
+    /// If the node does not issue a connection id.
+    pub fn announce_all(
+        &mut self,
+        at: usize,
+        peers: u32,
+        per_s: f64,
+        patience: Duration,
+    ) -> Result<(Vec<InfoHash>, usize)> {
+        let mut torrents = Vec::new();
+        let (began, mut unanswered) = (Instant::now(), HashSet::new());
+        let answered = |sightings: &Self, unanswered: &mut HashSet<u32>| {
+            let Some(socket) = sightings.sockets.get(at) else { return };
+            let mut answer = [0; 2048];
+            while let Some(len) = received(socket, &mut answer) {
+                if let Some((number, _)) = decode_reply(answer.get(..len).unwrap_or_default()) {
+                    unanswered.remove(&number);
+                }
+            }
+        };
+        let mut id = self.connection_id(at)?;
+        for number in 0..peers {
+            let due = began + Duration::from_secs_f64(f64::from(number) / per_s);
+            while Instant::now() < due {
+                answered(self, &mut unanswered);
+                thread::sleep(LOOK_EVERY);
+            }
+            // The exchange would take the answers of others.
+            if unanswered.is_empty() {
+                id = self.connection_id(at)?;
+            }
+            let info_hash = InfoHash(self.random.bytes());
+            self.transaction_id += 1;
+            let mut request = Vec::new();
+            let announce = announce(info_hash, Event::Started, self.random.next());
+            client::announce(&mut request, id, self.transaction_id, &announce, b"");
+            unanswered.insert(self.transaction_id);
+            torrents.push(info_hash);
+            // What cannot be sent is lost.
+            let _ = self.sockets.get(at).context("no such node")?.send(&request);
+        }
+        let end = Instant::now() + patience;
+        while !unanswered.is_empty() && Instant::now() < end {
+            answered(self, &mut unanswered);
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok((torrents, unanswered.len()))
+    }
+
+    /// Returns of how many of these torrents a node knows no peer.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn missing(&mut self, node: usize, torrents: &[InfoHash]) -> Result<usize> {
+        let mut missing = 0;
+        for torrents in torrents.chunks(SCRAPED) {
+            let id = self.connection_id(node)?;
+            let answer = self.exchange(node, |out, number| {
+                client::scrape(out, id, number, torrents);
+            })?;
+            let Some((_, Reply::Scrape(counts))) = decode_reply(&answer) else {
+                bail!("no counts");
+            };
+            let known = counts.chunks(12).filter(|counts| counts.iter().any(|byte| *byte != 0));
+            missing += torrents.len().saturating_sub(known.count());
+        }
+        Ok(missing)
+    }
+
+    /// Returns a connection id that a node accepts.
     fn connection_id(&mut self, node: usize) -> Result<u64> {
-        if let Some((id, since)) = self.connection_id
+        let place = if self.is_one_tracker { 0 } else { node };
+        if let Some((id, since)) = self.connection_ids.get(place).copied().flatten()
             && since.elapsed() < CONNECTION_ID_AGE_MAX
         {
             return Ok(id);
@@ -117,13 +200,15 @@ impl Sightings {
         let Some((_, Reply::Connect { connection_id })) = decode_reply(&answer) else {
             bail!("no connection id");
         };
-        self.connection_id = Some((connection_id, Instant::now()));
+        if let Some(known) = self.connection_ids.get_mut(place) {
+            *known = Some((connection_id, Instant::now()));
+        }
         Ok(connection_id)
     }
 
     /// Asks a node whether it knows the peer, if it is time for that. Returns true if it has answered that it
     /// does. A node that does not run knows nothing.
-    fn is_known(&mut self, watch: &mut Watch, id: u64, info_hash: InfoHash) -> bool {
+    fn is_known(&mut self, watch: &mut Watch, info_hash: InfoHash) -> bool {
         let Some(socket) = self.sockets.get(watch.node) else { return false };
         let mut answer = [0; 2048];
         while let Some(len) = received(socket, &mut answer) {
@@ -141,7 +226,7 @@ impl Sightings {
         if Instant::now() >= watch.next {
             self.transaction_id += 1;
             let (number, mut request) = (self.transaction_id, Vec::new());
-            client::scrape(&mut request, id, number, &[info_hash]);
+            client::scrape(&mut request, watch.id, number, &[info_hash]);
             // What cannot be sent is lost.
             let _ = socket.send(&request);
             let now = Instant::now();
@@ -167,7 +252,7 @@ impl Sightings {
                 let answer = answer.get(..len).unwrap_or_default();
                 match decode_reply(answer) {
                     Some((found, Reply::Error(text))) if found == number => {
-                        self.connection_id = None;
+                        self.connection_ids.fill(None);
                         bail!("refused: {}", String::from_utf8_lossy(text));
                     }
                     Some((found, _)) if found == number => return Ok(answer.to_vec()),
@@ -175,11 +260,25 @@ impl Sightings {
                 }
             }
             if began.elapsed() > ANSWER_MAX {
-                self.connection_id = None;
+                self.connection_ids.fill(None);
                 bail!("node {node} has not answered for {ANSWER_MAX:?}");
             }
             thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+/// Returns an announce of a leecher.
+fn announce(info_hash: InfoHash, event: Event, peer: u64) -> Announce {
+    Announce {
+        info_hash,
+        peer_id: peer_id(peer),
+        port: 4242,
+        event,
+        left: Some(1),
+        uploaded: 0,
+        downloaded: 0,
+        want: NumWant::Peers(0),
     }
 }
 
@@ -213,5 +312,29 @@ mod tests {
         assert!(seen[0].is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
         let seen = sightings.observe(1, &[0], Duration::from_millis(50)).unwrap();
         assert_eq!(seen, [None]);
+    }
+
+    #[test]
+    fn missing_peers_are_counted() {
+        let (first, _) = honest("127.0.0.1:0");
+        let mut announces = 0;
+        // It loses one announce of three, and knows every torrent but the first of a scrape.
+        let (second, _) = tracker("127.0.0.1:0", move |_, request, answer| {
+            let mut answer = answer?;
+            match request.get(8..12)? {
+                [0, 0, 0, 1] => announces += 1,
+                [0, 0, 0, 2] => answer.iter_mut().skip(8 + 12).for_each(|byte| *byte = 1),
+                _ => return Some(vec![answer]),
+            }
+            let is_lost = request.get(8..12) == Some(&[0, 0, 0, 1]) && announces % 3 == 0;
+            Some(if is_lost { Vec::new() } else { vec![answer] })
+        });
+        let nodes = [first.address, second.address];
+        let sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
+        let mut sightings = sightings.with_own_connection_ids();
+        let patience = Duration::from_millis(300);
+        let (torrents, unanswered) = sightings.announce_all(1, 60, 1000.0, patience).unwrap();
+        assert_eq!((torrents.len(), unanswered), (60, 20));
+        assert_eq!(sightings.missing(1, &torrents).unwrap(), 2);
     }
 }
