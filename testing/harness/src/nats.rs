@@ -172,6 +172,11 @@ impl Nats {
         self.servers[server].process.is_some()
     }
 
+    /// The process of a server, if it runs.
+    pub fn process(&self, server: usize) -> Option<u32> {
+        self.servers[server].process.as_ref().map(Process::id)
+    }
+
     /// Waits until all servers that run can make streams. They need a majority of the servers.
     ///
     /// # Errors

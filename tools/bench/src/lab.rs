@@ -29,7 +29,9 @@ pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now, settings};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
-pub(crate) use program::Subject;
+pub(crate) use program::{Program, Subject};
+#[cfg(target_os = "linux")]
+pub(crate) use template::TemplateVars;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
 #[cfg(target_os = "linux")]
 pub(crate) use tracker::Place;
@@ -60,7 +62,7 @@ pub(crate) struct Lab {
     /// This program, which is also the load tester. Trackers are looked for beside it first.
     own: PathBuf,
     /// The folder of definitions.
-    bench: PathBuf,
+    pub(crate) bench: PathBuf,
     rivals: PathBuf,
     /// Paths from the command line, by name.
     given: BTreeMap<String, PathBuf>,

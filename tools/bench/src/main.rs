@@ -13,6 +13,7 @@
 mod api;
 mod attacks;
 mod chart;
+mod cluster;
 mod compare;
 mod crash;
 mod datagrams;
@@ -77,6 +78,7 @@ enum Command {
     Upgrade(upgrade::Upgrade),
     Store(store::Store),
     Xdp(xdp::XdpCommand),
+    Cluster(cluster::ClusterCommand),
     Rivals(rivals::Rivals),
     Docs(docs::Docs),
 }
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         Command::Upgrade(command) => command.run(),
         Command::Store(command) => command.run(),
         Command::Xdp(command) => command.run(),
+        Command::Cluster(command) => command.run(),
         Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),
     };

@@ -15,7 +15,8 @@ use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
 use crate::{
-    api, attacks, compare, crash, flood, latency, private, rates, restart, store, upgrade, xdp,
+    api, attacks, cluster, compare, crash, flood, latency, private, rates, restart, store, upgrade,
+    xdp,
 };
 
 pub(crate) use document::{Block, Document};
@@ -39,6 +40,8 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
         ["upgrade"] => upgrade::report(&runs),
+        ["cluster", what] => cluster::report(&runs, what)
+            .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
         ["xdp", what] => xdp::report(&runs, what)
             .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
         _ => bail!("unknown benchmark `{benchmark}` in a record"),

@@ -21,6 +21,8 @@ use crate::record::Figures;
 use crate::session::{ResultArgs, RunKey, Session};
 
 pub(crate) use report::report;
+#[cfg(target_os = "linux")]
+pub(crate) use work::{hash as info_hash, skewed};
 
 /// Measure the store of torrents and peers beside alternatives: throughput, latency, memory.
 ///

@@ -104,7 +104,8 @@ impl Lab {
         Ok(Some(Subject { tracker: self.find(tracker)?, front }))
     }
 
-    fn find(&self, definition: &Definition) -> Result<Program> {
+    /// Returns an installed program.
+    pub(crate) fn find(&self, definition: &Definition) -> Result<Program> {
         let path = self.path(definition)?;
         let mut vars = self.vars().with_path("program", &path);
         for (name, value) in &definition.variables {

@@ -5,7 +5,7 @@ use swarm::{Action, PeerCaps, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
 /// Returns a torrent's info hash, without a pattern.
-pub(super) fn hash(number: u32) -> InfoHash {
+pub(crate) fn hash(number: u32) -> InfoHash {
     let mut random = Random::new(u64::from(number) << 20);
     let mut bytes = [0; 20];
     for part in bytes.chunks_mut(8) {
@@ -38,7 +38,7 @@ const PEERS_PER_TORRENT: f64 = 4.6;
 
 /// Returns (torrent, peer) pairs in random order. Torrent sizes are those of public trackers: 86 %
 /// have up to four peers, few have thousands.
-pub(super) fn skewed(torrents: u32) -> Vec<(u32, u64)> {
+pub(crate) fn skewed(torrents: u32) -> Vec<(u32, u64)> {
     let size = |scale: f64, rank: u32| (scale / f64::from(rank + 1).powf(0.85)).clamp(1.0, 5000.0);
     let peers = f64::from(torrents) * PEERS_PER_TORRENT;
     // Compensates for truncation to integers below.

@@ -1,0 +1,132 @@
+//! What a population leaves in the log within the time that it keeps: announces that were due, and peers that
+//! left.
+
+use primitives::Random;
+use swarm::block::{self, Change, Header, Kind, Word, encode_changes};
+use types::{PeerKey, Role};
+
+use crate::store::{info_hash, skewed};
+
+/// What the log keeps: a lifetime of 45 minutes, and five more.
+const WINDOW_S: u32 = 3000;
+const LIFETIME_S: u32 = 2700;
+const INTERVAL_S: u32 = 1800;
+/// The mean session, and of a hundred peers those that say that they leave.
+const SESSION_S: u32 = 3 * 3600;
+const STOPPED_PERCENT: u32 = 70;
+/// Peers of a torrent, at least on average: not all are needed.
+const TORRENT_PEERS: u32 = 4;
+/// Nodes that wrote the log, and blocks of each per second.
+pub(super) const WRITERS: [u8; 3] = [101, 102, 103];
+const BLOCKS_PER_S: u32 = 20;
+/// Small populations fill fewer blocks.
+const BLOCK_RECORDS_MIN: usize = 16;
+/// Marks of an event's peer number.
+const GONE: u32 = 1 << 31;
+
+/// The messages of a log, oldest first.
+pub(super) struct Content {
+    /// Torrent and number of each peer.
+    peers: Vec<(u32, u64)>,
+    /// Peers by the age of what they did, oldest first.
+    events: Vec<u32>,
+    ages: Vec<u16>,
+    blocks: usize,
+    pub(super) present: u64,
+}
+
+impl Content {
+    /// Returns what a population of this many peers leaves, of which about as many are present in the end.
+    pub(super) fn new(population: u32) -> Self {
+        // Those that have left within the window were more.
+        let departed = (u64::from(population) * u64::from(WINDOW_S) / u64::from(SESSION_S)) as u32;
+        let mut peers = skewed((population + departed) / TORRENT_PEERS + 1);
+        peers.truncate((population + departed) as usize);
+        let (mut random, mut all, mut present) = (Random::new(11), Vec::new(), 0);
+        for number in 0..peers.len() as u32 {
+            let has_left = number >= population;
+            let left_at = if has_left { random.below(WINDOW_S) } else { 0 };
+            let says_so = has_left && random.below(100) < STOPPED_PERCENT;
+            let mut age = left_at + random.below(INTERVAL_S);
+            present += u64::from(!says_so && age < LIFETIME_S);
+            if says_so {
+                all.push((left_at as u16, number | GONE));
+            }
+            // Announces are half an hour apart, so each is due.
+            while age < WINDOW_S {
+                all.push((age as u16, number));
+                age += INTERVAL_S;
+            }
+        }
+        all.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        let blocks = WRITERS.len() * (WINDOW_S * BLOCKS_PER_S) as usize;
+        let blocks = blocks.min(all.len() / BLOCK_RECORDS_MIN).max(1);
+        let (ages, events) = all.into_iter().unzip();
+        Self { peers, events, ages, blocks, present }
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Writes block `number` as it would have been cut `age` seconds before `now_ms`. Returns its writer.
+    pub(super) fn write(&self, number: usize, now_ms: u64, out: &mut Vec<u8>) -> u8 {
+        let at = |block: usize| self.events.len() * block / self.blocks;
+        let range = at(number)..at(number + 1);
+        let age_s = self.ages.get(range.clone()).and_then(<[u16]>::first).copied().unwrap_or(0);
+        let events = self.events.get(range).unwrap_or_default();
+        let changes: Vec<Change> = events.iter().map(|event| self.change(*event)).collect();
+        let mut body = Vec::new();
+        encode_changes(&changes, &[], &mut body);
+        let writer = WRITERS[number % WRITERS.len()];
+        let header = Header {
+            kind: Kind::CHANGES,
+            has_ids: false,
+            node: writer.into(),
+            boot: (now_ms - u64::from(WINDOW_S) * 1000) << 8,
+            number: (number / WRITERS.len()) as u64 + 1,
+            cut_ms: now_ms - u64::from(age_s) * 1000,
+        };
+        out.clear();
+        block::write(&header, &body, out);
+        writer
+    }
+
+    fn change(&self, event: u32) -> Change {
+        let (torrent, peer) = self.peers.get((event & !GONE) as usize).copied().unwrap_or_default();
+        let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let role = if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher };
+        let word = if event & GONE == 0 { Word::present(0, role, false) } else { Word::gone() };
+        let peer = PeerKey::V4([a, b, c, d, high, low]);
+        Change { info_hash: info_hash(torrent), peer, word, is_refresh: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use swarm::block::Block;
+
+    #[test]
+    fn a_log_has_about_two_records_a_peer_in_order() {
+        let content = Content::new(20_000);
+        let records = content.records() as f64 / 20_000.0;
+        assert!((1.9..2.3).contains(&records), "{records}");
+        assert!((19_000..24_000).contains(&content.present), "{}", content.present);
+        let now_ms = 1_800_000_000_000;
+        let (mut bytes, mut found, mut last) = (Vec::new(), 0, 0);
+        for number in 0..content.blocks() {
+            let writer = content.write(number, now_ms, &mut bytes);
+            let (block, len) = Block::read(&bytes).unwrap();
+            assert_eq!((len, block.header.node), (bytes.len(), u16::from(writer)));
+            assert!(block.header.cut_ms >= last && block.header.cut_ms <= now_ms);
+            last = block.header.cut_ms;
+            found += block.groups().unwrap().iter().map(|it| it.v4.len()).sum::<usize>();
+        }
+        assert_eq!(found, content.records());
+    }
+}
