@@ -13,6 +13,7 @@ mod compare;
 mod content;
 #[cfg(target_os = "linux")]
 mod cost;
+mod definitions;
 #[cfg(target_os = "linux")]
 mod lag;
 #[cfg(target_os = "linux")]
@@ -51,7 +52,7 @@ enum What {
     Warm(warm::Warm),
     Lag(lag::Lag),
     Cost(cost::Cost),
-    Compare(compare::Compare),
+    Compare(compare::ClusterComparison),
 }
 
 impl ClusterCommand {

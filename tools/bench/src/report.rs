@@ -40,8 +40,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
         ["upgrade"] => upgrade::report(&runs),
-        ["cluster", what] => cluster::report(&runs, what)
-            .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
+        ["cluster", what] => cluster::report(&runs, definitions, what)?,
         ["xdp", what] => xdp::report(&runs, what)
             .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
         _ => bail!("unknown benchmark `{benchmark}` in a record"),

@@ -39,9 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// When missing peers are counted.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// Compare tidegate with other trackers of which two nodes are one.
+/// ClusterComparison tidegate with other trackers of which two nodes are one.
 #[derive(Args)]
-pub(super) struct Compare {
+pub(super) struct ClusterComparison {
     /// New peers that the other node must see.
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u32).range(1..=100_000))]
     peers: u32,
@@ -66,7 +66,7 @@ pub(super) struct Compare {
 /// The figures of a case.
 type Measured = Result<(String, Figures)>;
 
-impl Compare {
+impl ClusterComparison {
     /// Runs it and reports it.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let lab = Lab::new(&self.lab)?;

@@ -25,7 +25,7 @@ const BLOCK_RECORDS_MIN: usize = 16;
 const GONE: u32 = 1 << 31;
 
 /// The messages of a log, oldest first.
-pub(super) struct Content {
+pub(super) struct LogContent {
     /// Torrent and number of each peer.
     peers: Vec<(u32, u64)>,
     /// Peers by the age of what they did, oldest first.
@@ -35,7 +35,7 @@ pub(super) struct Content {
     pub(super) present: u64,
 }
 
-impl Content {
+impl LogContent {
     /// Returns what a population of this many peers leaves, of which about as many are present in the end.
     pub(super) fn new(population: u32) -> Self {
         // Those that have left within the window were more.
@@ -52,7 +52,7 @@ impl Content {
             if says_so {
                 all.push((left_at as u16, number | GONE));
             }
-            // Announces are half an hour apart, so each is due.
+            // Announces are half an hour apart, so that each is published.
             while age < WINDOW_S {
                 all.push((age as u16, number));
                 age += INTERVAL_S;
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_log_has_about_two_records_a_peer_in_order() {
-        let content = Content::new(20_000);
+        let content = LogContent::new(20_000);
         let records = content.records() as f64 / 20_000.0;
         assert!((1.9..2.3).contains(&records), "{records}");
         assert!((19_000..24_000).contains(&content.present), "{}", content.present);

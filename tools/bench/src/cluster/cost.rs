@@ -11,7 +11,7 @@ use clap::Args;
 use harness::network::sites::Backbone;
 
 use super::lag::every_announce_a_change;
-use super::nodes::{Cluster, Plan};
+use super::nodes::{Cluster, ClusterPlan};
 use crate::figures::count;
 use crate::lab::{Lab, LabArgs, on};
 use crate::program::ProgramArgs;
@@ -41,7 +41,7 @@ impl Cost {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut session = Session::start("cluster cost", &self.output, Path::new("."))?;
         let processors = processors()?;
-        let plan = Plan {
+        let plan = ClusterPlan {
             hosts: 2,
             backbone: Backbone::Bridge { rate_mbit: 0 },
             servers: &[2],

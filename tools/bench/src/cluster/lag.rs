@@ -13,7 +13,7 @@ use clap::{Args, value_parser};
 use harness::network::sites::{Backbone, site_client};
 use harness::wait_for;
 
-use super::nodes::{Cluster, Node, Plan, wait_until_joined};
+use super::nodes::{Cluster, ClusterPlan, Node, wait_until_joined};
 use super::usage::{Traffic, process_times, thread_times, time_of};
 use crate::figures::{count, percent};
 use crate::program::ProgramArgs;
@@ -87,7 +87,7 @@ impl Lag {
     }
 
     fn measure(&self) -> Result<Figures> {
-        let plan = Plan {
+        let plan = ClusterPlan {
             hosts: 3,
             backbone: Backbone::Bridge { rate_mbit: 0 },
             servers: &[3],

@@ -24,7 +24,7 @@ const NATS_PORTS: [u16; 3] = [4222, 6222, 8222];
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan<'a> {
+pub(super) struct ClusterPlan<'a> {
     /// Hosts, counted from 1.
     pub(super) hosts: u8,
     pub(super) backbone: Backbone,
@@ -55,7 +55,7 @@ pub(super) struct Node {
 
 impl Cluster {
     /// Sets up the network and starts the NATS servers, which speak TLS to nodes.
-    pub(super) fn start(program: &ProgramArgs, plan: Plan<'_>) -> Result<Self> {
+    pub(super) fn start(program: &ProgramArgs, plan: ClusterPlan<'_>) -> Result<Self> {
         let program = program.path()?;
         check_rights()?;
         let sites = Sites::new(plan.hosts, plan.backbone)?;

@@ -1,5 +1,10 @@
 //! Reports of `tidegate-bench cluster`.
 
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::definitions::{self, SystemDefinition};
 use crate::figures::{count, mib, micros, percent};
 use crate::report::{
     Block, CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
@@ -23,16 +28,16 @@ const LAG_GOALS: [Goal; 2] = [
 ];
 
 /// Reports the runs.
-pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Option<Content> {
+pub(crate) fn report(runs: &Runs<'_>, folder: &Path, what: &str) -> Result<Content> {
     let content = match what {
         "seen" => seen(runs),
         "warm" => warm(runs),
         "lag" => lag(runs),
         "cost" => cost(runs),
-        "compare" => compare(runs),
-        _ => return None,
+        "compare" => compare(runs, definitions::read(folder)?),
+        _ => bail!("unknown benchmark `cluster {what}` in a record"),
     };
-    Some(content)
+    Ok(content)
 }
 
 fn seen(runs: &Runs<'_>) -> Content {
@@ -86,7 +91,7 @@ fn lag(runs: &Runs<'_>) -> Content {
         ("received", |row| row.cell("received_bytes", bytes)),
     ];
     let text = "One node answers announces each of which starts or stops a peer, so that each is a record; another \
-                one hears of them twice, live and by the log. One NATS server stores the log. CPU time of nodes \
+                one receives them twice, live and by the log. One NATS server stores the log. CPU time of nodes \
                 is that of their threads for the cluster; bytes are those of Ethernet frames at the node's \
                 interface, with TLS. Everything shares the machine's processors.";
     with_goals("What another node takes at full load", text, runs, (&LAG_GOALS, COLUMNS))
@@ -99,7 +104,7 @@ fn cost(runs: &Runs<'_>) -> Content {
     ("What being a node costs".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
 }
 
-fn compare(runs: &Runs<'_>) -> Content {
+fn compare(runs: &Runs<'_>, definitions: Vec<SystemDefinition>) -> Content {
     const SEEN: &[Column] = &[
         SUBJECT,
         ("50 %", |row| row.cell("p50_us", micros)),
@@ -125,7 +130,7 @@ fn compare(runs: &Runs<'_>) -> Content {
         ("unanswered", |row| row.cell("unanswered", count)),
     ];
     let text = "Two nodes of each tracker, and on a third host what they share: a NATS server, or Redis. The load \
-                is at one node; the other one only hears of it.";
+                is at one node; the other one only receives it.";
     let of = |case: &'static str| runs.filter(move |run| run.case == case).rows();
     let faults = runs.filter(|run| run.figures.get("missing").is_some()).rows();
     let mut blocks = Vec::new();
@@ -143,7 +148,7 @@ fn compare(runs: &Runs<'_>) -> Content {
     );
     add(
         "CPU time and bytes",
-        "Each announce starts or stops a peer, so that the other node must hear of it. \"per CPU-s\" is of the CPU \
+        "Each announce starts or stops a peer, so that the other node must know it. \"per CPU-s\" is of the CPU \
          time of both nodes and of what they share. Bytes are those of all frames between the hosts.",
         &of("cost"),
         COST,
@@ -156,7 +161,13 @@ fn compare(runs: &Runs<'_>) -> Content {
         &faults,
         FAULTS,
     );
-    ("Trackers of which two nodes are one".to_owned(), text.to_owned(), blocks)
+    let subjects = runs.distinct(|run| run.subject.as_str());
+    let limitation = |it: SystemDefinition| {
+        subjects.contains(&it.name.as_str()).then(|| format!("{} {}.", it.name, it.limitations))
+    };
+    let limitations: Vec<String> = definitions.into_iter().filter_map(limitation).collect();
+    let text = format!("{text} {}", limitations.join(" "));
+    ("Trackers of which two nodes are one".to_owned(), text, blocks)
 }
 
 /// Puts a table of goals before the figures.
@@ -210,7 +221,8 @@ mod tests {
     use crate::record::tests::run;
 
     fn text(runs: &[Run], what: &str) -> String {
-        let (_, _, blocks) = report(&Runs::counted(runs), what).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        let (_, _, blocks) = report(&Runs::counted(runs), &folder, what).unwrap();
         let lines = blocks.iter().map(|block| match block {
             Block::Table(table) => table.to_string(),
             Block::Heading(text) | Block::Text(text) => format!("{text}\n"),
@@ -228,12 +240,12 @@ mod tests {
         let text = text(&runs, "seen");
         let is_in =
             |words: [&str; 2]| text.lines().any(|it| words.iter().all(|word| it.contains(word)));
-        assert!(is_in(["half of the peers", "30.0 ms | yes"]), "{text}");
+        assert!(is_in(["half of the peers", "30 ms | yes"]), "{text}");
         assert!(
             is_in(["LAN, 99 %", "300 ms | no"]) && is_in(["over 150 ms", "600 ms | yes"]),
             "{text}"
         );
-        assert!(report(&Runs::counted(&runs), "else").is_none());
+        assert!(report(&Runs::counted(&runs), Path::new("."), "else").is_err());
     }
 
     #[test]

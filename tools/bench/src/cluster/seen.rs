@@ -13,7 +13,7 @@ use harness::network::Link;
 use harness::network::sites::{Backbone, site_client};
 use primitives::Random;
 
-use super::nodes::{Cluster, Plan, wait_until_joined};
+use super::nodes::{Cluster, ClusterPlan, wait_until_joined};
 use crate::figures::micros;
 use crate::program::ProgramArgs;
 use crate::record::Figures;
@@ -58,7 +58,7 @@ impl Seen {
     /// Runs it and reports it.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut session = Session::start("cluster seen", &self.output, Path::new("."))?;
-        let plan = Plan {
+        let plan = ClusterPlan {
             hosts: 3,
             backbone: Backbone::Switch,
             servers: &[1, 2, 3],

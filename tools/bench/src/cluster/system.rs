@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 
 use ::load::udp::Sightings;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use harness::network::sites::{Backbone, Sites, backbone_address, site_client};
 use harness::{Directory, PATIENCE, Process, wait_for};
-use serde::Deserialize;
 
-use super::nodes::{Cluster, Node, Plan, wait_until_joined};
+use super::definitions::{self, SystemDefinition};
+use super::nodes::{Cluster, ClusterPlan, Node, wait_until_joined};
 use super::usage::{BACKBONE, Traffic, process_times};
-use crate::lab::{Definition, Lab, Program, TemplateVars};
+use crate::lab::{Lab, Program, TemplateVars};
 use crate::program::ProgramArgs;
 
 /// The nodes' hosts, and that of what they share.
@@ -21,26 +20,6 @@ pub(super) const NODES: [u8; 2] = [1, 2];
 pub(super) const SHARED: u8 = 3;
 /// The name of tidegate with a NATS server.
 const TIDEGATE: &str = "tidegate, NATS";
-
-/// A system in `bench/cluster.toml`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SystemDefinition {
-    name: String,
-    #[serde(default)]
-    limitations: String,
-    /// A command that each node's host needs before.
-    #[serde(default)]
-    prepare: Vec<String>,
-    node: Definition,
-    shared: Option<Definition>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SystemDefinitions {
-    system: Vec<SystemDefinition>,
-}
 
 /// A system whose programs are installed.
 pub(super) enum System {
@@ -50,7 +29,7 @@ pub(super) enum System {
 
 /// Returns the systems that are here, and a sentence for each that is not. `only` selects some.
 pub(super) fn systems(lab: &Lab, only: &[String]) -> Result<(Vec<System>, Vec<String>)> {
-    let definitions = read(&lab.bench)?;
+    let definitions = definitions::read(&lab.bench)?;
     let names: Vec<_> =
         std::iter::once(TIDEGATE).chain(definitions.iter().map(|it| &*it.name)).collect();
     if let Some(name) = only.iter().find(|name| !names.contains(&name.as_str())) {
@@ -69,20 +48,6 @@ pub(super) fn systems(lab: &Lab, only: &[String]) -> Result<(Vec<System>, Vec<St
         }
     }
     Ok((here, missing))
-}
-
-/// Returns names and limitations, for readers of reports.
-pub(super) fn limitations(bench: &Path) -> Result<Vec<(String, String)>> {
-    let all = read(bench)?;
-    Ok(all.into_iter().map(|it| (it.name, it.limitations)).collect())
-}
-
-fn read(bench: &Path) -> Result<Vec<SystemDefinition>> {
-    let path = bench.join("cluster.toml");
-    let shown = path.display();
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
-    let all: SystemDefinitions = toml::from_str(&text).with_context(|| shown.to_string())?;
-    Ok(all.system)
 }
 
 fn find(lab: &Lab, definition: SystemDefinition) -> Result<System> {
@@ -149,7 +114,8 @@ impl System {
 }
 
 fn start_tidegate(program: &ProgramArgs, backbone: Backbone) -> Result<Pair> {
-    let plan = Plan { hosts: SHARED, backbone, servers: &[SHARED], stream_mib: 4096, more: "" };
+    let plan =
+        ClusterPlan { hosts: SHARED, backbone, servers: &[SHARED], stream_mib: 4096, more: "" };
     let cluster = Box::new(Cluster::start(program, plan)?);
     let nodes = vec![cluster.node(NODES[0])?, cluster.node(NODES[1])?];
     wait_until_joined(&nodes.iter().collect::<Vec<_>>())?;

@@ -11,8 +11,8 @@ use harness::nats::Client;
 use harness::network::sites::Backbone;
 use harness::wait_for;
 
-use super::content::{Content, WRITERS};
-use super::nodes::{Cluster, NAME, Node, Plan};
+use super::content::{LogContent, WRITERS};
+use super::nodes::{Cluster, ClusterPlan, NAME, Node};
 use super::usage::{Traffic, process_times};
 use crate::figures::{count, mib};
 use crate::program::ProgramArgs;
@@ -48,14 +48,14 @@ impl Warm {
     /// Runs it and reports it.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut session = Session::start("cluster warm", &self.output, Path::new("."))?;
-        let content = Content::new(self.peers);
+        let content = LogContent::new(self.peers);
         print_line(&format!(
             "{} records of {} peers in {} blocks",
             count(content.records() as f64),
             count(content.present as f64),
             count(content.blocks() as f64)
         ));
-        let plan = Plan {
+        let plan = ClusterPlan {
             hosts: 3,
             backbone: Backbone::Bridge { rate_mbit: self.rate_mbit },
             servers: &[3],
@@ -101,7 +101,7 @@ impl Warm {
 }
 
 /// Publishes the log. Returns its bytes.
-fn publish(cluster: &Cluster, content: &Content) -> Result<u64> {
+fn publish(cluster: &Cluster, content: &LogContent) -> Result<u64> {
     let mut client = cluster.client()?;
     // Each message of a node names the secret, and so must these.
     client.subscribe(&format!("tg.{NAME}.h.1"))?;
@@ -137,7 +137,7 @@ fn publish(cluster: &Cluster, content: &Content) -> Result<u64> {
 }
 
 /// Starts a fresh node, and waits until it is ready.
-fn measure(cluster: &Cluster, content: &Content) -> Result<Figures> {
+fn measure(cluster: &Cluster, content: &LogContent) -> Result<Figures> {
     let servers = cluster.nats_processes();
     let (nats_before, traffic) = (process_times(&servers)?, Traffic::of(cluster.sites.host(2))?);
     let began = Instant::now();
