@@ -1,6 +1,8 @@
 //! The cluster, as the operator's files and commands say it: secrets, and what the driver of
 //! `edge/cluster` connects with.
 
+mod command;
+mod nats_config;
 pub(crate) mod secret;
 
 use std::fs;
@@ -12,12 +14,16 @@ use clap::Subcommand;
 use cluster::nats::NatsOptions;
 
 use crate::admin::NodeCommand;
+use crate::cli;
 use crate::config::{ClusterConfig, Config};
+use command::SetupCommand;
 use secret::{ClusterSecrets, check_mode};
 
-/// Look at a cluster and manage it.
+/// Set up a cluster, look at it and manage it.
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
+    #[command(flatten)]
+    Setup(SetupCommand),
     #[command(flatten)]
     Node(NodeCommand),
 }
@@ -26,6 +32,7 @@ impl ClusterCommand {
     /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         match self {
+            Self::Setup(command) => cli::exit(command.run()),
             Self::Node(command) => command.run(config),
         }
     }

@@ -43,7 +43,7 @@ use setting::Setting;
 
 pub(crate) use acme::AcmeConfig;
 pub(crate) use choices::{Challenge, LogFormat, Transport};
-pub(crate) use cluster::ClusterConfig;
+pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub(crate) use key::Problem;
 pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, listener_policies};
 pub(crate) use log::{LogConfig, LogRateLimit};

@@ -2,7 +2,7 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate; [`mod@journal`] reads its files. Everything that measures is another program, tidegate-bench.
+//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several. Everything that measures is another program, tidegate-bench.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -55,7 +55,7 @@ enum Command {
     Journal(journal::JournalArgs),
     Admin(admin::Admin),
     Top(top::Top),
-    /// Look at a cluster and manage it.
+    /// Set up a cluster, look at it and manage it.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
 }

@@ -5,6 +5,7 @@
 //! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
 //! tracker would look alive to its supervisor.
 
+mod build;
 mod check;
 mod cluster;
 mod confine;
@@ -44,13 +45,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
-use tracker::{Options, Secrets, StoreOptions, Tracker};
+use tracker::Tracker;
 
 use crate::access::{self, FileKeys};
 use crate::acme::{self, CertStore};
-use crate::certificates;
 use crate::cluster::secret::ClusterSecrets;
-use crate::config::{AcmeConfig, Config, Settings, Transport, worker_count};
+use crate::config::{AcmeConfig, Config, Settings, Transport};
+use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
 use cluster::{ClusterInputs, ClusterState, OpenCluster};
 use listeners::{BoundListeners, bind};
@@ -243,6 +244,7 @@ impl Opened {
             let inputs = ClusterInputs {
                 tracker: Arc::clone(&tracker),
                 clock,
+                reservation: feed.reserve(tracker.store()),
                 feed: Arc::clone(&feed),
                 records: Arc::clone(&records),
                 restored_ms: old_process.is_some().then(swarms::unix_ms).or(restored_ms),
@@ -280,59 +282,6 @@ impl Opened {
             Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
-}
-
-/// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
-/// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.
-fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
-    let left = inherited.into_unclaimed();
-    if left.is_empty() {
-        return Ok(());
-    }
-    let left = left.join(", ");
-    if is_upgrade {
-        info!(sockets = left, "closed listeners that the configuration no longer has");
-        return Ok(());
-    }
-    bail!(
-        "inherited sockets without a listener: {left}: give the socket unit and the configuration the \
-         same addresses"
-    )
-}
-
-fn new_tracker(
-    config: &Config,
-    handoff: &HandoffState,
-    cluster: Option<&ClusterSecrets>,
-) -> Result<Tracker> {
-    let mut secrets = [[0; 16]; 3];
-    getrandom::fill(secrets.as_flattened_mut())
-        .context("cannot get random numbers from the system")?;
-    let [hash_key, offers, limits] = secrets;
-    let workers = worker_count(config.udp_workers) + worker_count(config.http_workers);
-    let store = StoreOptions {
-        // One per thread that announces: two threads seldom need the same shard, and the announces of a
-        // batch that share a shard wait for memory together.
-        shards: workers,
-        hash_key,
-        peer_lifetime_s: config.policy.peer_lifetime_s,
-        web_lifetime_s: config.policy.web_lifetime_s(),
-        keep_peer_ids: config.keep_peer_ids,
-        memory_budget: config.memory_budget,
-    };
-    let HandoffState { connection_ids, sessions, .. } = *handoff;
-    let offers = cluster.map_or(offers, ClusterSecrets::offers);
-    let previous = cluster.and_then(ClusterSecrets::previous);
-    let keys = Secrets { connection_ids, offers, limits, sessions, previous };
-    Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
-}
-
-fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
-    let certificates = Arc::new(Certificates::default());
-    let read = certificates::read(config)?;
-    certificates::warnings(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
-    certificates.replace(read);
-    Ok(certificates)
 }
 
 /// What threads share.

@@ -29,8 +29,8 @@ struct Outlets {
     outlets: Vec<Outlet>,
     /// Changes just taken.
     taken: Batch,
-    /// Whether the store keeps changes for the first encoder, which is yet to come.
-    is_primed: bool,
+    /// The place of the first encoder, which is yet to come.
+    primed: Option<Reservation>,
 }
 
 /// What one encoder has not fetched yet.
@@ -76,8 +76,13 @@ impl Feed {
     /// before there are encoders.
     pub fn prime(&self, store: &Store) {
         let mut outlets = self.lock();
-        store.keep_changes(limits::CHANGES_MAX);
-        outlets.is_primed = true;
+        let reservation = outlets.add(store);
+        outlets.primed = Some(reservation);
+    }
+
+    /// Lets an encoder that is yet to come get all changes from now on, as far as there is room.
+    pub fn reserve(&self, store: &Store) -> Reservation {
+        self.lock().add(store)
     }
 
     fn lock(&self) -> MutexGuard<'_, Outlets> {
@@ -86,7 +91,23 @@ impl Feed {
     }
 }
 
+/// The place of an encoder that is yet to come.
+#[derive(Debug)]
+pub struct Reservation(u64);
+
 impl Outlets {
+    /// Adds an outlet for all changes from now on.
+    fn add(&mut self, store: &Store) -> Reservation {
+        if self.outlets.is_empty() {
+            store.keep_changes(limits::CHANGES_MAX);
+        }
+        let key = self.next_key;
+        self.next_key += 1;
+        let waiting = Batch::default();
+        self.outlets.push(Outlet { key, waiting, missed: 0, wants_refreshes: false });
+        Reservation(key)
+    }
+
     /// Gives the changes taken and the number of changes missed to all.
     fn distribute(&mut self, missed: u64) {
         for outlet in &mut self.outlets {
@@ -158,19 +179,17 @@ impl<'a> Encoder<'a> {
     /// [`block::Header::boot`].
     pub fn new(feed: &'a Feed, store: &'a Store, boot: u64) -> Self {
         let mut outlets = feed.lock();
-        let is_primed = std::mem::take(&mut outlets.is_primed);
-        if outlets.outlets.is_empty() && !is_primed {
-            store.keep_changes(limits::CHANGES_MAX);
-        }
-        let key = outlets.next_key;
-        outlets.next_key += 1;
-        let waiting = Batch::default();
-        outlets.outlets.push(Outlet { key, waiting, missed: 0, wants_refreshes: false });
+        let reservation = outlets.primed.take().unwrap_or_else(|| outlets.add(store));
         drop(outlets);
+        Self::at(feed, store, boot, reservation)
+    }
+
+    /// Returns an encoder of all changes since `reservation` was made, for the same feed and store.
+    pub fn at(feed: &'a Feed, store: &'a Store, boot: u64, reservation: Reservation) -> Self {
         Self {
             feed,
             store,
-            key,
+            key: reservation.0,
             node: 0,
             boot,
             number: 0,

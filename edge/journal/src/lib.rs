@@ -27,7 +27,7 @@ use std::time::Duration;
 use types::Tick;
 
 pub use disk::{Directory, Disk, SegmentFile};
-pub use feed::{BlockSink, Encoder, Feed, Step};
+pub use feed::{BlockSink, Encoder, Feed, Reservation, Step};
 pub use inspect::{Inspection, RoundInfo, SegmentInfo, inspect};
 pub use lock::Lock;
 pub use reader::Journal;

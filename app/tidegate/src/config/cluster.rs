@@ -122,7 +122,8 @@ impl ClusterConfig {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether `name` can name a cluster or a zone.
+pub(crate) fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= NAME_MAX && name.bytes().all(is_allowed)
 }

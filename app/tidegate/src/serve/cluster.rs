@@ -17,7 +17,7 @@ use cluster::Letters;
 use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
 use front::Clock;
 use front::webtorrent::RemoteLetters;
-use journal::Feed;
+use journal::{Feed, Reservation};
 use net::process::lower_priority;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -58,6 +58,8 @@ pub(super) struct ClusterInputs {
     pub(super) tracker: Arc<Tracker>,
     pub(super) clock: Clock,
     pub(super) feed: Arc<Feed>,
+    /// From before the first announce.
+    pub(super) reservation: Reservation,
     pub(super) records: Arc<Records>,
     /// Until when, unix ms, the store has everything; `None` if it was empty.
     pub(super) restored_ms: Option<u64>,
@@ -150,6 +152,7 @@ impl OpenCluster {
             node,
             host: Arc::new(host),
             feed: inputs.feed,
+            reservation: inputs.reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
             records: Some(Arc::new(ClusterRecords(records))),
             status: Arc::clone(&status),

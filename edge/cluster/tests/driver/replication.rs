@@ -1,0 +1,73 @@
+//! What happens at one node comes to the others.
+
+use crate::node::{Says, TestNode};
+use crate::servers;
+
+#[test]
+fn a_peer_announced_at_one_node_is_seen_at_another() {
+    let Some(nats) = servers(1) else { return };
+    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
+    a.announce(1, 1, Says::Leecher);
+    b.wait("the peer", |b| b.peers() == 1);
+    b.announce(1, 2, Says::Seeder);
+    a.wait("the other peer", |a| a.peers() == 2);
+    a.announce(1, 1, Says::Stopped);
+    b.wait("the end of the first", |b| b.peers() == 1);
+    // Both by the live path and by the log, the own blocks included.
+    a.wait("blocks of both paths", |a| {
+        let traffic = a.overview().node.traffic;
+        traffic.applied_live_blocks > 0 && traffic.applied_log_blocks > 0
+    });
+    a.wait("acknowledgements", |a| a.overview().node.unstored_blocks == 0);
+    assert_eq!((a.peers(), b.peers()), (1, 1));
+}
+
+#[test]
+fn a_node_that_starts_later_reads_the_log() {
+    let Some(nats) = servers(1) else { return };
+    let a = TestNode::start(1, &nats).wait_until_warm();
+    for peer in 0..2000 {
+        a.announce(peer as u8 % 50, peer, Says::Leecher);
+    }
+    a.wait("acknowledgements", |a| {
+        let node = a.overview().node;
+        node.traffic.stored_blocks > 0 && node.unstored_blocks == 0
+    });
+    let b = TestNode::start(2, &nats).wait_until_warm();
+    b.wait("all peers", |b| b.peers() == 2000);
+    assert_eq!(a.peers(), 2000);
+}
+
+#[test]
+fn a_download_counts_once_at_each_node() {
+    let Some(nats) = servers(1) else { return };
+    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
+    a.announce(7, 1, Says::Leecher);
+    b.wait("the peer", |b| b.peers() == 1);
+    a.announce(7, 1, Says::Completed);
+    b.wait("the download", |b| !b.host.downloads.lock().unwrap().is_empty());
+    a.announce(7, 2, Says::Leecher);
+    b.wait("a later peer", |b| b.peers() == 2);
+    // By the log, too.
+    let is_logged = |node: &TestNode| {
+        let node = node.overview().node;
+        node.log_last > 0 && node.position.sequence == node.log_last
+    };
+    b.wait("all of the log", is_logged);
+    assert_eq!(b.host.downloads.lock().unwrap().len(), 1);
+    // The node itself has counted it when it was announced.
+    assert!(a.host.downloads.lock().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_cut_last_is_published_before_the_end() {
+    let Some(nats) = servers(1) else { return };
+    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
+    a.announce(1, 1, Says::Seeder);
+    a.end();
+    b.wait("the peer", |b| b.peers() == 1);
+    b.wait("the goodbye", |b| {
+        let nodes = b.overview().node.nodes;
+        nodes.iter().any(|it| it.node == 1 && it.state == tidegate_cluster::MemberState::Left)
+    });
+}
