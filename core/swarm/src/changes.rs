@@ -62,6 +62,19 @@ impl ChangeQueue {
         }
     }
 
+    /// Keeps what a peer is, which is nothing new here, because other nodes think otherwise.
+    #[cold]
+    pub(crate) fn push_contradiction(
+        &mut self,
+        peer: &(InfoHash, PeerKey),
+        word: Word,
+        id: &PeerId,
+    ) {
+        if self.is_on() {
+            self.append(&peer.0, &peer.1, (word, true), id);
+        }
+    }
+
     // Inline copies of it slow down announces that change nothing.
     #[inline(never)]
     fn append(

@@ -1,7 +1,7 @@
 //! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
-use types::{AnnounceSummary, PackedV4, PackedV6, PeerKey, Role, StoreSink, Tick, TooSoon};
+use types::{AnnounceSummary, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink, Tick, TooSoon};
 
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::block::Word;
@@ -198,6 +198,7 @@ impl Shard {
             stopped.add(announce.info_hash, announce.peer, now);
         }
         let Some(number) = self.locate(staged) else {
+            self.keep_stop(announce, false);
             return sink.accept(staged.announce.slot, &AnnounceSummary::default());
         };
         let was_there = match announce.peer {
@@ -210,9 +211,7 @@ impl Shard {
             }
             PeerKey::V6(_) => false,
         };
-        if was_there {
-            self.changes.push_gone(&announce.info_hash, &announce.peer);
-        }
+        self.keep_stop(announce, was_there);
         self.remove_id(announce.info_hash, announce.peer);
         let counts = self.counts_at(number);
         sink.accept(staged.announce.slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
@@ -220,6 +219,17 @@ impl Shard {
         // another would fill the memory with torrents whose peers no network has.
         if self.is_short() && self.records.at(number).is_empty() {
             self.delete(number);
+        }
+    }
+
+    /// Keeps that a peer has stopped. Other nodes may know one that was not here: this one has just started,
+    /// or the peer began elsewhere a moment ago.
+    fn keep_stop(&mut self, announce: &StoreAnnounce, was_there: bool) {
+        if was_there {
+            self.changes.push_gone(&announce.info_hash, &announce.peer);
+        } else if self.refresh_period != 0 {
+            let peer = (announce.info_hash, announce.peer);
+            self.changes.push_contradiction(&peer, Word::gone(), &PeerId([0; 20]));
         }
     }
 

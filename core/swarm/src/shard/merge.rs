@@ -14,7 +14,7 @@ use primitives::Random;
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick, limits};
 
 use super::announce::{put_inline, take_inline};
-use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
+use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash, role_of};
 use crate::block::{Group, GroupPeer, Peers, Word};
 use crate::entry::Entry;
 use crate::index::tag;
@@ -332,6 +332,9 @@ impl Shard {
         match merger.clock.judge(known, report) {
             Verdict::Keep(meta) => {
                 record.inline_slots()[at].set_meta(meta);
+                let is_leecher = at >= usize::from(record.inline_seeders);
+                let role = if is_leecher { LEECHERS } else { SEEDERS };
+                self.contradict::<PackedV4>(merger, number, (key, role, known), report);
                 Outcome::Kept { was_counted }
             }
             Verdict::Replace(meta) => {
@@ -383,6 +386,7 @@ impl Shard {
         match merger.clock.judge(known, report) {
             Verdict::Keep(meta) => {
                 sets[role].set_meta(&mut self.arena, position, meta);
+                self.contradict::<E>(merger, number, (key, role, known), report);
                 Outcome::Kept { was_counted }
             }
             Verdict::Replace(meta) if role == report.own => {
@@ -406,6 +410,26 @@ impl Shard {
                 Outcome::Removed
             }
         }
+    }
+
+    /// Keeps a refresh of a peer that has announced here since it went, as a block says: other nodes remove
+    /// it, and may not know of that announce, because it changed nothing here.
+    #[inline]
+    fn contradict<E: FamilyPeers>(
+        &mut self,
+        merger: &Merger,
+        number: u32,
+        (key, role, known): (E::Key, usize, PeerMeta),
+        report: &Report,
+    ) {
+        if !report.is_gone || self.refresh_period == 0 {
+            return;
+        }
+        let peer = (self.records.at(number).info_hash, E::new(key, known).peer_key());
+        let id = self.ids.as_ref().and_then(|ids| ids.get(&peer).copied());
+        let age = known.age(merger.clock.now);
+        let word = Word::present(age, role_of(role, known), known.is_counted());
+        self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
     }
 
     /// Inserts a peer into one of the torrent's sets, and counts it.
