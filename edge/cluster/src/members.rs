@@ -78,7 +78,7 @@ impl Members {
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
             events.info(now, format!("node {from} is there, version {version}"), out);
-            self.members.insert(from, Member::new(now, heartbeat));
+            self.members.insert(from, Member::new(now, heartbeat, Offset::default()));
             return Ok(());
         };
         let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
@@ -92,7 +92,11 @@ impl Members {
             }
             events.info(now, format!("node {from} has restarted"), out);
             out.push(Output::PurgeWeb { node: from });
-            *member = Member::new(now, heartbeat);
+            // The machine and its clock are the same, mostly.
+            let offset = std::mem::take(&mut member.offset);
+            // What the process before it stored may still be missing.
+            let by_log = std::mem::replace(&mut member.by_log, Covered::new(0));
+            *member = Member { by_log, ..Member::new(now, heartbeat, offset) };
             return Ok(());
         }
         if heartbeat.is_leaving {
@@ -288,14 +292,14 @@ fn is_applied(stored: &Position, applied: Position) -> bool {
 }
 
 impl Member {
-    fn new(now: Time, heartbeat: Heartbeat) -> Self {
+    fn new(now: Time, heartbeat: Heartbeat, offset: Offset) -> Self {
         let mut member = Self {
             state: MemberState::Alive,
             heard_ms: now.steady_ms,
             heartbeat: Heartbeat::default(),
-            offset: Offset::default(),
-            by_log: Covered::new(now),
-            by_any: Covered::new(now),
+            offset,
+            by_log: Covered::new(now.steady_ms.saturating_sub(heartbeat.unstored_ms)),
+            by_any: Covered::new(now.steady_ms),
             is_off: false,
         };
         if heartbeat.is_leaving {

@@ -22,13 +22,23 @@ const HEARTBEAT_MS: u64 = 1000;
 /// for the log.
 const MARGIN_MS: u64 = 120_000;
 
+/// The messages that a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    first: u64,
+    /// 0 = it has none.
+    last: u64,
+    /// When the last one was stored.
+    last_ms: u64,
+}
+
 /// How far the node is with the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     /// It has not been looked up.
     Unknown,
     /// It has been looked up, and is read once heartbeats have been collected.
-    Waiting { first: u64, last: u64 },
+    Waiting(Extent),
     /// It is read, and was applied up to `until` when everything is known.
     Behind { until: u64 },
     /// It was applied up to where it ended once.
@@ -105,7 +115,11 @@ impl Node {
             Input::Figures(figures) => self.figures = figures,
             Input::Connected => self.connected(now, out),
             Input::Disconnected => self.disconnected(now, out),
-            Input::Log { stream, first, last } => self.looked_up(now, stream, first, last, out),
+            Input::Log { stream, first, last, last_ms } => {
+                // An empty stream has a last sequence, too.
+                let last = if last < first { 0 } else { last };
+                self.looked_up(now, stream, Extent { first, last, last_ms }, out);
+            }
             Input::Block(block) => self.cut(now, block, true, out),
             Input::Walked(block) => self.cut(now, block, false, out),
             // Those since they were last taken.
@@ -136,7 +150,7 @@ impl Node {
             self.disconnections += 1;
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
-        if let Reading::Waiting { .. } = self.reading {
+        if let Reading::Waiting(_) = self.reading {
             self.reading = Reading::Unknown;
         }
         self.open_or_close(now, out);
@@ -157,8 +171,8 @@ impl Node {
         self.members.tick(now, self.position, &mut self.events, out);
         self.open_or_close(now, out);
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
-        if let (Reading::Waiting { first, last }, true) = (self.reading, is_collected) {
-            self.read(now, first, last, out);
+        if let (Reading::Waiting(extent), true) = (self.reading, is_collected) {
+            self.read(now, extent, out);
         }
         let waited_ms = self.started_ms.map_or(0, |at_ms| now.steady_ms.saturating_sub(at_ms));
         if self.warm_ms.is_none() && waited_ms >= self.options.warm_wait_ms {
@@ -177,16 +191,13 @@ impl Node {
     }
 
     /// The log was looked up.
-    fn looked_up(&mut self, now: Time, stream: u64, first: u64, last: u64, out: &mut Vec<Output>) {
-        let is_empty = last < first;
-        let last = if is_empty { 0 } else { last };
+    fn looked_up(&mut self, now: Time, stream: u64, extent: Extent, out: &mut Vec<Output>) {
         if self.position.stream != stream {
             let was_read = matches!(self.reading, Reading::Current | Reading::Behind { .. });
             self.position = Position { stream, sequence: 0 };
             self.outbound.begin_stream();
             if was_read {
                 self.events.warn(now, "the log was made anew".to_owned(), out);
-                self.reading = Reading::Waiting { first, last };
                 if self.members.is_first() {
                     // Nodes that start later find all peers in it.
                     let lifetime_ms = i64::from(self.options.peer_lifetime_s) * 1000;
@@ -194,19 +205,21 @@ impl Node {
                 }
             }
         }
-        self.log_last = last;
-        self.reading = Reading::Waiting { first, last };
+        self.log_last = extent.last;
+        self.reading = Reading::Waiting(extent);
     }
 
     /// Begins to read the log.
-    fn read(&mut self, now: Time, first: u64, last: u64, out: &mut Vec<Output>) {
+    fn read(&mut self, now: Time, extent: Extent, out: &mut Vec<Output>) {
+        let Extent { first, last, last_ms } = extent;
         let applied = self.position.sequence;
         let start = if applied > last {
-            // The stream has lost its end, and its sequences will name other messages.
+            // The stream has lost its end, and its sequences name other messages now. What came before is
+            // not to be read again: a peer that is gone by what was lost would come back.
             self.events.warn(now, "the log has lost its end".to_owned(), out);
             self.position.sequence = 0;
             self.outbound.begin_stream();
-            Start::Time(self.stored_ms.saturating_sub(MARGIN_MS))
+            Start::Time(self.stored_ms + 1)
         } else if applied > 0 {
             let lost = first.saturating_sub(applied + 1);
             if lost > 0 {
@@ -221,6 +234,12 @@ impl Node {
                 None => Start::First,
             }
         };
+        if let Start::Time(at_ms) = start
+            && last_ms < at_ms
+        {
+            // There is nothing so late.
+            self.position.sequence = last;
+        }
         out.push(Output::Read(start));
         self.reading = Reading::Behind { until: last };
         self.check_current(now, out);
@@ -282,8 +301,8 @@ impl Node {
             _ if from == self.options.node => Err(DropReason::Repeated),
             accepted => accepted,
         };
-        let accepted =
-            accepted.and_then(|accepted| self.apply(now, from, &accepted, Count::Nothing, out));
+        let accepted = accepted
+            .and_then(|accepted| self.apply(now, from, &accepted, (Count::Nothing, false), out));
         match accepted {
             Ok(()) => {
                 self.traffic.applied_live_blocks += 1;
@@ -311,7 +330,9 @@ impl Node {
         };
         let accepted = accepted.and_then(|accepted| {
             let count = self.count(from, &accepted);
-            self.apply(now, from, &accepted, count, out)
+            // The processes of this node count what their own clients complete.
+            let is_durable = accepted.is_first && from != self.options.node;
+            self.apply(now, from, &accepted, (count, is_durable), out)
         });
         match accepted {
             Ok(()) => {
@@ -333,9 +354,9 @@ impl Node {
             Count::ByPeer
         } else if is_own && accepted.boot == self.options.boot || !accepted.is_first {
             Count::Nothing
-        } else if self.options.restored_ms.is_some() {
-            // What was restored has counted some of them.
-            Count::ByPeer
+        } else if let Some(restored_ms) = self.options.restored_ms {
+            // What was restored has counted those before, and some of those after.
+            if accepted.cut_ms <= restored_ms { Count::Nothing } else { Count::ByPeer }
         } else {
             Count::Each
         }
@@ -347,7 +368,7 @@ impl Node {
         now: Time,
         from: u8,
         accepted: &Accepted,
-        count: Count,
+        (count, is_durable): (Count, bool),
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
         let Accepted { kind, boot, cut_ms, applied, .. } = *accepted;
@@ -363,7 +384,7 @@ impl Node {
         if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
             return Err(DropReason::Old);
         }
-        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count });
+        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count, is_durable });
         Ok(())
     }
 

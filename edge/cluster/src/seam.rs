@@ -135,6 +135,8 @@ pub enum Input<'a> {
         first: u64,
         /// The sequence of its last message; less than `first` if it is empty.
         last: u64,
+        /// When that was stored, by the server's clock, unix ms.
+        last_ms: u64,
     },
     /// A block of this node has been cut: changes, WebTorrent peers or sessions.
     Block(&'a [u8]),
@@ -197,9 +199,9 @@ pub enum Count {
     /// Not at all.
     Nothing,
     /// Those of peers whose download is not counted yet, because the store may have counted others already;
-    /// and the heads of walks. Each counts durably, if the message is later than what is stored durably.
+    /// and the heads of walks.
     ByPeer,
-    /// Each, also durably.
+    /// Each.
     Each,
 }
 
@@ -235,6 +237,9 @@ pub enum Output {
         cut_s: u64,
         /// For changes and walks.
         count: Count,
+        /// Whether each completed download counts durably, if the message is later than what is stored
+        /// durably.
+        is_durable: bool,
     },
     /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
     /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.

@@ -22,9 +22,9 @@ pub(super) struct Covered<P> {
 }
 
 impl<P> Covered<P> {
-    /// Returns one that knows of nothing missing until now.
-    pub(super) fn new(now: Time) -> Self {
-        Self { until_ms: now.steady_ms, expected: VecDeque::new() }
+    /// Returns one that knows of nothing missing until `until_ms`, by the steady clock.
+    pub(super) fn new(until_ms: u64) -> Self {
+        Self { until_ms, expected: VecDeque::new() }
     }
 
     /// When `place` is applied, all until `until_ms` is. Places come in order.

@@ -14,8 +14,8 @@ const BUCKET_MS: u64 = 10_000;
 const BUCKETS: usize = 6;
 /// Messages are late by less than this, clocks are set by more.
 const JUMP_MS: i64 = AGE_UNIT_S as i64 * 500;
-/// Samples in a row that say that a clock was set.
-const JUMP_SAMPLES: u32 = 3;
+/// A clock was set if samples say so for this long. Those that waited somewhere come all at once.
+const JUMP_WAIT_MS: u64 = 2500;
 /// What an operator should know.
 const LARGE_MS: u64 = 2000;
 /// Milliseconds of a unit of age.
@@ -28,8 +28,8 @@ const OFFSET_MAX: i64 = 1 << 55;
 pub(super) struct Offset {
     /// Number of a bucket and its least sample.
     buckets: VecDeque<(u64, i64)>,
-    /// Samples in a row that are too large, and the least of them.
-    jump: Option<(u32, i64)>,
+    /// Since when samples are too large, and the least of them.
+    jump: Option<(u64, i64)>,
 }
 
 impl Offset {
@@ -37,9 +37,9 @@ impl Offset {
     pub(super) fn note(&mut self, now: Time, sample_ms: i64) {
         let sample_ms = sample_ms.clamp(-OFFSET_MAX, OFFSET_MAX);
         if !self.buckets.is_empty() && sample_ms > self.ms() + JUMP_MS {
-            let (count, least) = self.jump.unwrap_or((0, sample_ms));
-            self.jump = Some((count + 1, least.min(sample_ms)));
-            if count + 1 < JUMP_SAMPLES {
+            let (since_ms, least) = self.jump.unwrap_or((now.steady_ms, sample_ms));
+            self.jump = Some((since_ms, least.min(sample_ms)));
+            if now.steady_ms < since_ms + JUMP_WAIT_MS {
                 return;
             }
             self.buckets.clear();
@@ -94,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_is_noticed_within_three_heartbeats() {
+    fn a_clock_that_is_set_is_noticed_within_four_heartbeats() {
         let mut offset = Offset::default();
         offset.note(at(0), 20);
-        for second in 1..4 {
+        for second in 1..5 {
             assert_eq!(offset.ms(), 20);
             offset.note(at(second * 1000), 3_600_020);
         }
@@ -109,7 +109,8 @@ mod tests {
         offset.note(at(6000), 9000);
         offset.note(at(7000), 9000);
         offset.note(at(8000), 10);
-        offset.note(at(9000), 9000);
+        // Nor are those that waited until a thread went on, and came all at once.
+        (0..30).for_each(|second| offset.note(at(39_000), 30_000 - second * 1000));
         assert_eq!(offset.ms(), -40);
     }
 

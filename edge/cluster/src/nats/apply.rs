@@ -34,6 +34,7 @@ pub(super) struct BlockWork {
     /// When it was cut, by this node's clock: unix time, seconds.
     pub(super) cut_s: u64,
     pub(super) count: Count,
+    pub(super) is_durable: bool,
     /// Its place, if it came by the log.
     pub(super) position: Option<Position>,
 }
@@ -99,7 +100,7 @@ fn apply_block(
     let cut_ago_s = (now.unix_ms / 1000).saturating_sub(work.cut_s);
     let cut_ago_s = u32::try_from(cut_ago_s).unwrap_or(u32::MAX);
     let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
-    let (store, counts_durably) = (host.store(), is_uncounted && work.count != Count::Nothing);
+    let (store, counts_durably) = (host.store(), is_uncounted && work.is_durable);
     let shards = 0..store.shards();
     let counting = counting(work.count);
     let merged = match work.kind {

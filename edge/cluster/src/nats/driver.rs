@@ -76,7 +76,7 @@ pub(super) struct Driver<'a> {
     has_connected: bool,
     /// Why connecting failed, as far as the log says it.
     failures: Vec<String>,
-    /// The failure that the log said last, so that it says it once.
+    /// What the log said last of a failure, so that it is said once.
     complaint: Option<String>,
     ending: Option<Instant>,
 }
@@ -88,8 +88,6 @@ struct Log {
     readings: Option<mpsc::Receiver<Reading>>,
     /// When the stream that is read was created, unix ns; 0 = none.
     created_ns: u64,
-    /// The sequence after the last message that came.
-    next: u64,
     /// Whether the node has not heard of the log since the connection was made.
     is_new: bool,
 }
@@ -282,7 +280,6 @@ impl<'a> Driver<'a> {
 
     fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
         let LogMessage { sequence, stored_ms, message } = logged;
-        self.log.next = sequence + 1;
         match self.link.origin(&message) {
             Ok(from) => {
                 let block = message.payload;
@@ -338,13 +335,11 @@ impl<'a> Driver<'a> {
         let infos = records.iter().map(|it| it.info.clone());
         self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
         self.shared.records.send_replace(records);
-        if data.created_ns != self.log.created_ns || self.log.is_new {
+        let is_other = data.created_ns != self.log.created_ns;
+        if is_other || self.log.is_new || self.log.reader.is_none() {
             (self.log.created_ns, self.log.is_new) = (data.created_ns, false);
-            self.log.next = 0;
-            let StreamState { created_ns: stream, first, last, .. } = data;
-            self.input(Input::Log { stream, first, last }, None);
-        } else if self.log.reader.is_none() {
-            self.read(Start::Sequence(self.log.next));
+            let StreamState { created_ns: stream, first, last, last_ms, .. } = data;
+            self.input(Input::Log { stream, first, last, last_ms }, None);
         }
     }
 
@@ -457,7 +452,9 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.read(start),
-                Output::Apply { kind, cut_s, count } => self.apply(kind, cut_s, count, came),
+                Output::Apply { kind, cut_s, count, is_durable } => {
+                    self.apply((kind, cut_s), (count, is_durable), came);
+                }
                 Output::Walk { since_s } => {
                     let now = self.shared.host.now().tick;
                     self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
@@ -473,12 +470,17 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn apply(&self, kind: Kind, cut_s: u64, count: Count, came: Option<Came>) {
+    fn apply(
+        &self,
+        (kind, cut_s): (Kind, u64),
+        (count, is_durable): (Count, bool),
+        came: Option<Came>,
+    ) {
         let Some(Came { block, position, permit }) = came else {
             debug_assert!(false, "the node applies what has come");
             return;
         };
-        let work = Work::Block(BlockWork { block, kind, cut_s, count, position });
+        let work = Work::Block(BlockWork { block, kind, cut_s, count, is_durable, position });
         match permit {
             Some(permit) => drop(permit.send(work)),
             // What there is no room for comes by the log.

@@ -28,6 +28,8 @@ pub(super) struct StreamState {
     pub(super) first: u64,
     /// The sequence of its last message; less than `first` if it has none.
     pub(super) last: u64,
+    /// When that was stored, unix ms.
+    pub(super) last_ms: u64,
     pub(super) info: StreamInfo,
     /// What is not as it should be, as a sentence; it works nevertheless.
     pub(super) doubt: Option<String>,
@@ -199,6 +201,8 @@ pub(super) fn state(info: &Info, doubt: Option<String>) -> StreamState {
         created_ns: u64::try_from(created_ns).unwrap_or(0),
         first: info.state.first_sequence,
         last: info.state.last_sequence,
+        last_ms: u64::try_from(info.state.last_timestamp.unix_timestamp_nanos() / 1_000_000)
+            .unwrap_or(0),
         info: stream_info(info),
         doubt,
     }
