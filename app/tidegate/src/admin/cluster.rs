@@ -267,7 +267,7 @@ mod tests {
             "\n   2  gone, 31 s    eu-2  1.2.3           -            -    31.5 s    0.000 s     620  -0.003 s      -\n",
             "\n   4  left, 30 min  eu-2",
             "\n   5  ignored       eu-2",
-            "\nTG_EXAMPLE_D  no leader  1 of 3     99000  600 MiB\n",
+            "\nTG_example_D  no leader  1 of 3     99000  600 MiB\n",
             "\nNATS server   tls://nats-1.example:4222, for 1 h\n",
             "\nlog           held, 630 blocks not stored (5.0 MiB of 64.0 MiB), 0 messages to be read\n",
             "\ndropped       repeated 139500, secret 4\n",

@@ -86,6 +86,89 @@ fn adds_the_rights_of_xdp_by_a_drop_in() {
 }
 
 #[test]
+fn accepts_the_example_of_a_node() {
+    let file = folder().join("cluster/tidegate.toml").display().to_string();
+    let shown = run(&["config", "show", "--config", &file]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let shown = stdout(&shown);
+    for expected in ["cluster.name = \"example\"", "cluster.node = 1", "cluster.zone = \"fra\""] {
+        assert!(shown.contains(expected), "{expected}\n{shown}");
+    }
+}
+
+/// The drop-in and the compose file put the files where the example of a node looks for them.
+#[test]
+fn passes_secrets_to_the_example_of_a_node() {
+    let example = fs::read_to_string(folder().join("cluster/tidegate.toml")).unwrap();
+    let compose = fs::read_to_string(folder().join("cluster/compose.yaml")).unwrap();
+    let mounted =
+        |inside: &str| compose.lines().any(|line| line.ends_with(&format!(":{inside}:ro")));
+    for credential in values("cluster/cluster.conf", "LoadCredential") {
+        let (name, file) = credential.split_once(':').unwrap();
+        let inside = format!("/run/credentials/tidegate.service/{name}");
+        assert!(example.contains(&format!("\"{inside}\"")), "{credential}");
+        assert!(compose.contains(&format!("- {file}:{inside}:ro")), "{credential}");
+    }
+    assert_eq!(values("cluster/cluster.conf", "LoadCredential").len(), 2);
+    let command: Vec<_> =
+        value("tidegate.service", "ExecStart").split(' ').map(|it| format!("{it:?}")).collect();
+    assert!(compose.contains(&format!("command: [{}]", command.join(", "))), "{compose}");
+    assert!(
+        ["/usr/bin/tidegate", "/etc/tidegate", "/etc/nats"].into_iter().all(mounted),
+        "{compose}"
+    );
+    let state = format!("/var/lib/{}", value("tidegate.service", "StateDirectory"));
+    assert!(
+        example.contains(&format!("dir = \"{state}\""))
+            && compose.contains(&format!("- {state}:{state}"))
+    );
+}
+
+/// The commands of docs/cluster.md, as they stand there, make what nats-server accepts.
+#[test]
+fn makes_the_files_of_a_cluster_as_documented() {
+    let text = fs::read_to_string(folder().join("../docs/cluster.md")).unwrap();
+    let script = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    if Command::new("openssl").arg("version").output().is_err() {
+        return;
+    }
+    let directory = Directory::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
+    let paths = std::env::var("PATH").unwrap();
+    let mut shell = Command::new("bash");
+    shell.args(["-e", "-c", script]).current_dir(directory.path("."));
+    let output = shell.env("PATH", format!("{}:{paths}", program.display())).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let folder = directory.path("cluster");
+    for node in 1..=3 {
+        let file = folder.join(format!("nats-{node}.conf"));
+        let conf = fs::read_to_string(&file).unwrap();
+        let used = conf.lines().map(|line| line.split('#').next().unwrap()).collect::<String>();
+        for placeholder in ["PATH", "HOST", "SERVER"] {
+            assert!(!used.contains(placeholder), "{placeholder}\n{conf}");
+        }
+        assert!(
+            used.contains(&format!("server_name: t{node}"))
+                && used.contains("tls://t2.example.org:6222")
+        );
+        assert!(folder.join(format!("node-{node}.nk")).exists());
+        if harness::nats::obstacle().is_some() {
+            continue;
+        }
+        let here = |name: &str| folder.join(name).display().to_string();
+        let conf = conf
+            .replace("/etc/nats/server.pem", &here(&format!("server-{node}.pem")))
+            .replace("/etc/nats/server-key.pem", &here(&format!("server-key-{node}.pem")))
+            .replace("/etc/nats/ca.pem", &here("ca.pem"))
+            .replace("/var/lib/nats", &here("jetstream"));
+        fs::write(&file, conf).unwrap();
+        let output = Command::new(harness::nats::program()).arg("-t").arg("-c").arg(&file).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    }
+}
+
+#[test]
 fn passes_systemd_analyze() {
     // Skipped without systemd; the other tests run everywhere.
     if Command::new("systemd-analyze").arg("--version").output().is_err() {

@@ -48,7 +48,7 @@ pub(super) fn partition() -> ClusterStats {
             ..ClusterRecords::default()
         },
         nodes: nodes(),
-        streams: vec![stream("TG_EXAMPLE_D", 600 << 20), stream("TG_EXAMPLE_R", 1 << 20)],
+        streams: vec![stream("TG_example_D", 600 << 20), stream("TG_example_R", 1 << 20)],
         events: vec![
             event(1_700_003_630, "node 2 has been silent for 10 s and counts as gone"),
             event(1_700_003_623, "node 2 has been silent for 3 s"),
