@@ -239,8 +239,11 @@ impl Opened {
         let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let cluster = self.cluster.map(|cluster| {
             // Set once.
-            let _ =
-                workers.metric_sources().cluster.set(cluster.stats(&tracker, workers.letters()));
+            let _ = workers.metric_sources().cluster.set(cluster.stats(
+                &tracker,
+                workers.letters(),
+                &records,
+            ));
             let inputs = ClusterInputs {
                 tracker: Arc::clone(&tracker),
                 clock,

@@ -91,17 +91,17 @@ pub enum LogState {
 /// Durable records in a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ClusterRecords {
-    /// Changes made at this node that the records log has not acknowledged.
-    pub outbox_rows: u64,
-    /// Their size, bytes.
+    /// Bytes of changes made at this node that the records log has not acknowledged.
     pub outbox_bytes: u64,
     /// Entries of the records log that were published.
     pub sent: u64,
     /// Entries of the records log that were applied.
     pub applied: u64,
-    /// Entries that are missing: the records may differ from those of other nodes until they are fetched from a
-    /// neighbour (`POST /cluster/resync`).
-    pub gaps: u64,
+    /// Entries of the records log that never came.
+    pub missing: u64,
+    /// Whether the records may differ from those of other nodes until they are fetched from a neighbour
+    /// (`POST /cluster/resync`).
+    pub may_differ: bool,
     /// Messages of the records log that were not applied yet.
     pub behind: u64,
     /// Whether records are being fetched from a neighbour.

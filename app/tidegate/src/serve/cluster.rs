@@ -88,8 +88,10 @@ impl OpenCluster {
         &self,
         tracker: &Arc<Tracker>,
         letters: Arc<OnceLock<RemoteLetters>>,
+        records: &Arc<Records>,
     ) -> Box<dyn Fn() -> ClusterStats + Send + Sync> {
         let (status, tracker) = (Arc::clone(&self.status), Arc::clone(tracker));
+        let records = Arc::clone(records);
         let own = Own {
             name: self.config.name.clone(),
             node: self.config.node,
@@ -99,7 +101,8 @@ impl OpenCluster {
         };
         Box::new(move || {
             let letters = letters.get().map(RemoteLetters::counts).unwrap_or_default();
-            stats::stats(&own, status.overview(), &tracker, letters)
+            let stats = stats::stats(&own, status.overview(), &tracker, letters);
+            stats::with_records(stats, records.replication())
         })
     }
 

@@ -106,8 +106,8 @@ export default async function nodes (main, { may, isHere }) {
       ['Blocks sent', bytes(traffic.bytes.sent ?? 0)],
       ['Blocks received', bytes(traffic.bytes.received ?? 0)],
       ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || '–'],
-      ['Records', `${count(records.sent)} sent, ${count(records.applied)} applied, ${count(records.outbox_rows)} wait to be sent (${bytes(records.outbox_bytes)}), ${count(records.behind)} to be read`],
-      ['Records missing', records.resyncing ? `${count(records.gaps)} gaps; being fetched from a neighbour` : `${count(records.gaps)} gaps`]
+      ['Records', `${count(records.sent)} changes sent, ${count(records.applied)} applied, ${bytes(records.outbox_bytes)} wait to be sent, ${count(records.behind)} to be read`],
+      ['Records complete', records.resyncing ? 'being fetched from a neighbour' : records.may_differ ? `no, ${count(records.missing)} changes are missing` : 'yes']
     ]
     return [facts(pairs), may('config:write') && h('div', { class: 'row' }, h('button', {
       onclick: act('/cluster/resync', 'The records are being fetched from a neighbour.'), disabled: records.resyncing

@@ -10,9 +10,9 @@ use crate::schema::ToSchema;
 const LAG_MAX_S: f64 = 5.0;
 /// Seconds by which clocks may differ.
 const CLOCK_OFFSET_MAX_S: f64 = 2.0;
-/// Changes in the outbox that are a problem, as in the alerting rules.
-const OUTBOX_MAX: u64 = 10_000;
 const MIB: u64 = 1 << 20;
+/// Bytes in the outbox that are a problem, as in the alerting rules: some ten thousand changes.
+const OUTBOX_MAX: u64 = 4 * MIB;
 
 /// What this node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -327,26 +327,25 @@ fn direction(offset_s: f64) -> &'static str {
 
 fn records(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     let records = &stats.records;
-    if records.gaps > 0 {
-        let (gaps, now) =
-            (records.gaps, if records.resyncing { " This is under way." } else { "" });
+    if records.may_differ {
+        let now = if records.resyncing { " This is under way." } else { "" };
         add(
             problems,
             ProblemKind::RecordsGap,
             format!(
-                "{gaps} entries of the records log are missing: keys, lists, bans or counts may differ from those \
-                 of other nodes. To fetch them from a neighbour: tidegate cluster resync.{now}"
+                "Changes of the records are missing: keys, lists, bans or counts may differ from those of other \
+                 nodes. To fetch them from a neighbour: tidegate cluster resync.{now}"
             ),
         );
     }
-    if records.outbox_rows > OUTBOX_MAX {
-        let rows = records.outbox_rows;
+    if records.outbox_bytes > OUTBOX_MAX {
+        let mib = records.outbox_bytes / MIB;
         add(
             problems,
             ProblemKind::Outbox,
             format!(
-                "{rows} changes of records wait to be published. They are safe on this node's disk and reach the \
-                 others once NATS stores them."
+                "Changes of the records wait to be published ({mib} MiB). They are safe on this node's disk and \
+                 reach the others once NATS stores them."
             ),
         );
     }
@@ -470,10 +469,10 @@ mod tests {
     #[test]
     fn records_that_are_missing_or_wait_are_problems() {
         let mut stats = linked();
-        stats.records = ClusterRecords { outbox_rows: 10_000, ..ClusterRecords::default() };
+        stats.records = ClusterRecords { outbox_bytes: 4 * MIB, ..ClusterRecords::default() };
         assert_eq!(kinds(&stats), []);
-        stats.records.outbox_rows = 10_001;
-        stats.records.gaps = 1;
+        stats.records.outbox_bytes += 1;
+        stats.records.may_differ = true;
         let expected = [(ProblemKind::RecordsGap, None), (ProblemKind::Outbox, None)];
         assert_eq!(kinds(&stats), expected);
     }

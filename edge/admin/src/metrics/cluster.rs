@@ -129,9 +129,7 @@ fn render_traffic(page: &mut Page, stats: &ClusterStats) {
 
 fn render_records(page: &mut Page, stats: &ClusterStats) {
     let records = &stats.records;
-    let help = "Changes of records made here that the records log has not acknowledged.";
-    page.single("tidegate_cluster_outbox_rows", "gauge", help, records.outbox_rows);
-    let help = "Their size.";
+    let help = "Bytes of changes of records made here that the records log has not acknowledged.";
     page.single("tidegate_cluster_outbox_bytes", "gauge", help, records.outbox_bytes);
     let name = "tidegate_cluster_records_total";
     page.family(name, "counter", "Entries of the records log, by direction.");
@@ -140,8 +138,11 @@ fn render_records(page: &mut Page, stats: &ClusterStats) {
     }
     let help = "Messages of the records log that this node has not applied.";
     page.single("tidegate_cluster_records_behind", "gauge", help, records.behind);
-    let help = "Gaps in the records log since the records were last fetched from a neighbour.";
-    page.single("tidegate_cluster_records_gaps", "gauge", help, records.gaps);
+    let help = "Entries of the records log that never came.";
+    page.single("tidegate_cluster_records_missing_total", "counter", help, records.missing);
+    let help = "1 if the records may differ from those of other nodes, 0 if not.";
+    let may_differ = u8::from(records.may_differ);
+    page.single("tidegate_cluster_records_may_differ", "gauge", help, may_differ);
 }
 
 fn render_streams(page: &mut Page, stats: &ClusterStats) {

@@ -1,7 +1,9 @@
 //! What the management API shows of the cluster.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use admin::records::ReplicationState;
 use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
 use cluster::nats::Overview;
 use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
@@ -15,6 +17,15 @@ pub(super) struct Own {
     pub(super) boot: u64,
     pub(super) zone: String,
     pub(super) started: Instant,
+}
+
+/// Adds what the records know of themselves.
+pub(super) fn with_records(mut stats: ClusterStats, records: &ReplicationState) -> ClusterStats {
+    let into = &mut stats.records;
+    into.outbox_bytes = records.outbox_bytes.load(Ordering::Relaxed);
+    into.missing = records.missing.load(Ordering::Relaxed);
+    into.may_differ = records.may_differ.load(Ordering::Relaxed);
+    stats
 }
 
 /// Returns what there is to see. Of the records, it has only what the thread of the cluster knows.

@@ -41,7 +41,6 @@ pub(super) fn partition() -> ClusterStats {
         applies: 351_000,
         apply_s: 12.5,
         records: ClusterRecords {
-            outbox_rows: 2,
             outbox_bytes: 412,
             sent: 17,
             applied: 53,
