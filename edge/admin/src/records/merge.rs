@@ -111,7 +111,7 @@ impl Replica {
             self.begin_epoch(db)?;
         }
         if self.identity.has_joined {
-            let known = if is_same { heard } else { Heard::default() };
+            let known = if is_same { heard.number } else { 0 };
             self.apply_own_again(db, known, &mut to.effects)?;
         } else {
             Merger { db, replaces: false }.publish_keys(to)?;
@@ -131,28 +131,24 @@ impl Replica {
 
     fn take_heard(&self, db: &Connection, head: &Head) -> Result<(), rusqlite::Error> {
         cluster::forget_heard(db)?;
-        for (node, epoch, number, counted) in head.heard.iter().copied() {
-            cluster::set_heard(db, node, Heard { epoch, number, counted })?;
+        for (node, epoch, number) in head.heard.iter().copied() {
+            cluster::set_heard(db, node, Heard { epoch, number })?;
         }
-        // Its rows have its own increments, which may still come.
-        let heard = cluster::heard(db, head.node)?;
-        let number = if heard.epoch == head.epoch { heard.number } else { 0 };
-        let heard = Heard { epoch: head.epoch, number, counted: head.number };
-        cluster::set_heard(db, head.node, heard)
+        Ok(())
     }
 
     /// Applies own entries again that the other node has not heard of, and totals that wait to be sent.
     fn apply_own_again(
         &self,
         db: &Connection,
-        known: Heard,
+        known: u64,
         effects: &mut Vec<RecordOp>,
     ) -> Result<(), rusqlite::Error> {
-        let mut last = known.number;
+        let mut last = known;
         while let Some((number, _, ops)) = cluster::next(db, last, false)? {
             let ops: Vec<RecordOp> = serde_json::from_str(&ops).unwrap_or_default();
             for op in ops.into_iter().filter(|op| !op.is_ephemeral()) {
-                self.apply_op(db, op, number > known.counted, effects)?;
+                self.apply_op(db, op, true, effects)?;
             }
             last = number;
         }

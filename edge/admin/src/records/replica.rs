@@ -354,7 +354,7 @@ impl Replica {
     ) -> Result<(), rusqlite::Error> {
         let mut heard = cluster::heard(db, from)?;
         if entry.epoch > heard.epoch {
-            heard = Heard { epoch: entry.epoch, number: entry.number - 1, counted: 0 };
+            heard = Heard { epoch: entry.epoch, number: entry.number - 1 };
         }
         if entry.epoch < heard.epoch || entry.number <= heard.number {
             add(&self.state.duplicates, 1);
@@ -366,7 +366,6 @@ impl Replica {
         if is_own && !is_known {
             self.begin_epoch(db)?;
         }
-        let counts = !is_known && entry.number > heard.counted;
         // Own changes that come later in the stream than this entry.
         let mut own = cluster::heard(db, self.identity.node)?.number;
         if is_known {
@@ -384,12 +383,11 @@ impl Replica {
                 continue;
             }
             if let Some(op) = self.pending.leave_out(op, own) {
-                self.apply_op(db, op, counts, effects)?;
+                self.apply_op(db, op, !is_known, effects)?;
             }
         }
         add(&self.state.applied, 1);
-        let counted = heard.counted.max(entry.number);
-        cluster::set_heard(db, from, Heard { number: entry.number, counted, ..heard })
+        cluster::set_heard(db, from, Heard { number: entry.number, ..heard })
     }
 
     /// Applies one op. One that contradicts the rows is counted and left out.

@@ -18,7 +18,7 @@ use tracing::error;
 
 use super::op::{Consequences, RecordOp};
 use super::replica::{Replica, ReplicationState, entry_text};
-use super::snapshot::{self, Part, Place};
+use super::snapshot::{self, EarlyTotals, Part, Place};
 use super::tables::cluster;
 use super::writer::{Call, ChangeSource, LiveState, WriterRequest};
 use super::{Records, RecordsError, Writer, schema};
@@ -26,6 +26,9 @@ use crate::json::json_text;
 
 /// Snapshots that may be read at the same time.
 const SNAPSHOTS_MAX: usize = 4;
+/// How often it is checked whether own changes have come back, and how long after each check.
+const SETTLE_ATTEMPTS: u32 = 40;
+const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 /// A snapshot ends when no part of it has been read for so long.
 const SNAPSHOT_IDLE: Duration = Duration::from_secs(60);
 
@@ -106,7 +109,7 @@ pub(super) struct OpenSnapshots {
 
 enum Source {
     /// A connection in a read transaction, which blocks no writer.
-    File(Connection),
+    File(Connection, EarlyTotals),
     /// All parts of records in memory.
     Parts(Vec<Vec<u8>>),
 }
@@ -339,12 +342,12 @@ impl Records {
         let place = cursor.place.clone();
         let number = cursor.number;
         let read = tokio::task::spawn_blocking(move || match source {
-            Source::File(db) => {
+            Source::File(db, early) => {
                 let (part, next) = match number {
                     0 => (snapshot::head(&db)?, Some(Place::default())),
-                    _ => snapshot::part(&db, &place)?,
+                    _ => snapshot::part(&db, &early, &place)?,
                 };
-                Ok((Source::File(db), json_text(&part).into_bytes(), next))
+                Ok((Source::File(db, early), json_text(&part).into_bytes(), next))
             }
             Source::Parts(mut parts) => {
                 let body = parts.get_mut(number).map(std::mem::take).unwrap_or_default();
@@ -362,15 +365,28 @@ impl Records {
         Ok(SnapshotPart { body, next: Some(json_text(&cursor).into_bytes()) })
     }
 
+    /// Waits a moment for own changes to come back from the stream: a snapshot without any on the way stands at
+    /// one place in the stream.
+    async fn settle(&self) -> Result<(), RecordsError> {
+        for _ in 0..SETTLE_ATTEMPTS {
+            if self.read(cluster::has_settled).await? {
+                break;
+            }
+            tokio::time::sleep(SETTLE_PAUSE).await;
+        }
+        Ok(())
+    }
+
     async fn open_snapshot(&self) -> Result<Cursor, RecordsError> {
+        self.settle().await?;
         let source = match self.file.clone() {
             Some(file) => {
                 let opened = tokio::task::spawn_blocking(move || {
                     let db = schema::open_read_only(&file)?;
                     // Its snapshot begins with the first read.
                     db.execute_batch("BEGIN")?;
-                    cluster::last_number(&db)?;
-                    Ok(Source::File(db))
+                    let early = EarlyTotals::read(&db)?;
+                    Ok(Source::File(db, early))
                 });
                 opened.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?
             }

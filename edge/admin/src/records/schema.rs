@@ -75,8 +75,7 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE heard (
          node INTEGER PRIMARY KEY,
          epoch INTEGER NOT NULL,
-         number INTEGER NOT NULL,
-         counted INTEGER NOT NULL
+         number INTEGER NOT NULL
      ) STRICT;
      CREATE TABLE positions (
          name TEXT PRIMARY KEY,

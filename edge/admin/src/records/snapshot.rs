@@ -3,18 +3,21 @@
 //! Parts are ranges of tables: of the keys in it, the rows of a part are all there are. So a part says what is
 //! to be removed, too, and is merged by itself.
 
+use std::collections::HashMap;
+
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tracker::KeyTotals;
 use types::InfoHash;
 
 use super::json as forms;
+use super::op::RecordOp;
 use super::replica::Replica;
 use super::tables::bans::{self, BanRow};
 use super::tables::cluster;
 use super::tables::counts;
 use super::tables::ignored_nodes;
-use super::tables::keys::{self, KeyRow};
+use super::tables::keys::{self, KeyRow, TotalsRow};
 use super::tables::lists::{self, List};
 use super::tables::settings;
 use super::tables::tokens::{self, TokenRow};
@@ -40,12 +43,8 @@ pub(super) enum Part {
 /// Where a snapshot stands in the stream.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Head {
-    pub(super) node: u8,
-    pub(super) epoch: u64,
-    /// The node's last entry: the rows have its increments.
-    pub(super) number: u64,
-    /// Of each node: epoch, the last entry applied, the last one counted.
-    pub(super) heard: Vec<(u8, u64, u64, u64)>,
+    /// Of each node: its epoch, and the last entry applied.
+    pub(super) heard: Vec<(u8, u64, u64)>,
     /// In the stream of records: stream and sequence.
     pub(super) position: (u64, u64),
     /// In the log of peers, up to which downloads are counted.
@@ -121,18 +120,53 @@ pub(super) struct Place {
     after: Option<String>,
 }
 
+/// Totals that this node has counted and that come by later entries of the stream: they are left out of
+/// snapshots, so that these stand at one place in the stream.
+pub(super) struct EarlyTotals(HashMap<u32, KeyTotals>);
+
+impl EarlyTotals {
+    pub(super) fn read(db: &Connection) -> Result<Self, rusqlite::Error> {
+        let mut early = Self(HashMap::new());
+        early.add(&counts::unsent(db)?);
+        let Some(identity) = cluster::identity(db)? else { return Ok(early) };
+        let heard = cluster::heard(db, identity.node)?;
+        let mut last = if heard.epoch == identity.epoch { heard.number } else { 0 };
+        while let Some((number, _, ops)) = cluster::next(db, last, false)? {
+            let ops: Vec<RecordOp> = serde_json::from_str(&ops).unwrap_or_default();
+            for op in ops {
+                if let RecordOp::KeyTotals(totals) = op {
+                    early.add(&totals);
+                }
+            }
+            last = number;
+        }
+        Ok(early)
+    }
+
+    fn add(&mut self, rows: &[TotalsRow]) {
+        for (id, uploaded, downloaded, seeding_s, announces) in rows.iter().copied() {
+            let totals = self.0.entry(id).or_default();
+            *totals = totals.plus(&KeyTotals { uploaded, downloaded, seeding_s, announces });
+        }
+    }
+
+    fn subtract_from(&self, row: &mut KeyRow) {
+        let Some(early) = self.0.get(&row.id) else { return };
+        let totals = &mut row.totals;
+        totals.uploaded = totals.uploaded.saturating_sub(early.uploaded);
+        totals.downloaded = totals.downloaded.saturating_sub(early.downloaded);
+        totals.seeding_s = totals.seeding_s.saturating_sub(early.seeding_s);
+        totals.announces = totals.announces.saturating_sub(early.announces);
+    }
+}
+
 /// Returns the head of a snapshot of these rows.
 pub(super) fn head(db: &Connection) -> Result<Part, rusqlite::Error> {
-    let identity = cluster::identity(db)?;
-    let (node, epoch) = identity.map_or((0, 0), |identity| (identity.node, identity.epoch));
     let heard = cluster::all_heard(db)?.into_iter();
-    let heard = heard.map(|(node, it)| (node, it.epoch, it.number, it.counted)).collect();
+    let heard = heard.map(|(node, it)| (node, it.epoch, it.number)).collect();
     let position = cluster::position(db, cluster::RECORDS)?;
     let peers = cluster::position(db, cluster::PEERS)?;
     Ok(Part::Head(Head {
-        node,
-        epoch,
-        number: cluster::last_number(db)?,
         heard,
         position: (position.stream, position.sequence),
         peers: (peers.stream, peers.sequence),
@@ -142,6 +176,7 @@ pub(super) fn head(db: &Connection) -> Result<Part, rusqlite::Error> {
 /// Reads the part at `place`, and returns the place of the next one.
 pub(super) fn part(
     db: &Connection,
+    early: &EarlyTotals,
     place: &Place,
 ) -> Result<(Part, Option<Place>), rusqlite::Error> {
     let after = place.after.clone();
@@ -161,7 +196,8 @@ pub(super) fn part(
             (Rows::Bans(rows), until)
         }
         8 => {
-            let rows = keys::page(db, id(after.as_deref()), ROWS)?;
+            let mut rows = keys::page(db, id(after.as_deref()), ROWS)?;
+            rows.iter_mut().for_each(|row| early.subtract_from(row));
             let until = rows.last().filter(|_| rows.len() == ROWS as usize);
             let until = until.map(|row| row.id.to_string());
             (Rows::Keys(rows.into_iter().map(FullKey::of).collect()), until)
@@ -204,10 +240,11 @@ pub(super) fn id(bound: Option<&str>) -> u32 {
 
 /// Returns all parts, for records that one connection reads and writes.
 pub(super) fn all_parts(db: &Connection) -> Result<Vec<Vec<u8>>, rusqlite::Error> {
+    let early = EarlyTotals::read(db)?;
     let mut parts = vec![json_text(&head(db)?).into_bytes()];
     let mut place = Some(Place::default());
     while let Some(at) = place {
-        let (part, next) = part(db, &at)?;
+        let (part, next) = part(db, &early, &at)?;
         parts.push(json_text(&part).into_bytes());
         place = next;
     }

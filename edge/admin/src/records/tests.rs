@@ -1,3 +1,5 @@
+mod model;
+
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};

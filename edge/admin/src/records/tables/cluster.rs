@@ -20,9 +20,6 @@ pub(in super::super) struct Heard {
     pub(in super::super) epoch: u64,
     /// The last entry that was applied.
     pub(in super::super) number: u64,
-    /// The last entry whose increments are in the rows. Larger than `number` after a snapshot of that node,
-    /// which counts at once what it publishes later.
-    pub(in super::super) counted: u64,
 }
 
 /// The names of positions: the stream of records, and the log of peers.
@@ -64,9 +61,9 @@ pub(in super::super) fn clear(db: &Connection) -> Result<(), rusqlite::Error> {
 pub(in super::super) fn heard(db: &Connection, node: u8) -> Result<Heard, rusqlite::Error> {
     let read = |row: &rusqlite::Row<'_>| {
         let number = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-        Ok(Heard { epoch: number(0)?, number: number(1)?, counted: number(2)? })
+        Ok(Heard { epoch: number(0)?, number: number(1)? })
     };
-    let sql = "SELECT epoch, number, counted FROM heard WHERE node = ?1";
+    let sql = "SELECT epoch, number FROM heard WHERE node = ?1";
     Ok(db.query_row(sql, [node], read).optional()?.unwrap_or_default())
 }
 
@@ -81,12 +78,11 @@ pub(in super::super) fn set_heard(
     node: u8,
     heard: Heard,
 ) -> Result<(), rusqlite::Error> {
-    let Heard { epoch, number, counted } = heard;
+    let Heard { epoch, number } = heard;
     db.execute(
-        "INSERT INTO heard (node, epoch, number, counted) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, number = excluded.number,
-             counted = excluded.counted",
-        params![node, signed(epoch), signed(number), signed(counted)],
+        "INSERT INTO heard (node, epoch, number) VALUES (?1, ?2, ?3)
+         ON CONFLICT (node) DO UPDATE SET epoch = excluded.epoch, number = excluded.number",
+        params![node, signed(epoch), signed(number)],
     )?;
     Ok(())
 }
@@ -192,4 +188,11 @@ pub(in super::super) fn remove_stored(db: &Connection, time: u64) -> Result<(), 
 pub(in super::super) fn unstored_bytes(db: &Connection) -> Result<u64, rusqlite::Error> {
     let sql = "SELECT coalesce(sum(length(ops)), 0) FROM outbox WHERE stored_at IS NULL";
     db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+}
+
+/// Returns whether all entries of this node have come back from the stream.
+pub(in super::super) fn has_settled(db: &Connection) -> Result<bool, rusqlite::Error> {
+    let Some(Identity { node, epoch, .. }) = identity(db)? else { return Ok(true) };
+    let (heard, last) = (heard(db, node)?, last_number(db)?);
+    Ok(last == 0 || (heard.epoch == epoch && heard.number >= last))
 }
