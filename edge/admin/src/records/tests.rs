@@ -1,4 +1,5 @@
 mod model;
+mod replication;
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker};
 
-use super::super::tables::bans::BanRow;
+use super::super::tables::bans::{self, BanRow};
 use super::super::tables::cluster;
 use super::super::tables::keys::{KeyRow, KeyUpdate, Rules};
 use super::super::tables::settings;
@@ -139,7 +139,7 @@ fn memory_of(db: &Connection) -> Memory {
     }
     let keys = keys::page(db, 0, 1000).unwrap();
     memory.keys = keys.iter().map(|row| (row.id, rules_text(row))).collect();
-    let bans = super::super::tables::bans::page(db, 0, "", 1000).unwrap();
+    let bans = bans::page(db, 0, "", 1000).unwrap();
     memory.bans = bans.into_iter().map(|row| (row.network, row.reason)).collect();
     memory.tokens = tokens::all(db).unwrap().iter().map(|row| (row.id, row.digest[0])).collect();
     memory.webhooks = webhooks::all(db).unwrap().into_iter().map(|row| (row.id, row.url)).collect();
@@ -166,7 +166,7 @@ impl Node {
     fn start(&mut self) {
         self.open = None;
         let (records, mut writer) = Records::open(Some(self.folder.root())).unwrap();
-        writer.replicate(self.number, || NOW.load(Ordering::Relaxed)).unwrap();
+        writer.replicate(self.number, || NOW.load(Relaxed)).unwrap();
         self.live = ModelLive { memory: memory_of(writer.connection()), ..ModelLive::default() };
         self.open = Some((records, writer));
     }
