@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use tracker::access::AccessLists;
-use tracker::{ListenerPolicy, Options, Policy, Secrets, StoreOptions, Tracker};
+use tracker::{ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker};
 
 pub(crate) use client::{Client, connect};
 pub(crate) use harness::{PATIENCE, wait_until};
@@ -25,6 +25,15 @@ pub(crate) use web_client::{
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
 pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
+    tracker_of(keep_peer_ids, [6; 16], None)
+}
+
+/// The same, with another secret of offers, and a previous one.
+pub(crate) fn tracker_of(
+    keep_peer_ids: bool,
+    offers: [u8; 16],
+    previous: Option<PreviousSecrets>,
+) -> Arc<Tracker> {
     let policy = Policy { numwant_max: 1000, ..Policy::default() };
     let store = StoreOptions {
         shards: 4,
@@ -34,13 +43,8 @@ pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
         keep_peer_ids,
         memory_budget: None,
     };
-    let secrets = Secrets {
-        connection_ids: [5; 16],
-        offers: [6; 16],
-        limits: [7; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
+    let secrets =
+        Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };
     Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use front::webtorrent::{BadLetters, LetterCounts, RemoteLetters, WorkerLink};
-use tracker::Random;
+use tracker::{PreviousSecrets, Random, Tracker};
 use types::{ConnectionKey, limits};
 
 use super::*;
@@ -23,11 +23,14 @@ fn number(at: usize) -> u8 {
 
 impl Nodes {
     fn start(workers: usize, bytes_per_s: u32) -> Self {
-        let tracker = tracker(false);
+        Self::start_with(workers, bytes_per_s, &tracker(false))
+    }
+
+    fn start_with(workers: usize, bytes_per_s: u32, tracker: &Arc<Tracker>) -> Self {
         let [one, two] = [0, 1].map(|at| {
             let (links, letters) =
                 WorkerLink::for_workers_of_node(workers, number(at), bytes_per_s);
-            (HttpServer::node(Arc::clone(&tracker), links), letters)
+            (HttpServer::node(Arc::clone(tracker), links), letters)
         });
         Self { servers: [one.0, two.0], letters: [one.1, two.1] }
     }
@@ -135,6 +138,34 @@ fn answers_need_the_right_tag() {
     nodes.servers[0].end();
     let drops = nodes.servers[0].counters(Protocol::Ws).drops;
     assert_eq!(drops[DropReason::UnmatchedAnswer.index()], 1);
+}
+
+/// While the secret changes, other nodes issue by the old one, or by the new one already.
+#[test]
+fn answers_to_offers_of_both_secrets_are_accepted() {
+    const OTHER: [u8; 16] = [9; 16];
+    let previous = PreviousSecrets { connection_ids: [0; 16], offers: OTHER };
+    let nodes = Nodes::start_with(1, UNLIMITED, &tracker_of(false, [6; 16], Some(previous)));
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    for secret in [[6; 16], OTHER, [7; 16]] {
+        two.announce(&offering(2, 1));
+        two.receive();
+        let [(_, mut body)] = nodes.take(1).try_into().unwrap();
+        let issuer = tracker_of(false, secret, None);
+        let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
+        body[9..17].copy_from_slice(&tag.to_bits().to_le_bytes());
+        nodes.letters[0].deliver(2, &body).unwrap();
+        assert!(matches!(one.receive(), Received::Offer { .. }));
+        one.answer(1, 2, offer_id(1));
+        if secret == [7; 16] {
+            one.expect_nothing();
+            assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
+        } else {
+            nodes.pass(0);
+            assert!(matches!(two.receive(), Received::Answer { .. }));
+        }
+    }
 }
 
 #[test]
