@@ -33,6 +33,8 @@ struct Member {
     /// Up to when its blocks are applied that came by the log, and by either way.
     by_log: Covered<Position>,
     by_any: Covered<u64>,
+    /// The largest number of its blocks that are applied, or that were cut before it was heard of.
+    applied: u64,
     /// Whether an event has said that its clock differs.
     is_off: bool,
 }
@@ -202,6 +204,7 @@ impl Members {
         if let Some(member) = self.members.get_mut(&node)
             && member.heartbeat.boot == boot
         {
+            member.applied = member.applied.max(number);
             member.by_any.advance(|cut| *cut <= number);
         }
     }
@@ -300,6 +303,7 @@ impl Member {
             offset,
             by_log: Covered::new(now.steady_ms.saturating_sub(heartbeat.unstored_ms)),
             by_any: Covered::new(now.steady_ms),
+            applied: heartbeat.number,
             is_off: false,
         };
         if heartbeat.is_leaving {
@@ -321,6 +325,9 @@ impl Member {
         let sent_ms = now.steady_ms.saturating_sub(delay_ms);
         self.by_log.expect(heartbeat.stored, sent_ms.saturating_sub(heartbeat.unstored_ms));
         self.by_any.expect(heartbeat.number, sent_ms);
+        // A node that cuts no block is not behind.
+        let applied = self.applied;
+        self.by_any.advance(|cut| *cut <= applied);
         self.heartbeat = heartbeat;
     }
 }

@@ -156,7 +156,7 @@ fn other(node: &NodeSnapshot) -> ClusterNode {
         their_lag_s: seconds(node.their_lag_ms),
         behind_blocks: node.behind,
         // The snapshot has this node's clock minus the other one's.
-        clock_offset_s: -(node.offset_ms as f64) / 1000.0,
+        clock_offset_s: node.offset_ms.saturating_neg() as f64 / 1000.0,
         queue_bytes: node.queue_bytes,
         same_policy: node.has_same_policy,
     }
