@@ -10,6 +10,7 @@
 //! serves what it knows.
 
 mod apply;
+mod check;
 mod driver;
 mod inputs;
 mod letters;
@@ -29,6 +30,7 @@ use journal::Feed;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+pub use check::{Finding, check};
 pub use options::NatsOptions;
 pub use snapshots::fetch_records;
 pub use status::{LetterFigures, Order, Overview, RecordFigures, Status};

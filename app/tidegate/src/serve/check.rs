@@ -2,8 +2,12 @@
 
 use net::process::Identity;
 
+use cluster::nats::{self, Finding};
+
 use super::swarms::file_system;
 use super::{listeners, state, xdp};
+use crate::cluster::nats_options;
+use crate::cluster::secret::ClusterSecrets;
 use crate::config::Config;
 use crate::{access, acme, certificates};
 
@@ -42,5 +46,26 @@ pub(crate) fn check(config: &Config) -> Findings {
     let is_running = !in_use_by_tidegate.is_empty();
     let mut findings = Findings { problems, warnings, notes: in_use_by_tidegate };
     xdp::check(config, is_running, &mut findings);
+    check_cluster(config, is_running, &mut findings);
     findings
+}
+
+/// Reads the files of the cluster, and asks the NATS servers.
+fn check_cluster(config: &Config, is_running: bool, findings: &mut Findings) {
+    let Some(cluster) = &config.cluster else { return };
+    let options = ClusterSecrets::read(cluster)
+        .and_then(|secrets| nats_options(config, cluster, &secrets))
+        .and_then(|options| Ok(nats::check(&options, is_running)?));
+    match options {
+        Err(error) => findings.problems.push(format!("{error:#}")),
+        Ok(found) => {
+            for finding in found {
+                match finding {
+                    Finding::Problem(text) => findings.problems.push(text),
+                    Finding::Warning(text) => findings.warnings.push(text),
+                    Finding::Note(text) => findings.notes.push(text),
+                }
+            }
+        }
+    }
 }

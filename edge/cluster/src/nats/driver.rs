@@ -551,7 +551,7 @@ async fn look_up(link: &Link, options: &NatsOptions) -> Result<Lookup, String> {
 }
 
 /// Reads both clocks.
-fn now() -> Time {
+pub(super) fn now() -> Time {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = START.get_or_init(Instant::now);
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -72,12 +72,18 @@ impl Link {
         Self::connect(connect, options, subjects).await
     }
 
-    /// Connects once.
+    /// Connects once. Events of the connection go to `events`.
     pub(super) async fn connect_once(
         options: &NatsOptions,
+        events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, async_nats::ConnectError> {
         let subjects = Subjects::new(&options.name, options.node);
         let connect = connect_options(options, &subjects).max_reconnects(options.servers.len());
+        let connect = connect.event_callback(move |event| {
+            // Fails only when the caller is done.
+            let _ = events.send(event);
+            async {}
+        });
         Self::connect(connect, options, subjects).await
     }
 

@@ -173,6 +173,12 @@ fn with_wanted(found: &Config, wanted: &Config) -> Config {
     }
 }
 
+/// Returns what is not as `wanted`, as a sentence without an end.
+pub(super) fn doubt(info: &Info, wanted: &Config) -> Option<String> {
+    let difference = difference(&info.config, &with_wanted(&info.config, wanted))?;
+    Some(format!("the stream {} has {difference}", info.config.name))
+}
+
 /// Describes what a stream has instead of what it should have.
 fn difference(found: &Config, wanted: &Config) -> Option<String> {
     let mut parts = Vec::new();

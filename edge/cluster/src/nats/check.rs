@@ -1,0 +1,264 @@
+//! What an operator should know before a node starts: whether it reaches the servers, what these let it do,
+//! how the streams are, and which nodes are there.
+
+use std::io;
+use std::time::Duration;
+
+use async_nats::{Event, ServerError, Subject, Subscriber};
+use futures_util::StreamExt;
+use swarm::block;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::driver::now;
+use super::link::Link;
+use super::options::NatsOptions;
+use super::streams;
+use crate::heartbeat::Heartbeat;
+
+/// How long connecting to one server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long all the rest may take.
+const TIMEOUT: Duration = Duration::from_secs(8);
+/// How long heartbeats are waited for: each node sends one a second.
+const HEARTBEATS: Duration = Duration::from_millis(1500);
+/// How long a refusal may take after the server has answered a ping.
+const REFUSAL: Duration = Duration::from_millis(200);
+/// Earlier versions have lost whole streams after crashes.
+const VERSION_MIN: (i64, i64, i64) = (2, 10, 23);
+const VERSION_GOOD: (i64, i64, i64) = (2, 12, 0);
+/// A message: the longest block, and its headers.
+const PAYLOAD_MIN: usize = block::HEADER_LEN + block::BODY_MAX + 1024;
+/// Clocks that differ by more are corrected, and an alarm says so.
+const CLOCK_OFFSET_MAX_MS: i64 = 2000;
+
+/// Something found, as a sentence with a remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The node cannot work as configured.
+    Problem(String),
+    /// It works, but not as it should.
+    Warning(String),
+    /// Worth knowing.
+    Note(String),
+}
+
+/// Checks what `options` lead to. Takes some seconds. `is_running` tells that this machine runs the node already.
+///
+/// # Errors
+///
+/// If the check itself cannot run.
+pub fn check(options: &NatsOptions, is_running: bool) -> io::Result<Vec<Finding>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut findings = Vec::new();
+    runtime.block_on(async {
+        let Some((link, events)) = check_servers(options, &mut findings).await else { return };
+        let rest = check_cluster(options, &link, events, is_running, &mut findings);
+        if timeout(TIMEOUT, rest).await.is_err() {
+            let text = "the NATS servers answer too slowly: check that JetStream has a leader";
+            findings.push(Finding::Problem(text.into()));
+        }
+    });
+    runtime.shutdown_background();
+    Ok(findings)
+}
+
+type Connection = (Link, mpsc::UnboundedReceiver<Event>);
+
+/// Connects to each server. Returns the first connection.
+async fn check_servers(options: &NatsOptions, findings: &mut Vec<Finding>) -> Option<Connection> {
+    let mut first = None;
+    for server in &options.servers {
+        let alone = NatsOptions { servers: vec![server.clone()], ..options.clone() };
+        let (events, receiver) = mpsc::unbounded_channel();
+        let failure = match timeout(CONNECT_TIMEOUT, Link::connect_once(&alone, events)).await {
+            Ok(Ok(link)) => {
+                findings.extend(of_server(server, &link));
+                first.get_or_insert((link, receiver));
+                continue;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        let is_refused = failure.contains("uthorization") || failure.contains("uthentication");
+        let remedy = if is_refused {
+            "check cluster.nkey or cluster.certificate, and the server's users"
+        } else {
+            "check that it runs, and its address, port and certificate"
+        };
+        findings.push(Finding::Problem(format!(
+            "cluster.servers: cannot connect to {server}: {failure}: {remedy}"
+        )));
+    }
+    first
+}
+
+/// Returns what there is to say of a server.
+fn of_server(server: &str, link: &Link) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let info = link.client.server_info();
+    let is_at_least = |(major, minor, patch)| link.client.is_server_compatible(major, minor, patch);
+    let version = &info.version;
+    if !is_at_least(VERSION_MIN) {
+        findings.push(Finding::Warning(format!(
+            "{server} is nats-server {version}, which can lose streams in a crash: install 2.12 or later"
+        )));
+    } else if !is_at_least(VERSION_GOOD) {
+        findings.push(Finding::Note(format!(
+            "{server} is nats-server {version}: 2.12 or later is recommended"
+        )));
+    }
+    if !info.jetstream {
+        findings.push(Finding::Problem(format!(
+            "{server} does not have JetStream: add jetstream {{}} to its configuration"
+        )));
+    }
+    if info.max_payload < PAYLOAD_MIN {
+        findings.push(Finding::Problem(format!(
+            "{server} accepts messages of at most {} bytes: set max_payload to {PAYLOAD_MIN} or more",
+            info.max_payload
+        )));
+    }
+    findings
+}
+
+async fn check_cluster(
+    options: &NatsOptions,
+    link: &Link,
+    mut events: mpsc::UnboundedReceiver<Event>,
+    is_running: bool,
+    findings: &mut Vec<Finding>,
+) {
+    let Ok(heartbeats) = link.subscribe(link.subjects.all("h")).await else {
+        return findings.push(Finding::Problem("the connection to NATS has ended".into()));
+    };
+    findings.extend(check_rights(options, link, &mut events).await);
+    for (kind, wanted) in [
+        ("d", streams::data_config(link, options)),
+        ("r", streams::records_config(link, options)),
+    ] {
+        let name = link.subjects.stream(kind);
+        findings.extend(match streams::look_up(&link.jetstream, &name).await {
+            Err(text) => Some(Finding::Problem(text)),
+            Ok(None) if options.manage_streams => {
+                Some(Finding::Note(format!("the stream {name} does not exist yet: the first node makes it")))
+            }
+            Ok(None) => Some(Finding::Problem(format!(
+                "the stream {name} does not exist: create it, or set cluster.manage_streams"
+            ))),
+            Ok(Some(info)) => streams::doubt(&info, &wanted).map(|text| {
+                let what_follows = if options.manage_streams {
+                    "the node changes that when it starts"
+                } else {
+                    "change that, or set cluster.manage_streams"
+                };
+                Finding::Warning(format!("{text}: {what_follows}"))
+            }),
+        });
+    }
+    findings.extend(check_nodes(link, heartbeats, is_running).await);
+}
+
+/// Publishes in the name of another node, which a server with users must refuse, and in the node's own.
+async fn check_rights(
+    options: &NatsOptions,
+    link: &Link,
+    events: &mut mpsc::UnboundedReceiver<Event>,
+) -> Option<Finding> {
+    let info = link.client.server_info();
+    if options.nkey.is_none() && options.certificate.is_none() && !info.auth_required {
+        return Some(Finding::Warning(
+            "the NATS servers have no users: anyone who reaches them can speak as any node; \
+             `tidegate cluster nats-config` prints a configuration with users"
+                .into(),
+        ));
+    }
+    // No node has the number 0, so these questions reach none.
+    let own = link.subjects.question(0);
+    let of_other = if options.node == 1 { 2 } else { 1 };
+    let others = Subject::from(format!("tg.{}.q.0.{of_other}", options.name));
+    if is_refused(link, events, own).await {
+        return Some(Finding::Problem(format!(
+            "this node may not publish in its own name: give its user the rights that `tidegate cluster \
+             nats-config` prints for node {}",
+            options.node
+        )));
+    }
+    (!is_refused(link, events, others).await).then(|| {
+        Finding::Warning(
+            "this node may publish in the name of others: give each user only the rights that `tidegate \
+             cluster nats-config` prints"
+                .into(),
+        )
+    })
+}
+
+/// Whether the server refuses a message to `subject`.
+async fn is_refused(
+    link: &Link,
+    events: &mut mpsc::UnboundedReceiver<Event>,
+    subject: Subject,
+) -> bool {
+    let name = subject.to_string();
+    if link.publish(subject, None, bytes::Bytes::new()).await.is_err() {
+        return true;
+    }
+    // The refusal comes after the answer to a ping, or before it.
+    let _ = link.client.flush().await;
+    let deadline = Instant::now() + REFUSAL;
+    while let Ok(Some(event)) = timeout_at(deadline, events.recv()).await {
+        if let Event::ServerError(ServerError::Other(text)) = event
+            && text.to_lowercase().contains(&name.to_lowercase())
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Looks which nodes are there, and what time they have.
+async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) -> Vec<Finding> {
+    let deadline = Instant::now() + HEARTBEATS;
+    let (mut findings, mut seen, mut foreign) = (Vec::new(), Vec::new(), 0);
+    while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
+        let Ok(from) = link.origin(&message) else {
+            foreign += 1;
+            continue;
+        };
+        let Some(heartbeat) = Heartbeat::read(&message.payload).filter(|it| it.node == from) else {
+            continue;
+        };
+        if seen.contains(&from) || heartbeat.is_leaving {
+            continue;
+        }
+        seen.push(from);
+        if from == link.subjects.node() {
+            if !is_running {
+                findings.push(Finding::Problem(format!(
+                    "cluster.node: another tracker has the number {from} (tidegate {}): give each node its \
+                     own",
+                    heartbeat.version
+                )));
+            }
+            continue;
+        }
+        let offset_ms = now().unix_ms.cast_signed() - heartbeat.at_ms.cast_signed();
+        if offset_ms.abs() > CLOCK_OFFSET_MAX_MS {
+            findings.push(Finding::Warning(format!(
+                "the clocks of this machine and of node {from} differ by {:.1} s: synchronize them by NTP",
+                offset_ms as f64 / 1000.0
+            )));
+        }
+    }
+    if foreign > 0 {
+        findings.push(Finding::Problem(
+            "cluster.secret: other nodes have another secret: copy the file from one of them".into(),
+        ));
+    }
+    let nodes: Vec<_> = seen.iter().map(u8::to_string).collect();
+    findings.push(Finding::Note(match nodes.is_empty() {
+        true => "no node of the cluster runs".into(),
+        false => format!("nodes of the cluster that run: {}", nodes.join(", ")),
+    }));
+    findings
+}
