@@ -133,16 +133,15 @@ async fn check_cluster(
         return findings.push(Finding::Problem("the connection to NATS has ended".into()));
     };
     findings.extend(check_rights(options, link, &mut events).await);
-    for (kind, wanted) in [
-        ("d", streams::data_config(link, options)),
-        ("r", streams::records_config(link, options)),
-    ] {
+    for (kind, wanted) in
+        [("d", streams::data_config(link, options)), ("r", streams::records_config(link, options))]
+    {
         let name = link.subjects.stream(kind);
         findings.extend(match streams::look_up(&link.jetstream, &name).await {
             Err(text) => Some(Finding::Problem(text)),
-            Ok(None) if options.manage_streams => {
-                Some(Finding::Note(format!("the stream {name} does not exist yet: the first node makes it")))
-            }
+            Ok(None) if options.manage_streams => Some(Finding::Note(format!(
+                "the stream {name} does not exist yet: the first node makes it"
+            ))),
             Ok(None) => Some(Finding::Problem(format!(
                 "the stream {name} does not exist: create it, or set cluster.manage_streams"
             ))),
@@ -252,7 +251,8 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
     }
     if foreign > 0 {
         findings.push(Finding::Problem(
-            "cluster.secret: other nodes have another secret: copy the file from one of them".into(),
+            "cluster.secret: other nodes have another secret: copy the file from one of them"
+                .into(),
         ));
     }
     let nodes: Vec<_> = seen.iter().map(u8::to_string).collect();

@@ -92,7 +92,8 @@ pub fn fetch_records(
 
 async fn fetch(options: &NatsOptions, records: &dyn RecordLog) -> Result<Option<u8>, RecordError> {
     let (events, _) = tokio::sync::mpsc::unbounded_channel();
-    let connected = tokio::time::timeout(CONNECT_TIMEOUT, Link::connect_once(options, events)).await;
+    let connected =
+        tokio::time::timeout(CONNECT_TIMEOUT, Link::connect_once(options, events)).await;
     let link = connected.map_err(|_| "cannot connect to NATS in time")??;
     let heartbeats = link.subscribe(link.subjects.all("h")).await.map_err(|_| "NATS is away")?;
     if !is_needed(&link, records.position()).await? {
