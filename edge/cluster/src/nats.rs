@@ -18,6 +18,7 @@ mod link;
 mod options;
 mod reader;
 mod records;
+mod rights;
 mod snapshots;
 mod status;
 mod streams;
@@ -26,12 +27,13 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use journal::Feed;
+use journal::{Feed, Reservation};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use check::{Finding, check};
 pub use options::NatsOptions;
+pub use rights::Rights;
 pub use snapshots::fetch_records;
 pub use status::{LetterFigures, Order, Overview, RecordFigures, Status};
 pub use streams::StreamInfo;
@@ -53,6 +55,8 @@ pub struct Setup {
     pub host: Arc<dyn Host>,
     /// Distributes the changes of the host's store.
     pub feed: Arc<Feed>,
+    /// The node's place in it: it publishes what has changed since it was made.
+    pub reservation: Reservation,
     /// WebTorrent letters, unless there are none.
     pub letters: Option<Arc<dyn Letters>>,
     /// Durable records, unless they stay local.
@@ -65,10 +69,10 @@ pub struct Setup {
     pub lower_priority: fn(),
 }
 
-/// Whether a node goes on.
+/// Whether a node continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stop {
-    /// It goes on.
+    /// It continues.
     #[default]
     No,
     /// Another process serves instead: the node says so to the others, and still publishes what changes.
@@ -111,14 +115,15 @@ async fn run_with(
     work: mpsc::Sender<apply::Work>,
     stop: watch::Receiver<Stop>,
 ) -> io::Result<()> {
-    let Setup { options, node, host, feed, letters, records, status, orders, .. } = setup;
+    let Setup { options, node, host, feed, reservation, letters, records, status, orders, .. } =
+        setup;
     let (events, event_receiver) = mpsc::unbounded_channel();
     let link = Link::start(&options, events).await.map_err(io::Error::other)?;
     let (dropped, drops) = mpsc::unbounded_channel();
     let (lookups, lookup_receiver) = mpsc::channel(1);
     let stream = watch::Sender::new(None);
-    // Of this process only: another one with this number has the same inbox.
-    let inbox = format!("{}.{:x}", link.subjects.inbox(), node.boot);
+    // Of this process only, and unknown to other nodes: an acknowledgement must be the server's.
+    let inbox = link.client.new_inbox();
     let resync = Arc::<Notify>::default();
     let tasks = Tasks {
         link: &link,
@@ -138,7 +143,7 @@ async fn run_with(
         flush: inputs::every(options.flush),
         tick: Inputs::tick(),
     };
-    let encoder = journal::Encoder::new(&feed, host.store(), node.boot);
+    let encoder = journal::Encoder::at(&feed, host.store(), node.boot, reservation);
     let encoder = encoder.with_refreshes().of_node(node.node.into());
     let shared = Shared { status, host: Arc::clone(&host), work, lookups, records: stream, resync };
     Driver::new(link, options, inbox, node, encoder, shared).run(&mut inputs).await;

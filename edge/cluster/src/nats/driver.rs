@@ -76,7 +76,7 @@ pub(super) struct Driver<'a> {
     has_connected: bool,
     /// Why connecting failed, as far as the log says it.
     failures: Vec<String>,
-    /// What the log said last of a failure, so that it is said once.
+    /// The failure that the log said last, so that it says it once.
     complaint: Option<String>,
     ending: Option<Instant>,
 }

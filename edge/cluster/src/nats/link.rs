@@ -1,4 +1,4 @@
-//! The connection to NATS: how it is made, what is published, and which messages are believed.
+//! The connection to NATS: how it is made, what is published, and which messages are accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
