@@ -13,14 +13,20 @@
 //!   addresses that are not public;
 //! - `churn`: one in six announces says that the peer stops, so three in ten are changes, as with
 //!   sessions of three hours;
-//! - `kept`: changes are kept, and taken after each round (some 80 ms).
+//! - `kept`: changes are kept, and taken after each round (some 80 ms);
+//! - `refreshes`: refreshes are kept, too, and none is due; `due`: all are;
+//! - `blocks`: what was taken is written into blocks, as a node of a cluster does; `merge`: and merged into
+//!   another store.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use primitives::Random;
-use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
+use tidegate_swarm::block::{self, Block, Change, Header, Kind};
+use tidegate_swarm::{
+    AGE_UNIT_S, Action, Counting, MergeTime, Options, PeerCaps, Store, StoreAnnounce,
+};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, Tick, TooSoon,
@@ -87,24 +93,70 @@ fn announce(random: &mut Random, slot: usize, is_public: bool, stops: bool) -> S
     }
 }
 
+/// Another store, and blocks for it.
+struct Replica {
+    store: Store,
+    blocks: Vec<u8>,
+    body: Vec<u8>,
+    random: Random,
+}
+
+impl Replica {
+    fn new(options: &Options) -> Self {
+        let (blocks, body, random) = (Vec::new(), Vec::new(), Random::new(2));
+        Self { store: Store::new(options), blocks, body, random }
+    }
+
+    fn write(&mut self, changes: &[Change]) {
+        for changes in changes.chunks(1000) {
+            self.body.clear();
+            block::encode_changes(changes, &[], &mut self.body);
+            let kind = Kind::CHANGES;
+            let header = Header { kind, has_ids: false, node: 1, boot: 1, number: 1, cut_ms: 1 };
+            block::write(&header, &self.body, &mut self.blocks);
+        }
+    }
+
+    fn merge(&mut self, now: Tick) {
+        let time = MergeTime { now, cut_ago_s: 0, epoch_min: 29_000_000 };
+        let mut blocks = self.blocks.as_slice();
+        while let Ok((block, len)) = Block::read(blocks) {
+            let groups = block.groups().expect("groups that were just written");
+            let shards = 0..self.store.shards();
+            self.store.merge(time, Counting::Each, &mut self.random, groups, shards);
+            blocks = &blocks[len..];
+        }
+        self.blocks.clear();
+    }
+}
+
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|text| text.parse().ok()).unwrap_or(8);
     let says = |word: &str| std::env::args().any(|text| text == word);
-    let (is_public, churns, keeps) = (!says("local"), says("churn"), says("kept"));
-    let store = Store::new(&Options {
+    let (is_public, churns, is_due) = (!says("local"), says("churn"), says("due"));
+    let (writes, merges) = (says("blocks") || says("merge"), says("merge"));
+    let keeps = ["kept", "refreshes", "due", "blocks", "merge"].into_iter().any(says);
+    let options = Options {
         shards: 16,
         hash_key: [3; 16],
         peer_lifetime_s: 1000,
         web_lifetime_s: 240,
         keep_peer_ids: false,
         memory_budget: None,
-    });
+    };
+    let store = Store::new(&options);
+    let mut other = Replica::new(&Options { hash_key: [4; 16], ..options });
     if keeps {
-        store.keep_changes(ROUND as usize);
+        // Room for a round in which most announces are of a few torrents.
+        store.keep_changes(4 * ROUND as usize);
+    }
+    if is_due || says("refreshes") {
+        store.keep_refreshes(if is_due { 1 } else { 1 << 12 });
     }
     let (mut changes, mut ids, mut changed) = (Vec::new(), Vec::new(), 0);
     let (mut random, mut sink) = (Random::new(1), Count::default());
-    for now in 1..=rounds {
+    for round in 1..=rounds {
+        let now = if is_due { round * AGE_UNIT_S } else { round };
         let started = Instant::now();
         for _ in 0..ROUND / 64 {
             let batch: [StoreAnnounce; 64] = std::array::from_fn(|slot| {
@@ -117,10 +169,16 @@ fn main() {
             changes.clear();
             assert_eq!(store.take_changes(shard, &mut changes, &mut ids), 0);
             changed += changes.len();
+            if writes {
+                other.write(&changes);
+            }
+        }
+        if merges {
+            other.merge(Tick(now));
         }
         let ns = started.elapsed().as_nanos() / u128::from(ROUND);
         println!(
-            "round {now}: {ns} ns per announce, {} peers given, {changed} changes",
+            "round {round}: {ns} ns per announce, {} peers given, {changed} changes",
             sink.peers
         );
     }

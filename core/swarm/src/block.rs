@@ -324,9 +324,17 @@ pub fn encode_changes(changes: &[Change], ids: &[PeerId], body: &mut Vec<u8>) {
         changes.len(),
         ids.len()
     );
-    // v4 before v6, as a group has them. Changes of one peer stay in order, because it is one or the other.
-    let mut order: Vec<usize> = (0..changes.len()).collect();
-    order.sort_by_key(|at| (changes[*at].info_hash.0, matches!(changes[*at].peer, PeerKey::V6(_))));
+    // By the first bytes of info hashes, which are compared at once: torrents that share them get more groups
+    // than needed. Then v4 before v6, as a group has them. Changes of one peer stay in order, because it is
+    // one or the other.
+    let place = |(at, change): (usize, &Change)| {
+        let [a, b, c, d, e, f, g, h, ..] = change.info_hash.0;
+        let torrent = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        (torrent, matches!(change.peer, PeerKey::V6(_)), at)
+    };
+    let mut order: Vec<_> = changes.iter().enumerate().map(place).collect();
+    order.sort_unstable();
+    let order: Vec<usize> = order.into_iter().map(|(_, _, at)| at).collect();
     for torrent in order.chunk_by(|a, b| changes[*a].info_hash == changes[*b].info_hash) {
         let Some(first) = torrent.first() else { continue };
         let mut group = GroupWriter::new(body, changes[*first].info_hash, None);

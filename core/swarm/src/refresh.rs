@@ -15,7 +15,7 @@
 #[cfg(test)]
 mod tests;
 
-use types::WebPeer;
+use types::{PeerKey, WebPeer};
 
 use crate::meta::AGE_UNIT_S;
 
@@ -40,23 +40,34 @@ pub fn refresh_period_units(lifetime_s: u32, interval_s: u32) -> u32 {
 /// Whether an announce is due, by the age of the one before, and the unit in which it comes. `period` is a
 /// power of two; only as many bits of `phase` matter.
 #[inline]
-pub(crate) fn is_due(age: u32, unit: u32, phase: u32, period: u32) -> bool {
-    age > unit.wrapping_add(phase) & (period - 1)
+pub(crate) fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u32) -> bool {
+    // Most peers announce once in longer than a period.
+    age >= period || age > unit.wrapping_add(phase()) & (period - 1)
 }
 
 /// Whether an announce of a WebTorrent peer is due.
 pub(crate) fn is_web_due(age: u32, unit: u32, peer: &WebPeer) -> bool {
-    let phase = phase(&peer.peer_id.0) ^ phase(&peer.connection.0.to_le_bytes());
+    let phase = || mixed(peer.connection.0);
     is_due(age, unit, phase, WEB_REFRESH_S / AGE_UNIT_S)
 }
 
 /// Returns the phase of a peer.
 #[inline]
-pub(crate) fn phase(key: &[u8]) -> u32 {
-    let mixed = key.chunks(8).fold(0_u64, |mixed, chunk| {
-        let mut bytes = [0; 8];
-        bytes[..chunk.len()].copy_from_slice(chunk);
-        (mixed.rotate_left(29) ^ u64::from_le_bytes(bytes)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    });
-    (mixed >> 32) as u32
+pub(crate) fn phase(peer: &PeerKey) -> u32 {
+    match *peer {
+        PeerKey::V4([a, b, c, d, high, low]) => {
+            mixed(u64::from_le_bytes([a, b, c, d, high, low, 0, 0]))
+        }
+        // The network, and what tells hosts and ports in it apart.
+        PeerKey::V6([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, high, low]) => mixed(
+            u64::from_le_bytes([a, b, c, d, e, f, g, h])
+                ^ u64::from_le_bytes([i, j, k, l, m, n, o, p]).rotate_left(29)
+                ^ u64::from_le_bytes([high, low, 0, 0, 0, 0, 0, 0]),
+        ),
+    }
+}
+
+#[inline]
+fn mixed(number: u64) -> u32 {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

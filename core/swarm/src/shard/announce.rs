@@ -508,10 +508,7 @@ impl Shard {
     #[inline(never)]
     fn keep_refresh_if_due(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
         let PeerUpdate { announce, meta, .. } = update;
-        let phase = match &announce.peer {
-            PeerKey::V4(key) => refresh::phase(key),
-            PeerKey::V6(key) => refresh::phase(key),
-        };
+        let phase = || refresh::phase(&announce.peer);
         let (age, unit) = (old.age(meta.now), meta.now.0 / AGE_UNIT_S);
         // A completed download is kept when it is counted.
         if refresh::is_due(age, unit, phase, self.refresh_period)

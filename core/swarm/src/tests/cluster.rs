@@ -93,10 +93,7 @@ type Marks = Vec<BTreeMap<PeerKey, u32>>;
 
 /// Whether an announce must be told: it is the first in a period of the node's own.
 fn is_first_in_period(node: &Node, peer: PeerKey, now: u32, mark: u32, period: u32) -> bool {
-    let phase = match &peer {
-        PeerKey::V4(key) => phase(key),
-        PeerKey::V6(key) => phase(key),
-    } % period;
+    let phase = phase(&peer) % period;
     // Marks may be before tick 0.
     let period_of = |unit: u32| {
         (i64::from(unit) - i64::from(node.epoch / AGE_UNIT_S) + i64::from(phase))
