@@ -2,6 +2,7 @@
 
 mod case;
 mod contender;
+mod log;
 mod replication;
 mod report;
 mod restore;
@@ -177,7 +178,7 @@ mod tests {
             // Batches are for re-announces, only our store has blocks, some have no threads.
             let expected = match name {
                 BATCHES => 4,
-                OURS => 2 * 8 + 4,
+                OURS => 2 * 9 + 7,
                 _ => 2 * 7 + 2,
             };
             assert_eq!(own, expected, "{name}");

@@ -73,7 +73,8 @@ impl Store {
 
     /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
     /// without a change, the first announce in each period of `period_units` units of age, a power of two;
-    /// 0 stops it. [`crate::refresh_period_units`] returns the longest period with which other nodes let
+    /// 0 stops it. With them come contradictions of other nodes: a peer that stops and is not known here is
+    /// gone, and one that a block removes is still here if it has announced since. [`crate::refresh_period_units`] returns the longest period with which other nodes let
     /// no peer expire that lives.
     ///
     /// Panics if the period is no power of two.

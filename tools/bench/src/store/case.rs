@@ -12,7 +12,7 @@ use swarm::StoreAnnounce;
 use types::Tick;
 
 use super::contender::{Answer, Contender, LIFETIME_S};
-use super::replication;
+use super::replication::{self, Kept};
 use super::work::{job, skewed};
 use crate::record::Figures;
 
@@ -40,6 +40,15 @@ pub(super) enum Scenario {
     Walk,
     /// Re-announce while changes are kept for a journal, beside the same without.
     Changes,
+    /// Re-announce while changes and refreshes are kept for a cluster, beside the same without. No refresh
+    /// is due.
+    Refreshes,
+    /// The same while every refresh is due.
+    RefreshesDue,
+    /// Merge the changes of another store with the same peers, beside announces in batches.
+    Merge,
+    /// Merge the log of a peer's lifetime into an empty store; torrents of realistic sizes.
+    Replay,
     /// Memory of torrents with one peer.
     Small,
     /// Memory of torrents with a thousand peers.
@@ -79,7 +88,11 @@ pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Si
         Scenario::Expire => expire(&*make(), threads, torrents),
         Scenario::Restore => super::restore::restore(&*make(), threads, torrents),
         Scenario::Walk => replication::walk(size),
-        Scenario::Changes => replication::changes(size),
+        Scenario::Changes => replication::changes(size, Kept::Changes),
+        Scenario::Refreshes => replication::changes(size, Kept::Refreshes),
+        Scenario::RefreshesDue => replication::changes(size, Kept::RefreshesDue),
+        Scenario::Merge => super::log::changes(size),
+        Scenario::Replay => super::log::replay(&*make(), threads, torrents),
         Scenario::Small => memory(&*make(), torrents, 1),
         Scenario::Large => memory(&*make(), torrents.div_ceil(1000), 1000),
     }
@@ -353,7 +366,14 @@ mod tests {
             let fits = |scenario: &&Scenario| scenario.fits(name);
             for scenario in Scenario::value_variants().iter().filter(fits) {
                 let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);
-                if matches!(scenario, Scenario::Walk | Scenario::Changes) {
+                if matches!(
+                    scenario,
+                    Scenario::Walk
+                        | Scenario::Changes
+                        | Scenario::Refreshes
+                        | Scenario::RefreshesDue
+                        | Scenario::Merge
+                ) {
                     assert!(found.get("per_s").unwrap().median > 0.0, "{scenario:?}");
                     continue;
                 }
@@ -364,7 +384,7 @@ mod tests {
                 let counts = is_memory && name.starts_with("tidegate");
                 assert_eq!(has("own_bytes_per_peer"), counts, "{name} {scenario:?}");
                 assert_eq!(has("expiry_s"), *scenario == Scenario::Expire);
-                let is_restored = *scenario == Scenario::Restore;
+                let is_restored = matches!(scenario, Scenario::Restore | Scenario::Replay);
                 let has_waits = !is_memory && !is_restored;
                 assert_eq!(figure("max_ns") > 0.0, has_waits, "{name} {scenario:?}");
                 assert!(figure("p50_ns") <= figure("p99_ns"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ::load::Latencies;
 use primitives::Random;
 use swarm::block::Change;
-use swarm::{Action, Store, StoreAnnounce, StoreWalk, WalkTime};
+use swarm::{AGE_UNIT_S, Action, Store, StoreAnnounce, StoreWalk, WalkTime};
 use types::{PeerId, Tick, limits};
 
 use super::case::Size;
@@ -15,9 +15,9 @@ use super::work::{job, skewed};
 use crate::record::Figures;
 
 /// Announces of a batch, as UDP workers collect them.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Interleaved pairs of measurements with and without changes.
-const PAIRS: usize = 20;
+pub(super) const PAIRS: usize = 20;
 /// Walks over the whole store.
 const WALKS: u32 = 8;
 /// Steps of a walk between two times that all changes are taken: some milliseconds.
@@ -54,7 +54,7 @@ impl Taker {
 /// Fills a store with peers in torrents of realistic sizes. Returns announces for up to 50 peers. In the
 /// first half three in ten peers stop, and in the second they come again: three in ten are changes, as
 /// with sessions of three hours.
-fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
+pub(super) fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
     let pairs = skewed(size.torrents);
     let (mut random, mut answer) = (Random::new(1), Answer::new());
     for part in pairs.chunks(BATCH) {
@@ -75,16 +75,40 @@ fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
     leave.chain(come).collect()
 }
 
+/// What a store keeps for others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Changes,
+    /// None of them is due.
+    Refreshes,
+    /// All are due.
+    RefreshesDue,
+}
+
+impl Kept {
+    /// Returns the period of refreshes in units of age. Times of the benchmark are in the first one of the
+    /// longest.
+    fn period_units(self) -> u32 {
+        match self {
+            Self::Changes => 0,
+            Self::Refreshes => 1 << 20,
+            Self::RefreshesDue => 1,
+        }
+    }
+}
+
 /// Announces with and without keeping changes, on one store, in turn. Measures CPU time, and the median
 /// ratio of the pairs.
-pub(super) fn changes(size: Size) -> Figures {
+pub(super) fn changes(size: Size, kept: Kept) -> Figures {
     let store = &store(*b"a key of 16 byte");
     let jobs = fill(store, size);
     let (mut random, mut answer, mut taker) = (Random::new(2), Answer::new(), Taker::default());
+    let mut now = NOW;
     let mut run = |taker: Option<&mut Taker>| {
+        now = now.after(AGE_UNIT_S);
         let before = cpu_time();
         for batch in jobs.chunks(BATCH) {
-            store.announce(NOW, &mut random, batch, &mut answer);
+            store.announce(now, &mut random, batch, &mut answer);
         }
         taker.into_iter().for_each(|taker| taker.take_all(store));
         cpu_time().saturating_sub(before).as_nanos() as f64 / jobs.len() as f64
@@ -95,6 +119,7 @@ pub(super) fn changes(size: Size) -> Figures {
         for half in [pair % 2, 1 - pair % 2] {
             let keeps = half == 1;
             store.keep_changes(if keeps { limits::CHANGES_MAX } else { 0 });
+            store.keep_refreshes(if keeps { kept.period_units() } else { 0 });
             // The first time touches the memory of the changes, and the next that of the vector that
             // goes from shard to shard.
             for _ in 0..2 {
@@ -107,17 +132,18 @@ pub(super) fn changes(size: Size) -> Figures {
         pairs.push(ns);
     }
     let share = changed as f64 / (PAIRS * jobs.len()) as f64;
-    let median = |figure: &dyn Fn(&[f64; 2]) -> f64| {
-        let mut all: Vec<f64> = pairs.iter().map(figure).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
-    };
-    let ns_each = median(&|[_, kept]| *kept);
+    let ns_each = median(pairs.iter().map(|[_, kept]| *kept).collect());
     Figures::default()
         .with("ns_each", ns_each)
         .with("per_s", 1e9 / ns_each)
-        .with("relative", median(&|[plain, kept]| kept / plain))
+        .with("relative", median(pairs.iter().map(|[plain, kept]| kept / plain).collect()))
         .with("changes_percent", share * 100.0)
+}
+
+/// Returns the median.
+pub(super) fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Walks over a store at full speed while another thread announces. Measures the CPU time of each step,
@@ -187,13 +213,13 @@ fn walk_all(store: &Store) -> Figures {
 
 /// Returns this thread's CPU time; the time of day where the system does not report it.
 #[cfg(any(target_os = "macos", target_os = "ios"))]
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 /// See above.
 #[cfg(not(any(target_os = "macos", target_os = "ios")))]
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

@@ -22,6 +22,10 @@ impl Scenario {
             Self::Restore => "restore from blocks",
             Self::Walk => "walk over all peers",
             Self::Changes => "re-announce while changes are kept",
+            Self::Refreshes => "re-announce while refreshes are kept",
+            Self::RefreshesDue => "re-announce while all refreshes are due",
+            Self::Merge => "merge changes of another store",
+            Self::Replay => "replay the log of a lifetime",
             Self::Small => "memory, a peer in each torrent",
             Self::Large => "memory, a thousand peers in each torrent",
         }
@@ -29,14 +33,29 @@ impl Scenario {
 
     /// Returns whether the scenario depends on the number of threads.
     pub(super) fn has_threads(self) -> bool {
-        !matches!(self, Self::Walk | Self::Changes | Self::Small | Self::Large)
+        !matches!(
+            self,
+            Self::Walk
+                | Self::Changes
+                | Self::Refreshes
+                | Self::RefreshesDue
+                | Self::Merge
+                | Self::Small
+                | Self::Large
+        )
     }
 
     /// Returns whether the scenario is for the store of that name: batches where announces are known
     /// beforehand, and blocks where there are any.
     pub(super) fn fits(self, name: &str) -> bool {
         match self {
-            Self::Restore | Self::Walk | Self::Changes => name == OURS,
+            Self::Restore
+            | Self::Walk
+            | Self::Changes
+            | Self::Refreshes
+            | Self::RefreshesDue
+            | Self::Merge
+            | Self::Replay => name == OURS,
             _ => name != BATCHES || matches!(self, Self::Torrents | Self::Peers),
         }
     }
