@@ -14,7 +14,7 @@
 //! - `churn`: one in six announces says that the peer stops, so three in ten are changes, as with
 //!   sessions of three hours;
 //! - `kept`: changes are kept, and taken after each round (some 80 ms);
-//! - `refreshes`: refreshes are kept, too, and none is due; `due`: all are;
+//! - `refreshes`: refreshes are kept, too, and few are sent; `due`: each announce is one;
 //! - `blocks`: what was taken is written into blocks, as a node of a cluster does; `merge`: and merged into
 //!   another store.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]

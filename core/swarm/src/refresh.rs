@@ -1,16 +1,16 @@
-//! Refreshes: which announces that change nothing are told to other nodes.
+//! Refreshes: which announces that change nothing go to other nodes.
 //!
 //! The time of a peer is cut into periods of `R` units of age, whose beginnings are spread by a phase of the
-//! peer's own, so that not all refreshes of a node come together. The first announce in a period is due:
+//! peer's own, so that not all refreshes of a node come together. The first announce in a period is sent:
 //! the last one, whose mark the store has, was in an earlier period. That needs no memory, and a peer that
-//! announces all the time is told once in `R` units.
+//! announces all the time is sent once in `R` units.
 //!
 //! Between two refreshes of a peer that lives lie less than `R` units and an interval: the first announce
-//! of a period is due, the last one comes before the period's end, and the next one an interval later at
+//! of a period is sent, the last one comes before the period's end, and the next one an interval later at
 //! most. [`refresh_period_units`] chooses `R` so that this is less than a lifetime: no other node lets the
-//! peer expire early. That holds with several nodes, too, although their periods differ. Whatever a node
-//! hears of a peer is a mark like its own, so within `R` units of a refresh each node's period has ended
-//! once, and there the next announce is due unless one was told since.
+//! peer expire early. That holds with several nodes, too, although their periods differ. What a node
+//! receives of a peer is a mark like its own, so within `R` units of a refresh each node's period has ended
+//! once, and there the next announce is sent unless another one was since.
 
 #[cfg(test)]
 mod tests;
@@ -30,14 +30,14 @@ const _: () = assert!((WEB_REFRESH_S / AGE_UNIT_S).is_power_of_two());
 
 /// Returns the longest period of refreshes in units of [`AGE_UNIT_S`], for peers that announce within
 /// `interval_s` seconds and expire after `lifetime_s`: a power of two, for
-/// [`crate::Store::keep_refreshes`]. Returns 1 if lifetimes are too short for periods: each announce is due,
+/// [`crate::Store::keep_refreshes`]. Returns 1 if lifetimes are too short for periods: each announce is sent,
 /// but for those in the same unit.
 pub fn refresh_period_units(lifetime_s: u32, interval_s: u32) -> u32 {
     let units = lifetime_s.saturating_sub(interval_s).saturating_sub(SLACK_S) / AGE_UNIT_S;
     if units < PERIOD_MIN { 1 } else { 1 << units.ilog2() }
 }
 
-/// Whether an announce is due, by the age of the one before, and the unit in which it comes. `period` is a
+/// Whether an announce must be sent, by the age of the one before, and the unit in which it comes. `period` is a
 /// power of two; only as many bits of `phase` matter.
 #[inline]
 pub(crate) fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u32) -> bool {
@@ -45,7 +45,7 @@ pub(crate) fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u
     age >= period || age > unit.wrapping_add(phase()) & (period - 1)
 }
 
-/// Whether an announce of a WebTorrent peer is due.
+/// Whether an announce of a WebTorrent peer must be sent.
 pub(crate) fn is_web_due(age: u32, unit: u32, peer: &WebPeer) -> bool {
     let phase = || mixed(peer.connection.0);
     is_due(age, unit, phase, WEB_REFRESH_S / AGE_UNIT_S)

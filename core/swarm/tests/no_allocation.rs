@@ -97,7 +97,7 @@ fn allocations(keep_peer_ids: bool) -> u64 {
         store.announce(Tick(now), &mut random, &round(now), &mut sink);
         take_all(&store, &mut changes, &mut ids);
     }
-    // In the next unit of age, so that refreshes are due.
+    // In the next unit of age, so that there are refreshes.
     let (requests, mut counts) = (round(20), [SwarmCounts::default(); 4]);
     let (mut changed, mut refreshed) = (0, 0);
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));

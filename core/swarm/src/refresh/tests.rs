@@ -1,4 +1,4 @@
-//! Which refreshes are due, for all ages, times, phases and periods, and all histories.
+//! Which refreshes are sent, for all ages, times, phases and periods, and all histories.
 
 use std::collections::BTreeSet;
 
@@ -133,7 +133,7 @@ fn periods_leave_no_peer_silent_for_a_lifetime() {
     }
 }
 
-/// Marks wrap, and refreshes are due all the same.
+/// Marks wrap, and refreshes are sent all the same.
 #[test]
 fn ages_of_wrapped_marks_count() {
     for now in [Tick(16 * (1 << 14) - 3), Tick(16 * (1 << 14) * 5 + 40)] {

@@ -496,7 +496,7 @@ impl Shard {
         Ok((PeerLocation::Set(own, position), was_counted))
     }
 
-    /// Keeps the refresh of a peer whose metadata was `old`, if it is due.
+    /// Keeps the refresh of a peer whose metadata was `old`, if it must be sent.
     #[inline(always)]
     fn keep_refresh(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
         if self.refresh_period != 0 {

@@ -506,7 +506,7 @@ fn changes_without_room_are_counted() {
     assert_eq!((take(&mut changes, &mut ids), changes.len()), (1, 1));
 }
 
-/// Walks of what has announced since a moment: between its steps time goes on, and the moment stays.
+/// Walks of what has announced since a moment: between its steps time passes, and the moment stays.
 #[test]
 fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
     let store = store(2);

@@ -40,10 +40,10 @@ pub(super) enum Scenario {
     Walk,
     /// Re-announce while changes are kept for a journal, beside the same without.
     Changes,
-    /// Re-announce while changes and refreshes are kept for a cluster, beside the same without. No refresh
-    /// is due.
+    /// Re-announce while changes and refreshes are kept for a cluster, beside the same without. No announce
+    /// is the first of its period.
     Refreshes,
-    /// The same while every refresh is due.
+    /// The same while every announce is.
     RefreshesDue,
     /// Merge the changes of another store with the same peers, beside announces in batches.
     Merge,

@@ -58,7 +58,7 @@ impl Blocks {
     }
 }
 
-/// Announces at one store, all of them due, and merges what it tells into another one with the same peers, in
+/// Announces at one store, each of them sent, and merges that into another one with the same peers, in
 /// turn. Measures CPU time; `relative` is a merged record to an announce in batches without changes.
 pub(super) fn changes(size: Size) -> Figures {
     let (from, into) = (&store(*b"a key of 16 byte"), &store(*b"16 other letters"));
@@ -83,7 +83,7 @@ pub(super) fn changes(size: Size) -> Figures {
         from.keep_changes(limits::CHANGES_MAX);
         from.keep_refreshes(1);
         let mut blocks = Blocks::default();
-        // As often as in 50 ms, so that a peer that comes and goes is told of in order.
+        // As often as in 50 ms, so that a peer that comes and goes is sent in order.
         for part in jobs.chunks(RECORDS) {
             now += AGE_UNIT_S;
             announce(now, part);
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn changes_are_merged() {
         let figures = changes(Size { torrents: 1000, operations: 2000 });
-        // A peer that is announced twice within a unit of age is told of once.
+        // A peer that is announced twice within a unit of age is sent once.
         let percent = figures.get("changes_percent").unwrap().median;
         assert!((50.0..=100.0).contains(&percent), "{percent}");
     }

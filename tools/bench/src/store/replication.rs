@@ -79,9 +79,9 @@ pub(super) fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
     Changes,
-    /// None of them is due.
+    /// No announce is the first of its period.
     Refreshes,
-    /// All are due.
+    /// Every announce is.
     RefreshesDue,
 }
 

@@ -23,7 +23,7 @@ impl Scenario {
             Self::Walk => "walk over all peers",
             Self::Changes => "re-announce while changes are kept",
             Self::Refreshes => "re-announce while refreshes are kept",
-            Self::RefreshesDue => "re-announce while all refreshes are due",
+            Self::RefreshesDue => "re-announce while each is a refresh",
             Self::Merge => "merge changes of another store",
             Self::Replay => "replay the log of a lifetime",
             Self::Small => "memory, a peer in each torrent",

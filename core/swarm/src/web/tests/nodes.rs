@@ -141,7 +141,7 @@ fn changes_are_what_happens_to_own_peers_and_nothing_else() {
         store.announce_web(Tick(now), &mut random, &request, &mut RelayTargets::new()).unwrap();
     };
     announce(0, Role::Leecher, false);
-    assert_eq!(take(&store), [], "nobody has asked");
+    assert_eq!(take(&store), [], "none are kept yet");
     store.keep_web_changes(100);
     announce(1, Role::Leecher, false);
     announce(2, Role::PartialSeed, false);
@@ -167,7 +167,7 @@ fn changes_are_what_happens_to_own_peers_and_nothing_else() {
     merge(&store, 9, 2, &[change(1, peer_of(2, 1, 1), Word::present(0, Role::Leecher, false))]);
     (0..5).for_each(|_| store.sweep(Tick(5000), 1, &|_| false));
     assert_eq!((store.totals().web, take(&store)), (Default::default(), vec![]));
-    // A client that announces all the time is told of once in a period.
+    // A client that announces all the time is sent once in a period.
     for now in (5000..5000 + 20 * WEB_REFRESH_S).step_by(60) {
         announce(now, Role::Leecher, false);
     }
