@@ -6,6 +6,7 @@ mod records;
 mod stats;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -50,6 +51,8 @@ pub(super) struct OpenCluster {
     boot: u64,
     policy: u64,
     status: Arc<Status>,
+    /// Whether the other nodes ignore this one.
+    is_ignored: Arc<AtomicBool>,
     orders: mpsc::UnboundedReceiver<Order>,
 }
 
@@ -79,6 +82,7 @@ impl OpenCluster {
             boot: unix_ms() << 8 | u64::from(random[0]),
             policy: policy_digest(config),
             status: Arc::new(status),
+            is_ignored: Arc::default(),
             orders,
         }))
     }
@@ -98,6 +102,7 @@ impl OpenCluster {
             boot: self.boot,
             zone: self.config.zone.clone(),
             started: Instant::now(),
+            is_ignored: Arc::clone(&self.is_ignored),
         };
         Box::new(move || {
             let letters = letters.get().map(RemoteLetters::counts).unwrap_or_default();
@@ -120,10 +125,12 @@ impl OpenCluster {
     pub(super) fn replicate(&self, writer: &mut Writer) -> Result<()> {
         writer.replicate(self.config.node, unix_ms).context("state.dir")?;
         let ignored = admin::ignored_nodes(writer).context("state.dir")?;
-        for node in ignored.into_iter().filter(|node| *node != self.config.node) {
-            self.status.order(Order::Ignore { node, is_ignored: true });
-        }
+        ignored.into_iter().for_each(|node| self.ignore(node, true));
         Ok(())
+    }
+
+    fn ignore(&self, node: u8, is_ignored: bool) {
+        ignore((self.config.node, &self.is_ignored), &self.status, node, is_ignored);
     }
 
     /// Lets `tracker` be this node. Call before there are peers.
@@ -133,7 +140,7 @@ impl OpenCluster {
 
     /// Starts the thread.
     pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
-        let Self { config, options, boot, policy, status, orders } = self;
+        let Self { config, options, boot, policy, status, is_ignored, orders } = self;
         let peer_lifetime_s = options.peer_lifetime_s;
         let node = cluster::Options {
             node: config.node,
@@ -168,7 +175,7 @@ impl OpenCluster {
         let (stop, receiver) = watch::channel(Stop::No);
         let thread = workers.start_cluster(move || Ok(nats::run(setup, receiver)?))?;
         info!(name = config.name, node = config.node, "node of a cluster");
-        Ok(Cluster { config, status, stop, thread })
+        Ok(Cluster { node: config.node, status, is_ignored, stop, thread })
     }
 }
 
@@ -212,15 +219,12 @@ impl ClusterState {
 
     /// Drops what another node sends from now on, or no longer.
     pub(super) fn ignore(&self, node: u8, is_ignored: bool) {
-        let cluster = match self {
-            Self::None => return,
-            Self::Waiting(waiting) => (&waiting.0.config, &waiting.0.status),
-            Self::Running(cluster) => (&cluster.config, &cluster.status),
-        };
-        let (config, status) = cluster;
-        // A node always heeds itself.
-        if node != config.node {
-            status.order(Order::Ignore { node, is_ignored });
+        match self {
+            Self::None => {}
+            Self::Waiting(waiting) => waiting.0.ignore(node, is_ignored),
+            Self::Running(cluster) => {
+                ignore((cluster.node, &cluster.is_ignored), &cluster.status, node, is_ignored);
+            }
         }
     }
 
@@ -241,10 +245,20 @@ impl ClusterState {
 
 /// A node whose thread runs.
 pub(super) struct Cluster {
-    config: ClusterConfig,
+    node: u8,
     status: Arc<Status>,
+    is_ignored: Arc<AtomicBool>,
     stop: watch::Sender<Stop>,
     thread: JoinHandle<()>,
+}
+
+/// Drops what `node` sends. A node always heeds itself, but shows that the others do not.
+fn ignore(own: (u8, &AtomicBool), status: &Status, node: u8, is_ignored: bool) {
+    if node == own.0 {
+        own.1.store(is_ignored, Ordering::Relaxed);
+    } else {
+        status.order(Order::Ignore { node, is_ignored });
+    }
 }
 
 impl Cluster {

@@ -101,7 +101,7 @@ fn render_traffic(page: &mut Page, stats: &ClusterStats) {
         ),
         (
             "tidegate_cluster_letters_total",
-            "Batches of WebTorrent offers and answers to and from other nodes, by what was done with them.",
+            "WebTorrent offers and answers to and from other nodes, by what was done with them.",
             &stats.letters,
         ),
     ];

@@ -1,6 +1,7 @@
 //! What the management API shows of the cluster.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use admin::records::ReplicationState;
@@ -17,6 +18,7 @@ pub(super) struct Own {
     pub(super) boot: u64,
     pub(super) zone: String,
     pub(super) started: Instant,
+    pub(super) is_ignored: Arc<AtomicBool>,
 }
 
 /// Adds what the records know of themselves.
@@ -117,6 +119,7 @@ fn own_row(own: &Own, node: &Snapshot, tracker: &Tracker) -> ClusterNode {
     ClusterNode {
         node: own.node,
         state: NodeState::Alive,
+        ignored: own.is_ignored.load(Ordering::Relaxed),
         version: env!("CARGO_PKG_VERSION").into(),
         zone: own.zone.clone(),
         started: started_s(own.boot),
