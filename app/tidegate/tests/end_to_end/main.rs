@@ -7,6 +7,7 @@ mod admin_command;
 mod api;
 mod client_commands;
 mod clients;
+mod cluster;
 mod cluster_setup;
 mod config_command;
 #[cfg(target_os = "linux")]

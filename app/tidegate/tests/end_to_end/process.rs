@@ -190,7 +190,7 @@ impl Tracker {
         self.wait_until(text, |tracker| tracker.log().contains(text));
     }
 
-    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         self.tracker.wait_until(what, |_| is_so(self)).unwrap();
     }
 

@@ -1,0 +1,154 @@
+//! Nodes, servers and streams that fail.
+
+use super::{Cluster, SWARMS, alive, wait_for_counts, wait_until_joined};
+use crate::clients::{Udp, announce_target, http, http_announce};
+use crate::process::{Signal, Tracker};
+
+/// A node that does not wait for NATS.
+const IMPATIENT: &str = "warm_wait_s = 0\n";
+
+fn kill(mut node: Tracker) {
+    node.signal(Signal::SIGKILL);
+    node.wait_for_end();
+}
+
+fn stop(mut node: Tracker) {
+    node.stop();
+    assert_eq!(node.wait_for_end().code(), Some(0), "{}", node.log());
+}
+
+fn is_connected(node: &Tracker) -> bool {
+    node.metric("tidegate_cluster_connected") == 1.0
+}
+
+#[test]
+fn a_new_node_knows_what_the_others_know() {
+    let cluster = Cluster::start(1);
+    let a = cluster.node(1);
+    for port in [1001, 1002, 1003] {
+        http_announce(a.http4(), 0xaa, port);
+    }
+    http(a.http4(), &(announce_target(0xaa, 1003) + "&event=stopped"));
+    http_announce(a.http6(), 0xaa, 1004);
+    // Its own changes are in the log.
+    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    let b = cluster.node(2);
+    // It is ready when it knows them.
+    assert_eq!(Udp::connect(b.udp4()).scrape(0xaa), [0, 0, 3], "{}", b.log());
+    // Without the node that had them.
+    kill(a);
+    let c = cluster.node(3);
+    assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 3], "{}", c.log());
+}
+
+#[test]
+fn a_node_that_restarts_knows_what_happened_meanwhile() {
+    let cluster = Cluster::start(1);
+    let (a, b) = (cluster.node(1), cluster.node_with_state(2));
+    for port in [1001, 1002] {
+        http_announce(b.http4(), 0xaa, port);
+    }
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
+    let mut b = Some(b);
+    for (round, end) in [stop, kill].into_iter().enumerate() {
+        end(b.take().unwrap());
+        let port = 2000 + round as u16;
+        http_announce(a.http4(), 0xaa, port);
+        http(a.http4(), &(announce_target(0xaa, 1001) + "&event=stopped"));
+        let new = cluster.node_with_state(2);
+        wait_for_counts(&[&a, &new], 0xaa, [0, 0, 2 + round as u32]);
+        wait_until_joined(&[&a, &new]);
+        b = Some(new);
+    }
+}
+
+#[test]
+fn peers_of_a_killed_node_stay_and_go_on_elsewhere() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    let client = Udp::connect(a.udp4());
+    client.announce(0xaa, 1001);
+    client.announce(0xaa, 1002);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
+    kill(a);
+    b.wait_until("one node", |it| alive(it) == 1.0);
+    let mut moved = Udp::unconnected(1, b.udp4());
+    moved.id = client.id;
+    moved.announce(0xaa, 1001);
+    assert_eq!(moved.scrape(0xaa), [0, 0, 2]);
+}
+
+#[test]
+fn a_node_goes_on_after_an_upgrade() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    http_announce(a.http4(), 0xaa, 1001);
+    a.upgrade();
+    http_announce(a.http4(), 0xaa, 1002);
+    http_announce(b.http4(), 0xaa, 1003);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);
+    assert_eq!(a.metric("tidegate_cluster_mute"), 0.0);
+    wait_until_joined(&[&a, &b]);
+}
+
+#[test]
+fn nodes_serve_without_nats_and_catch_up() {
+    let mut cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    http_announce(a.http4(), 0xaa, 1001);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    cluster.nats.kill(0);
+    for node in [&a, &b] {
+        node.wait_until("no connection", |it| !is_connected(it));
+    }
+    http(a.http4(), &(announce_target(0xaa, 1001) + "&event=stopped"));
+    http_announce(a.http4(), 0xaa, 1002);
+    http_announce(b.http4(), 0xaa, 1003);
+    // One that starts now serves, too.
+    let c = cluster.node_with(3, IMPATIENT);
+    http_announce(c.http4(), 0xaa, 1004);
+    assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 1]);
+    assert_eq!(Udp::connect(a.udp4()).scrape(0xaa), [0, 0, 1]);
+    cluster.nats.restart(0).unwrap();
+    wait_for_counts(&[&a, &b, &c], 0xaa, [0, 0, 3]);
+    wait_until_joined(&[&a, &b, &c]);
+}
+
+#[test]
+fn nodes_outlive_the_server_that_leads_the_stream() {
+    let mut cluster = Cluster::start(3);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    let mut leader = None;
+    a.wait_until("a leader", |_| {
+        leader = cluster.nats.leader(SWARMS);
+        leader.is_some()
+    });
+    cluster.nats.kill(leader.unwrap());
+    http_announce(a.http4(), 0xaa, 1001);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    let c = cluster.node(3);
+    assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 1], "{}", c.log());
+}
+
+#[test]
+fn a_deleted_stream_is_made_again() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    http_announce(a.http4(), 0xaa, 1001);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    let mut client = cluster.nats.client(0).unwrap();
+    client.jetstream(&format!("STREAM.DELETE.{SWARMS}"), "").unwrap();
+    http_announce(a.http4(), 0xaa, 1002);
+    a.wait_until("the stream", |_| client.jetstream(&format!("STREAM.INFO.{SWARMS}"), "").is_ok());
+    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    http_announce(b.http4(), 0xaa, 1003);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);
+    // What came after the deletion is in the new one.
+    b.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    let c = cluster.node(3);
+    let [_, _, leechers] = Udp::connect(c.udp4()).scrape(0xaa);
+    assert!(leechers >= 2, "{leechers}: {}", c.log());
+}

@@ -1,0 +1,111 @@
+//! Nodes and messages that do not belong to the cluster.
+
+use harness::nats::{Client, Message};
+
+use super::{Cluster, NAME, SECRETS, alive, wait_for_counts, wait_until_joined};
+use crate::clients::{Udp, http_announce};
+use crate::process::Tracker;
+
+fn drops(node: &Tracker, reason: &str) -> f64 {
+    node.sum("tidegate_cluster_drops_total", &[("reason", reason)])
+}
+
+/// Returns a message as a node publishes them.
+fn record(client: &mut Client, subject: &str) -> Message {
+    client.subscribe(subject).unwrap();
+    client.next_message().unwrap()
+}
+
+/// The lines of a message's headers.
+fn headers(message: &Message) -> String {
+    let text = String::from_utf8(message.headers.clone()).unwrap();
+    text.strip_prefix("NATS/1.0\r\n").unwrap().strip_suffix("\r\n").unwrap().to_owned()
+}
+
+#[test]
+fn a_node_with_another_secret_is_not_heard() {
+    let cluster = Cluster::start(1);
+    let a = cluster.node(1);
+    let stranger = cluster.node_by(2, SECRETS[1], "warm_wait_s = 0\n");
+    http_announce(stranger.http4(), 0xaa, 1001);
+    http_announce(a.http4(), 0xaa, 1002);
+    for node in [&a, &stranger] {
+        node.wait_until("drops", |it| drops(it, "secret") > 0.0);
+        assert_eq!(Udp::connect(node.udp4()).scrape(0xaa), [0, 0, 1]);
+        assert_eq!(alive(node), 1.0);
+    }
+    let b = cluster.node(3);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+}
+
+#[test]
+fn the_younger_of_two_nodes_with_one_number_is_mute() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    let younger = cluster.node_with(1, "warm_wait_s = 1\n");
+    younger.wait_until("mute", |it| it.metric("tidegate_cluster_mute") == 1.0);
+    assert_eq!(a.metric("tidegate_cluster_mute"), 0.0);
+    http_announce(younger.http4(), 0xaa, 1001);
+    assert_eq!(Udp::connect(younger.udp4()).scrape(0xaa), [0, 0, 1]);
+    http_announce(a.http4(), 0xaa, 1002);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    // It speaks when the older one has left.
+    a.stop();
+    younger.wait_until("heard", |it| it.metric("tidegate_cluster_mute") == 0.0);
+    http_announce(younger.http4(), 0xaa, 1003);
+    b.wait_until("peers", |it| Udp::connect(it.udp4()).scrape(0xaa)[2] >= 2);
+}
+
+#[test]
+fn foreign_messages_are_counted_and_dropped() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    let mut client = cluster.nats.client(0).unwrap();
+    http_announce(a.http4(), 0xaa, 1001);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    http_announce(a.http4(), 0xaa, 1002);
+    let block = record(&mut client, &format!("tg.{NAME}.l.1"));
+    let good = headers(&block);
+    let bad = good.replace(|digit: char| digit.is_ascii_digit(), "f");
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
+    let before = ["foreign", "secret", "origin", "damaged"].map(|reason| drops(&b, reason));
+    for kind in ["l", "d", "h", "r", "w.2", "q.2"] {
+        let subject = |node: &str| format!("tg.{NAME}.{kind}.{node}");
+        let len = block.payload.len();
+        let huge = vec![0xff; 1_000_000];
+        for (subject, headers, payload) in [
+            (subject("1"), "", &block.payload[..]),
+            (subject("1"), "Tidegate:\r\n", b""),
+            (subject("1"), &bad, &block.payload),
+            (subject("3"), &good, &block.payload),
+            (subject("0"), &good, &block.payload),
+            (subject("256"), &good, &block.payload),
+            (subject("x"), &good, &block.payload),
+            (subject("1"), &good, &block.payload[..len - 1]),
+            (subject("1"), &good, &huge),
+            (subject("1"), &good, b"{"),
+            (subject("1"), &good, b""),
+            // Again, as it was.
+            (subject("1"), &good, &block.payload),
+        ] {
+            client.publish(&subject, headers, payload).unwrap();
+        }
+    }
+    client.flush().unwrap();
+    let reasons = ["foreign", "secret", "origin", "damaged"];
+    for (reason, before) in reasons.into_iter().zip(before) {
+        b.wait_until(reason, |it| drops(it, reason) > before);
+    }
+    http_announce(a.http4(), 0xaa, 1003);
+    http_announce(b.http4(), 0xaa, 1004);
+    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 4]);
+    for node in [&a, &b] {
+        assert_eq!(alive(node), 2.0);
+        assert!(!node.log().contains("panicked"), "{}", node.log());
+    }
+    // A node that starts reads what is in the log of it.
+    let c = cluster.node(3);
+    wait_for_counts(&[&c], 0xaa, [0, 0, 4]);
+}
