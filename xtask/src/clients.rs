@@ -10,6 +10,7 @@ mod acme;
 mod authority;
 mod case;
 mod clock;
+mod cluster;
 #[cfg(target_os = "linux")]
 mod engines;
 mod haproxy;

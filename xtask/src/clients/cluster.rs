@@ -1,0 +1,99 @@
+//! Two nodes of a cluster, and a client at each: they learn of each other by NATS.
+
+use super::network::Family;
+use super::pair::{Pair, Protocol};
+use super::peer::Peer;
+use super::torrent::Torrent;
+use crate::tracker::{self, Counts};
+use anyhow::{Context, Result};
+use harness::nats::Nats;
+use harness::{Process, Tracker, wait_for};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The ports of both nodes; their management is one above.
+const PORTS: [u16; 2] = [6969, 7969];
+/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
+const TRANSFER_MAX: Duration = Duration::from_secs(120);
+/// A browser needs seconds of CPU time before its first announce, and the machine may be busy.
+const START_MAX: Duration = Duration::from_secs(120);
+
+/// The leecher downloads the torrent from a seeder that announces to the other node, and both nodes count
+/// the same.
+pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &Path) -> Result<()> {
+    let nats = Nats::start(1)?;
+    let nodes = [start_node(0, &nats, at)?, start_node(1, &nats, at)?];
+    let torrents = PORTS.map(|port| Torrent::new(&protocol.announce_url(family, port, None)));
+    let seeder = peer("seeder", (seeder, 2), &torrents[0], family, at)?;
+    let leecher = peer("leecher", (leecher, 3), &torrents[1], family, at)?;
+    torrents[0].fill(&seeder.folder)?;
+    let downloaded = u64::from(seeder.client.says_completed_when_seeding());
+    let _seeder = start(&seeder, protocol)?;
+    wait_for_counts(&torrents[0], Counts { complete: 1, downloaded, incomplete: 0 })?;
+    let _leecher = start(&leecher, protocol)?;
+    wait_for(TRANSFER_MAX, "the transfer", || Ok(torrents[1].is_complete(&leecher.folder)))?;
+    let counts = Counts { complete: 2, downloaded: downloaded + 1, incomplete: 0 };
+    wait_for_counts(&torrents[0], counts)?;
+    // Each client has announced to its own node only.
+    for (node, completed) in nodes.iter().zip([downloaded, 1]) {
+        let labels = [("kind", "announce"), ("protocol", protocol.label())];
+        let announces = node.metric("tidegate_requests_total", &labels)?;
+        anyhow::ensure!(announces >= 1.0 + completed as f64, "{announces} announces at a node");
+    }
+    nodes.into_iter().try_for_each(Tracker::stop)
+}
+
+/// Starts a node in a folder of its own.
+fn start_node(number: usize, nats: &Nats, at: &Path) -> Result<Tracker> {
+    let (folder, secret) = (at.join(format!("node{number}")), at.join("secret"));
+    fs::create_dir_all(&folder)?;
+    fs::write(&secret, "5e".repeat(32))?;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
+    let (servers, port) = (nats.urls("nats"), PORTS[number]);
+    let listen = format!("listen = [\"0.0.0.0:{port}\", \"[::]:{port}\"]\n");
+    tracker::start(
+        &folder,
+        &format!(
+            "[udp]\n{listen}[http]\n{listen}[admin]\nlisten = [\"127.0.0.1:{}\"]\n\
+             [cluster]\nname = \"clients\"\nnode = {}\nservers = {servers:?}\nsecret = [{secret:?}]\n\
+             replicas = 1\nstream_mib = 64\n",
+            port + 1,
+            number + 1,
+        ),
+    )
+}
+
+fn peer(
+    name: &str,
+    (client, host): (super::peer::Client, u8),
+    torrent: &Torrent,
+    family: Family,
+    at: &Path,
+) -> Result<Peer> {
+    let folder = at.join(name);
+    fs::create_dir_all(&folder)?;
+    let torrent_file = folder.with_extension("torrent");
+    fs::write(&torrent_file, &torrent.file)?;
+    Ok(Peer { client, address: family.address(host), folder, torrent_file, authority: None })
+}
+
+fn start(peer: &Peer, protocol: Protocol) -> Result<Process> {
+    peer.start(protocol == Protocol::Udp)
+        .with_context(|| format!("{:?} does not start", peer.client))
+}
+
+/// Waits until scrapes of both nodes return these counts.
+fn wait_for_counts(torrent: &Torrent, expected: Counts) -> Result<()> {
+    for port in PORTS {
+        let (node, mut seen) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None);
+        wait_for(START_MAX, "the scrape", || {
+            seen = Some(tracker::scrape(node, "/scrape", &torrent.info_hash)?);
+            Ok(seen == Some(expected))
+        })
+        .with_context(|| format!("expected {expected:?} at {node}, found {seen:?}"))?;
+    }
+    Ok(())
+}
