@@ -9,6 +9,7 @@
 mod api;
 mod bpf;
 mod clients;
+mod cluster;
 mod command;
 mod debian;
 mod deny;
@@ -48,6 +49,8 @@ cargo xtask TASK
   upgrade                upgrade a tracker under load, and compare its swarms (--help: options)
   restart                stop and start a tracker with ten million peers, and measure how long that takes
   soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
+  cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
+                         all nodes agree; then real clients at different nodes (--full: long failures)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
 ";
@@ -82,6 +85,7 @@ fn run(words: &[&str]) -> Result<()> {
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
             built(|| api::try_everything(&seeds))
         }
+        ["cluster", words @ ..] => built(|| cluster::run(words)),
         ["crash" | "soak" | "upgrade" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),

@@ -8,6 +8,12 @@
 //! ```
 
 #[cfg(target_os = "linux")]
+mod agreement;
+#[cfg(target_os = "linux")]
+mod arrangement;
+#[cfg(target_os = "linux")]
+mod check;
+#[cfg(target_os = "linux")]
 mod compare;
 #[cfg(target_os = "linux")]
 mod content;
@@ -20,7 +26,13 @@ mod lag;
 mod nodes;
 mod report;
 #[cfg(target_os = "linux")]
+mod security;
+#[cfg(target_os = "linux")]
 mod seen;
+#[cfg(target_os = "linux")]
+mod stage;
+#[cfg(target_os = "linux")]
+mod steps;
 #[cfg(target_os = "linux")]
 mod system;
 #[cfg(target_os = "linux")]
@@ -37,7 +49,7 @@ use clap::Subcommand;
 
 pub(crate) use report::report;
 
-/// Measure nodes that are one tracker, and others beside them (needs root).
+/// Test and measure nodes that are one tracker, and others beside them (needs root).
 #[derive(Args)]
 pub(crate) struct ClusterCommand {
     #[cfg(target_os = "linux")]
@@ -48,6 +60,7 @@ pub(crate) struct ClusterCommand {
 #[cfg(target_os = "linux")]
 #[derive(Subcommand)]
 enum What {
+    Check(check::Check),
     Seen(seen::Seen),
     Warm(warm::Warm),
     Lag(lag::Lag),
@@ -60,6 +73,7 @@ impl ClusterCommand {
     #[cfg(target_os = "linux")]
     pub(crate) fn run(&self) -> Result<ExitCode> {
         match &self.what {
+            What::Check(command) => command.run(),
             What::Seen(command) => command.run(),
             What::Warm(command) => command.run(),
             What::Lag(command) => command.run(),

@@ -26,7 +26,7 @@ use crate::lab::Api;
 use crate::report::{CASE, Column, Content, Row, Runs, SUBJECT, table};
 use crate::table::Cell;
 
-pub(crate) use comparison::{SwarmComparison, compare, compare_counts};
+pub(crate) use comparison::{SwarmComparison, compare, compare_counts, read_torrent};
 
 /// Which peers there are.
 #[derive(Args, Clone, Debug)]

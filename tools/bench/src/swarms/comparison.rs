@@ -140,7 +140,10 @@ pub(crate) fn compare(
 }
 
 /// Returns the peers of a torrent: their states and ages in seconds.
-fn read_torrent(api: &mut Api, info_hash: &str) -> Result<HashMap<SocketAddr, (PeerState, u32)>> {
+pub(crate) fn read_torrent(
+    api: &mut Api,
+    info_hash: &str,
+) -> Result<HashMap<SocketAddr, (PeerState, u32)>> {
     let request = format!("GET /api/v1/torrents/{info_hash}?peers={LISTED_MAX}");
     let (status, text) = api.exchange(&request, "")?;
     if status == 404 {

@@ -62,6 +62,9 @@ pub struct RosterOptions {
     pub outstanding: u32,
     /// Of a thousand announces of present peers, those that stop or complete.
     pub changes_permille: u32,
+    /// Milliseconds between an announce of a peer and one that changes its state, at least. For one tracker
+    /// this may be 0; nodes of a cluster learn in units of 16 s which of two announces is the later one.
+    pub rest_ms: u32,
     /// Peers that each announce requests.
     pub want: u16,
 }
@@ -80,6 +83,7 @@ impl Default for RosterOptions {
             source_v6: Ipv6Addr::LOCALHOST,
             outstanding: 512,
             changes_permille: 2,
+            rest_ms: 0,
             want: 50,
         }
     }
@@ -412,13 +416,14 @@ impl Roster {
         let (Some(connection_id), false) = (lane.connection_id, lane.free.is_empty()) else {
             return false;
         };
+        let now_ms = (due_ns / 1_000_000) as u32;
         let number = match task {
             RosterTask::Fill => next_absent(lane, peers),
-            RosterTask::Announce(_) => peers.any(lane.number),
+            RosterTask::Announce(_) => peers.any(lane.number, now_ms),
         };
         let Some(number) = number else { return false };
         let Some(slot) = lane.free.pop() else { return false };
-        let (announce, peer) = peers.announce(number);
+        let (announce, peer) = peers.announce(number, now_ms);
         let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
         batch.add(|out| client::announce(out, connection_id, id, &announce, b""));
         true

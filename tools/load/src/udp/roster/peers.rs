@@ -37,6 +37,13 @@ pub(super) struct RosterPeer {
     pub(super) is_waiting: bool,
 }
 
+impl RosterPeer {
+    /// Returns whether its last announce is so long ago that it may change its state.
+    fn has_rested(&self, rest_ms: u32, now_ms: u32) -> bool {
+        self.heard_ms == 0 || now_ms.saturating_sub(self.heard_ms) >= rest_ms
+    }
+}
+
 /// An announce that was sent: of which peer, and what it makes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sent {
@@ -98,25 +105,30 @@ impl Peers {
         InfoHash(Random::new(hash(self.options.seed ^ TORRENTS, torrent.into())).bytes())
     }
 
-    /// Returns a random peer of a lane that waits for no answer.
-    pub(super) fn any(&mut self, lane: u32) -> Option<u32> {
+    /// Returns a random peer of a lane that waits for no answer, and may start if it is absent.
+    pub(super) fn any(&mut self, lane: u32, now_ms: u32) -> Option<u32> {
         let (lanes, count) = (self.options.lanes(), self.of_lane(lane) as usize);
         if count == 0 {
             return None;
         }
         let mut draw = || lane + lanes * self.random.below(count) as u32;
-        let all = &self.all;
-        let is_idle = |number: &u32| all.get(*number as usize).is_some_and(|peer| !peer.is_waiting);
-        (0..TRIES).map(|_| draw()).find(is_idle)
+        let (all, rest_ms) = (&self.all, self.options.rest_ms);
+        let is_idle = |peer: &RosterPeer| {
+            let is_present = peer.state != PeerState::Absent;
+            !peer.is_waiting && (is_present || peer.has_rested(rest_ms, now_ms))
+        };
+        (0..TRIES).map(|_| draw()).find(|number| all.get(*number as usize).is_some_and(is_idle))
     }
 
     /// Chooses what a peer announces next, and marks it as waiting for the answer.
-    pub(super) fn announce(&mut self, number: u32) -> (Announce, Sent) {
+    pub(super) fn announce(&mut self, number: u32, now_ms: u32) -> (Announce, Sent) {
         let (_, port) = self.address(number);
         let want = NumWant::Peers(self.options.want);
-        let (random, permille) = (&mut self.random, self.options.changes_permille as usize);
         let placeholder = &mut RosterPeer::default();
         let peer = self.all.get_mut(number as usize).unwrap_or(placeholder);
+        let has_rested = peer.has_rested(self.options.rest_ms, now_ms);
+        let permille = if has_rested { self.options.changes_permille as usize } else { 0 };
+        let random = &mut self.random;
         let (state, event) = match peer.state {
             PeerState::Absent if random.percent(LEECHERS_PERCENT) => {
                 (PeerState::Leecher, Event::Started)

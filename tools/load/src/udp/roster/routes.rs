@@ -21,6 +21,21 @@ impl Routes {
         }
     }
 
+    /// Returns the number of nodes, used or not.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there are no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether requests go to a node.
+    pub fn is_used(&self, node: usize) -> bool {
+        self.0.get(node).is_some_and(|route| route.load(Ordering::Relaxed))
+    }
+
     /// Draws a node; the first if none is used.
     pub(super) fn draw(&self, random: &mut Random) -> usize {
         if let [_] = self.0[..] {

@@ -1,5 +1,7 @@
 //! Scrapes of all torrents of a roster.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result, bail, ensure};
 use types::InfoHash;
 use wire::udp::client::{self, Reply, decode_reply};
@@ -18,6 +20,16 @@ impl Roster {
     /// Fails if the tracker does not answer.
     pub fn scrape(&self) -> Result<Vec<(u32, u32)>> {
         let tracker = *self.trackers.first().context("not connected")?;
+        let all = self.scrape_at(tracker)?;
+        Ok(all.into_iter().map(|[seeders, _, leechers]| (seeders, leechers)).collect())
+    }
+
+    /// Scrapes all torrents at a node. Returns seeders, downloads and leechers of each.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not answer.
+    pub fn scrape_at(&self, tracker: SocketAddr) -> Result<Vec<[u32; 3]>> {
         let socket = worker::plain_socket(Some(self.peers.options.source(0)), tracker)?;
         socket.set_read_timeout(Some(CONNECT_MAX / 20))?;
         let ask = |write: &dyn Fn(&mut Vec<u8>)| -> Result<Vec<u8>> {
@@ -60,8 +72,7 @@ impl Roster {
     }
 }
 
-fn read_scrape(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> {
+fn read_scrape(bytes: &[u8]) -> impl Iterator<Item = [u32; 3]> {
     let number = |four: &[u8]| four.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-    // Seeders, downloads, leechers.
-    bytes.chunks_exact(12).map(move |one| (number(&one[..4]), number(&one[8..])))
+    bytes.chunks_exact(12).map(move |one| [&one[..4], &one[4..8], &one[8..]].map(number))
 }

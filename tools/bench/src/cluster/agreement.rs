@@ -1,0 +1,172 @@
+//! Whether all nodes know the same peers: those that any of them has acknowledged.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ::load::udp::{KnownPeer, PeerState, Roster};
+use anyhow::{Result, bail, ensure};
+
+use super::arrangement::TestCluster;
+use crate::lab::Api;
+use crate::swarms::read_torrent;
+
+/// What a node has acknowledged in the last moments before it was killed can be lost.
+const UNSENT_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Differences that an error lists.
+const LISTED: usize = 5;
+
+/// Nodes that were killed, and peers that may be lost with them.
+#[derive(Default)]
+pub(super) struct Excuses {
+    kills: Vec<Instant>,
+    /// Numbers of peers that differ since a kill. They are right again when they announce next.
+    peers: HashSet<u32>,
+    /// Downloads by which nodes differ since a kill.
+    downloads: u64,
+}
+
+/// A peer that a node knows otherwise than it should.
+struct Difference {
+    node: u8,
+    peer: KnownPeer,
+    found: PeerState,
+}
+
+/// How all nodes came to agree.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Agreement {
+    /// The time that it took.
+    pub(super) after: Duration,
+    /// Present peers that were compared.
+    pub(super) peers: u64,
+    /// Peers that were lost with killed nodes.
+    pub(super) excused: u64,
+    /// Downloads, by the node that has counted the most of each torrent.
+    pub(super) downloads: u64,
+}
+
+impl Excuses {
+    /// Notes that a node was killed now.
+    pub(super) fn kill(&mut self) {
+        self.kills.push(Instant::now());
+    }
+
+    fn has(&self, peer: &KnownPeer) -> bool {
+        let is_unsent = |kill: &Instant| {
+            let since = kill.checked_sub(UNSENT_MAX).unwrap_or(*kill);
+            (since..*kill + UNSENT_MAX / 4).contains(&peer.heard)
+        };
+        self.peers.contains(&peer.number) || self.kills.iter().any(is_unsent)
+    }
+}
+
+/// Waits until all nodes that run know what the roster knows. The roster must be silent.
+pub(super) fn wait(
+    cluster: &TestCluster,
+    roster: &Roster,
+    excuses: &mut Excuses,
+    patience: Duration,
+) -> Result<Agreement> {
+    let began = Instant::now();
+    loop {
+        let (peers, differences) = differences(cluster, roster)?;
+        let serious: Vec<_> = differences.iter().filter(|it| !excuses.has(&it.peer)).collect();
+        if serious.is_empty() {
+            let (downloads, different) = downloads(cluster, roster)?;
+            if different <= excuses.downloads || !excuses.kills.is_empty() {
+                excuses.peers = differences.iter().map(|it| it.peer.number).collect();
+                excuses.downloads = different;
+                excuses.kills.clear();
+                let excused = excuses.peers.len() as u64;
+                return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
+            }
+            ensure!(
+                began.elapsed() < patience,
+                "nodes differ by {different} of {downloads} downloads after {patience:?}"
+            );
+        } else if began.elapsed() > patience {
+            let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
+            let kinds = kinds(&serious);
+            bail!("of {peers} peers differ after {patience:?}: {kinds}. {}", some.join("; "));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Returns the number of present peers, and what differs at any node.
+fn differences(cluster: &TestCluster, roster: &Roster) -> Result<(u64, Vec<Difference>)> {
+    let mut torrents: BTreeMap<u32, Vec<KnownPeer>> = BTreeMap::new();
+    for peer in roster.peers() {
+        torrents.entry(peer.torrent).or_default().push(peer);
+    }
+    let present = roster.peers().filter(|peer| peer.state != PeerState::Absent).count() as u64;
+    let mut all = Vec::new();
+    for node in cluster.running() {
+        let mut api = Api::open(TestCluster::api(node))?;
+        for (torrent, peers) in &torrents {
+            let hash = roster.info_hash(*torrent).to_string();
+            let found: HashMap<_, _> = read_torrent(&mut api, &hash)?;
+            let state = |peer: &KnownPeer| {
+                found.get(&peer.address).map_or(PeerState::Absent, |(state, _)| *state)
+            };
+            let differs = |peer: &&KnownPeer| !peer.is_uncertain && state(peer) != peer.state;
+            let difference =
+                |peer: &KnownPeer| Difference { node, peer: *peer, found: state(peer) };
+            all.extend(peers.iter().filter(differs).map(difference));
+        }
+    }
+    Ok((present, all))
+}
+
+/// Returns the number of downloads, and by how many of them nodes differ.
+fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<(u64, u64)> {
+    let mut ranges = vec![(u32::MAX, 0); roster.torrents() as usize];
+    for node in cluster.running() {
+        for ((low, high), [_, count, _]) in
+            ranges.iter_mut().zip(roster.scrape_at(TestCluster::udp(node)[0])?)
+        {
+            (*low, *high) = ((*low).min(count), (*high).max(count));
+        }
+    }
+    let all = ranges.iter().map(|(_, high)| u64::from(*high)).sum();
+    let different = ranges.iter().map(|(low, high)| u64::from(high.saturating_sub(*low))).sum();
+    Ok((all, different))
+}
+
+/// Counts differences by node, and by what was found in place of what.
+fn kinds(differences: &[&Difference]) -> String {
+    let mut counts = BTreeMap::new();
+    for Difference { node, peer, found } in differences {
+        let kind = format!("at node {node} {found:?} for {:?}", peer.state);
+        *counts.entry(kind).or_insert(0) += 1;
+    }
+    let counts = counts.into_iter().map(|(kind, count)| format!("{count} {kind}"));
+    counts.collect::<Vec<String>>().join(", ")
+}
+
+impl Difference {
+    fn text(&self, now: Instant) -> String {
+        let Self { node, peer, found } = self;
+        let ago = now.saturating_duration_since(peer.heard).as_secs_f64();
+        let address = peer.address;
+        format!(
+            "node {node} has {address} of torrent {} as {found:?}, expected {:?}, heard {ago:.1} s ago",
+            peer.torrent, peer.state
+        )
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { after, peers, excused, downloads } = self;
+        let after = after.as_secs_f64();
+        write!(f, "{peers} peers and {downloads} downloads equal everywhere after {after:.1} s")?;
+        match excused {
+            0 => Ok(()),
+            _ => write!(f, ", but {excused} that went with a killed node"),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Nodes of a tracker and NATS servers, one of each on every host of a network of namespaces.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use harness::nats::{Addresses, Client, Nats};
+use harness::network::Network;
+use harness::network::sites::{
+    Backbone, Sites, backbone_address, public_address, public_address_v6,
+};
+use harness::{Directory, Signal, Tracker, wait_for};
+
+use super::security::{Security, write_certificates};
+use crate::lab::{Api, TOKEN_VARIABLES};
+
+/// The name of the cluster.
+pub(super) const NAME: &str = "bench";
+/// The streams of swarms and of records.
+pub(super) const STREAMS: [&str; 2] = ["TG_bench_D", "TG_bench_R"];
+/// Ports on every host.
+const PORT: u16 = 6969;
+const ADMIN_PORT: u16 = 6970;
+const NATS_PORT: u16 = 4222;
+/// How long anything may take until it is an error.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What differs between clusters.
+pub(super) struct Options {
+    /// Nodes, each on a host of its own.
+    pub(super) nodes: u8,
+    /// NATS servers, on the first hosts.
+    pub(super) servers: u8,
+    pub(super) backbone: Backbone,
+    /// Workers of each node.
+    pub(super) workers: u32,
+    /// More sections of all nodes.
+    pub(super) sections: String,
+    /// More lines of `[cluster]`.
+    pub(super) lines: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (sections, lines) = (String::new(), String::new());
+        Self { nodes: 3, servers: 3, backbone: Backbone::Switch, workers: 1, sections, lines }
+    }
+}
+
+/// A running cluster. Nodes and hosts are counted from 1.
+pub(super) struct TestCluster {
+    nodes: Vec<Node>,
+    pub(super) nats: Nats,
+    pub(super) sites: Sites,
+    security: Security,
+    options: Options,
+    program: PathBuf,
+    pub(super) folder: Directory,
+}
+
+/// A node, whether or not it runs.
+struct Node {
+    tracker: Option<Tracker>,
+    /// Names of files with secrets.
+    secrets: Vec<&'static str>,
+    /// Variables of its environment.
+    variables: Vec<(&'static str, String)>,
+}
+
+/// Two secrets: the first is in force until it is changed.
+pub(super) const SECRETS: [&str; 2] = ["11", "22"];
+
+impl TestCluster {
+    /// Sets up a network and starts everything.
+    pub(super) fn start(program: PathBuf, options: Options) -> Result<Self> {
+        let obstacle = Network::obstacle();
+        ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+        let folder = Directory::new()?;
+        for digits in SECRETS {
+            let file = folder.write(digits, digits.repeat(32))?;
+            fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+        }
+        let sites = Sites::new(options.nodes.max(options.servers), options.backbone)?;
+        let addresses: Vec<Ipv4Addr> = (1..=options.servers).map(backbone_address).collect();
+        write_certificates(folder.root(), &addresses)?;
+        let security = Security::new(folder.root(), &program, options.nodes)?;
+        let hosts: Vec<_> = (1..=options.servers)
+            .map(|host| (Arc::clone(sites.host(host)), nats_addresses(host)))
+            .collect();
+        let nats = {
+            // The servers are asked whether they are ready.
+            let _inside = sites.clients().enter()?;
+            Nats::start_in(&hosts, security.server_configuration())?
+        };
+        let node = |_| Node { tracker: None, secrets: vec![SECRETS[0]], variables: Vec::new() };
+        let nodes = (0..options.nodes).map(node).collect();
+        let mut cluster = Self { nodes, nats, sites, security, options, program, folder };
+        for number in cluster.numbers() {
+            cluster.start_node(number)?;
+        }
+        Ok(cluster)
+    }
+
+    /// The numbers of all nodes.
+    pub(super) fn numbers(&self) -> std::ops::RangeInclusive<u8> {
+        1..=self.options.nodes
+    }
+
+    /// The numbers of the nodes that run.
+    pub(super) fn running(&self) -> Vec<u8> {
+        let is_running = |number: &u8| self.node(*number).tracker.is_some();
+        self.numbers().filter(is_running).collect()
+    }
+
+    fn node(&self, number: u8) -> &Node {
+        &self.nodes[usize::from(number) - 1]
+    }
+
+    fn node_mut(&mut self, number: u8) -> &mut Node {
+        &mut self.nodes[usize::from(number) - 1]
+    }
+
+    /// A node that runs.
+    pub(super) fn tracker(&self, number: u8) -> Result<&Tracker> {
+        self.node(number).tracker.as_ref().with_context(|| format!("node {number} does not run"))
+    }
+
+    /// Where a node listens for UDP, over IPv4 and IPv6.
+    pub(super) fn udp(number: u8) -> [SocketAddr; 2] {
+        [(public_address(number), PORT).into(), (public_address_v6(number), PORT).into()]
+    }
+
+    /// Where a node has its API.
+    pub(super) fn api(number: u8) -> SocketAddr {
+        (public_address(number), ADMIN_PORT).into()
+    }
+
+    /// Sets the files of a node's secrets, for its next start or upgrade.
+    pub(super) fn set_secrets(&mut self, number: u8, secrets: &[&'static str]) -> Result<()> {
+        self.node_mut(number).secrets = secrets.to_vec();
+        match &self.node(number).tracker {
+            Some(tracker) => tracker.configure(&self.configuration(number)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets variables of a node's environment, for its next start.
+    pub(super) fn set_variables(&mut self, number: u8, variables: Vec<(&'static str, String)>) {
+        self.node_mut(number).variables = variables;
+    }
+
+    /// Starts a node, and waits until it is ready.
+    pub(super) fn start_node(&mut self, number: u8) -> Result<()> {
+        let folder = self.folder.path(&format!("node{number}"));
+        fs::create_dir_all(&folder)?;
+        let mut command = Command::new(&self.program);
+        let [(name, token), _] = TOKEN_VARIABLES;
+        command.arg("serve").env(name, token).stdin(Stdio::null());
+        command.envs(self.node(number).variables.iter().map(|(name, value)| (*name, value)));
+        let host = self.sites.host(number);
+        let _inside = self.sites.clients().enter()?;
+        let tracker = Tracker::start_in(host, command, &folder, &self.configuration(number))?;
+        self.node_mut(number).tracker = Some(tracker);
+        Ok(())
+    }
+
+    /// Kills a node, as a crash would end it.
+    pub(super) fn kill_node(&mut self, number: u8) {
+        self.node_mut(number).tracker = None;
+    }
+
+    /// Stops a node as a service manager would.
+    pub(super) fn stop_node(&mut self, number: u8) -> Result<()> {
+        self.node_mut(number).tracker.take().context("the node does not run")?.stop()
+    }
+
+    /// Removes the journal and the records of a node that does not run.
+    pub(super) fn forget(&self, number: u8) -> Result<()> {
+        let state = self.state(number);
+        if state.exists() {
+            fs::remove_dir_all(&state).with_context(|| state.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Sends a signal to a node.
+    pub(super) fn signal(&self, number: u8, signal: Signal) -> Result<()> {
+        self.tracker(number)?.signal(signal)
+    }
+
+    fn state(&self, number: u8) -> PathBuf {
+        self.folder.path(&format!("node{number}/state"))
+    }
+
+    /// A metric of a node, summed over all series with these labels.
+    pub(super) fn metric(&self, number: u8, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+        Api::open(Self::api(number))?.metric(name, labels)
+    }
+
+    /// Waits until a metric of each node that runs is what is expected.
+    pub(super) fn wait_for_metric(
+        &self,
+        (name, labels): (&str, &[(&str, &str)]),
+        patience: Duration,
+        is_so: impl Fn(f64) -> bool,
+    ) -> Result<()> {
+        for number in self.running() {
+            let mut found = f64::NAN;
+            wait_for(patience, name, || {
+                found = self.metric(number, name, labels)?;
+                Ok(is_so(found))
+            })
+            .with_context(|| format!("node {number} has {found}"))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all nodes hear each other and the streams have stored everything.
+    pub(super) fn wait_until_settled(&self, patience: Duration) -> Result<()> {
+        let nodes = self.running().len() as f64;
+        let alive = ("tidegate_cluster_nodes", &[("state", "alive")][..]);
+        self.wait_for_metric(alive, patience, |count| count == nodes)?;
+        self.wait_for_metric(("tidegate_cluster_connected", &[]), patience, |it| it == 1.0)?;
+        self.wait_for_metric(("tidegate_cluster_unstored_seconds", &[]), patience, |it| it < 1.0)
+    }
+
+    /// The logs of all nodes, for an error.
+    pub(super) fn logs(&self) -> String {
+        let log = |number| {
+            let path = self.folder.path(&format!("node{number}/tracker.log"));
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = lines.len().saturating_sub(LOG_LINES);
+            format!("node {number}:\n{}\n", lines[tail..].join("\n"))
+        };
+        self.numbers().map(log).collect()
+    }
+
+    /// Opens a connection to a NATS server as an operator who may do everything.
+    pub(super) fn nats_client(&self) -> Result<Client> {
+        let server = self.nats.running().next().context("no NATS server runs")?;
+        Client::connect(self.nats.address(server), self.security.operator())
+    }
+
+    fn configuration(&self, number: u8) -> String {
+        let node = self.node(number);
+        let [v4, v6] = Self::udp(number);
+        let (api, state) = (Self::api(number), self.state(number));
+        let secret: Vec<PathBuf> = node.secrets.iter().map(|it| self.folder.path(it)).collect();
+        let own_first = |host: &u8| (*host + self.options.servers - number) % self.options.servers;
+        let mut hosts: Vec<u8> = (1..=self.options.servers).collect();
+        hosts.sort_by_key(own_first);
+        let url = |host: &u8| format!("tls://{}:{NATS_PORT}", backbone_address(*host));
+        let servers: Vec<String> = hosts.iter().map(url).collect();
+        let Options { workers, sections, lines, .. } = &self.options;
+        format!(
+            "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = {workers}\n\
+             [http]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
+             [admin]\nlisten = [\"{api}\"]\nrequests_per_s = 0\n\
+             [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
+             [state]\ndir = {state:?}\n{sections}\
+             [cluster]\nname = {NAME:?}\nnode = {number}\nservers = {servers:?}\n\
+             secret = {secret:?}\nreplicas = {}\n{}{lines}",
+            self.options.servers,
+            self.security.node_lines(number),
+        )
+    }
+}
+
+/// Lines of a log that are shown with an error.
+const LOG_LINES: usize = 40;
+
+/// Where the NATS server of a host listens.
+fn nats_addresses(host: u8) -> Addresses {
+    let ip = backbone_address(host);
+    Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 }
+}

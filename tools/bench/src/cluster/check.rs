@@ -1,0 +1,96 @@
+//! `tidegate-bench cluster check`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, value_parser};
+
+use super::arrangement::{Options, TestCluster};
+use super::stage::{Outcome, Stage};
+use super::steps::{STEPS, Step};
+use crate::figures::count;
+use crate::program::ProgramArgs;
+use crate::session::print_line;
+use crate::table::{Cell, Table};
+
+/// Let nodes, servers, links and clocks fail under load, and check that all nodes agree afterwards.
+#[derive(Args)]
+pub(super) struct Check {
+    /// Only steps whose names contain one of these [default: all].
+    steps: Vec<String>,
+    /// Let every failure last as long as it may in operation: 30 s partitions, two minutes without NATS.
+    #[arg(long)]
+    full: bool,
+    /// Announces per second.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(1..=500))]
+    rate: u32,
+    #[command(flatten)]
+    program: ProgramArgs,
+}
+
+impl Check {
+    /// Plays the steps. Fails with the first that fails, and prints what was seen of the others.
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let wanted = |step: &&Step| {
+            let names = &self.steps;
+            names.is_empty() || names.iter().any(|name| step.name.contains(name.as_str()))
+        };
+        let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+        let names = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
+        ensure!(!steps.is_empty(), "no such step: expected some of {}", names());
+        let began = Instant::now();
+        // Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
+        let options =
+            Options { lines: "queue_mib = 1\nstream_mib = 256\n".into(), ..Options::default() };
+        let cluster = TestCluster::start(self.program.path()?, options)?;
+        let clients = std::sync::Arc::clone(cluster.sites.clients());
+        let _inside = clients.enter()?;
+        let mut stage = Stage::new(cluster, self.rate.into(), self.full)?;
+        let mut rows = Vec::new();
+        let mut failure = None;
+        for step in steps {
+            match play(&mut stage, step) {
+                Ok(outcome) => rows.push(row(step, &outcome)),
+                Err(error) => {
+                    let logs = stage.cluster.logs();
+                    print_line(&format!("{}: failed\n{logs}", step.name));
+                    failure = Some(error.context(step.name));
+                    break;
+                }
+            }
+        }
+        print_line(&format!("\n{}", Table { head: HEAD.map(str::to_owned).to_vec(), rows }));
+        print_line(&format!("in {:.0} s", began.elapsed().as_secs_f64()));
+        failure.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+}
+
+const HEAD: [&str; 8] =
+    ["step", "what was seen", "requests", "lost", "seen p50, ms", "p99", "max", "not in 10 s"];
+
+fn play(stage: &mut Stage, step: &Step) -> Result<Outcome> {
+    let outcome = stage.play(step)?;
+    let Outcome { agreement, text, took, .. } = &outcome;
+    print_line(&format!("{}: {text}; {agreement} ({:.0} s)", step.name, took.as_secs_f64()));
+    outcome.check(step.allowed).context("after the step")?;
+    Ok(outcome)
+}
+
+fn row(step: &Step, outcome: &Outcome) -> Vec<Cell> {
+    let Outcome { counters, seen, unseen, agreement, text, .. } = outcome;
+    let ms = |part: f64| {
+        let ms = seen.quantile(part).map(|time| format!("{:.0}", time.as_secs_f64() * 1e3));
+        Cell::number(ms)
+    };
+    vec![
+        Cell::Text(step.name.into()),
+        Cell::Text(format!("{text}; {agreement}")),
+        Cell::Number(count(counters.sent as f64)),
+        Cell::Number(count(counters.lost as f64)),
+        ms(0.5),
+        ms(0.99),
+        ms(1.0),
+        Cell::Number(unseen.to_string()),
+    ]
+}

@@ -1,0 +1,194 @@
+//! A cluster under load: what steps act on, and what is watched meanwhile.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::load::udp::{Roster, RosterOptions, RosterTask, Routes, Sightings};
+use ::load::{Counters, Latencies, LoopMode};
+use anyhow::{Context, Result, ensure};
+use harness::network::sites::{site_client, site_client_v6};
+
+use super::agreement::{self, Agreement, Excuses};
+use super::arrangement::{PATIENCE, TestCluster};
+use super::steps::{Allowed, Step};
+use crate::swarms;
+
+/// Peers of the load, and torrents that the API lists one by one after every step.
+const PEERS: u32 = 12_000;
+const TORRENTS: u32 = 400;
+/// Nodes know the order of two announces of a peer if more than a unit of ages, 16 s, is between them.
+const REST_MS: u32 = 20_000;
+/// Of a thousand announces, those that stop or complete.
+const CHANGES_PERMILLE: u32 = 100;
+/// The client that announces at one node and asks the others.
+const OBSERVER: u8 = 200;
+/// How long a peer may be unknown elsewhere before that is counted.
+const UNSEEN_AFTER: Duration = Duration::from_secs(10);
+/// Pause between two observed peers.
+const OBSERVE_EVERY: Duration = Duration::from_millis(20);
+
+/// A cluster under load.
+pub(super) struct Stage {
+    pub(super) cluster: TestCluster,
+    pub(super) excuses: Excuses,
+    /// Whether every step takes its full time.
+    pub(super) is_full: bool,
+    roster: Option<Roster>,
+    routes: Arc<Routes>,
+    /// How many nodes were killed or left out.
+    interruptions: Arc<AtomicU32>,
+    rate: f64,
+}
+
+/// What was seen while a step was played.
+pub(super) struct Outcome {
+    pub(super) counters: Counters,
+    /// Until all other nodes knew a peer.
+    pub(super) seen: Latencies,
+    /// Peers that a node did not know in time.
+    pub(super) unseen: u64,
+    pub(super) agreement: Agreement,
+    /// What the step says of itself.
+    pub(super) text: String,
+    pub(super) took: Duration,
+}
+
+impl Stage {
+    /// Connects a load of `rate` announces per second to all nodes. This thread must be in the clients'
+    /// namespace.
+    pub(super) fn new(cluster: TestCluster, rate: f64, is_full: bool) -> Result<Self> {
+        let mut roster = Roster::new(&RosterOptions {
+            torrents: TORRENTS,
+            peers: PEERS,
+            sockets: 16,
+            first_source: site_client(1),
+            source_v6: site_client_v6(1),
+            changes_permille: CHANGES_PERMILLE,
+            rest_ms: REST_MS,
+            torrent_peers_max: 900,
+            want: 30,
+            outstanding: 256,
+            ..RosterOptions::default()
+        })?;
+        let addresses: Vec<_> = cluster.numbers().map(TestCluster::udp).collect();
+        let nodes: Vec<_> = addresses.iter().map(|it| it.as_slice()).collect();
+        roster.connect_nodes(&nodes)?;
+        let routes = roster.routes();
+        swarms::fill(&mut roster)?;
+        // From now on peers complete and stop.
+        thread::sleep(Duration::from_millis(REST_MS.into()));
+        let excuses = Excuses::default();
+        let interruptions = Arc::default();
+        Ok(Self { cluster, excuses, is_full, roster: Some(roster), routes, interruptions, rate })
+    }
+
+    /// Has requests go to a node, or no longer.
+    pub(super) fn route(&self, node: u8, is_used: bool) {
+        self.interruptions.fetch_add(1, Ordering::Relaxed);
+        self.routes.set(usize::from(node) - 1, is_used);
+    }
+
+    /// Waits, for the first of these times if steps take their full time.
+    pub(super) fn hold(&self, full_s: u32, short_s: u32) {
+        let seconds = if self.is_full { full_s } else { short_s };
+        thread::sleep(Duration::from_secs(seconds.into()));
+    }
+
+    /// Kills a node. What it had not sent is excused.
+    pub(super) fn kill(&mut self, node: u8) {
+        self.excuses.kill();
+        self.interruptions.fetch_add(1, Ordering::Relaxed);
+        self.cluster.kill_node(node);
+        self.route(node, false);
+        self.excuses.kill();
+    }
+
+    /// Starts a node, and sends requests to it when it is ready.
+    pub(super) fn start(&mut self, node: u8) -> Result<()> {
+        self.cluster.start_node(node)?;
+        self.route(node, true);
+        Ok(())
+    }
+
+    /// Plays a step under load, and waits until all nodes agree.
+    pub(super) fn play(&mut self, step: &Step) -> Result<Outcome> {
+        let began = Instant::now();
+        let mut roster = self.roster.take().context("the load has ended")?;
+        let stop = AtomicBool::new(false);
+        let (routes, interruptions) = (Arc::clone(&self.routes), Arc::clone(&self.interruptions));
+        let task = RosterTask::Announce(LoopMode::Open { rate: self.rate });
+        let played = thread::scope(|scope| {
+            let observing = scope.spawn(|| observe(&routes, &interruptions, &stop));
+            let played = swarms::announce_while(&mut roster, task, 1, swarms::PATIENT, |_| {
+                let text = (step.run)(self)?;
+                self.cluster.wait_until_settled(PATIENCE)?;
+                Ok(text)
+            });
+            stop.store(true, Ordering::Relaxed);
+            let observed = observing.join().ok().context("the observer panicked")??;
+            Ok::<_, anyhow::Error>((played?, observed))
+        });
+        let ((mut counters, text), (seen, unseen)) = played?;
+        let counters = counters.pop().unwrap_or_default();
+        let patience = PATIENCE / 2;
+        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, patience)?;
+        self.roster = Some(roster);
+        let took = began.elapsed();
+        Ok(Outcome { counters, seen, unseen, agreement, text, took })
+    }
+}
+
+impl Outcome {
+    /// Fails if something happened that the step does not allow.
+    pub(super) fn check(&self, allowed: Allowed) -> Result<()> {
+        let Counters { sent, lost, errors, .. } = &self.counters;
+        ensure!(*sent > 0, "nothing was announced");
+        let refused: Vec<_> = errors.iter().filter(|(text, _)| !is_of_a_dead_node(text)).collect();
+        ensure!(refused.is_empty(), "answers were refused or wrong: {refused:?}");
+        ensure!(allowed.lost || *lost == 0, "{lost} of {sent} requests were not answered");
+        ensure!(allowed.lost || errors.is_empty(), "requests could not be sent: {errors:?}");
+        ensure!(
+            allowed.unseen || self.unseen == 0,
+            "{} peers were not seen elsewhere",
+            self.unseen
+        );
+        Ok(())
+    }
+}
+
+/// Whether an error is what the system says of a port where nothing listens.
+fn is_of_a_dead_node(text: &str) -> bool {
+    text.contains("refused (os error")
+}
+
+/// Announces peers at one node after the other until stopped, and measures when all others know them. What is
+/// under way when a node is killed does not count.
+fn observe(
+    routes: &Routes,
+    interruptions: &AtomicU32,
+    stop: &AtomicBool,
+) -> Result<(Latencies, u64)> {
+    let nodes: Vec<_> = (1..=routes.len() as u8).map(|node| TestCluster::udp(node)[0]).collect();
+    let mut sightings = Sightings::new(&nodes, IpAddr::from(site_client(OBSERVER)), 1)?;
+    let (mut latencies, mut unseen, mut turn) = (Latencies::default(), 0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let before = interruptions.load(Ordering::Relaxed);
+        let used: Vec<usize> = (0..nodes.len()).filter(|node| routes.is_used(*node)).collect();
+        turn += 1;
+        let at = used[turn % used.len()];
+        let others: Vec<usize> = used.iter().copied().filter(|node| *node != at).collect();
+        let seen = sightings.observe(at, &others, UNSEEN_AFTER);
+        if interruptions.load(Ordering::Relaxed) != before {
+            continue;
+        }
+        match seen?.into_iter().collect::<Option<Vec<Duration>>>() {
+            Some(seen) => seen.into_iter().max().into_iter().for_each(|it| latencies.record(it)),
+            None => unseen += 1,
+        }
+        thread::sleep(OBSERVE_EVERY);
+    }
+    Ok((latencies, unseen))
+}

@@ -1,0 +1,62 @@
+//! What happens to a cluster under load, step by step. Each ends as it began: with all nodes and servers.
+
+mod clocks;
+mod foreign;
+mod links;
+mod nodes;
+mod secrets;
+mod servers;
+
+use anyhow::Result;
+
+use super::stage::Stage;
+
+/// A step: what happens, and what may go wrong meanwhile.
+pub(super) struct Step {
+    /// Its name, for the command line and the table.
+    pub(super) name: &'static str,
+    /// Plays it. Returns what was seen.
+    pub(super) run: fn(&mut Stage) -> Result<String>,
+    pub(super) allowed: Allowed,
+}
+
+/// What a step may lose.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Allowed {
+    /// Requests that were under way to a node that was killed.
+    pub(super) lost: bool,
+    /// Peers that another node does not know within 10 s, because no way leads there.
+    pub(super) unseen: bool,
+}
+
+const NOTHING: Allowed = Allowed { lost: false, unseen: false };
+const LOST: Allowed = Allowed { lost: true, unseen: false };
+const UNSEEN: Allowed = Allowed { lost: false, unseen: true };
+
+/// All steps, in their order.
+pub(super) const STEPS: &[Step] = &[
+    Step { name: "steady", run: steady, allowed: NOTHING },
+    Step { name: "nodes killed", run: nodes::kill_each, allowed: LOST },
+    Step { name: "node killed, journal lost", run: nodes::kill_and_forget, allowed: LOST },
+    Step { name: "nodes restarted", run: nodes::restart_each, allowed: LOST },
+    Step { name: "nodes upgraded", run: nodes::upgrade_each, allowed: NOTHING },
+    Step { name: "node hangs", run: nodes::hang, allowed: LOST },
+    Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
+    Step { name: "stream's leader killed", run: servers::kill_leader, allowed: NOTHING },
+    Step { name: "two NATS servers killed", run: servers::kill_two, allowed: NOTHING },
+    Step { name: "all NATS servers killed", run: servers::kill_all, allowed: UNSEEN },
+    Step { name: "streams deleted", run: servers::delete_streams, allowed: NOTHING },
+    Step { name: "pairs partitioned", run: links::cut_each_pair, allowed: UNSEEN },
+    Step { name: "host cut off", run: links::cut_off, allowed: UNSEEN },
+    Step { name: "slow and lossy links", run: links::slow, allowed: NOTHING },
+    Step { name: "secret changed", run: secrets::change, allowed: NOTHING },
+    Step { name: "clock 10 s ahead", run: clocks::ten_seconds, allowed: LOST },
+    Step { name: "clock 1 h ahead", run: clocks::one_hour, allowed: LOST },
+    Step { name: "foreign messages", run: foreign::garbage, allowed: NOTHING },
+];
+
+/// Nothing happens.
+fn steady(stage: &mut Stage) -> Result<String> {
+    stage.hold(20, 5);
+    Ok("nothing happens".into())
+}

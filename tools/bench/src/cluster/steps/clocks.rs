@@ -1,0 +1,64 @@
+//! A node with a wrong clock, by libfaketime.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::super::stage::Stage;
+use crate::lab::Api;
+
+use super::super::arrangement::TestCluster;
+
+/// From Debian's package `libfaketime`.
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+/// The node.
+const NODE: u8 = 3;
+
+/// Ten seconds ahead.
+pub(super) fn ten_seconds(stage: &mut Stage) -> Result<String> {
+    play(stage, 10)
+}
+
+/// An hour ahead.
+pub(super) fn one_hour(stage: &mut Stage) -> Result<String> {
+    play(stage, 3600)
+}
+
+fn play(stage: &mut Stage, ahead_s: u32) -> Result<String> {
+    ensure!(Path::new(LIBRARY).exists(), "no {LIBRARY}: cargo xtask setup");
+    restart(
+        stage,
+        vec![
+            ("LD_PRELOAD", LIBRARY.to_owned()),
+            ("FAKETIME", format!("+{ahead_s}s")),
+            ("DONT_FAKE_MONOTONIC", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ],
+    )?;
+    let node = NODE.to_string();
+    let label = [("node", node.as_str())];
+    let offset = || stage.cluster.metric(1, "tidegate_cluster_clock_offset_seconds", &label);
+    stage.hold(20, 4);
+    let seen = offset()?;
+    ensure!((seen - f64::from(ahead_s)).abs() < 1.0, "node 1 sees an offset of {seen:.1} s");
+    let status = Api::open(TestCluster::api(NODE)).and_then(|mut api| {
+        let (status, _) = api.exchange("GET /health/ready", "")?;
+        Ok(status.to_string())
+    });
+    let status = status.unwrap_or_else(|_| "none".into());
+    restart(stage, Vec::new())?;
+    Ok(format!(
+        "node {NODE} {ahead_s} s ahead: node 1 sees {seen:.1} s; its /health/ready: {status}"
+    ))
+}
+
+/// Starts the node again with other variables, while clients go elsewhere.
+fn restart(stage: &mut Stage, variables: Vec<(&'static str, String)>) -> Result<()> {
+    stage.route(NODE, false);
+    thread::sleep(Duration::from_millis(500));
+    stage.cluster.stop_node(NODE)?;
+    stage.cluster.set_variables(NODE, variables);
+    stage.cluster.start_node(NODE)
+}

@@ -1,0 +1,69 @@
+//! Nodes that end, start and hang.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use harness::Signal;
+
+use super::super::stage::Stage;
+
+/// Requests that are under way when a router stops to send more are answered within this time.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// Each node is killed and started again with its journal.
+pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
+    let mut ready = Vec::new();
+    for node in stage.cluster.numbers() {
+        stage.kill(node);
+        stage.hold(10, 2);
+        ready.push(start(stage, node)?);
+    }
+    Ok(format!("each killed and started with its journal, ready after {} s", ready.join(", ")))
+}
+
+/// A node is killed and started with nothing.
+pub(super) fn kill_and_forget(stage: &mut Stage) -> Result<String> {
+    stage.kill(2);
+    stage.cluster.forget(2)?;
+    let ready = start(stage, 2)?;
+    Ok(format!("node 2 killed and started with nothing, ready after {ready} s"))
+}
+
+/// Each node is stopped and started, while clients go elsewhere.
+pub(super) fn restart_each(stage: &mut Stage) -> Result<String> {
+    let mut ready = Vec::new();
+    for node in stage.cluster.numbers() {
+        stage.route(node, false);
+        thread::sleep(DRAIN);
+        stage.cluster.stop_node(node)?;
+        ready.push(start(stage, node)?);
+    }
+    Ok(format!("each stopped and started, ready after {} s", ready.join(", ")))
+}
+
+/// Each node is upgraded, and clients notice nothing.
+pub(super) fn upgrade_each(stage: &mut Stage) -> Result<String> {
+    for node in stage.cluster.numbers() {
+        stage.cluster.tracker(node)?.upgrade()?;
+    }
+    Ok("each upgraded (SIGUSR2), clients stay".into())
+}
+
+/// A node hangs: nothing of it runs, and its connections stay open.
+pub(super) fn hang(stage: &mut Stage) -> Result<String> {
+    stage.route(3, false);
+    thread::sleep(DRAIN);
+    stage.cluster.signal(3, Signal::SIGSTOP)?;
+    stage.hold(30, 12);
+    stage.cluster.signal(3, Signal::SIGCONT)?;
+    stage.route(3, true);
+    let reconnects = stage.cluster.metric(3, "tidegate_cluster_reconnects_total", &[])?;
+    Ok(format!("node 3 stopped (SIGSTOP) and continued; connected again {reconnects} times"))
+}
+
+fn start(stage: &mut Stage, node: u8) -> Result<String> {
+    let began = Instant::now();
+    stage.start(node)?;
+    Ok(format!("{:.1}", began.elapsed().as_secs_f64()))
+}

@@ -1,0 +1,112 @@
+//! NATS servers and streams that fail.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use harness::wait_for;
+
+use super::super::arrangement::{PATIENCE, STREAMS};
+use super::super::stage::Stage;
+
+/// The log is stored again when the oldest block waits no longer than this, seconds.
+const STORED_S: f64 = 1.0;
+/// Time in which a stream without a leader is noticed.
+const NOTICED: Duration = Duration::from_millis(500);
+
+/// Each server is killed and started again.
+pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
+    let mut stored = Vec::new();
+    for server in 0..3 {
+        stage.cluster.nats.kill(server);
+        let took = until_stored(stage)?;
+        stage.hold(10, 1);
+        start(stage, &[server])?;
+        stored.push(format!("{took:.1}"));
+    }
+    Ok(format!("each killed and started; the log went on after {} s", stored.join(", ")))
+}
+
+/// The server that leads the log is killed.
+pub(super) fn kill_leader(stage: &mut Stage) -> Result<String> {
+    let mut leader = None;
+    wait_for(PATIENCE, "a leader", || {
+        leader = stage.cluster.nats.leader(STREAMS[0]);
+        Ok(leader.is_some())
+    })?;
+    let leader = leader.context("no leader")?;
+    stage.cluster.nats.kill(leader);
+    let took = until_stored(stage)?;
+    stage.hold(10, 1);
+    start(stage, &[leader])?;
+    Ok(format!("server {} led and was killed; the log went on after {took:.1} s", leader + 1))
+}
+
+/// Two of three servers are killed: the streams store nothing.
+pub(super) fn kill_two(stage: &mut Stage) -> Result<String> {
+    [0, 1].into_iter().for_each(|server| stage.cluster.nats.kill(server));
+    stage.hold(30, 10);
+    let waiting = unstored_s(stage)?;
+    start(stage, &[0, 1])?;
+    let took = until_stored(stage)?;
+    Ok(format!(
+        "servers 1 and 2 killed; nothing stored for {waiting:.1} s, then all {took:.1} s after the start"
+    ))
+}
+
+/// No server runs.
+pub(super) fn kill_all(stage: &mut Stage) -> Result<String> {
+    (0..3).for_each(|server| stage.cluster.nats.kill(server));
+    stage.hold(120, 20);
+    let spills = stage.cluster.metric(1, "tidegate_cluster_spills_total", &[])?;
+    let bytes = stage.cluster.metric(1, "tidegate_cluster_unstored_bytes", &[])?;
+    start(stage, &[0, 1, 2])?;
+    let took = until_stored(stage)?;
+    Ok(format!(
+        "all killed; node 1 held {:.0} KiB, spilled {spills} times; all stored {took:.1} s after the start",
+        bytes / 1024.0
+    ))
+}
+
+/// Both streams are deleted.
+pub(super) fn delete_streams(stage: &mut Stage) -> Result<String> {
+    let mut client = stage.cluster.nats_client()?;
+    for stream in STREAMS {
+        client.jetstream(&format!("STREAM.DELETE.{stream}"), "")?;
+    }
+    let began = Instant::now();
+    for stream in STREAMS {
+        wait_for(PATIENCE, stream, || {
+            client.jetstream(&format!("STREAM.INFO.{stream}"), "").map(|_| true)
+        })?;
+    }
+    let made = began.elapsed().as_secs_f64();
+    let took = until_stored(stage)?;
+    Ok(format!("both deleted; made again after {made:.1} s, all stored {took:.1} s later"))
+}
+
+/// Starts servers, and waits until they are ready.
+fn start(stage: &mut Stage, servers: &[usize]) -> Result<()> {
+    for server in servers {
+        stage.cluster.nats.restart(*server)?;
+    }
+    stage.cluster.nats.wait_until_ready()
+}
+
+/// Waits until the log stores what nodes publish. Returns the seconds that this took.
+fn until_stored(stage: &Stage) -> Result<f64> {
+    let began = Instant::now();
+    std::thread::sleep(NOTICED);
+    let metric = ("tidegate_cluster_unstored_seconds", &[][..]);
+    stage.cluster.wait_for_metric(metric, PATIENCE, |seconds| seconds < STORED_S)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Returns for how long the oldest block of any node has waited.
+fn unstored_s(stage: &Stage) -> Result<f64> {
+    let mut longest = 0.0_f64;
+    for node in stage.cluster.running() {
+        let name = "tidegate_cluster_unstored_seconds";
+        longest = longest.max(stage.cluster.metric(node, name, &[])?);
+    }
+    Ok(longest)
+}

@@ -1,0 +1,25 @@
+//! A cluster of three nodes and three NATS servers, whose parts fail one after the other.
+
+use crate::clients;
+use crate::command::{Tally, command, run as run_command};
+use crate::workspace::{binary, target};
+use anyhow::Result;
+
+/// The name that the cases of real clients at different nodes begin with.
+const CLIENTS: &str = "cluster-";
+
+/// Plays the steps that are named, and lets real clients transfer torrents unless only some steps are.
+pub(crate) fn run(words: &[&str]) -> Result<Tally> {
+    let mut tally = check(words)?;
+    if words.iter().all(|word| word.starts_with('-')) {
+        tally.add(clients::run(&[CLIENTS])?);
+    }
+    Ok(tally)
+}
+
+fn check(words: &[&str]) -> Result<Tally> {
+    let bench = target().join("debug/tidegate-bench").display().to_string();
+    let tracker = binary().display().to_string();
+    let check = [&*bench, "cluster", "check", "--program", &tracker];
+    run_command(command(&[&check[..], words].concat()))
+}
