@@ -30,7 +30,7 @@ use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
 pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes};
-pub use sightings::Sightings;
+pub use sightings::{Newcomers, Sightings};
 
 /// Parameters of a UDP load.
 #[derive(Clone, Debug)]

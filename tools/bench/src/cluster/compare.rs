@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use ::load::udp;
+use ::load::Latencies;
+use ::load::udp::{self, Newcomers};
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use harness::network::Link;
@@ -26,6 +27,9 @@ pub(super) const LOSS: &str = "1 % lost for 30 s";
 pub(super) const CUT: &str = "cut off for 10 s";
 /// Time for the last changes to be sent.
 const SETTLE: Duration = Duration::from_secs(1);
+/// New peers per second that the other node must see, and how long the last of them are waited for.
+const SEEN_PER_S: f64 = 20.0;
+const SEEN_WITHIN: Duration = Duration::from_secs(60);
 /// New peers at the first node, while its links fail.
 const FAULT_PEERS: u32 = 6000;
 const FAULT_PEERS_PER_S: f64 = 200.0;
@@ -43,7 +47,7 @@ const AFTER: Duration = Duration::from_secs(60);
 #[derive(Args)]
 pub(super) struct ClusterComparison {
     /// New peers that the other node must see.
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = value_parser!(u32).range(1..=100_000))]
     peers: u32,
     /// Seconds of load.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=3600))]
@@ -76,7 +80,7 @@ impl ClusterComparison {
         let wants = |case: &str| self.case.is_empty() || self.case.iter().any(|one| one == case);
         if wants(SEEN) {
             // Waiting takes no processor, so that all are waited for at once.
-            let all = at_once(systems.iter().map(|it| || self.seen(it, &session)));
+            let all = at_once(systems.iter().map(|it| || self.seen(it)));
             for (system, measured) in systems.iter().zip(all) {
                 add(&mut session, (system, SEEN, 1), measured)?;
             }
@@ -101,12 +105,18 @@ impl ClusterComparison {
         session.finish(Vec::new())
     }
 
-    fn seen(&self, system: &System, session: &Session) -> Measured {
+    fn seen(&self, system: &System) -> Measured {
         let pair = system.start(Backbone::Switch)?;
         let mut sightings = pair.sightings(1)?;
-        let (seen, figures) = seen::observe(&mut sightings, &[1], (self.peers, 2), session)?;
+        let newcomers =
+            Newcomers { node: 0, peers: self.peers, per_s: SEEN_PER_S, patience: SEEN_WITHIN };
+        let times = sightings.observe_all(newcomers, 1)?;
         pair.check()?;
-        Ok((seen::summary(&seen), figures))
+        let unseen = times.iter().filter(|time| time.is_none()).count();
+        let mut seen = Latencies::default();
+        times.iter().flatten().for_each(|time| seen.record(*time));
+        let figures = seen::figures(&seen)?.with("unseen", unseen as f64);
+        Ok((seen::summary(&seen), figures.with("peers", f64::from(self.peers))))
     }
 
     /// Loads the first node with announces each of which starts or stops a peer.
@@ -157,9 +167,10 @@ fn fault(system: &System, case: &str) -> Measured {
     if case == LOSS {
         pair.sites().set_links(LOSSES);
     }
+    let newcomers =
+        Newcomers { node: 0, peers: FAULT_PEERS, per_s: FAULT_PEERS_PER_S, patience: PATIENCE };
     let announced = thread::scope(|scope| {
-        let announcing =
-            scope.spawn(|| client.announce_all(0, FAULT_PEERS, FAULT_PEERS_PER_S, PATIENCE));
+        let announcing = scope.spawn(|| client.announce_all(newcomers));
         if case == CUT {
             thread::sleep(CUT_AFTER);
             set(Link::CUT);

@@ -146,6 +146,16 @@ impl Node {
         self.host.run(|| self.tracker.metric(name, labels))
     }
 
+    /// Returns its metrics of what it dropped, for errors.
+    pub(super) fn drops(&self) -> String {
+        let page = self.host.run(|| self.tracker.admin("/metrics")).map(|it| it.text());
+        let page = page.unwrap_or_default();
+        let lines = page.lines().filter(|line| {
+            line.starts_with("tidegate_cluster_drops_total") && !line.ends_with(" 0")
+        });
+        lines.collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns its process.
     pub(super) fn process(&self) -> u32 {
         self.tracker.pid()

@@ -76,8 +76,7 @@ impl Seen {
             cluster.sites.set_links(link);
             let open = || Sightings::new(&addresses, site_client(1).into(), 1);
             let mut sightings = cluster.as_client(open)?;
-            let (seen, figures) =
-                observe(&mut sightings, &[1, 2], (self.peers, WARM_UP), &session)?;
+            let (seen, figures) = observe(&mut sightings, &[1, 2], self.peers, &session)?;
             if figures.get("unseen").is_some_and(|unseen| unseen.median > 0.0) {
                 session.fail(format!("{case}: some peers were not seen within {PATIENCE:?}"));
             }
@@ -89,39 +88,42 @@ impl Seen {
     }
 }
 
-/// Has new peers announced at the first node, and waits until the others know them. The first `warm_up` ones are
-/// not counted.
-pub(super) fn observe(
+/// Has new peers announced at the first node, and waits until the others know them. The first ones are not
+/// counted.
+fn observe(
     sightings: &mut Sightings,
     others: &[usize],
-    (peers, warm_up): (u32, u32),
+    peers: u32,
     session: &Session,
 ) -> Result<(Latencies, Figures)> {
     let (mut seen, mut unseen, mut random) = (Latencies::default(), 0, Random::new(7));
-    for number in 0..warm_up + peers {
+    for number in 0..WARM_UP + peers {
         if session.is_stopped() {
             break;
         }
         thread::sleep(Duration::from_micros(random.below(PAUSE_MAX_US).into()));
         for time in sightings.observe(0, others, PATIENCE)? {
             match time {
-                _ if number < warm_up => {}
+                _ if number < WARM_UP => {}
                 Some(time) => seen.record(time),
                 None => unseen += 1,
             }
         }
     }
+    let figures = figures(&seen)?.with("unseen", f64::from(unseen));
+    Ok((seen, figures.with("peers", f64::from(peers))))
+}
+
+/// Returns the figures of times.
+pub(super) fn figures(seen: &Latencies) -> Result<Figures> {
     let us = |part| -> Result<f64> {
         Ok(seen.quantile(part).context("no peer was seen")?.as_secs_f64() * 1e6)
     };
-    let figures = Figures::default()
+    Ok(Figures::default()
         .with("p50_us", us(0.5)?)
         .with("p90_us", us(0.9)?)
         .with("p99_us", us(0.99)?)
-        .with("max_us", seen.max().as_secs_f64() * 1e6)
-        .with("unseen", f64::from(unseen))
-        .with("peers", f64::from(peers));
-    Ok((seen, figures))
+        .with("max_us", seen.max().as_secs_f64() * 1e6))
 }
 
 /// Describes times.

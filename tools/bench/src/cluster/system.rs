@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use ::load::udp::Sightings;
 use anyhow::{Result, bail, ensure};
@@ -18,6 +20,8 @@ use crate::program::ProgramArgs;
 /// The nodes' hosts, and that of what they share.
 pub(super) const NODES: [u8; 2] = [1, 2];
 pub(super) const SHARED: u8 = 3;
+/// The time between the starts of two programs.
+const APART: Duration = Duration::from_millis(1100);
 /// The name of tidegate with a NATS server.
 const TIDEGATE: &str = "tidegate, NATS";
 
@@ -148,6 +152,8 @@ fn start_rival(
         command.args(arguments).current_dir(folder.root());
         let log = format!("host{host}");
         let start = || Process::start_with_one_log(command, folder.root(), &log);
+        // Nodes that draw their ids from the second of their start must not start in the same one.
+        thread::sleep(APART);
         let process = namespace.run(start)?;
         processes[usize::from(host == SHARED)].push(process.id());
         all.push(process);

@@ -144,18 +144,15 @@ fn measure(cluster: &Cluster, content: &LogContent) -> Result<Figures> {
     let node = cluster.node(2)?;
     let ready_s = began.elapsed().as_secs_f64();
     let traffic = Traffic::of(&node.host)?.since(traffic);
+    wait_until_known(&node, content.present)?;
+    let known_s = began.elapsed().as_secs_f64();
     let usage = Usage::of(node.process())?;
     let nats: Result<Vec<Usage>> = servers.iter().map(|it| Usage::of(*it)).collect();
-    let known = peers(&node)?;
-    ensure!(
-        known >= KNOWN_MIN * content.present as f64,
-        "ready with {known} of {} peers",
-        content.present
-    );
     Ok(Figures::default()
         .with("ready_s", ready_s)
         .with("warm_s", node.metric("tidegate_cluster_warm_seconds", &[])?)
-        .with("known", known)
+        .with("known", peers(&node)?)
+        .with("known_s", known_s)
         .with("cpu_s", usage.cpu_s())
         .with("nats_cpu_s", process_times(&servers)? - nats_before)
         .with("resident_bytes", usage.resident_bytes as f64)
@@ -168,7 +165,9 @@ fn peers(node: &Node) -> Result<f64> {
 }
 
 fn wait_until_known(node: &Node, present: u64) -> Result<()> {
-    wait_for(STORED_WITHIN, "the neighbour to know all peers", || {
-        Ok(peers(node)? >= KNOWN_MIN * present as f64)
+    wait_for(STORED_WITHIN, "a node to know all peers", || {
+        let (known, present) = (peers(node)?, present as f64);
+        ensure!(known >= KNOWN_MIN * present, "{known} of {present}; {}", node.drops());
+        Ok(true)
     })
 }

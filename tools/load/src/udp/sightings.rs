@@ -1,6 +1,7 @@
 //! How long it takes until other nodes of a tracker know what a peer has told one of them.
 
-use std::collections::HashSet;
+mod many;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,14 +14,14 @@ use super::worker;
 use crate::population::peer_id;
 use crate::random::Random;
 
+pub use many::Newcomers;
+
 /// How often a node is asked whether it knows the peer.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 /// A question is repeated after this time, because it or its answer is lost.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 /// How long a node may take for one request.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Torrents of a scrape: what every tracker answers.
-const SCRAPED: usize = 50;
 /// How often sockets are looked at.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Renew connection ids before the minute for which BEP 15 allows their use.
@@ -112,80 +113,6 @@ impl Sightings {
             client::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
         })?;
         Ok(watches.iter().map(|watch| watch.seen).collect())
-    }
-
-    /// Announces new peers at a node on schedule, each in a torrent of its own, whether or not it answers.
-    /// Returns the torrents, and how many announces are unanswered after `patience`.
-    ///
-    /// # Errors
-    ///
-    /// If the node does not issue a connection id.
-    pub fn announce_all(
-        &mut self,
-        at: usize,
-        peers: u32,
-        per_s: f64,
-        patience: Duration,
-    ) -> Result<(Vec<InfoHash>, usize)> {
-        let mut torrents = Vec::new();
-        let (began, mut unanswered) = (Instant::now(), HashSet::new());
-        let answered = |sightings: &Self, unanswered: &mut HashSet<u32>| {
-            let Some(socket) = sightings.sockets.get(at) else { return };
-            let mut answer = [0; 2048];
-            while let Some(len) = received(socket, &mut answer) {
-                if let Some((number, _)) = decode_reply(answer.get(..len).unwrap_or_default()) {
-                    unanswered.remove(&number);
-                }
-            }
-        };
-        let mut id = self.connection_id(at)?;
-        for number in 0..peers {
-            let due = began + Duration::from_secs_f64(f64::from(number) / per_s);
-            while Instant::now() < due {
-                answered(self, &mut unanswered);
-                thread::sleep(LOOK_EVERY);
-            }
-            // The exchange would take the answers of others.
-            if unanswered.is_empty() {
-                id = self.connection_id(at)?;
-            }
-            let info_hash = InfoHash(self.random.bytes());
-            self.transaction_id += 1;
-            let mut request = Vec::new();
-            let announce = announce(info_hash, Event::Started, self.random.next());
-            client::announce(&mut request, id, self.transaction_id, &announce, b"");
-            unanswered.insert(self.transaction_id);
-            torrents.push(info_hash);
-            // What cannot be sent is lost.
-            let _ = self.sockets.get(at).context("no such node")?.send(&request);
-        }
-        let end = Instant::now() + patience;
-        while !unanswered.is_empty() && Instant::now() < end {
-            answered(self, &mut unanswered);
-            thread::sleep(LOOK_EVERY);
-        }
-        Ok((torrents, unanswered.len()))
-    }
-
-    /// Returns of how many of these torrents a node knows no peer.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer.
-    pub fn missing(&mut self, node: usize, torrents: &[InfoHash]) -> Result<usize> {
-        let mut missing = 0;
-        for torrents in torrents.chunks(SCRAPED) {
-            let id = self.connection_id(node)?;
-            let answer = self.exchange(node, |out, number| {
-                client::scrape(out, id, number, torrents);
-            })?;
-            let Some((_, Reply::Scrape(counts))) = decode_reply(&answer) else {
-                bail!("no counts");
-            };
-            let known = counts.chunks(12).filter(|counts| counts.iter().any(|byte| *byte != 0));
-            missing += torrents.len().saturating_sub(known.count());
-        }
-        Ok(missing)
     }
 
     /// Returns a connection id that a node accepts.
@@ -333,8 +260,14 @@ mod tests {
         let sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
         let mut sightings = sightings.with_own_connection_ids();
         let patience = Duration::from_millis(300);
-        let (torrents, unanswered) = sightings.announce_all(1, 60, 1000.0, patience).unwrap();
+        let newcomers = Newcomers { node: 1, peers: 60, per_s: 1000.0, patience };
+        let (torrents, unanswered) = sightings.announce_all(newcomers).unwrap();
         assert_eq!((torrents.len(), unanswered), (60, 20));
         assert_eq!(sightings.missing(1, &torrents).unwrap(), 2);
+        // The first of a scrape is asked for again and again.
+        let newcomers = Newcomers { node: 0, peers: 20, per_s: 100.0, patience };
+        let seen = sightings.observe_all(newcomers, 1).unwrap();
+        let unseen = seen.iter().filter(|time| time.is_none()).count();
+        assert!((seen.len(), unseen) == (20, 1), "{seen:?}");
     }
 }
