@@ -25,6 +25,7 @@ mod lag;
 #[cfg(target_os = "linux")]
 mod nodes;
 mod report;
+mod scale;
 #[cfg(target_os = "linux")]
 mod security;
 #[cfg(target_os = "linux")]
@@ -48,6 +49,7 @@ use clap::Args;
 use clap::Subcommand;
 
 pub(crate) use report::report;
+pub(crate) use scale::scale;
 
 /// Test and measure nodes that are one tracker, and others beside them (needs root).
 #[derive(Args)]

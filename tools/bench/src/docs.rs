@@ -2,7 +2,7 @@
 //!
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
 //! `compare udp announces` or `private`. It is of the benchmark's last entry in its record. `overview`
-//! is the README's table, from several records.
+//! is the README's table, from several records, and `cluster scale` is computed from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::session::print_line;
-use crate::{compare, record, report};
+use crate::{cluster, compare, record, report};
 
 const START: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
@@ -60,6 +60,9 @@ fn figures(name: &str, definitions: &Path) -> Result<String> {
     let folder = definitions.join("record");
     if name == "overview" {
         return Ok(compare::overview(&folder)?.to_string());
+    }
+    if name == "cluster scale" {
+        return cluster::scale(&folder);
     }
     Ok(report::document(&record::last(&folder, name)?, definitions)?.section())
 }
