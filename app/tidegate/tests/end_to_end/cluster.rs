@@ -3,6 +3,8 @@
 mod failures;
 mod foreign;
 mod peers;
+mod private;
+mod webtorrent;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

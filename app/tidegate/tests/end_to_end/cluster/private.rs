@@ -1,0 +1,121 @@
+//! Users' keys at several nodes: each transfer is counted once, and quotas hold everywhere.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, wait_until_joined};
+use crate::api::Caller;
+use crate::clients::{has, http};
+use crate::process::Tracker;
+
+const MORE: &str = "[state]\nflush_s = 1\n[access]\nprivate = true\n";
+/// The torrents that [`Site::exchange`] announces.
+const MARKERS: u8 = 100;
+
+/// Nodes of a private tracker, and a key.
+struct Site {
+    nodes: [Tracker; 2],
+    apis: [Caller; 2],
+    key: Value,
+    markers: u8,
+    /// Keeps the servers.
+    _cluster: Cluster,
+}
+
+impl Site {
+    fn start(quota: &Value) -> Self {
+        let cluster = Cluster::start(1);
+        let nodes = [1, 2].map(|number| {
+            let node = cluster.node_with(number, MORE);
+            let api = Caller::of(&node);
+            (node, api)
+        });
+        let [(a, api_a), (b, api_b)] = nodes;
+        wait_until_joined(&[&a, &b]);
+        let key = api_a.expect(201, "POST /keys", Some(quota));
+        let get = format!("GET /keys/{}", key["id"]);
+        b.wait_until("the key", |_| api_b.ask(&get, None).0 == 200);
+        Self { nodes: [a, b], apis: [api_a, api_b], key, markers: MARKERS, _cluster: cluster }
+    }
+
+    /// Announces a peer at a node. Returns whether it is served.
+    fn announce(&self, node: usize, torrent: u8, port: u16, rest: &str) -> bool {
+        let hash = format!("%{torrent:02x}").repeat(20);
+        let key = self.key["key"].as_str().unwrap();
+        let target = format!(
+            "/{key}/announce?info_hash={hash}&peer_id=-XX0001-{port:012}&port={port}&compact=1&left=9&{rest}"
+        );
+        let (status, body) = http(self.nodes[node].http4(), &target);
+        assert_eq!(status, 200);
+        has(&body, "8:complete")
+    }
+
+    /// Waits until the other node knows what was announced at `node`: a session that came later is there.
+    /// The key has no quota of torrents then.
+    fn exchange(&mut self, node: usize) {
+        let other = &self.nodes[1 - node];
+        let before = sessions(other);
+        self.markers += 1;
+        assert!(self.announce(node, self.markers, 7, "event=started"));
+        other.wait_until("sessions", |it| sessions(it) > before);
+    }
+
+    fn totals(&self, node: usize) -> [u64; 2] {
+        let key = self.apis[node].expect(200, &format!("GET /keys/{}", self.key["id"]), None);
+        ["uploaded", "downloaded"].map(|name| key["totals"][name].as_u64().unwrap())
+    }
+}
+
+fn sessions(node: &Tracker) -> f64 {
+    node.metric("tidegate_key_sessions")
+}
+
+#[test]
+fn a_client_that_changes_nodes_is_counted_to_the_byte() {
+    let mut site = Site::start(&json!({}));
+    assert!(site.announce(0, 1, 1001, "uploaded=0&downloaded=0&event=started"));
+    site.exchange(0);
+    let mut bytes = [0_u64; 2];
+    for step in 0..8 {
+        let node = [1, 0, 0, 1, 1, 0, 1, 0][step];
+        bytes = [bytes[0] + 1_000_003 * (step as u64 + 1), bytes[1] + 777];
+        let [uploaded, downloaded] = bytes;
+        let report = format!("uploaded={uploaded}&downloaded={downloaded}");
+        assert!(site.announce(node, 1, 1001, &report));
+        site.exchange(node);
+    }
+    let [uploaded, downloaded] = [bytes[0] + 5, bytes[1]];
+    let last = format!("uploaded={uploaded}&downloaded={downloaded}&event=stopped");
+    assert!(site.announce(1, 1, 1001, &last));
+    for node in 0..2 {
+        let expected = [uploaded, downloaded];
+        site.nodes[node].wait_until("totals", |_| site.totals(node) == expected);
+    }
+    // What was counted is not counted again.
+    site.exchange(0);
+    site.exchange(1);
+    assert_eq!([site.totals(0), site.totals(1)], [[uploaded, downloaded]; 2]);
+}
+
+#[test]
+fn quotas_hold_at_both_nodes() {
+    let site = Site::start(&json!({ "torrents": 2, "peers_per_torrent": 2 }));
+    assert!(site.announce(0, 1, 1001, "event=started"));
+    assert!(site.announce(1, 1, 1002, "event=started"));
+    assert!(site.announce(0, 2, 1001, "event=started"));
+    for node in &site.nodes {
+        node.wait_until("sessions", |it| sessions(it) == 3.0);
+    }
+    for node in 0..2 {
+        assert!(!site.announce(node, 1, 1003, "event=started"), "a third peer");
+        assert!(!site.announce(node, 3, 1001, "event=started"), "a third torrent");
+        assert!(site.announce(node, 1, 1001, "") && site.announce(node, 1, 1002, ""));
+    }
+    // It stops at the node where it did not start.
+    assert!(site.announce(1, 2, 1001, "event=stopped"));
+    for node in &site.nodes {
+        node.wait_until("sessions", |it| sessions(it) == 2.0);
+    }
+    assert!(site.announce(0, 3, 1001, "event=started"));
+    site.nodes[1].wait_until("sessions", |it| sessions(it) == 3.0);
+    assert!(!site.announce(1, 4, 1001, "event=started"));
+}
