@@ -4,6 +4,7 @@
 mod bad_input;
 mod faults;
 mod node;
+mod replay;
 mod replication;
 
 use harness::nats::{self, Nats};
