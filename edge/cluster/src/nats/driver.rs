@@ -233,6 +233,7 @@ impl<'a> Driver<'a> {
 
     /// Writes to the log why connecting fails: each reason once.
     fn warn_of_failure(&mut self, error: &str) {
+        let error = error.strip_prefix("nats: ").unwrap_or(error);
         if self.failures.len() < FAILURES_MAX && !self.failures.iter().any(|it| it == error) {
             let remedy = if error.contains("uthorization") || error.contains("uthentication") {
                 ": check cluster.nkey or cluster.certificate, and the servers' users"
