@@ -27,6 +27,7 @@ mod workers;
 mod xdp;
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +40,7 @@ use front::Clock;
 use journal::Feed;
 use net::process::{self, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
-use net::xdp::InheritedXdp;
+use net::xdp::{HandOver, InheritedXdp};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -194,6 +195,7 @@ impl Opened {
             file, config, tracker, certificates, mut bound, mut writer, mut handoff, ..
         } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
+        let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
         let urls = bound.announce_urls(&hosts);
@@ -202,59 +204,34 @@ impl Opened {
         let dashboard = bound.dashboard_url(&config);
         let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
         if config.cluster.is_some() {
-            handoff.align_clock(swarms::unix_ms());
+            handoff.align_clock(began_ms);
         }
         let clock = handoff.clock();
         state::fill(&config, &tracker, &writer, clock)?;
-        if let Some(cluster) = &self.cluster {
-            cluster.replicate(&mut writer)?;
-        }
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.replicate(&mut writer))?;
         let feed = Arc::<Feed>::default();
         let target = SwarmTarget::new(&tracker, clock, journal.is_some());
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
         old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
         let source = SwarmSource::new(&tracker, &feed, clock);
-        let (mut descriptors, mut hand_over) = (bound.descriptors()?, None);
-        if let Some(xdp) = &self.xdp {
-            let (of_xdp, queues) = xdp.hand_over()?;
-            descriptors.extend(of_xdp);
-            hand_over = Some(queues);
-        }
-        let upgrader = Upgrader::new(self.launcher, (descriptors, hand_over), handoff, source);
+        let parts = hand_over_parts(&bound, self.xdp.as_ref())?;
+        let upgrader = Upgrader::new(self.launcher, parts, handoff, source);
         let (events, event_receiver) = channel();
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
-        let shared = Shared {
-            tracker: &tracker,
-            certificates: &certificates,
-            clock,
-            journal: journal.as_ref(),
-        };
+        let open = journal.as_ref();
+        let shared =
+            Shared { tracker: &tracker, certificates: &certificates, clock, journal: open };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         let _ = workers.metric_sources().status.udp_engine.set(engine);
-        self.cluster.iter().for_each(|cluster| cluster.fetch_records(&records));
         let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
-        let cluster = self.cluster.map(|cluster| {
-            // Set once.
-            let _ = workers.metric_sources().cluster.set(cluster.stats(
-                &tracker,
-                workers.letters(),
-                &records,
-            ));
-            let inputs = ClusterInputs {
-                tracker: Arc::clone(&tracker),
-                clock,
-                reservation: feed.reserve(tracker.store()),
-                feed: Arc::clone(&feed),
-                records: Arc::clone(&records),
-                restored_ms: old_process.is_some().then(swarms::unix_ms).or(restored_ms),
-            };
-            ClusterState::Waiting(Box::new((cluster, inputs)))
-        });
-        let cluster = cluster.unwrap_or_default();
+        let restored_ms = old_process.is_some().then_some(began_ms).or(restored_ms);
+        let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
+        let prepare = |cluster: OpenCluster| cluster.prepare(&workers, of_cluster());
+        let cluster = self.cluster.map(prepare).unwrap_or_default();
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
@@ -285,6 +262,17 @@ impl Opened {
             Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
+}
+
+/// What a new process gets of the sockets: copies of them, and what leaves the AF_XDP sockets.
+type HandOverParts = (Vec<(String, OwnedFd)>, Option<HandOver>);
+
+fn hand_over_parts(bound: &BoundListeners, xdp: Option<&OpenXdp>) -> Result<HandOverParts> {
+    let mut descriptors = bound.descriptors()?;
+    let Some(xdp) = xdp else { return Ok((descriptors, None)) };
+    let (of_xdp, queues) = xdp.hand_over()?;
+    descriptors.extend(of_xdp);
+    Ok((descriptors, Some(queues)))
 }
 
 /// What threads share.

@@ -68,6 +68,26 @@ pub(super) struct ClusterInputs {
     pub(super) restored_ms: Option<u64>,
 }
 
+impl ClusterInputs {
+    /// Returns what a node gets. Call before the first announce.
+    pub(super) fn new(
+        tracker: &Arc<Tracker>,
+        clock: Clock,
+        feed: &Arc<Feed>,
+        records: &Arc<Records>,
+        restored_ms: Option<u64>,
+    ) -> Self {
+        Self {
+            tracker: Arc::clone(tracker),
+            clock,
+            reservation: feed.reserve(tracker.store()),
+            feed: Arc::clone(feed),
+            records: Arc::clone(records),
+            restored_ms,
+        }
+    }
+}
+
 impl OpenCluster {
     /// Opens the node, if there is a cluster. Reads its files.
     pub(super) fn open(config: &Config, secrets: Option<&ClusterSecrets>) -> Result<Option<Self>> {
@@ -88,7 +108,7 @@ impl OpenCluster {
     }
 
     /// Returns what reads its statistics.
-    pub(super) fn stats(
+    fn stats(
         &self,
         tracker: &Arc<Tracker>,
         letters: Arc<OnceLock<RemoteLetters>>,
@@ -113,12 +133,21 @@ impl OpenCluster {
 
     /// Fetches the records of another node, if this one lacks what the stream no longer has. Takes a few seconds
     /// at most.
-    pub(super) fn fetch_records(&self, records: &Arc<Records>) {
+    fn fetch_records(&self, records: &Arc<Records>) {
         match nats::fetch_records(&self.options, &ClusterRecords(Arc::clone(records))) {
             Ok(Some(node)) => info!(node, "merged the records of another node"),
             Ok(None) => {}
             Err(error) => warn!(%error, "starting without the records of other nodes"),
         }
+    }
+
+    /// Fetches records, and shows what there is to see. The thread starts later.
+    pub(super) fn prepare(self, workers: &Workers, inputs: ClusterInputs) -> ClusterState {
+        self.fetch_records(&inputs.records);
+        let stats = self.stats(&inputs.tracker, workers.letters(), &inputs.records);
+        // Set once.
+        let _ = workers.metric_sources().cluster.set(stats);
+        ClusterState::Waiting(Box::new((self, inputs)))
     }
 
     /// Lets the records replicate, and ignores the nodes that they say. Call before their thread starts.

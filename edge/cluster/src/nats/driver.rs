@@ -10,6 +10,7 @@ use journal::{BlockSink, Encoder};
 use serde::Deserialize;
 use swarm::block::Kind;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 use types::Tick;
 
@@ -72,7 +73,8 @@ pub(super) struct Driver<'a> {
     peer_times: Option<PeerTimes>,
     slow_at: Instant,
     lookup_at: Option<Instant>,
-    is_looking_up: bool,
+    /// Looks the streams up.
+    looking_up: Option<JoinHandle<()>>,
     has_connected: bool,
     /// Why connecting failed, as far as the log says it.
     failures: Vec<String>,
@@ -136,7 +138,7 @@ impl<'a> Driver<'a> {
             peer_times: None,
             slow_at: Instant::now(),
             lookup_at: None,
-            is_looking_up: false,
+            looking_up: None,
             has_connected: false,
             failures: Vec::new(),
             complaint: None,
@@ -220,6 +222,8 @@ impl<'a> Driver<'a> {
                 self.shared.status.set_server(None, false);
                 self.shared.records.send_replace(None);
                 self.log.stop();
+                // Its answers will not come.
+                self.looking_up.take().iter().for_each(JoinHandle::abort);
                 self.input(Input::Disconnected, None);
             }
             Event::SlowConsumer(_) => self.shared.status.count_slow(),
@@ -302,21 +306,21 @@ impl<'a> Driver<'a> {
 
     /// Looks the streams up after `pause`, unless that is under way.
     fn look_up(&mut self, pause: Duration) {
-        if std::mem::replace(&mut self.is_looking_up, true) {
+        if self.looking_up.is_some() {
             return;
         }
         let (link, options) = (self.link.clone(), self.options.clone());
         let lookups = self.shared.lookups.clone();
-        tokio::spawn(async move {
+        self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let lookup = look_up(&link, &options).await;
             // Fails only while the thread ends.
             let _ = lookups.send(lookup).await;
-        });
+        }));
     }
 
     fn handle_lookup(&mut self, lookup: Result<Lookup, String>) {
-        self.is_looking_up = false;
+        self.looking_up = None;
         self.lookup_at = Some(Instant::now() + LOOKUP_PERIOD);
         if !self.link.is_connected() {
             return;
@@ -328,9 +332,11 @@ impl<'a> Driver<'a> {
                 return self.look_up(RETRY_PAUSE);
             }
         };
+        let failure = records.as_ref().err().cloned();
+        let records = records.ok();
         let doubts = [Some(&data), records.as_ref()].into_iter().flatten();
-        match doubts.filter_map(|it| it.doubt.clone()).next() {
-            Some(doubt) => self.complain(&doubt),
+        match failure.or_else(|| doubts.filter_map(|it| it.doubt.clone()).next()) {
+            Some(text) => self.complain(&text),
             None => self.complaint = None,
         }
         let infos = records.iter().map(|it| it.info.clone());
@@ -547,8 +553,9 @@ async fn look_up(link: &Link, options: &NatsOptions) -> Result<Lookup, String> {
     let (jetstream, manages) = (&link.jetstream, options.manage_streams);
     let data = streams::prepare(jetstream, streams::data_config(link, options), manages).await?;
     let wanted = streams::records_config(link, options);
-    let records = streams::prepare(jetstream, wanted, manages).await?;
-    Ok(Lookup { data, records: Some(records) })
+    // Peers are replicated even if there is no room for this one.
+    let records = streams::prepare(jetstream, wanted, manages).await;
+    Ok(Lookup { data, records })
 }
 
 /// Reads both clocks.

@@ -39,7 +39,7 @@ pub(super) enum Happened {
 #[derive(Clone, Debug)]
 pub(super) struct Lookup {
     pub(super) data: StreamState,
-    pub(super) records: Option<StreamState>,
+    pub(super) records: Result<StreamState, String>,
 }
 
 /// Where what happens comes from.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use admin::records::ReplicationState;
 use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
-use cluster::nats::Overview;
+use cluster::nats::{Overview, StreamInfo};
 use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
 use front::webtorrent::LetterCounts;
 use tracker::Tracker;
@@ -40,18 +40,8 @@ pub(super) fn stats(
     let Overview { node, applied: (applies, apply_s), letters: bodies, records, .. } = overview;
     let is_warm = node.warmth == Warmth::Warm;
     let warm_ms = node.warm_ms.filter(|_| is_warm);
-    let streams = overview.streams.into_iter().map(|stream| ClusterStream {
-        name: stream.name,
-        found: true,
-        has_leader: stream.has_leader,
-        replicas: stream.replicas,
-        replicas_current: stream.replicas_current,
-        messages: stream.messages,
-        bytes: stream.bytes,
-        bytes_max: stream.bytes_max,
-        age_s: overview.streams_age_s,
-    });
-    let streams = streams.collect();
+    let age_s = overview.streams_age_s;
+    let streams = overview.streams.into_iter().map(|it| stream(it, age_s)).collect();
     let drops = DropReason::ALL.into_iter().map(DropReason::name).zip(node.dropped);
     let drops = drops.chain([("slow", overview.slow)]).collect();
     let traffic = node.traffic;
@@ -109,6 +99,20 @@ pub(super) fn stats(
         nodes: node.nodes.iter().map(other).chain([own_row(own, &node, tracker)]).collect(),
         streams,
         events: node.events.iter().rev().map(event).collect(),
+    }
+}
+
+fn stream(stream: StreamInfo, age_s: f64) -> ClusterStream {
+    ClusterStream {
+        name: stream.name,
+        found: true,
+        has_leader: stream.has_leader,
+        replicas: stream.replicas,
+        replicas_current: stream.replicas_current,
+        messages: stream.messages,
+        bytes: stream.bytes,
+        bytes_max: stream.bytes_max,
+        age_s,
     }
 }
 
