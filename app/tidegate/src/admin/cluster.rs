@@ -133,7 +133,9 @@ fn text(cluster: &Value) -> String {
     let mut nodes = Table::new(NODES);
     items("nodes").iter().for_each(|node| nodes.add(&node_row(node, own)));
     let mut streams = Table::new(STREAMS);
-    items("streams").iter().for_each(|stream| streams.add(&stream_row(stream)));
+    let is_connected = cluster["connection"]["server"].is_string();
+    let rows = items("streams").iter().map(|stream| stream_row(stream, is_connected));
+    rows.for_each(|row| streams.add(&row));
     text += &format!("\n{}\n{}\n{}", nodes.drain(), streams.drain(), own_lines(cluster));
     let events = items("events");
     if !events.is_empty() {
@@ -184,8 +186,9 @@ fn node_row(node: &Value, own: &Value) -> Value {
     row
 }
 
-fn stream_row(stream: &Value) -> Value {
+fn stream_row(stream: &Value, is_connected: bool) -> Value {
     let state = match stream {
+        _ if !is_connected => "not known",
         _ if stream["found"] == false => "missing",
         _ if stream["has_leader"] == false => "no leader",
         _ if number(&stream["replicas_current"]) < number(&stream["replicas"]) => "few copies",

@@ -285,7 +285,8 @@ pub(super) struct Cluster {
 fn ignore(own: (u8, &AtomicBool), status: &Status, node: u8, is_ignored: bool) {
     if node == own.0 {
         own.1.store(is_ignored, Ordering::Relaxed);
-    } else {
+    } else if status.is_ignored(node) != is_ignored {
+        // Changes of this node's own records come twice.
         status.order(Order::Ignore { node, is_ignored });
     }
 }

@@ -80,7 +80,7 @@ export default async function nodes (main, { may, isHere }) {
 
   function streams () {
     if (cluster.streams.length === 0) return h('p', { class: 'empty' }, 'Not known yet.')
-    const health = one => !one.found ? ['missing', 'bad'] : !one.has_leader ? ['no leader', 'bad'] : one.replicas_current < one.replicas ? ['few copies', 'bad'] : ['stores', 'good']
+    const health = one => !cluster.connection.server ? ['not known', ''] : !one.found ? ['missing', 'bad'] : !one.has_leader ? ['no leader', 'bad'] : one.replicas_current < one.replicas ? ['few copies', 'bad'] : ['stores', 'good']
     return table([
       ['Stream', one => h('span', { class: 'mono' }, one.name)],
       ['State', one => { const [text, kind] = health(one); return h('span', { class: `tag ${kind}` }, text) }],
@@ -105,7 +105,7 @@ export default async function nodes (main, { may, isHere }) {
       ['Missing in the log', `${count(queue.missing_blocks)} blocks of other nodes`],
       ['Blocks sent', bytes(traffic.bytes.sent ?? 0)],
       ['Blocks received', bytes(traffic.bytes.received ?? 0)],
-      ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || '–'],
+      ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).filter(([, number]) => number > 0).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || 'none'],
       ['Records', `${count(records.sent)} changes sent, ${count(records.applied)} applied, ${bytes(records.outbox_bytes)} wait to be sent, ${count(records.behind)} to be read`],
       ['Records complete', records.resyncing ? 'being fetched from a neighbour' : records.may_differ ? `no, ${count(records.missing)} changes are missing` : 'yes']
     ]

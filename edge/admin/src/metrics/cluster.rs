@@ -37,8 +37,9 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
         let nodes = stats.nodes.iter().filter(|it| it.state == state).count();
         page.sample(name, ("state", state.label()), nodes);
     }
-    let others =
-        stats.nodes.iter().filter(|it| it.node != stats.node && it.state != NodeState::Left);
+    // How late a node is that is gone says nothing.
+    let is_there = |it: &&ClusterNode| matches!(it.state, NodeState::Alive | NodeState::Suspect);
+    let others = stats.nodes.iter().filter(|it| it.node != stats.node).filter(is_there);
     let others: Vec<_> = others.map(|it| (it.node.to_string(), it)).collect();
     type Value = fn(&ClusterNode) -> f64;
     let tables: [(_, _, Value); 4] = [
