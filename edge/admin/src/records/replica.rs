@@ -178,8 +178,7 @@ impl Replica {
     /// Finds the rows that own entries have changed that have not come back.
     pub(super) fn load_pending(&mut self, db: &Connection) -> Result<(), rusqlite::Error> {
         self.pending = PendingRows::default();
-        let heard = cluster::heard(db, self.identity.node)?;
-        let mut last = if heard.epoch == self.identity.epoch { heard.number } else { 0 };
+        let mut last = cluster::returned(db, self.identity)?;
         while let Some((number, _, ops)) = cluster::next(db, last, false)? {
             let ops: Vec<RecordOp> = serde_json::from_str(&ops).unwrap_or_default();
             ops.iter().for_each(|op| self.pending.add(op, number));
@@ -295,7 +294,9 @@ impl Replica {
     /// Notes that the stream has stored the entries up to `number`.
     pub(super) fn mark_stored(&self, db: &Connection, number: u64) -> Result<(), rusqlite::Error> {
         let bytes = cluster::mark_stored(db, number, (self.now)())?;
-        self.state.outbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // Saturating: during an upgrade, the old process appends entries, too.
+        let left = self.state.outbox_bytes.load(Ordering::Relaxed).saturating_sub(bytes);
+        self.state.outbox_bytes.store(left, Ordering::Relaxed);
         Ok(())
     }
 
@@ -367,7 +368,7 @@ impl Replica {
             self.begin_epoch(db)?;
         }
         // Own changes that come later in the stream than this entry.
-        let mut own = cluster::heard(db, self.identity.node)?.number;
+        let mut own = cluster::returned(db, self.identity)?;
         if is_known {
             own = entry.number;
             self.pending.prune(own);

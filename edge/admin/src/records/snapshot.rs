@@ -129,8 +129,7 @@ impl EarlyTotals {
         let mut early = Self(HashMap::new());
         early.add(&counts::unsent(db)?);
         let Some(identity) = cluster::identity(db)? else { return Ok(early) };
-        let heard = cluster::heard(db, identity.node)?;
-        let mut last = if heard.epoch == identity.epoch { heard.number } else { 0 };
+        let mut last = cluster::returned(db, identity)?;
         while let Some((number, _, ops)) = cluster::next(db, last, false)? {
             let ops: Vec<RecordOp> = serde_json::from_str(&ops).unwrap_or_default();
             for op in ops {

@@ -168,7 +168,7 @@ pub(in super::super) fn mark_stored(
 ) -> Result<u64, rusqlite::Error> {
     let mut update = db.prepare(
         "UPDATE outbox SET stored_at = ?2 WHERE number <= ?1 AND stored_at IS NULL
-         RETURNING length(ops)",
+         RETURNING octet_length(ops)",
     )?;
     let sizes = update.query_map(params![signed(number), signed(now)], |row| row.get::<_, i64>(0));
     sizes?.try_fold(0, |sum, size| Ok(sum + size?.unsigned_abs()))
@@ -186,13 +186,21 @@ pub(in super::super) fn remove_stored(db: &Connection, time: u64) -> Result<(), 
 
 /// Returns the bytes of entries that are not stored.
 pub(in super::super) fn unstored_bytes(db: &Connection) -> Result<u64, rusqlite::Error> {
-    let sql = "SELECT coalesce(sum(length(ops)), 0) FROM outbox WHERE stored_at IS NULL";
+    let sql = "SELECT coalesce(sum(octet_length(ops)), 0) FROM outbox WHERE stored_at IS NULL";
     db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+}
+
+/// Returns the number of the last own entry that has come back from the stream.
+pub(in super::super) fn returned(
+    db: &Connection,
+    identity: Identity,
+) -> Result<u64, rusqlite::Error> {
+    let heard = heard(db, identity.node)?;
+    Ok(if heard.epoch == identity.epoch { heard.number } else { 0 })
 }
 
 /// Returns whether all entries of this node have come back from the stream.
 pub(in super::super) fn has_settled(db: &Connection) -> Result<bool, rusqlite::Error> {
-    let Some(Identity { node, epoch, .. }) = identity(db)? else { return Ok(true) };
-    let (heard, last) = (heard(db, node)?, last_number(db)?);
-    Ok(last == 0 || (heard.epoch == epoch && heard.number >= last))
+    let Some(identity) = identity(db)? else { return Ok(true) };
+    Ok(returned(db, identity)? >= last_number(db)?)
 }

@@ -2,6 +2,7 @@
 
 use tokio::time::timeout;
 
+use super::super::tables::bans;
 use super::super::{OutboxEntry, SnapshotPart, StreamPosition};
 use super::*;
 
@@ -125,6 +126,48 @@ fn counts_and_skips_what_it_cannot_understand() {
     assert_eq!((state.missing.load(Relaxed), state.applied.load(Relaxed)), (4, applied + 1));
     assert!(denied(&running).is_empty());
     running.end();
+}
+
+#[test]
+fn what_is_stored_does_not_count_as_waiting() {
+    let running = replicated(9, None);
+    let reason = "Grüße, 世界".into();
+    let (network, automatic, created, expires) = ("10.0.0.0/8".into(), false, 1, None);
+    let ban = bans::BanRow { network, reason, automatic, created, expires };
+    assert!(wait(running.records.change(RecordOp::BansPut(vec![ban]))).is_ok());
+    let state = running.records.replication();
+    assert!(state.outbox_bytes.load(Relaxed) > 0);
+    wait(running.records.mark_stored(1)).unwrap();
+    assert_eq!(state.outbox_bytes.load(Relaxed), 0);
+    running.end();
+}
+
+#[test]
+fn a_restored_backup_begins_a_new_epoch() {
+    let running = replicated(9, None);
+    assert!(wait(running.records.change(deny(1))).is_ok());
+    let first = wait(running.records.next_outgoing()).unwrap();
+    wait(running.records.apply_remote(at(1), 9, &first.body)).unwrap();
+    // An entry of its own that these records do not have.
+    let hex = "03".repeat(20);
+    let lost = format!(
+        r#"{{"epoch":{NOW},"number":7,"at":{NOW},"ops":[{{"list_added":{{"list":"deny","hashes":"{hex}"}}}}]}}"#
+    );
+    wait(running.records.apply_remote(at(2), 9, lost.as_bytes())).unwrap();
+    assert_eq!(denied(&running), [hash(1), hash(3)]);
+    assert!(wait(running.records.change(deny(2))).is_ok());
+    wait(running.records.mark_stored(1)).unwrap();
+    let next = wait(running.records.next_outgoing()).unwrap();
+    let text = String::from_utf8(next.body.clone()).unwrap();
+    assert!(text.starts_with(&format!(r#"{{"epoch":{},"number":2"#, NOW + 1)), "{text}");
+    // It is new to nodes that have heard of number 7.
+    let other = replicated(8, None);
+    for (sequence, body) in [(1, first.body.as_slice()), (2, lost.as_bytes()), (3, &next.body)] {
+        wait(other.records.apply_remote(at(sequence), 9, body)).unwrap();
+    }
+    assert_eq!(denied(&other), [hash(1), hash(2), hash(3)]);
+    running.end();
+    other.end();
 }
 
 #[test]
