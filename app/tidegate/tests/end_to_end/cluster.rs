@@ -4,6 +4,7 @@ mod failures;
 mod foreign;
 mod peers;
 mod private;
+mod records;
 mod webtorrent;
 
 use std::fs;
