@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use admin::records::ReplicationState;
 use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
-use cluster::nats::{Overview, StreamInfo};
+use cluster::nats::{LetterFigures, Overview, StreamInfo};
 use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
 use front::webtorrent::LetterCounts;
 use tracker::Tracker;
@@ -77,16 +77,7 @@ pub(super) fn stats(
             ("received", traffic.applied_log_bytes + traffic.applied_live_bytes),
         ],
         drops,
-        letters: vec![
-            ("sent", "published", letters.sent),
-            ("sent", "dropped", letters.unsent),
-            ("sent", "unpublished_bodies", bodies.unsent),
-            ("received", "delivered", letters.delivered),
-            ("received", "gone", letters.gone),
-            ("received", "mailbox_full", letters.mailbox_full),
-            ("received", "misaddressed", letters.misaddressed),
-            ("received", "damaged_bodies", bodies.damaged),
-        ],
+        letters: letter_counts(&letters, &bodies),
         applies,
         apply_s,
         records: admin::ClusterRecords {
@@ -114,6 +105,23 @@ fn stream(stream: StreamInfo, age_s: f64) -> ClusterStream {
         bytes_max: stream.bytes_max,
         age_s,
     }
+}
+
+/// Returns what became of WebTorrent letters, and of bodies with many of them.
+fn letter_counts(
+    letters: &LetterCounts,
+    bodies: &LetterFigures,
+) -> Vec<(&'static str, &'static str, u64)> {
+    vec![
+        ("sent", "published", letters.sent),
+        ("sent", "dropped", letters.unsent),
+        ("sent", "unpublished_bodies", bodies.unsent),
+        ("received", "delivered", letters.delivered),
+        ("received", "gone", letters.gone),
+        ("received", "mailbox_full", letters.mailbox_full),
+        ("received", "misaddressed", letters.misaddressed),
+        ("received", "damaged_bodies", bodies.damaged),
+    ]
 }
 
 /// Returns the row of this node.
