@@ -16,7 +16,7 @@ use harness::network::sites::{
 };
 use harness::{Directory, Signal, Tracker, wait_for};
 
-use super::security::{Security, write_certificates};
+use super::security::Security;
 use crate::lab::{Api, TOKEN_VARIABLES};
 
 /// The name of the cluster.
@@ -87,8 +87,7 @@ impl TestCluster {
         }
         let sites = Sites::new(options.nodes.max(options.servers), options.backbone)?;
         let addresses: Vec<Ipv4Addr> = (1..=options.servers).map(backbone_address).collect();
-        write_certificates(folder.root(), &addresses)?;
-        let security = Security::new(folder.root(), &program, options.nodes)?;
+        let security = Security::new(folder.root(), &program, (options.nodes, &addresses))?;
         let hosts: Vec<_> = (1..=options.servers)
             .map(|host| (Arc::clone(sites.host(host)), nats_addresses(host)))
             .collect();
