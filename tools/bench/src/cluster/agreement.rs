@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use ::load::udp::{KnownPeer, PeerState, Roster};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 
 use super::arrangement::TestCluster;
 use crate::lab::Api;
@@ -76,6 +76,7 @@ pub(super) fn wait(
         let serious: Vec<_> = differences.iter().filter(|it| !excuses.has(&it.peer)).collect();
         if serious.is_empty() {
             let (downloads, different) = downloads(cluster, roster)?;
+            let is_late = began.elapsed() > patience;
             if different <= excuses.downloads || !excuses.kills.is_empty() {
                 excuses.peers = differences.iter().map(|it| it.peer.number).collect();
                 excuses.downloads = different;
@@ -83,13 +84,15 @@ pub(super) fn wait(
                 let excused = excuses.peers.len() as u64;
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
-            ensure!(
-                began.elapsed() < patience,
-                "nodes differ by {different} of {downloads} downloads after {patience:?}"
-            );
+            if is_late {
+                // The next step begins with these.
+                excuses.downloads = different;
+                bail!("nodes differ by {different} of {downloads} downloads after {patience:?}");
+            }
         } else if began.elapsed() > patience {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
             let kinds = kinds(&serious);
+            excuses.peers.extend(serious.iter().map(|it| it.peer.number));
             bail!("of {peers} peers differ after {patience:?}: {kinds}. {}", some.join("; "));
         }
         std::thread::sleep(LOOK_EVERY);

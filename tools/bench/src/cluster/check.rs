@@ -30,7 +30,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Plays the steps. Fails with the first that fails, and prints what was seen of the others.
+    /// Plays the steps, and prints what was seen.
     pub(super) fn run(&self) -> Result<ExitCode> {
         let wanted = |step: &&Step| {
             let names = &self.steps;
@@ -48,21 +48,24 @@ impl Check {
         let _inside = clients.enter()?;
         let mut stage = Stage::new(cluster, self.rate.into(), self.full)?;
         let mut rows = Vec::new();
-        let mut failure = None;
+        let mut failed = Vec::new();
         for step in steps {
             match play(&mut stage, step) {
                 Ok(outcome) => rows.push(row(step, &outcome)),
                 Err(error) => {
                     let logs = stage.cluster.logs();
-                    print_line(&format!("{}: failed\n{logs}", step.name));
-                    failure = Some(error.context(step.name));
-                    break;
+                    print_line(&format!("{}: failed: {error:#}\n{logs}", step.name));
+                    failed.push(step.name);
+                    if stage.repair().is_err() {
+                        break;
+                    }
                 }
             }
         }
         print_line(&format!("\n{}", Table { head: HEAD.map(str::to_owned).to_vec(), rows }));
         print_line(&format!("in {:.0} s", began.elapsed().as_secs_f64()));
-        failure.map_or(Ok(ExitCode::SUCCESS), Err)
+        ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -37,6 +37,9 @@ impl Security {
         ensure!(output.status.success(), "tidegate cluster nats-config: {message}");
         let mut text = String::from_utf8(output.stdout)?;
         text = text.replace("PATH/", &format!("{}/", folder.display()));
+        // An option names it, for each server another.
+        let is_kept = |line: &&str| !line.trim_start().starts_with("store_dir:");
+        text = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
         for (number, address) in (1..).zip(addresses) {
             text = text.replace(&format!("HOST_{number}:"), &format!("{address}:"));
         }

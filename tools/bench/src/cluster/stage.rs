@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ::load::udp::{Roster, RosterOptions, RosterTask, Routes, Sightings};
 use ::load::{Counters, Latencies, LoopMode};
 use anyhow::{Context, Result, ensure};
+use harness::network::Link;
 use harness::network::sites::{site_client, site_client_v6};
 
 use super::agreement::{self, Agreement, Excuses};
@@ -113,6 +114,22 @@ impl Stage {
         Ok(())
     }
 
+    /// Has everything run again after a step that failed.
+    pub(super) fn repair(&mut self) -> Result<()> {
+        self.cluster.sites.set_links(Link::default());
+        let stopped: Vec<usize> = (0..3).filter(|it| !self.cluster.nats.is_running(*it)).collect();
+        stopped.into_iter().try_for_each(|server| self.cluster.nats.restart(server))?;
+        self.cluster.nats.wait_until_ready()?;
+        for node in self.cluster.numbers() {
+            self.cluster.set_variables(node, Vec::new());
+            if !self.cluster.running().contains(&node) {
+                self.cluster.start_node(node)?;
+            }
+            self.route(node, true);
+        }
+        self.cluster.wait_until_settled(PATIENCE)
+    }
+
     /// Plays a step under load, and waits until all nodes agree.
     pub(super) fn play(&mut self, step: &Step) -> Result<Outcome> {
         let began = Instant::now();
@@ -131,11 +148,11 @@ impl Stage {
             let observed = observing.join().ok().context("the observer panicked")??;
             Ok::<_, anyhow::Error>((played?, observed))
         });
-        let ((mut counters, text), (seen, unseen)) = played?;
-        let counters = counters.pop().unwrap_or_default();
         let patience = PATIENCE / 2;
-        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, patience)?;
+        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, patience);
         self.roster = Some(roster);
+        let ((mut counters, text), (seen, unseen)) = played?;
+        let (counters, agreement) = (counters.pop().unwrap_or_default(), agreement?);
         let took = began.elapsed();
         Ok(Outcome { counters, seen, unseen, agreement, text, took })
     }
