@@ -2,7 +2,7 @@
 
 use crate::command::{Tally, command, run as run_command};
 use crate::workspace::{target, test_release};
-use crate::{api, bpf, clients, deny, foreign, fuzz, nextest, setup, spec, tidy};
+use crate::{api, bpf, clients, cluster, deny, foreign, fuzz, nextest, setup, spec, tidy};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,7 @@ const FOREIGN: Step = Step { name: "foreign target", run: foreign::check };
 const FUZZ: Step = Step { name: "fuzz corpora", run: fuzz::replay };
 const API: Step = Step { name: "management API", run: || api::try_everything(&[]) };
 const CLIENTS: Step = Step { name: "real clients", run: || clients::run(&[]) };
+const CLUSTER: Step = Step { name: "cluster", run: cluster::run_short };
 const RELEASE: Step = Step { name: "release build", run: release };
 const RELEASE_API: Step = Step {
     name: "management API, release build",
@@ -54,7 +55,7 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
     &[&[CLIPPY], &[SETUP, DEPENDENCIES, BPF]],
     &[&[TESTS]],
-    &[&[DOCS, FOREIGN, FUZZ], &[API], &[CLIENTS]],
+    &[&[DOCS, FOREIGN, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];
 
 /// What `test --all` adds: the release build, under everything that speaks to it.

@@ -11,7 +11,7 @@ use super::super::stage::Stage;
 /// The log is stored again when the oldest block waits no longer than this, seconds.
 const STORED_S: f64 = 1.0;
 /// Time in which a stream without a leader is noticed.
-const NOTICED: Duration = Duration::from_millis(500);
+const NOTICED: Duration = Duration::from_secs(3);
 
 /// Each server is killed and started again.
 pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
