@@ -23,6 +23,8 @@ use crate::session::{ResultArgs, RunKey, Session, print_line};
 const STORED_AT_ONCE: u64 = 2000;
 /// Time for the log to store them.
 const STORED_WITHIN: Duration = Duration::from_secs(30);
+/// Time for a node to know what it has read: counts of peers are a second old.
+const KNOWN_WITHIN: Duration = Duration::from_secs(180);
 /// How many of the peers a node must know; some expire meanwhile.
 const KNOWN_MIN: f64 = 0.98;
 
@@ -165,7 +167,7 @@ fn peers(node: &Node) -> Result<f64> {
 }
 
 fn wait_until_known(node: &Node, present: u64) -> Result<()> {
-    wait_for(STORED_WITHIN, "a node to know all peers", || {
+    wait_for(KNOWN_WITHIN, "a node to know all peers", || {
         let (known, present) = (peers(node)?, present as f64);
         ensure!(known >= KNOWN_MIN * present, "{known} of {present}; {}", node.drops());
         Ok(true)
