@@ -4,6 +4,7 @@
 
 mod api;
 mod block;
+mod cluster;
 mod config;
 mod forwarded;
 mod frame;
@@ -304,4 +305,9 @@ pub fn journal(bytes: &[u8]) {
 /// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
 pub fn frame(bytes: &[u8]) {
     frame::check(bytes);
+}
+
+/// A node of a cluster takes any messages in any order, and what it keeps stays bounded.
+pub fn cluster(bytes: &[u8]) {
+    cluster::check(bytes);
 }

@@ -120,3 +120,8 @@ fn journal() {
 fn frame() {
     replay("frame", tidegate_fuzz::frame);
 }
+
+#[test]
+fn cluster() {
+    replay_with("cluster", tidegate_fuzz::cluster, STORE_MUTATIONS);
+}

@@ -17,6 +17,7 @@ mod foreign;
 mod fuzz;
 mod nextest;
 mod setup;
+mod sim;
 mod spec;
 mod suite;
 mod tidy;
@@ -51,6 +52,8 @@ cargo xtask TASK
   soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree; then real clients at different nodes (--full: long failures)
+  sim SEED               simulate a cluster in virtual time, and print what happens
+  sim --seeds N [FROM]   simulate N clusters by a release build, and print those that fail (default: from 0)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
 ";
@@ -89,6 +92,9 @@ fn run(words: &[&str]) -> Result<()> {
         ["crash" | "soak" | "upgrade" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
+        ["sim", "--seeds", seeds] => sim::run_many("0", seeds),
+        ["sim", "--seeds", seeds, from] => sim::run_many(from, seeds),
+        ["sim", seed] => sim::run_one(seed),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {

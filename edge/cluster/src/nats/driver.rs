@@ -428,12 +428,14 @@ impl<'a> Driver<'a> {
     /// Lets the store keep as many refreshes as the present lifetimes need, and the log as much.
     fn follow_policy(&mut self) {
         let times = self.shared.host.peer_times();
-        if self.peer_times != Some(times) {
+        // Until all is known, the store would contradict what others say with what is no longer so.
+        let is_ready = self.node.is_warm();
+        if self.peer_times.filter(|_| is_ready) != Some(times) {
             let PeerTimes { lifetime_s, interval_s } = times;
             let period = swarm::refresh_period_units(lifetime_s, interval_s);
-            self.shared.host.store().keep_refreshes(period);
+            self.shared.host.store().keep_refreshes(if is_ready { period } else { 0 });
             self.options.peer_lifetime_s = lifetime_s;
-            self.peer_times = Some(times);
+            self.peer_times = Some(times).filter(|_| is_ready);
         }
     }
 

@@ -1,0 +1,348 @@
+//! A model of NATS: messages in order on each connection, a stream with a leader that may be lost, and
+//! connections that break with all that is on its way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use primitives::Random;
+
+/// What a node sends.
+#[derive(Clone, Debug)]
+pub(crate) enum Up {
+    Log { ticket: u64, block: Arc<[u8]> },
+    Live { block: Arc<[u8]> },
+    Heartbeat { body: Arc<[u8]> },
+}
+
+/// What comes to a node.
+#[derive(Clone, Debug)]
+pub(crate) enum Down {
+    Connected,
+    Disconnected,
+    LookedUp { stream: u64, first: u64, last: u64, last_ms: u64 },
+    Stored { ticket: u64, sequence: u64 },
+    NotStored { ticket: u64 },
+    Live { from: u8, block: Arc<[u8]> },
+    Heartbeat { from: u8, body: Arc<[u8]> },
+    Logged { reader: u64, sequence: u64, stored_ms: u64, from: u8, block: Arc<[u8]> },
+}
+
+/// A message of the stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) sequence: u64,
+    pub(crate) stored_ms: u64,
+    pub(crate) from: u8,
+    pub(crate) block: Arc<[u8]>,
+}
+
+/// The stream of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// When it was made; 0 = there is none.
+    pub(crate) id: u64,
+    pub(crate) messages: VecDeque<Stored>,
+    pub(crate) last: u64,
+    /// Until when there is no leader.
+    no_leader_ms: u64,
+    /// Publishes that an ending leader has accepted, and may yet be stored.
+    limbo: Vec<(u8, Arc<[u8]>)>,
+    limbo_ms: u64,
+}
+
+impl Stream {
+    pub(crate) fn first(&self) -> u64 {
+        self.messages.front().map_or(self.last + 1, |message| message.sequence)
+    }
+
+    fn append(&mut self, now_ms: u64, from: u8, block: Arc<[u8]>) -> u64 {
+        self.last += 1;
+        self.messages.push_back(Stored { sequence: self.last, stored_ms: now_ms, from, block });
+        self.last
+    }
+}
+
+/// A connection of a node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The node's number, which its subjects name.
+    pub(crate) number: u8,
+    pub(crate) is_up: bool,
+    /// Whether it may not connect.
+    pub(crate) is_cut: bool,
+    reconnect_ms: u64,
+    /// Milliseconds that messages take, from and to.
+    pub(crate) delay_ms: (u32, u32),
+    /// Live messages of 1000 that are lost.
+    pub(crate) loss: u32,
+    /// Which part of NATS it is connected to: the leader is in part 0.
+    pub(crate) side: u8,
+    up: VecDeque<(u64, Up)>,
+    down: VecDeque<(u64, Down)>,
+    lookup_ms: Option<u64>,
+    /// The reader of the log, and the next sequence that it gets.
+    reader: u64,
+    next: Option<u64>,
+    /// The stream that the node was told of.
+    stream: u64,
+    /// Messages of the log per 10 ms.
+    pub(crate) read_rate: usize,
+}
+
+impl Link {
+    pub(crate) fn new(number: u8) -> Self {
+        Self {
+            number,
+            is_up: false,
+            is_cut: false,
+            reconnect_ms: 0,
+            delay_ms: (0, 3),
+            loss: 0,
+            side: 0,
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            lookup_ms: None,
+            reader: 0,
+            next: None,
+            stream: 0,
+            read_rate: 100,
+        }
+    }
+}
+
+/// NATS.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) stream: Stream,
+    pub(crate) links: Vec<Link>,
+    pub(crate) random: Random,
+    /// Messages that were stored since this was last emptied.
+    pub(crate) stored: Vec<Stored>,
+    /// Messages that were stored and are lost.
+    pub(crate) lost: Vec<Stored>,
+}
+
+impl Broker {
+    pub(crate) fn new(seed: u64) -> Self {
+        let (stored, lost) = (Vec::new(), Vec::new());
+        Self {
+            stream: Stream::default(),
+            links: Vec::new(),
+            random: Random::new(seed),
+            stored,
+            lost,
+        }
+    }
+
+    /// Whether a link reaches the stream.
+    fn reaches(&self, now_ms: u64, link: usize) -> bool {
+        self.links[link].side == 0 && now_ms >= self.stream.no_leader_ms
+    }
+
+    fn arrival(&mut self, now_ms: u64, link: usize) -> u64 {
+        let (least, most) = self.links[link].delay_ms;
+        now_ms + u64::from(least + self.random.below(most - least + 1))
+    }
+
+    /// A node sends.
+    pub(crate) fn send(&mut self, now_ms: u64, link: usize, message: Up) {
+        if !self.links[link].is_up {
+            return;
+        }
+        let at_ms = self.arrival(now_ms, link);
+        let up = &mut self.links[link].up;
+        let at_ms = up.back().map_or(at_ms, |(last_ms, _)| at_ms.max(*last_ms));
+        up.push_back((at_ms, message));
+    }
+
+    fn deliver(&mut self, now_ms: u64, link: usize, message: Down) {
+        let at_ms = self.arrival(now_ms, link);
+        let down = &mut self.links[link].down;
+        let at_ms = down.back().map_or(at_ms, |(last_ms, _)| at_ms.max(*last_ms));
+        down.push_back((at_ms, message));
+    }
+
+    /// Breaks a connection. What is under way is lost.
+    pub(crate) fn disconnect(&mut self, now_ms: u64, link: usize) {
+        let away_ms = 200 + u64::from(self.random.below(3000));
+        let link = &mut self.links[link];
+        if !std::mem::take(&mut link.is_up) {
+            return;
+        }
+        link.up.clear();
+        link.down.clear();
+        (link.next, link.lookup_ms) = (None, None);
+        link.down.push_back((now_ms, Down::Disconnected));
+        link.reconnect_ms = now_ms + away_ms;
+    }
+
+    /// A node reads the log from a place on.
+    pub(crate) fn read(&mut self, link: usize, start: cluster::Start) {
+        let next = match start {
+            cluster::Start::First => self.stream.first(),
+            cluster::Start::Sequence(sequence) => sequence,
+            cluster::Start::Time(at_ms) => {
+                let found = self.stream.messages.iter().find(|it| it.stored_ms >= at_ms);
+                found.map_or(self.stream.last + 1, |it| it.sequence)
+            }
+        };
+        let link = &mut self.links[link];
+        link.reader += 1;
+        link.next = Some(next);
+    }
+
+    /// Returns the number of the node's present reader.
+    pub(crate) fn reader(&self, link: usize) -> u64 {
+        self.links[link].reader
+    }
+
+    /// Takes the next message for a node, if it has arrived.
+    pub(crate) fn take(&mut self, now_ms: u64, link: usize) -> Option<Down> {
+        let down = &mut self.links[link].down;
+        down.pop_front_if(|(at_ms, _)| *at_ms <= now_ms).map(|(_, message)| message)
+    }
+
+    /// The leader is lost. What was published just then may be stored later, in another order.
+    pub(crate) fn lose_leader(&mut self, now_ms: u64, for_ms: u64, loses_end: bool) {
+        self.stream.no_leader_ms = now_ms + for_ms;
+        self.stream.limbo_ms = now_ms + 150;
+        if loses_end {
+            for _ in 0..self.random.below(6) {
+                let Some(message) = self.stream.messages.pop_back() else { break };
+                self.stream.last -= 1;
+                self.lost.push(message);
+            }
+        }
+        // Readers end, and look the stream up again.
+        for link in &mut self.links {
+            link.next = None;
+            link.lookup_ms = Some(now_ms + 500);
+        }
+    }
+
+    /// The stream is deleted. The next node that looks it up makes another one.
+    pub(crate) fn delete_stream(&mut self, now_ms: u64) {
+        self.lost.extend(self.stream.messages.drain(..));
+        self.stream.id = 0;
+        for link in &mut self.links {
+            link.next = None;
+            link.lookup_ms = Some(now_ms + 500);
+        }
+    }
+
+    /// Moves everything on.
+    pub(crate) fn step(&mut self, now_ms: u64) {
+        if now_ms >= self.stream.no_leader_ms && !self.stream.limbo.is_empty() {
+            let mut limbo = std::mem::take(&mut self.stream.limbo);
+            while !limbo.is_empty() {
+                let (from, block) =
+                    limbo.swap_remove(self.random.below(limbo.len() as u32) as usize);
+                if self.random.below(3) == 0 {
+                    self.store(now_ms, from, block);
+                }
+            }
+        }
+        for link in 0..self.links.len() {
+            self.step_link(now_ms, link);
+        }
+    }
+
+    fn store(&mut self, now_ms: u64, from: u8, block: Arc<[u8]>) -> u64 {
+        let sequence = self.stream.append(now_ms, from, block);
+        self.stored.extend(self.stream.messages.back().cloned());
+        sequence
+    }
+
+    fn step_link(&mut self, now_ms: u64, at: usize) {
+        let link = &mut self.links[at];
+        if link.is_cut {
+            self.disconnect(now_ms, at);
+            return;
+        }
+        if !link.is_up {
+            if now_ms >= link.reconnect_ms {
+                link.is_up = true;
+                link.lookup_ms = Some(now_ms);
+                self.deliver(now_ms, at, Down::Connected);
+            }
+            return;
+        }
+        while let Some((_, message)) = self.links[at].up.pop_front_if(|(at_ms, _)| *at_ms <= now_ms)
+        {
+            self.receive(now_ms, at, message);
+        }
+        if self.links[at].lookup_ms.is_some_and(|at_ms| now_ms >= at_ms) {
+            self.look_up(now_ms, at);
+        }
+        self.feed(now_ms, at);
+    }
+
+    fn look_up(&mut self, now_ms: u64, at: usize) {
+        if !self.reaches(now_ms, at) {
+            self.links[at].lookup_ms = Some(now_ms + 500);
+            return;
+        }
+        if self.stream.id == 0 {
+            self.stream = Stream { id: now_ms + 1, ..Stream::default() };
+        }
+        self.links[at].lookup_ms = None;
+        self.links[at].stream = self.stream.id;
+        let (stream, first, last) = (self.stream.id, self.stream.first(), self.stream.last);
+        let last_ms = self.stream.messages.back().map_or(0, |message| message.stored_ms);
+        self.deliver(now_ms, at, Down::LookedUp { stream, first, last, last_ms });
+    }
+
+    fn receive(&mut self, now_ms: u64, at: usize, message: Up) {
+        let from = self.links[at].number;
+        match message {
+            Up::Log { ticket, block } => {
+                let reaches = self.reaches(now_ms, at);
+                if self.links[at].side == 0 && !reaches && now_ms < self.stream.limbo_ms {
+                    self.stream.limbo.push((from, block));
+                } else if reaches && self.stream.id == 0 {
+                    self.links[at].lookup_ms.get_or_insert(now_ms + 500);
+                    self.deliver(now_ms, at, Down::NotStored { ticket });
+                } else if reaches {
+                    let sequence = self.store(now_ms, from, block);
+                    self.deliver(now_ms, at, Down::Stored { ticket, sequence });
+                }
+            }
+            Up::Live { block } => {
+                self.fan_out(now_ms, at, |from| Down::Live { from, block: Arc::clone(&block) })
+            }
+            Up::Heartbeat { body } => {
+                self.fan_out(now_ms, at, |from| Down::Heartbeat { from, body: Arc::clone(&body) });
+            }
+        }
+    }
+
+    fn fan_out(&mut self, now_ms: u64, at: usize, message: impl Fn(u8) -> Down) {
+        let (from, side) = (self.links[at].number, self.links[at].side);
+        for to in (0..self.links.len()).filter(|to| *to != at) {
+            let link = &self.links[to];
+            if link.is_up && link.side == side && self.random.below(1000) >= link.loss {
+                self.deliver(now_ms, to, message(from));
+            }
+        }
+    }
+
+    fn feed(&mut self, now_ms: u64, at: usize) {
+        let Some(mut next) = self.links[at].next else { return };
+        if !self.reaches(now_ms, at) || self.stream.id == 0 {
+            return;
+        }
+        let reader = self.links[at].reader;
+        next = next.max(self.stream.first());
+        for _ in 0..self.links[at].read_rate {
+            let index = (next - self.stream.first()) as usize;
+            let Some(Stored { sequence, stored_ms, from, block }) =
+                self.stream.messages.get(index).cloned()
+            else {
+                break;
+            };
+            self.deliver(now_ms, at, Down::Logged { reader, sequence, stored_ms, from, block });
+            next = sequence + 1;
+        }
+        self.links[at].next = Some(next);
+    }
+}

@@ -1,0 +1,223 @@
+//! What has to hold.
+
+use cluster::Warmth;
+use types::{InfoHash, Role};
+
+use crate::clients::State;
+use crate::faults::{Fault, Planned};
+use crate::host::{EPOCH_MS, Process};
+use crate::world::World;
+use crate::{LIFETIME_S, Peer};
+
+/// Ages past which other nodes may have let a peer expire: a lifetime but the period of refreshes, in units.
+const OLD_UNITS: u32 = (LIFETIME_S - 128 - 64) / 16;
+
+fn running<'a, 'b>(world: &'b World<'a>) -> impl Iterator<Item = &'b Process<'a>> {
+    world.slots.iter().filter_map(|slot| slot.process.as_ref())
+}
+
+/// (g): whatever happens, nothing grows without bound.
+pub(crate) fn bounds(world: &World<'_>) -> Result<(), String> {
+    for process in running(world) {
+        let snapshot = process.snapshot(world.now_ms);
+        if snapshot.queue_bytes > snapshot.queue_bytes_max + 64 {
+            return Err(format!("node {}: {} bytes wait", process.number, snapshot.queue_bytes));
+        }
+        if snapshot.events.len() > 20 || snapshot.nodes.len() > world.slots.len() {
+            return Err(format!("node {}: too much is shown", process.number));
+        }
+    }
+    Ok(())
+}
+
+/// (h): the lag that is shown is no less than the true one, but for a second and the steps of time.
+pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
+    // Where the log has lost its end, positions say little until something follows.
+    let has_lost_end = |it: &Planned| matches!(it.fault, Fault::LeaderLoss { loses_end: true });
+    if world.has_clock_faults || world.faults.iter().any(has_lost_end) {
+        return Ok(());
+    }
+    let now_ms = EPOCH_MS + world.now_ms;
+    for process in running(world) {
+        let snapshot = process.snapshot(world.now_ms);
+        if snapshot.warmth != Warmth::Warm || world.now_ms < process.hangs_until_ms + 2000 {
+            continue;
+        }
+        for node in &snapshot.nodes {
+            let Some(other) = running(world).find(|it| it.boot == node.boot) else { continue };
+            if world.now_ms < other.hangs_until_ms + 2000 {
+                continue;
+            }
+            let position = process.node.position();
+            let unread = world.broker.stream.messages.iter().rev();
+            let unread = unread.take_while(|it| it.sequence > position.sequence);
+            let unread = unread
+                .filter(|it| it.from == other.number && position.stream == world.broker.stream.id);
+            let unread = unread.map(|it| EPOCH_MS + it.stored_ms);
+            let unstored = other.unstored.values().copied();
+            let Some(oldest_ms) = unread.chain(unstored).min() else { continue };
+            let true_ms = now_ms.saturating_sub(oldest_ms);
+            // How long messages take is not known.
+            let delays_ms = world.broker.links.iter().map(|link| u64::from(link.delay_ms.1));
+            let delay_ms = 2 * delays_ms.max().unwrap_or_default();
+            if node.lag_ms + 1000 + 400 + delay_ms < true_ms {
+                let (number, lag_ms) = (process.number, node.lag_ms);
+                return Err(format!(
+                    "node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}",
+                    node.node
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says who is not ready.
+pub(crate) fn unsettled(world: &World<'_>) -> String {
+    let mut text = format!(
+        "not settled a minute after the last fault; stream {:?} {}",
+        world.broker.stream.id, world.broker.stream.last
+    );
+    for process in running(world) {
+        let snapshot = process.snapshot(world.now_ms);
+        text += &format!(
+            "\n  node {}: {:?}, {:?}, {} unstored, dirty {} s, at {:?}, mute {}",
+            process.number,
+            snapshot.warmth,
+            snapshot.outbound,
+            snapshot.unstored_blocks,
+            snapshot.dirty_s,
+            snapshot.position,
+            snapshot.is_mute
+        );
+    }
+    text
+}
+
+/// (b): all nodes have the same peers in the same roles, but for those that are about to expire, and those of
+/// which something was lost with a node or the stream.
+pub(crate) fn same_peers(world: &World<'_>) -> Result<(), String> {
+    if world.has_clock_jumps() {
+        return Ok(());
+    }
+    let all: Vec<_> =
+        running(world).map(|process| (process.number, process.peers(world.now_ms))).collect();
+    let Some((first, expected)) = all.first() else { return Ok(()) };
+    for (number, peers) in &all[1..] {
+        let either = expected.keys().chain(peers.keys());
+        for peer in either.filter(|peer| !world.tainted.contains_key(peer)) {
+            let both = [expected.get(peer), peers.get(peer)];
+            let is_old = both.iter().flatten().any(|(_, age)| *age > OLD_UNITS);
+            let roles = both.map(|it| it.map(|it| it.0));
+            let is_role = roles[0].is_some() && roles[1].is_some();
+            if roles[0] != roles[1] && !is_old && !is_contested(world, *peer, is_role) {
+                return Err(format!(
+                    "node {first} has {:?}, node {number} {:?} of {}",
+                    both[0],
+                    both[1],
+                    describe(world, *peer)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a peer was at several nodes within a minute. What they say of its role within 16 s has the same
+/// mark: then the log's order decides, but for a node where it has announced since. Where clocks differ, so
+/// does what they say of its presence.
+fn is_contested(world: &World<'_>, peer: Peer, is_role: bool) -> bool {
+    let has_switched = world.clients.iter().any(|it| it.peer == peer && it.switched_ms.is_some());
+    has_switched && (is_role || world.has_clock_faults)
+}
+
+fn describe(world: &World<'_>, peer: Peer) -> String {
+    let client = world.clients.iter().find(|client| client.peer == peer);
+    let mut text = format!("{peer:?}: {client:?}");
+    for message in &world.broker.stream.messages {
+        let Ok((block, _)) = swarm::block::Block::read(&message.block) else { continue };
+        crate::host::each_peer(&block, |other, word| {
+            if other == peer {
+                let header = block.header;
+                text += &format!(
+                    "\n  {} stored {:.2} s, cut {:.2} s by {} ({}): {}",
+                    message.sequence,
+                    message.stored_ms as f64 / 1000.0,
+                    (header.cut_ms as f64 - EPOCH_MS as f64) / 1000.0,
+                    header.node,
+                    header.number,
+                    if word.is_gone() {
+                        format!("gone, {} units ago", word.age())
+                    } else {
+                        format!(
+                            "{:?}, {} units ago, completed {}",
+                            word.role(),
+                            word.age(),
+                            word.is_completed()
+                        )
+                    }
+                );
+            }
+        });
+    }
+    text
+}
+
+/// (c), (d): who announces is known everywhere, who has stopped nowhere.
+pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
+    if world.has_clock_jumps() {
+        return Ok(());
+    }
+    let nodes: Vec<_> =
+        running(world).map(|process| (process.number, process.peers(world.now_ms))).collect();
+    for client in &world.clients {
+        // Announces at two nodes within a minute may be told apart wrongly: everywhere alike.
+        if world.tainted.contains_key(&client.peer)
+            || client.switched_ms.is_some_and(|at| at + 60_000 > client.last_ms)
+        {
+            continue;
+        }
+        for (number, peers) in &nodes {
+            let known: Option<&(Role, u32)> = peers.get(&client.peer);
+            let is_right = match client.state {
+                State::Here(role) => known.is_some_and(|it| it.0 == role),
+                // A walk that was cut before it stopped may be stored after.
+                State::Stopped => known.is_none() || world.walked.contains(&client.peer),
+                State::Vanished => true,
+            };
+            let is_old = world.now_ms > client.last_ms + u64::from(OLD_UNITS) * 16_000;
+            if !is_right && !is_old {
+                return Err(format!(
+                    "node {number} has {known:?} of {}",
+                    describe(world, client.peer)
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// (e): downloads that are counted durably are the same everywhere, and what completed. Those of the store are
+/// forgotten with a torrent's last peer, so they are not.
+pub(crate) fn downloads(world: &World<'_>) -> Result<(), String> {
+    if world.has_lost || world.has_clock_faults {
+        return Ok(());
+    }
+    for (at, slot) in world.slots.iter().enumerate().take(world.nodes()) {
+        let Some(process) = &slot.process else { continue };
+        for hash in 0..world.torrents {
+            let info_hash = InfoHash([hash as u8; 20]);
+            let expected = world.downloads.get(&info_hash).copied().unwrap_or_default();
+            let durable = process.durable.downloads.get(&info_hash).copied().unwrap_or_default();
+            // Of two processes with one number, each counts its own clients'.
+            let has_twin = world.faults.iter().any(|it| it.fault == Fault::Twin { at });
+            if durable != expected && !slot.has_lost_counts && !has_twin {
+                return Err(format!(
+                    "node {} counts {durable} downloads of {hash}, expected {expected}",
+                    at + 1
+                ));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,469 @@
+//! A process of a node: a real store, a real encoder, and the node between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::{Count, Input, Node, Options, Output, Position, Snapshot, Time};
+use journal::{Encoder, Feed, Now};
+use primitives::Random;
+use swarm::block::{Block, Kind};
+use swarm::{Counting, MergeTime, Store, StoreAnnounce};
+use types::{
+    AnnounceSummary, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role, StoreSink,
+    Tick, TooSoon,
+};
+
+use crate::broker::{Broker, Down, Up};
+use crate::{INTERVAL_S, LIFETIME_S, Peer};
+
+/// The unix time at which simulations begin, ms.
+pub(crate) const EPOCH_MS: u64 = 1_700_000_003_000;
+
+/// What breaks the design on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Canary {
+    #[default]
+    None,
+    /// None, under the faults that the others need to fail soon.
+    Control,
+    /// What is published again is only what is not acknowledged.
+    NoGoBack,
+    /// Own blocks of the log are not applied.
+    OwnBlocksSkipped,
+    /// Each copy of a block counts.
+    EachCopyCounts,
+}
+
+/// What a process has: it outlives its encoder.
+pub(crate) struct Home {
+    pub(crate) store: Store,
+    pub(crate) feed: Feed,
+}
+
+impl Home {
+    pub(crate) fn new(seed: u64) -> Self {
+        let store = Store::new(&swarm::Options {
+            shards: 2,
+            hash_key: u128::from(seed).to_le_bytes(),
+            peer_lifetime_s: LIFETIME_S,
+            web_lifetime_s: LIFETIME_S,
+            keep_peer_ids: false,
+            memory_budget: None,
+        });
+        Self { store, feed: Feed::default() }
+    }
+}
+
+/// What is durable: it survives the process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Durable {
+    pub(crate) position: Position,
+    pub(crate) downloads: BTreeMap<InfoHash, u64>,
+}
+
+/// Blocks that a journal would hold, and when its round began.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) taken_ms: u64,
+    blocks: Vec<Vec<u8>>,
+}
+
+/// A process.
+pub(crate) struct Process<'a> {
+    pub(crate) number: u8,
+    pub(crate) boot: u64,
+    home: &'a Home,
+    encoder: Encoder<'a>,
+    pub(crate) node: Node,
+    /// Milliseconds by which its wall clock is ahead.
+    pub(crate) offset_ms: i64,
+    /// The unix time at tick 0 by its clock, and its offset then.
+    base_ms: u64,
+    start_offset_ms: i64,
+    pub(crate) hangs_until_ms: u64,
+    random: Random,
+    canary: Canary,
+    pub(crate) durable: Durable,
+    pub(crate) saved: Durable,
+    /// Peers that it changed, and when the last such block was cut, until that is stored.
+    pub(crate) unstored: BTreeMap<Peer, u64>,
+    /// What it has counted of its own clients.
+    pub(crate) reports: Vec<String>,
+    /// For [`Canary::NoGoBack`]: numbers of blocks that are stored, and a sequence for the next one.
+    pub(crate) stored: BTreeSet<u64>,
+    sequence: u64,
+}
+
+impl<'a> Process<'a> {
+    pub(crate) fn start(
+        now_ms: u64,
+        number: u8,
+        home: &'a Home,
+        (offset_ms, queue_bytes): (i64, usize),
+        canary: Canary,
+        restored: Option<(&Copy, Durable)>,
+    ) -> Self {
+        let unix_ms = (EPOCH_MS + now_ms).saturating_add_signed(offset_ms);
+        let boot = unix_ms << 8 | u64::from(number);
+        let encoder =
+            Encoder::new(&home.feed, &home.store, boot).of_node(number.into()).with_refreshes();
+        let node = Node::new(Options {
+            node: number,
+            boot,
+            version: "0.1.0".to_owned(),
+            zone: "a".to_owned(),
+            policy: 1,
+            queue_bytes,
+            peer_lifetime_s: LIFETIME_S,
+            warm_wait_ms: 30_000,
+            restored_ms: restored.as_ref().map(|(copy, _)| copy.taken_ms),
+        });
+        let mut process = Self {
+            number,
+            boot,
+            home,
+            encoder,
+            node,
+            offset_ms,
+            // As the application does: tick 0 is a multiple of 16 s, and old marks may be before it.
+            base_ms: unix_ms / 16_000 * 16_000,
+            start_offset_ms: offset_ms,
+            hangs_until_ms: 0,
+            random: Random::new(boot),
+            canary,
+            durable: Durable::default(),
+            saved: Durable::default(),
+            unstored: BTreeMap::new(),
+            reports: Vec::new(),
+            stored: BTreeSet::new(),
+            sequence: 0,
+        };
+        if let Some((copy, durable)) = restored {
+            process.durable = durable.clone();
+            process.saved = durable;
+            for block in &copy.blocks {
+                let (block, _) = Block::read(block).expect("it was written");
+                process.merge(now_ms, &block, block.header.cut_ms / 1000, Counting::ByPeer);
+            }
+        }
+        process
+    }
+
+    fn unix_ms(&self, now_ms: u64) -> u64 {
+        (EPOCH_MS + now_ms).saturating_add_signed(self.offset_ms)
+    }
+
+    pub(crate) fn now(&self, now_ms: u64) -> Now {
+        // Ticks follow a clock that never jumps.
+        let steady_ms = (EPOCH_MS + now_ms).saturating_add_signed(self.start_offset_ms);
+        Now {
+            tick: Tick(((steady_ms - self.base_ms) / 1000) as u32),
+            unix_ms: self.unix_ms(now_ms),
+        }
+    }
+
+    pub(crate) fn time(&self, now_ms: u64) -> Time {
+        Time { steady_ms: now_ms + 5_000, unix_ms: self.unix_ms(now_ms) }
+    }
+
+    pub(crate) fn snapshot(&self, now_ms: u64) -> Snapshot {
+        self.node.snapshot(self.time(now_ms))
+    }
+
+    /// Announces a peer. Returns whether it counted as a download.
+    pub(crate) fn announce(&mut self, now_ms: u64, announce: &StoreAnnounce) -> bool {
+        let mut answer = Answer::default();
+        let tick = self.now(now_ms).tick;
+        self.home.store.announce(tick, &mut self.random, &[*announce], &mut answer);
+        assert!(answer.is_answered, "every announce is answered");
+        if answer.is_download {
+            *self.durable.downloads.entry(announce.info_hash).or_default() += 1;
+        }
+        answer.is_download
+    }
+
+    /// Cuts what has changed.
+    pub(crate) fn flush(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        let mut blocks = Vec::new();
+        let now = self.now(now_ms);
+        self.encoder
+            .changes(now, &mut |kind, block| {
+                blocks.push((kind, block.to_vec()));
+                Ok(())
+            })
+            .expect("nothing fails");
+        for (_, block) in blocks {
+            self.note_unstored(&block);
+            self.input(now_ms, at, broker, Input::Block(&block));
+        }
+    }
+
+    fn note_unstored(&mut self, block: &[u8]) {
+        let (block, _) = Block::read(block).expect("it was cut here");
+        let unstored = &mut self.unstored;
+        each_peer(&block, |peer, _| {
+            unstored.insert(peer, block.header.cut_ms);
+        });
+    }
+
+    /// The store loses changes.
+    pub(crate) fn miss(&mut self, now_ms: u64, at: usize, broker: &mut Broker) -> bool {
+        // What was not taken is noted, for who checks.
+        let mut blocks = Vec::new();
+        self.encoder
+            .changes(self.now(now_ms), &mut |_, block| {
+                blocks.push(block.to_vec());
+                Ok(())
+            })
+            .expect("nothing fails");
+        blocks.iter().for_each(|block| self.note_unstored(block));
+        if !blocks.is_empty() {
+            self.input(now_ms, at, broker, Input::Missed);
+        }
+        !blocks.is_empty()
+    }
+
+    /// Handles what has come, up to `most` messages.
+    pub(crate) fn receive(&mut self, now_ms: u64, at: usize, broker: &mut Broker, most: usize) {
+        for _ in 0..most {
+            let Some(message) = broker.take(now_ms, at) else { break };
+            let input = match &message {
+                Down::Connected => Input::Connected,
+                Down::Disconnected => Input::Disconnected,
+                Down::LookedUp { stream, first, last, last_ms } => Input::Log {
+                    stream: *stream,
+                    first: *first,
+                    last: *last,
+                    last_ms: EPOCH_MS + last_ms,
+                },
+                Down::Stored { ticket, .. } if self.canary == Canary::NoGoBack => {
+                    self.sequence += 1;
+                    Input::Stored { ticket: *ticket, sequence: self.sequence }
+                }
+                Down::Stored { ticket, sequence } => {
+                    Input::Stored { ticket: *ticket, sequence: *sequence }
+                }
+                Down::NotStored { ticket } => Input::NotStored(*ticket),
+                Down::Live { from, block } => Input::Live { from: *from, block },
+                Down::Heartbeat { from, body } => Input::Heartbeat { from: *from, body },
+                Down::Logged { reader, .. } if *reader != broker.reader(at) => continue,
+                Down::Logged { sequence, stored_ms, from, block, .. } => Input::Logged {
+                    sequence: *sequence,
+                    stored_ms: EPOCH_MS + stored_ms,
+                    from: *from,
+                    block,
+                },
+            };
+            self.input(now_ms, at, broker, input);
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        self.input(now_ms, at, broker, Input::Tick);
+        let period = swarm::refresh_period_units(LIFETIME_S, INTERVAL_S);
+        self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
+        if now_ms % 5000 < 100 {
+            self.saved = self.durable.clone();
+        }
+    }
+
+    pub(crate) fn input(&mut self, now_ms: u64, at: usize, broker: &mut Broker, input: Input<'_>) {
+        let mut outputs = Vec::new();
+        self.node.handle(self.time(now_ms), input, &mut outputs);
+        for output in outputs {
+            match output {
+                Output::PublishLog { ticket, block } => {
+                    if self.is_kept_back(&block) {
+                        self.sequence += 1;
+                        let sequence = self.sequence;
+                        self.input(now_ms, at, broker, Input::Stored { ticket, sequence });
+                    } else {
+                        broker.send(now_ms, at, Up::Log { ticket, block });
+                    }
+                }
+                Output::PublishLive { block } => broker.send(now_ms, at, Up::Live { block }),
+                Output::PublishHeartbeat { body } => {
+                    broker.send(now_ms, at, Up::Heartbeat { body: body.into() });
+                }
+                Output::Read(start) => broker.read(
+                    at,
+                    match start {
+                        cluster::Start::Time(unix_ms) => {
+                            cluster::Start::Time(unix_ms.saturating_sub(EPOCH_MS))
+                        }
+                        start => start,
+                    },
+                ),
+                Output::Apply { kind, cut_s, count, is_durable } => {
+                    self.apply(now_ms, input, (kind, cut_s), (count, is_durable));
+                }
+                Output::Walk { since_s } => {
+                    let now = self.now(now_ms).tick;
+                    self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
+                }
+                Output::WalkMore { bytes } => self.walk(now_ms, at, broker, bytes),
+                Output::PurgeWeb { .. } => {}
+                Output::Report { text, .. } => self.reports.push(text),
+            }
+        }
+    }
+
+    /// Whether a block is not published again, because only those that are lost are.
+    fn is_kept_back(&self, block: &[u8]) -> bool {
+        let (block, _) = Block::read(block).expect("it was cut here");
+        self.canary == Canary::NoGoBack && self.stored.contains(&block.header.number)
+    }
+
+    fn apply(
+        &mut self,
+        now_ms: u64,
+        input: Input<'_>,
+        (kind, cut_s): (Kind, u64),
+        (count, is_durable): (Count, bool),
+    ) {
+        let (bytes, position) = match input {
+            Input::Live { block, .. } => (block, None),
+            Input::Logged { block, .. } => (block, Some(self.node.position())),
+            _ => unreachable!("blocks come so"),
+        };
+        let (block, _) = Block::read(bytes).expect("the node has read it");
+        let is_own = block.header.boot == self.boot;
+        if self.canary == Canary::OwnBlocksSkipped && is_own {
+            return;
+        }
+        let (count, is_durable) = match (self.canary, position) {
+            (Canary::EachCopyCounts, Some(_)) if !is_own => (Count::Each, true),
+            _ => (count, is_durable),
+        };
+        if !matches!(kind, Kind::CHANGES | Kind::WALK) {
+            return;
+        }
+        let is_uncounted = position.is_some_and(|position| {
+            position.stream != self.saved_position().stream
+                || position.sequence > self.saved_position().sequence
+        });
+        if is_uncounted && is_durable {
+            for (info_hash, _) in block.groups().expect("the node has checked it").completed() {
+                *self.durable.downloads.entry(info_hash).or_default() += 1;
+            }
+        }
+        if let Some(position) = position.filter(|_| is_uncounted) {
+            self.durable.position = position;
+        }
+        let counting = match count {
+            Count::Nothing => Counting::None,
+            Count::ByPeer => Counting::ByPeer,
+            Count::Each => Counting::Each,
+        };
+        self.merge(now_ms, &block, cut_s, counting);
+    }
+
+    fn saved_position(&self) -> Position {
+        self.durable.position
+    }
+
+    fn merge(&mut self, now_ms: u64, block: &Block<'_>, cut_s: u64, counting: Counting) {
+        let now = self.now(now_ms);
+        let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_s) as u32;
+        let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
+        let groups = block.groups().expect("the node has checked it");
+        let shards = 0..self.home.store.shards();
+        self.home.store.merge(time, counting, &mut self.random, groups, shards);
+    }
+
+    fn walk(&mut self, now_ms: u64, at: usize, broker: &mut Broker, bytes: usize) {
+        let (mut blocks, mut found, mut is_complete) = (Vec::new(), 0, false);
+        while found < bytes as u64 && !is_complete {
+            let step = self.encoder.step(self.now(now_ms), &mut |kind, block| {
+                blocks.push((kind, block.to_vec()));
+                Ok(())
+            });
+            let step = step.expect("nothing fails");
+            found += step.bytes;
+            is_complete = step.is_complete;
+        }
+        for (kind, block) in blocks {
+            self.note_unstored_unless_walk(kind, &block);
+            let input =
+                if kind == Kind::WALK { Input::Walked(&block) } else { Input::Block(&block) };
+            self.input(now_ms, at, broker, input);
+        }
+        if is_complete {
+            self.input(now_ms, at, broker, Input::WalkEnded);
+        }
+    }
+
+    fn note_unstored_unless_walk(&mut self, kind: Kind, block: &[u8]) {
+        if kind != Kind::WALK {
+            self.note_unstored(block);
+        }
+    }
+
+    /// Returns a copy of the store, as a journal has it.
+    pub(crate) fn copy(&self, now_ms: u64) -> Copy {
+        let mut encoder = Encoder::new(&self.home.feed, &self.home.store, 1);
+        let mut blocks = Vec::new();
+        loop {
+            let step = encoder.step(self.now(now_ms), &mut |_, block| {
+                blocks.push(block.to_vec());
+                Ok(())
+            });
+            if step.expect("nothing fails").is_complete {
+                break;
+            }
+        }
+        Copy { taken_ms: self.unix_ms(now_ms), blocks }
+    }
+
+    /// Returns all peers: role and age in units.
+    pub(crate) fn peers(&self, now_ms: u64) -> BTreeMap<Peer, (Role, u32)> {
+        let mut peers = BTreeMap::new();
+        for bytes in self.copy(now_ms).blocks {
+            let (block, _) = Block::read(&bytes).expect("it was written");
+            each_peer(&block, |peer, word| {
+                peers.insert(peer, (word.role(), word.age()));
+            });
+        }
+        peers
+    }
+
+    pub(crate) fn sweep(&self, now_ms: u64) {
+        self.home.store.sweep(self.now(now_ms).tick, 1, &|_| false);
+    }
+}
+
+/// Visits the peers of a block of changes or a walk.
+pub(crate) fn each_peer(block: &Block<'_>, mut visit: impl FnMut(Peer, swarm::block::Word)) {
+    if !matches!(block.header.kind, Kind::CHANGES | Kind::WALK) {
+        return;
+    }
+    let Ok(groups) = block.groups() else { return };
+    for group in groups {
+        let info_hash = group.info_hash;
+        group.v4.for_each(|peer| visit((info_hash, PeerKey::V4(peer.key)), peer.word));
+        group.v6.for_each(|peer| visit((info_hash, PeerKey::V6(peer.key)), peer.word));
+    }
+}
+
+#[derive(Default)]
+struct Answer {
+    is_answered: bool,
+    is_download: bool,
+}
+
+impl StoreSink for Answer {
+    fn too_soon(&mut self, _: u8, _: TooSoon) {
+        unreachable!("there is no minimal interval");
+    }
+    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
+        self.is_answered = true;
+    }
+    fn downloaded(&mut self, _: u8) {
+        self.is_download = true;
+    }
+}
+
+impl PeerSink for Answer {
+    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
+    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
+    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
+}
