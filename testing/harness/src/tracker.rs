@@ -246,16 +246,22 @@ impl Tracker {
     ///
     /// Unless it ends with exit code 0 within [`PATIENCE`].
     pub fn stop(mut self) -> Result<()> {
+        let serving = self.pid();
         self.signal(Signal::SIGTERM)?;
         let status = self.wait_for_end()?;
         ensure!(status.success(), "the tracker ended with {status} on SIGTERM");
-        Ok(())
+        // A process that has taken over is not a child of ours, and has the ports until it ends.
+        self.wait_until("the end of the process that serves", |_| !is_alive(serving))
     }
 
     /// Kills it, as a crash would end it, and waits for its end.
     pub fn kill(&mut self) {
         for process in locked(&self.successors).drain(..).filter(|it| is_alive(*it)) {
             let _ = signal(process, Signal::SIGKILL);
+            let deadline = Instant::now() + PATIENCE;
+            while is_alive(process) && Instant::now() < deadline {
+                sleep(POLL_PERIOD);
+            }
         }
         self.process.kill();
     }
