@@ -2,7 +2,8 @@
 //!
 //! Versions differ, so unknown fields are skipped and missing ones are zero. What comes in is bounded.
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Position;
 use crate::seam::Figures;
@@ -26,7 +27,9 @@ pub(crate) struct Heartbeat {
     pub(crate) policy: u64,
     /// Whether the sender says good-bye.
     pub(crate) is_leaving: bool,
+    #[serde(deserialize_with = "known_or_default")]
     pub(crate) warmth: Warmth,
+    #[serde(deserialize_with = "known_or_default")]
     pub(crate) outbound: OutboundState,
     /// IPv4, IPv6 and WebTorrent peers.
     pub(crate) peers: [u64; 3],
@@ -45,6 +48,14 @@ pub(crate) struct Heartbeat {
     pub(crate) lag_ms: u64,
     /// Up to where the records log is applied.
     pub(crate) records: u64,
+}
+
+/// Reads a state; one that only a later version knows is read as the default.
+fn known_or_default<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
 impl Heartbeat {

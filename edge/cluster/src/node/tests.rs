@@ -1,1 +1,350 @@
+use swarm::block::{Header, write};
 
+use super::*;
+use crate::snapshot::{MemberState, OutboundState};
+
+const UNIX_MS: u64 = 1_700_000_000_000;
+
+fn at(steady_ms: u64) -> Time {
+    Time { steady_ms, unix_ms: UNIX_MS + steady_ms }
+}
+
+fn options(restored_ms: Option<u64>) -> Options {
+    Options {
+        node: 1,
+        boot: 500,
+        version: "1.2".to_owned(),
+        zone: "here".to_owned(),
+        policy: 7,
+        queue_bytes: 1 << 20,
+        peer_lifetime_s: 2700,
+        warm_wait_ms: 30_000,
+        restored_ms,
+    }
+}
+
+/// A node and what came out of it last.
+struct Bed {
+    node: Node,
+    ms: u64,
+}
+
+impl Bed {
+    fn new(restored_ms: Option<u64>) -> Self {
+        Self { node: Node::new(options(restored_ms)), ms: 0 }
+    }
+
+    fn input(&mut self, input: Input<'_>) -> Vec<Output> {
+        let mut out = Vec::new();
+        self.node.handle(at(self.ms), input, &mut out);
+        out
+    }
+
+    /// Lets time pass, and returns what came out.
+    fn wait(&mut self, ms: u64) -> Vec<Output> {
+        let until = self.ms + ms;
+        let mut out = Vec::new();
+        while self.ms < until {
+            self.ms += 100;
+            out.extend(self.input(Input::Tick));
+        }
+        out
+    }
+
+    /// Connects to a log that has messages 1 to `last`, the last one stored at `last_ms`.
+    fn connect(&mut self, last: u64, last_ms: u64) -> Vec<Output> {
+        self.input(Input::Connected);
+        self.input(Input::Log { stream: 9, first: 1, last, last_ms });
+        self.wait(1300)
+    }
+
+    fn logged(&mut self, sequence: u64, from: u8, block: &[u8]) -> Vec<Output> {
+        self.input(Input::Logged { sequence, stored_ms: UNIX_MS, from, block })
+    }
+
+    fn hear(&mut self, from: u8, heartbeat: &Heartbeat) -> Vec<Output> {
+        let at_ms = if heartbeat.at_ms == 0 { UNIX_MS + self.ms } else { heartbeat.at_ms };
+        let body = Heartbeat { node: from, at_ms, ..heartbeat.clone() }.write();
+        self.input(Input::Heartbeat { from, body: &body })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.node.snapshot(at(self.ms))
+    }
+}
+
+fn starts(out: &[Output]) -> Vec<Start> {
+    let start = |output: &Output| match output {
+        Output::Read(start) => Some(*start),
+        _ => None,
+    };
+    out.iter().filter_map(start).collect()
+}
+
+fn applied(out: &[Output]) -> Option<(Count, bool)> {
+    out.iter().find_map(|output| match output {
+        Output::Apply { count, is_durable, .. } => Some((*count, *is_durable)),
+        _ => None,
+    })
+}
+
+fn block(kind: Kind, node: u16, boot: u64, number: u64, cut_ms: u64) -> Vec<u8> {
+    let header = Header { kind, has_ids: false, node, boot, number, cut_ms };
+    let mut bytes = Vec::new();
+    write(&header, &[], &mut bytes);
+    bytes
+}
+
+fn changes(node: u16, boot: u64, number: u64) -> Vec<u8> {
+    block(Kind::CHANGES, node, boot, number, UNIX_MS)
+}
+
+#[test]
+fn heartbeats_are_collected_before_the_log_is_read() {
+    let mut bed = Bed::new(None);
+    bed.input(Input::Connected);
+    bed.input(Input::Log { stream: 9, first: 1, last: 2, last_ms: UNIX_MS });
+    assert_eq!(bed.wait(1100), []);
+    let out = bed.wait(200);
+    assert_eq!(starts(&out), [Start::First]);
+    assert!(out.iter().any(|output| matches!(output, Output::PublishHeartbeat { .. })));
+    assert!(!bed.node.is_warm());
+    bed.logged(1, 2, &changes(2, 5, 1));
+    assert!(!bed.node.is_warm());
+    bed.logged(2, 2, &changes(2, 5, 2));
+    assert!(bed.node.is_warm());
+    assert_eq!(bed.node.position(), Position { stream: 9, sequence: 2 });
+}
+
+#[test]
+fn a_node_is_warm_in_time_whatever_happens() {
+    let mut bed = Bed::new(None);
+    bed.wait(29_000);
+    assert!(!bed.node.is_warm());
+    bed.wait(1200);
+    assert!(bed.node.is_warm());
+    // An empty log, and one without anything new, need no message.
+    for (last, restored_ms) in [(0, None), (50, Some(UNIX_MS))] {
+        let mut bed = Bed::new(restored_ms);
+        bed.connect(last, UNIX_MS - 600_000);
+        assert!(bed.node.is_warm());
+    }
+}
+
+#[test]
+fn reading_continues_where_it_ended() {
+    let mut bed = Bed::new(None);
+    bed.connect(1, UNIX_MS);
+    bed.logged(1, 2, &changes(2, 5, 1));
+    bed.input(Input::Disconnected);
+    assert_eq!(starts(&bed.connect(4, UNIX_MS)), [Start::Sequence(2)]);
+    // What was under way before may come, too.
+    assert_eq!(applied(&bed.logged(1, 2, &changes(2, 5, 1))), None);
+    assert_eq!(bed.snapshot().dropped[DropReason::Repeated as usize], 1);
+    // A log that has lost its end is read from there on.
+    bed.logged(4, 2, &changes(2, 5, 4));
+    bed.input(Input::Disconnected);
+    assert_eq!(starts(&bed.connect(3, UNIX_MS - 9)), [Start::Time(UNIX_MS + 1)]);
+    assert_eq!(bed.node.position().sequence, 3);
+    // Another one from the beginning, and the first node fills it.
+    bed.input(Input::Log { stream: 10, first: 1, last: 0, last_ms: 0 });
+    let out = bed.wait(300);
+    assert_eq!(starts(&out), [Start::First]);
+    assert!(out.contains(&Output::Walk { since_s: 2701 }), "{out:?}");
+}
+
+#[test]
+fn a_restored_node_reads_little_and_tells_what_it_did_last() {
+    let mut bed = Bed::new(Some(UNIX_MS - 10_000));
+    let out = bed.connect(2, UNIX_MS);
+    assert_eq!(starts(&out), [Start::Time(UNIX_MS - 130_000)]);
+    // Its own block before, and one of another node that the journal has counted.
+    let own = block(Kind::CHANGES, 1, 400, 8, UNIX_MS - 20_000);
+    assert_eq!(applied(&bed.logged(1, 1, &own)), Some((Count::Nothing, false)));
+    let other = changes(2, 5, 1);
+    assert_eq!(applied(&bed.logged(2, 2, &other)), Some((Count::ByPeer, true)));
+    let out = bed.wait(200);
+    let since_s = out.iter().find_map(|output| match output {
+        Output::Walk { since_s } => Some(*since_s),
+        _ => None,
+    });
+    assert!(since_s.is_some_and(|it| (140..145).contains(&it)), "{since_s:?}");
+    assert_eq!(applied(&bed.logged(3, 2, &changes(2, 5, 2))), Some((Count::Each, true)));
+}
+
+#[test]
+fn what_counts() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let mut logged = |sequence, node: u16, boot, number| {
+        applied(&bed.logged(sequence, node as u8, &changes(node, boot, number)))
+    };
+    assert_eq!(logged(1, 2, 5, 1), Some((Count::Each, true)));
+    assert_eq!(logged(2, 2, 5, 1), Some((Count::Nothing, false)));
+    // Own blocks are applied, and so are those of the process before.
+    assert_eq!(logged(3, 1, 500, 1), Some((Count::Nothing, false)));
+    assert_eq!(logged(4, 1, 400, 1), Some((Count::Each, false)));
+    let live = changes(2, 5, 2);
+    assert_eq!(
+        applied(&bed.input(Input::Live { from: 2, block: &live })),
+        Some((Count::Nothing, false))
+    );
+    let walk = block(Kind::WALK, 2, 5, 3, UNIX_MS);
+    assert_eq!(applied(&bed.logged(5, 2, &walk)).map(|it| it.0), Some(Count::ByPeer));
+}
+
+#[test]
+fn what_is_dropped_is_counted_by_its_reason() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    bed.logged(1, 3, &changes(2, 5, 1));
+    bed.logged(2, 2, &block(Kind::CHANGES, 2, 5, 2, UNIX_MS - 2_702_000));
+    bed.input(Input::Heartbeat { from: 2, body: b"{" });
+    bed.input(Input::Heartbeat { from: 2, body: &[b' '; 5000] });
+    bed.hear(0, &Heartbeat::default());
+    bed.input(Input::Dropped(DropReason::Secret));
+    bed.input(Input::Ignore { node: 2, is_ignored: true });
+    bed.logged(3, 2, &changes(2, 5, 3));
+    bed.hear(2, &Heartbeat::default());
+    let dropped = bed.snapshot().dropped;
+    let of = |reason| dropped[reason as usize];
+    assert_eq!(DropReason::ALL.map(|reason| reason as usize), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!((of(DropReason::Origin), of(DropReason::Old), of(DropReason::Damaged)), (2, 1, 2));
+    assert_eq!((of(DropReason::Secret), of(DropReason::Ignored)), (1, 2));
+    // The place in the log moves on all the same.
+    assert_eq!(bed.node.position().sequence, 3);
+    bed.input(Input::Ignore { node: 2, is_ignored: false });
+    assert!(applied(&bed.logged(4, 2, &changes(2, 5, 4))).is_some());
+}
+
+#[test]
+fn the_younger_of_two_processes_is_mute() {
+    let mut bed = Bed::new(None);
+    bed.input(Input::Connected);
+    bed.input(Input::Log { stream: 9, first: 1, last: 0, last_ms: 0 });
+    bed.hear(1, &Heartbeat { boot: 400, ..Heartbeat::default() });
+    let block = changes(0, 0, 0);
+    let publishes = |out: &[Output]| {
+        let is = |output: &Output| {
+            matches!(
+                output,
+                Output::PublishLog { .. }
+                    | Output::PublishLive { .. }
+                    | Output::PublishHeartbeat { .. }
+            )
+        };
+        out.iter().any(is)
+    };
+    assert!(!publishes(&bed.wait(5000)) && !publishes(&bed.input(Input::Block(&block))));
+    assert!(bed.snapshot().is_mute && bed.node.is_warm());
+    assert_eq!(bed.snapshot().outbound, OutboundState::Held);
+    // It continues when the older one is silent for long, or says good-bye.
+    bed.wait(5200);
+    assert!(!bed.snapshot().is_mute);
+    bed.hear(1, &Heartbeat { boot: 400, ..Heartbeat::default() });
+    assert!(bed.snapshot().is_mute);
+    bed.hear(1, &Heartbeat { boot: 400, is_leaving: true, ..Heartbeat::default() });
+    assert!(!bed.snapshot().is_mute && publishes(&bed.wait(1000)));
+    // A younger one is no reason.
+    bed.hear(1, &Heartbeat { boot: 600, ..Heartbeat::default() });
+    assert!(!bed.snapshot().is_mute);
+}
+
+#[test]
+fn members_come_and_go() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let heartbeat =
+        Heartbeat { boot: 5, version: "x\u{7}".repeat(300), torrents: 4, ..Heartbeat::default() };
+    bed.hear(2, &heartbeat);
+    let state = |bed: &Bed| bed.snapshot().nodes[0].state;
+    let node = &bed.snapshot().nodes[0];
+    assert_eq!((node.node, node.torrents, node.version.len()), (2, 4, 64));
+    bed.wait(3100);
+    assert_eq!(state(&bed), MemberState::Suspect);
+    assert!(bed.wait(7000).contains(&Output::PurgeWeb { node: 2 }));
+    assert_eq!(state(&bed), MemberState::Gone);
+    bed.hear(2, &heartbeat);
+    assert_eq!(state(&bed), MemberState::Alive);
+    // A restart, and a late heartbeat of the process before.
+    let next = Heartbeat { boot: 6, ..heartbeat.clone() };
+    assert!(bed.hear(2, &next).contains(&Output::PurgeWeb { node: 2 }));
+    bed.hear(2, &heartbeat);
+    bed.hear(2, &Heartbeat { is_leaving: true, ..heartbeat });
+    assert_eq!((bed.snapshot().nodes[0].boot, state(&bed)), (6, MemberState::Alive));
+    bed.hear(2, &Heartbeat { is_leaving: true, ..next });
+    assert_eq!(state(&bed), MemberState::Left);
+    bed.wait(3_600_000);
+    assert!(bed.snapshot().nodes.is_empty() && bed.snapshot().events.len() <= 20);
+}
+
+#[test]
+fn webtorrent_peers_belong_to_processes_that_are_there() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let web = block(Kind::WEB, 2, 5, 1, UNIX_MS);
+    assert_eq!(applied(&bed.logged(1, 2, &web)), None);
+    bed.hear(2, &Heartbeat { boot: 5, ..Heartbeat::default() });
+    assert!(applied(&bed.logged(2, 2, &web)).is_some());
+    let before = block(Kind::WEB, 2, 4, 1, UNIX_MS);
+    assert_eq!(applied(&bed.logged(3, 2, &before)), None);
+    let own = block(Kind::WEB, 1, 500, 1, UNIX_MS);
+    assert_eq!(applied(&bed.logged(4, 1, &own)), None);
+}
+
+#[test]
+fn clocks_that_are_wrong_are_corrected_by_whole_units() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let hour = 3_600_000;
+    bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS + bed.ms - hour, ..Heartbeat::default() });
+    let cut_s = |out: &[Output]| match out {
+        [Output::Apply { cut_s, .. }] => *cut_s,
+        other => panic!("{other:?}"),
+    };
+    let late = block(Kind::CHANGES, 2, 5, 1, UNIX_MS + bed.ms - hour);
+    assert_eq!(cut_s(&bed.logged(1, 2, &late)), (UNIX_MS + bed.ms) / 1000);
+    // A second is no reason.
+    let at_ms = UNIX_MS + bed.ms + 1000;
+    bed.hear(3, &Heartbeat { boot: 5, at_ms, ..Heartbeat::default() });
+    let early = block(Kind::CHANGES, 3, 5, 1, at_ms);
+    assert_eq!(cut_s(&bed.logged(2, 3, &early)), at_ms / 1000);
+}
+
+#[test]
+fn lag_is_the_age_of_what_is_missing() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let stored = |sequence| Position { stream: 9, sequence };
+    let lag_ms = |bed: &Bed| bed.snapshot().nodes[0].lag_ms;
+    bed.hear(2, &Heartbeat { boot: 5, stored: stored(0), ..Heartbeat::default() });
+    for second in 0..5 {
+        bed.wait(1000);
+        bed.hear(2, &Heartbeat { boot: 5, stored: stored(1 + second), ..Heartbeat::default() });
+    }
+    bed.wait(100);
+    assert_eq!(lag_ms(&bed), 5100 - 1000);
+    bed.logged(5, 2, &changes(2, 5, 5));
+    bed.wait(100);
+    assert_eq!(lag_ms(&bed), 0);
+    // What the other node could not store is missing, too.
+    bed.hear(
+        2,
+        &Heartbeat { boot: 5, stored: stored(5), unstored_ms: 8000, ..Heartbeat::default() },
+    );
+    bed.wait(9000);
+    assert!(lag_ms(&bed) >= 8000);
+}
+
+#[test]
+fn a_heartbeat_of_another_version_is_read() {
+    let body =
+        br#"{"node":2,"boot":7,"at_ms":1,"is_faster":true,"warmth":"lukewarm","outbound":"x"}"#;
+    let heartbeat = Heartbeat::read(body).unwrap();
+    assert_eq!((heartbeat.node, heartbeat.boot, heartbeat.torrents), (2, 7, 0));
+    assert_eq!((heartbeat.warmth, heartbeat.outbound), (Warmth::Connecting, OutboundState::Held));
+    assert_eq!(Heartbeat::read(br#"{"node":300}"#), None);
+    let longest =
+        Heartbeat { version: "v".repeat(64), zone: "z".repeat(64), ..Heartbeat::default() };
+    assert!(longest.write().len() < 1500);
+}

@@ -91,7 +91,7 @@ impl Kept {
 }
 
 /// Calls `visit` with the changes of a block of changes, and when it was cut, in units of age since 1970.
-fn each_change(block: &[u8], mut visit: impl FnMut(u64, Change)) {
+pub(super) fn each_change(block: &[u8], mut visit: impl FnMut(u64, Change)) {
     // Blocks that come here were read before.
     let Ok((block, _)) = Block::read(block) else { return };
     if block.header.kind != Kind::CHANGES {
