@@ -9,7 +9,7 @@ use crate::scan::{Scanner, read_header};
 use crate::segment::{HeaderError, SegmentHeader, file_name};
 
 /// While a tracker was down, no peer could announce. That much of the time does not count as age.
-const FORGIVEN_MS: i64 = 600_000;
+pub(crate) const FORGIVEN_MS: i64 = 600_000;
 /// A segment is refused if it seems to be from further ahead. The wall clock was wrong then, and there is
 /// no telling by how much.
 const AHEAD_MAX_MS: i64 = 86_400_000;
@@ -36,8 +36,9 @@ pub(crate) struct Plan {
     pub(crate) damaged: u64,
 }
 
-/// Returns what to read at the unix time `unix_ms`. A journal of a later version is set aside.
-pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64) -> io::Result<Plan> {
+/// Returns what to read at the unix time `unix_ms`. Of each downtime, up to `forgiven_ms` do not count as age. A
+/// journal of a later version is set aside.
+pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64, forgiven_ms: i64) -> io::Result<Plan> {
     let mut listed = disk.list()?;
     listed.sort_unstable();
     let mut plan = Plan::default();
@@ -66,7 +67,7 @@ pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64) -> io::Result<Plan> {
         set_aside(disk, &listed, form)?;
         return Ok(Plan::default());
     }
-    plan.set_times(disk, unix_ms);
+    plan.set_times(disk, unix_ms, forgiven_ms);
     plan.start_at_round();
     plan.count_missing(&listed);
     Ok(plan)
@@ -166,7 +167,7 @@ impl Plan {
     /// Within one writer's segments, the tracker's clock tells how the wall clock was set. Between two
     /// writers, and between the last one and now, the tracker was down from the last block of the first to
     /// the begin of the second.
-    fn set_times(&mut self, disk: &dyn Disk, unix_ms: u64) {
+    fn set_times(&mut self, disk: &dyn Disk, unix_ms: u64, forgiven_ms: i64) {
         let mut later: Option<PlannedSegment> = None;
         let mut refused = Vec::new();
         for segment in self.segments.iter_mut().rev() {
@@ -185,7 +186,7 @@ impl Plan {
                 }
                 // If the wall clock went back, no time has passed.
                 let shift_ms = later.map_or(0, |later| later.shift_ms);
-                segment.shift_ms = shift_ms.saturating_add(down_ms.min(FORGIVEN_MS));
+                segment.shift_ms = shift_ms.saturating_add(down_ms.min(forgiven_ms));
             }
             later = Some(*segment);
         }

@@ -19,7 +19,7 @@ use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
 use tracing::warn;
 
 use crate::disk::{Directory, Disk};
-use crate::plan::{Plan, PlannedSegment, difference, plan};
+use crate::plan::{FORGIVEN_MS, Plan, PlannedSegment, difference, plan};
 use crate::scan::{Chunk, Scanner, read_header};
 use crate::segment::file_name;
 use crate::{Clocks, Now, SessionSink, Status};
@@ -35,6 +35,8 @@ pub struct Journal {
     opened_ms: u64,
     /// Seconds added to all ages.
     older_s: u32,
+    /// Whether ages are whole seconds of unix time, as nodes of a cluster count them.
+    counts_seconds: bool,
     sessions: Option<Box<SessionSink>>,
 }
 
@@ -46,14 +48,38 @@ impl Journal {
         Self::open_on(Arc::new(Directory::new(directory)), unix_ms)
     }
 
+    /// Opens the journal of a node of a cluster, as [`Journal::open`] does. Downtime ages its peers: other
+    /// nodes were there, and all compare how old an announce is.
+    pub fn open_of_node(directory: &Path, unix_ms: u64) -> io::Result<Option<Self>> {
+        Self::open_forgiving(Arc::new(Directory::new(directory)), unix_ms, 0)
+    }
+
     /// Opens the journal on `disk`, as [`Journal::open`] does.
     pub fn open_on(disk: Arc<dyn Disk>, unix_ms: u64) -> io::Result<Option<Self>> {
-        let plan = plan(&*disk, unix_ms)?;
+        Self::open_forgiving(disk, unix_ms, FORGIVEN_MS)
+    }
+
+    /// Opens the journal. Of each downtime, up to `forgiven_ms` do not count as age.
+    pub(crate) fn open_forgiving(
+        disk: Arc<dyn Disk>,
+        unix_ms: u64,
+        forgiven_ms: i64,
+    ) -> io::Result<Option<Self>> {
+        let plan = plan(&*disk, unix_ms, forgiven_ms)?;
         let Some(newest) = plan.segments.last() else { return Ok(None) };
         // The time forgiven does not pass on the clock. So the last peers are as old as they were, and not up to
         // a unit of age older or younger.
         let epoch_ms = newest.header.epoch_ms.saturating_add_signed(newest.shift_ms);
-        Ok(Some(Self { disk, plan, epoch_ms, opened_ms: unix_ms, older_s: 0, sessions: None }))
+        let (counts_seconds, sessions) = (forgiven_ms == 0, None);
+        Ok(Some(Self {
+            disk,
+            plan,
+            epoch_ms,
+            opened_ms: unix_ms,
+            older_s: 0,
+            counts_seconds,
+            sessions,
+        }))
     }
 
     /// Lets what has happened in the store since win over what the journal says of the same unit of time.
@@ -105,8 +131,17 @@ impl Journal {
         status.damaged(self.plan.damaged);
         let opened = Now { unix_ms: self.opened_ms, ..clocks() };
         let sessions = self.sessions.as_deref();
-        let context =
-            RestoreContext { store, clocks, opened, older_s: self.older_s, status, stop, sessions };
+        let (older_s, counts_seconds) = (self.older_s, self.counts_seconds);
+        let context = RestoreContext {
+            store,
+            clocks,
+            opened,
+            older_s,
+            counts_seconds,
+            status,
+            stop,
+            sessions,
+        };
         // The store forgets peers that stop; older blocks must not bring them back.
         store.remember_stopped(true);
         let merged = thread::scope(|scope| {
@@ -199,6 +234,7 @@ struct RestoreContext<'a> {
     /// The clocks when the journal was opened.
     opened: Now,
     older_s: u32,
+    counts_seconds: bool,
     status: &'a Status,
     stop: &'a AtomicBool,
     sessions: Option<&'a SessionSink>,
@@ -239,6 +275,14 @@ impl RestoreContext<'_> {
     /// Returns the time of a block that was cut at `cut_ms`.
     fn time(&self, cut_ms: u64, shift_ms: i64) -> MergeTime {
         let now = (self.clocks)();
+        if self.counts_seconds {
+            // As blocks of other nodes are applied: each node computes the same mark.
+            let cut_s = cut_ms.saturating_add_signed(shift_ms) / 1000;
+            let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_s);
+            let cut_ago_s = u32::try_from(cut_ago_s).unwrap_or(u32::MAX);
+            let cut_ago_s = cut_ago_s.saturating_add(self.older_s);
+            return MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
+        }
         let since_opened_ms = i64::from(now.tick.since(self.opened.tick)) * 1000;
         let ago_ms = difference(self.opened.unix_ms, cut_ms)
             .saturating_sub(shift_ms)

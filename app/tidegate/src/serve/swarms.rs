@@ -128,6 +128,7 @@ impl Report {
 /// A journal whose thread does not run yet.
 pub(super) struct OpenJournal {
     config: SwarmsConfig,
+    is_in_cluster: bool,
     pace: SharedPace,
     source: Source,
     report: Arc<Report>,
@@ -148,6 +149,7 @@ impl OpenJournal {
         if let Some(warning) = file_system::warning(config) {
             warn!("{warning}");
         }
+        let is_in_cluster = config.cluster.is_some();
         let config = config.swarms.clone()?;
         let report = Arc::new(Report {
             status: Arc::default(),
@@ -159,7 +161,7 @@ impl OpenJournal {
         });
         let source = if is_upgrade { None } else { acquire(&config.dir, LOCK_WAIT, &report) };
         let source = source.map_or(Source::Awaited, |lock| {
-            let journal = open(&config.dir);
+            let journal = open(&config.dir, is_in_cluster);
             Source::Locked(lock, journal)
         });
         if matches!(source, Source::Awaited) && !is_upgrade {
@@ -168,7 +170,7 @@ impl OpenJournal {
                 "serving without the journal of swarms until it can be used: they do not survive a restart"
             );
         }
-        Some(Self { pace: SharedPace::new(&config), config, source, report })
+        Some(Self { pace: SharedPace::new(&config), config, is_in_cluster, source, report })
     }
 
     /// Returns how long the tracker's clock has been running if it continues the journal's.
@@ -197,13 +199,14 @@ impl OpenJournal {
         inputs: JournalInputs,
     ) -> Result<Swarms> {
         let JournalInputs { feed, reception, clock, events } = inputs;
-        let Self { config, pace, source, report } = self;
+        let Self { config, is_in_cluster, pace, source, report } = self;
         // What happens before the first round begins belongs to the journal, too.
         feed.prime(tracker.store());
         let stop = Arc::new(AtomicBool::new(false));
         let task = Task {
             tracker: Arc::clone(tracker),
             dir: config.dir.clone().into(),
+            is_in_cluster,
             clocks: clocks(clock),
             feed,
             reception,
@@ -256,6 +259,7 @@ impl Swarms {
 struct Task {
     tracker: Arc<Tracker>,
     dir: Arc<Path>,
+    is_in_cluster: bool,
     clocks: Clocks,
     feed: Arc<Feed>,
     /// In an upgrade, of the old process's swarms.
@@ -288,7 +292,14 @@ impl Task {
                     thread::sleep(LOCK_POLL);
                 }
                 let has_all = self.reception.is_complete();
-                (lock, if has_all { None } else { open(&self.dir).map(Journal::behind_announces) })
+                (
+                    lock,
+                    if has_all {
+                        None
+                    } else {
+                        open(&self.dir, self.is_in_cluster).map(Journal::behind_announces)
+                    },
+                )
             }
         };
         self.restore(journal);
@@ -376,8 +387,9 @@ fn unusable(dir: &Path, error: &std::io::Error, report: &Report) {
 }
 
 /// Opens what there is to restore.
-fn open(dir: &Path) -> Option<Journal> {
-    Journal::open(dir, unix_ms()).unwrap_or_else(|error| {
+fn open(dir: &Path, is_in_cluster: bool) -> Option<Journal> {
+    let open = if is_in_cluster { Journal::open_of_node } else { Journal::open };
+    open(dir, unix_ms()).unwrap_or_else(|error| {
         error!(
             directory = %dir.display(), %error,
             "cannot read the journal of swarms: starting without their peers"

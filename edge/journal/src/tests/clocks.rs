@@ -1,5 +1,6 @@
 //! Clocks that are set, and trackers that were down.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use types::Role;
@@ -8,8 +9,8 @@ use super::memory_disk::MemoryDisk;
 use super::tracker::{
     LIFETIME_S, PACE, Restored, START_MS, TestClock, TestWriter, announce, restore, store,
 };
-use crate::Pace;
 use crate::feed::Feed;
+use crate::{Journal, Pace};
 
 const MINUTE_S: u32 = 60;
 const DAY_MS: i64 = 86_400_000;
@@ -83,6 +84,19 @@ fn five_minutes_of_downtime_age_no_peer() {
 #[test]
 fn twenty_minutes_of_downtime_age_peers_by_ten() {
     check_downtime(20 * MINUTE_S);
+}
+
+/// Nodes of a cluster compare ages: a peer that stopped at another node while this one was down must not look
+/// younger than its stop.
+#[test]
+fn downtime_of_a_node_ages_its_peers() {
+    let (disk, end_ms) = journal(1);
+    let epoch_ms = |down_ms: u64, forgiven_ms: i64| {
+        let disk = Arc::new(disk.clone());
+        Journal::open_forgiving(disk, end_ms + down_ms, forgiven_ms).unwrap().unwrap().epoch_ms()
+    };
+    assert_eq!(epoch_ms(300_000, 600_000), epoch_ms(0, 600_000) + 300_000);
+    assert_eq!(epoch_ms(300_000, 0), epoch_ms(0, 0));
 }
 
 /// Ages are kept in units of 16 s. If forgiven time passed on the tracker's clock, a restart would shift each
