@@ -472,6 +472,40 @@ fn changes_are_what_happens_to_peers_and_nothing_else() {
     assert_eq!((store.totals().torrents, take(&store)), (0, (vec![], vec![], 0)));
 }
 
+/// With refreshes: a stop of an unknown peer, and what contradicts a block that says that a peer is gone.
+#[test]
+fn other_nodes_hear_what_they_may_not_know() {
+    let change = |peer, word| Change { info_hash: InfoHash([1; 20]), peer, word, is_refresh: true };
+    for peer in [v4(1), v6(1)] {
+        let store = store(1);
+        store.keep_changes(100);
+        let stop = StoreAnnounce { action: Action::Stop, ..update(1, peer, Role::Leecher) };
+        announce(&store, 16, &[stop]);
+        assert_eq!(take(&store).0, []);
+        store.keep_refreshes(8);
+        announce(&store, 16, &[stop]);
+        announce(&store, 16, &[update(1, v4(7), Role::Leecher)]);
+        announce(&store, 17, &[stop]);
+        let expected = [change(peer, Word::gone()), change(peer, Word::gone())];
+        let changes = take(&store).0;
+        assert_eq!([changes[0], changes[2]], expected);
+        // It announces at 64 s. Blocks that were cut at 48 s and 64 s say that it is gone.
+        announce(&store, 64, &[update(1, peer, Role::Seeder)]);
+        take(&store);
+        let gone = block_of(&[Change { is_refresh: false, ..change(peer, Word::gone()) }]);
+        let gone = Cut { at: 0, bytes: gone };
+        let merge = |cut_ago_s| {
+            let time = MergeTime { now: Tick(80), cut_ago_s, epoch_min: EPOCH_MIN };
+            let groups = gone.block().groups().unwrap();
+            store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1).gone
+        };
+        assert_eq!(merge(32), 0);
+        let expected = change(peer, Word::present(1, Role::Seeder, false));
+        assert_eq!(take(&store).0, [expected]);
+        assert_eq!((merge(16), take(&store).0), (1, vec![]));
+    }
+}
+
 fn block_of(changes: &[Change]) -> Vec<u8> {
     let (mut body, mut bytes) = (Vec::new(), Vec::new());
     block::encode_changes(changes, &[], &mut body);
