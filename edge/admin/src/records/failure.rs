@@ -86,6 +86,8 @@ impl fmt::Display for RecordsError {
     }
 }
 
+impl std::error::Error for RecordsError {}
+
 /// Why the records could not be opened. The file was not changed.
 #[derive(Debug)]
 pub struct OpenError {
