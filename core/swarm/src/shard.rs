@@ -28,7 +28,7 @@ use crate::totals::FamilyTotals;
 use crate::web::{WebChangeQueue, WebSwarm};
 use crate::{Options, TorrentEvent, Totals};
 
-use merge::Stopped;
+use merge::{Removals, Stopped};
 
 pub(crate) use announce::StagedAnnounce;
 pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
@@ -47,6 +47,8 @@ pub(crate) struct Shard {
     web: BTreeMap<InfoHash, WebSwarm>,
     /// Peers that stop while blocks are merged, if they are remembered.
     stopped: Option<Stopped>,
+    /// Removals that other nodes have told of, in a cluster.
+    removals: Option<Removals>,
     budget: Option<u64>,
     pub(crate) networks: memory::Networks,
     totals: Totals,
@@ -112,6 +114,7 @@ impl Shard {
             ids: options.keep_peer_ids.then(BTreeMap::new),
             web: BTreeMap::new(),
             stopped: None,
+            removals: None,
             budget,
             networks: memory::Networks::new(options.hash_key, budget.is_some()),
             totals: Totals::default(),

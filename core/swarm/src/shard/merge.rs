@@ -4,6 +4,7 @@
 //! peer is here and what a block says of it, the younger one wins, and of equal ones what comes later.
 
 mod gather;
+mod removals;
 mod report;
 mod web;
 
@@ -23,6 +24,7 @@ use crate::record::{INLINE_MAX, Sets};
 use crate::set::PeerSet;
 use crate::{Counting, MergeTime, Merged};
 use gather::Gathered;
+pub(crate) use removals::Removals;
 use report::{Clock, Outcome, Report, Verdict};
 pub(crate) use web::{WebMerger, WebPurge};
 
@@ -66,6 +68,8 @@ impl<'a> StagedGroup<'a> {
 pub(crate) struct Merger {
     clock: Clock,
     counting: Counting,
+    /// Whether the current group is a walk's.
+    is_walk: bool,
     random: Random,
     pub(crate) merged: Merged,
     /// The most peers that a network may have, if memory is short.
@@ -82,6 +86,7 @@ impl Merger {
         Self {
             clock: Clock::new(time, lifetime_s),
             counting,
+            is_walk: false,
             random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
@@ -123,6 +128,21 @@ impl Shard {
             return None;
         }
         self.stopped.take()
+    }
+
+    /// Begins or ends remembering which peers blocks say are gone. Returns what is forgotten, to be dropped
+    /// after unlocking.
+    pub(crate) fn remember_removals(&mut self, is_on: bool) -> Option<Removals> {
+        if is_on {
+            self.removals.get_or_insert_default();
+            return None;
+        }
+        self.removals.take()
+    }
+
+    /// Forgets removals from before the last call. Returns them, to be dropped after unlocking.
+    pub(crate) fn forget_removals(&mut self) -> impl Sized + use<> {
+        self.removals.as_mut().map(Removals::forget)
     }
 
     /// Merges the first of the groups at `order`, as much as is done under one lock. Returns how many are
@@ -207,6 +227,7 @@ impl Shard {
         mut left: u32,
     ) -> u32 {
         let info_hash = staged.group.info_hash;
+        merger.is_walk = staged.group.head.is_some();
         let is_it = |number: &u32| self.records.at(*number).info_hash == info_hash;
         let mut found = staged.guess.filter(is_it).or_else(|| self.find(&info_hash, staged.hash));
         while found.is_none() && staged.peers() > 0 && left > 0 {
@@ -451,7 +472,7 @@ impl Shard {
     /// peer has stopped since.
     #[inline]
     fn report<E: Entry>(
-        &self,
+        &mut self,
         merger: &mut Merger,
         info_hash: InfoHash,
         key: E::Key,
@@ -466,6 +487,12 @@ impl Shard {
             && stop.age(merger.clock.now) <= report.age
         {
             return None;
+        }
+        if let Some(removals) = &mut self.removals {
+            let peer = removals::hash(&self.key, &info_hash, key.as_ref());
+            if !removals.admit(&merger.clock, merger.is_walk, peer, word) {
+                return None;
+            }
         }
         Some(report)
     }

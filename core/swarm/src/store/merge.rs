@@ -133,6 +133,24 @@ impl Store {
         batch.clear();
     }
 
+    /// Remembers, while it is on, which peers blocks say are gone, so that blocks from before that do not
+    /// bring them back: other nodes' blocks may come late, and twice. Local stops come back as blocks, too.
+    pub fn remember_removals(&self, is_on: bool) {
+        for shard in 0..self.shards.len() {
+            let forgotten = self.lock(shard).remember_removals(is_on);
+            drop(forgotten);
+        }
+    }
+
+    /// Forgets the removals that were remembered before the last call. Call it about once a minute: longer
+    /// than blocks of several nodes overtake each other.
+    pub fn forget_removals(&self) {
+        for shard in 0..self.shards.len() {
+            let forgotten = self.lock(shard).forget_removals();
+            drop(forgotten);
+        }
+    }
+
     /// Remembers, while it is on, which peers stop, so that merging older blocks does not bring them back.
     pub fn remember_stopped(&self, is_on: bool) {
         for shard in 0..self.shards.len() {

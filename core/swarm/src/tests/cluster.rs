@@ -31,6 +31,7 @@ impl Node {
         let store = Store::new(&Options { hash_key, keep_peer_ids: false, ..options });
         store.keep_changes(1 << 16);
         store.keep_refreshes(period_units);
+        store.remember_removals(true);
         let epoch = BEGIN - u32::from(number) * 7 * AGE_UNIT_S;
         Self { store, number, epoch, changes: Vec::new() }
     }
@@ -59,6 +60,20 @@ impl Node {
         let mut bytes = Vec::new();
         block::write(&header, &body, &mut bytes);
         (!body.is_empty()).then_some(Cut { at, node, bytes })
+    }
+
+    /// Returns a block of a walk.
+    fn walk_of(&self, at: u32, peers: &[Change]) -> Cut {
+        let mut body = Vec::new();
+        for Change { info_hash, peer, word, .. } in peers {
+            let head = block::Head { downloads: 0, born_min: 0 };
+            block::GroupWriter::new(&mut body, *info_hash, Some(head)).push(*peer, *word, None);
+        }
+        let (kind, node) = (Kind::WALK, self.number);
+        let header = Header { kind, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
+        let mut bytes = Vec::new();
+        block::write(&header, &body, &mut bytes);
+        Cut { at, node, bytes }
     }
 
     fn merge(&self, now: u32, cut: &Cut, counting: Counting) {
@@ -385,5 +400,47 @@ fn each_completed_download_counts_whatever_its_peer_is() {
         store.scrape(&[InfoHash([1; 20])], &mut counts);
         let more = if counting == Counting::Each { 3 } else { 0 };
         assert_eq!(counts[0].downloads, expected[1] + more);
+    }
+}
+
+/// Two peers begin at one node and stop at another; one of them begins again. Then blocks of the first node
+/// come late: those that said that they began, and one of a walk that was cut before it had heard of the ends.
+#[test]
+fn blocks_that_come_late_bring_back_no_peer() {
+    let mut nodes = [1, 2, 3].map(|number| Node::new(number, options(2), 32));
+    let (gone, back) = (v4(7), v6(8));
+    let start = |peer| update(1, peer, Role::Leecher);
+    let stop = |peer| StoreAnnounce { action: Action::Stop, ..start(peer) };
+    let mut at = |node: usize, now: u32, request: StoreAnnounce| {
+        nodes[node].announce(now, &[request]);
+        nodes[node].cut(now).unwrap()
+    };
+    let began = [at(0, BEGIN, start(gone)), at(0, BEGIN + 1, start(back))];
+    let ended = [at(1, BEGIN + 3, stop(gone)), at(2, BEGIN + 5, stop(back))];
+    let walk = Change {
+        info_hash: InfoHash([1; 20]),
+        peer: gone,
+        word: Word::present(0, Role::Leecher, false),
+        is_refresh: false,
+    };
+    let walk = nodes[0].walk_of(BEGIN + 4, &[walk]);
+    let log = began.iter().chain(&ended).chain([&walk]).chain(&began);
+    for node in &nodes {
+        log.clone().for_each(|cut| node.merge(BEGIN + 9, cut, Counting::None));
+        assert_eq!(node.peers(BEGIN + 9), BTreeMap::new());
+    }
+    // What happens after an end counts, also within the same unit of age.
+    nodes[0].announce(BEGIN + 10, &[start(back)]);
+    let again = nodes[0].cut(BEGIN + 10).unwrap();
+    for node in &nodes {
+        node.merge(BEGIN + 10, &again, Counting::None);
+        assert_eq!(node.peers(BEGIN + 10).len(), 1);
+    }
+    // In time, removals are forgotten.
+    for node in &nodes {
+        node.store.forget_removals();
+        node.store.forget_removals();
+        node.merge(BEGIN + 11, &began[0], Counting::None);
+        assert_eq!(node.peers(BEGIN + 11).len(), 2);
     }
 }

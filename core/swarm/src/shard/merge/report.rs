@@ -11,6 +11,8 @@ use crate::shard::{LEECHERS, SEEDERS};
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     pub(super) now: Tick,
+    /// When the block was cut, in seconds since tick 0.
+    pub(super) cut_s: i64,
     /// Units of age between the cut and now.
     pub(super) cut_age: u32,
     /// The age past which a peer is not stored.
@@ -60,10 +62,11 @@ impl Clock {
     pub(super) fn new(time: MergeTime, lifetime_s: u32) -> Self {
         let MergeTime { now, cut_ago_s, epoch_min } = time;
         // The cut may be before tick 0.
-        let cut_unit = (i64::from(now.0) - i64::from(cut_ago_s)).div_euclid(AGE_UNIT_S.into());
+        let cut_s = i64::from(now.0) - i64::from(cut_ago_s);
+        let cut_unit = cut_s.div_euclid(AGE_UNIT_S.into());
         let cut_age = i64::from(now.0 / AGE_UNIT_S) - cut_unit;
         let cut_age = u32::try_from(cut_age).unwrap_or(u32::MAX);
-        Self { now, cut_age, age_max: age_max(lifetime_s), epoch_min }
+        Self { now, cut_s, cut_age, age_max: age_max(lifetime_s), epoch_min }
     }
 
     /// Returns what a word says; `None` if its peer's lifetime has passed.
