@@ -354,9 +354,9 @@ impl Node {
             Count::ByPeer
         } else if is_own && accepted.boot == self.options.boot || !accepted.is_first {
             Count::Nothing
-        } else if let Some(restored_ms) = self.options.restored_ms {
-            // What was restored has counted those before, and some of those after.
-            if accepted.cut_ms <= restored_ms { Count::Nothing } else { Count::ByPeer }
+        } else if self.options.restored_ms.is_some() {
+            // What was restored has counted most of them, and which ones is not known: the peers may be gone.
+            Count::Nothing
         } else {
             Count::Each
         }

@@ -35,6 +35,8 @@ const LOOKUP_PERIOD: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How often sessions are sent, figures taken and the status renewed.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
+/// Removals are remembered for one to two of these: longer than blocks of different nodes overtake each other.
+const REMOVALS_PERIOD: Duration = Duration::from_secs(60);
 /// Changes of WebTorrent peers that wait to be cut.
 const WEB_CHANGES_MAX: usize = 1 << 18;
 /// Reasons why connecting fails that the log says until it succeeds.
@@ -72,6 +74,8 @@ pub(super) struct Driver<'a> {
     /// The lifetimes that the store and the log follow.
     peer_times: Option<PeerTimes>,
     slow_at: Instant,
+    /// When removals were last forgotten.
+    forgot_at: Instant,
     lookup_at: Option<Instant>,
     /// Looks the streams up.
     looking_up: Option<JoinHandle<()>>,
@@ -137,6 +141,7 @@ impl<'a> Driver<'a> {
             log: Log::default(),
             peer_times: None,
             slow_at: Instant::now(),
+            forgot_at: Instant::now(),
             lookup_at: None,
             looking_up: None,
             has_connected: false,
@@ -150,6 +155,7 @@ impl<'a> Driver<'a> {
     pub(super) async fn run(&mut self, inputs: &mut Inputs) {
         self.follow_policy();
         self.shared.host.store().keep_web_changes(WEB_CHANGES_MAX);
+        self.shared.host.store().remember_removals(true);
         loop {
             let mut readings = self.log.readings.take();
             let happened = inputs.next(&mut readings, &self.shared.work).await;
@@ -416,6 +422,10 @@ impl<'a> Driver<'a> {
             let records = self.shared.status.records_position();
             let figures = node::Figures { records, ..self.shared.host.figures() };
             self.input(Input::Figures(figures), None);
+        }
+        if self.forgot_at.elapsed() >= REMOVALS_PERIOD {
+            self.forgot_at = Instant::now();
+            self.shared.host.store().forget_removals();
         }
         if self.lookup_at.is_some_and(|at| Instant::now() >= at) && self.link.is_connected() {
             self.lookup_at = None;

@@ -261,6 +261,10 @@ impl<'a> Process<'a> {
         self.input(now_ms, at, broker, Input::Tick);
         let period = swarm::refresh_period_units(LIFETIME_S, INTERVAL_S);
         self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
+        self.home.store.remember_removals(true);
+        if now_ms % 60_000 < 100 {
+            self.home.store.forget_removals();
+        }
         if now_ms % 5000 < 100 {
             self.saved = self.durable.clone();
         }
