@@ -323,7 +323,10 @@ impl Member {
         // How much longer this heartbeat took than the fastest one.
         let delay_ms = offset_ms.saturating_sub(self.offset.ms()).clamp(0, 60_000) as u64;
         let sent_ms = now.steady_ms.saturating_sub(delay_ms);
-        self.by_log.expect(heartbeat.stored, sent_ms.saturating_sub(heartbeat.unstored_ms));
+        // A node that has not reached the log yet knows nothing of what its processes stored.
+        if heartbeat.stored.stream > 0 {
+            self.by_log.expect(heartbeat.stored, sent_ms.saturating_sub(heartbeat.unstored_ms));
+        }
         self.by_any.expect(heartbeat.number, sent_ms);
         // A node that cuts no block is not behind.
         let applied = self.applied;

@@ -70,6 +70,10 @@ pub struct Node {
     /// When the last message that was applied was stored.
     stored_ms: u64,
     log_last: u64,
+    /// The same when it was last looked up: what earlier processes of this node stored is before.
+    looked_up_last: u64,
+    /// Whether the next message should be the last one that was applied.
+    checks_last: bool,
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
@@ -100,6 +104,8 @@ impl Node {
             position: Position::default(),
             stored_ms: 0,
             log_last: 0,
+            looked_up_last: 0,
+            checks_last: false,
             own_cut_ms: 0,
             figures: Figures::default(),
             traffic: Traffic::default(),
@@ -205,7 +211,7 @@ impl Node {
                 }
             }
         }
-        self.log_last = extent.last;
+        (self.log_last, self.looked_up_last) = (extent.last, extent.last);
         self.reading = Reading::Waiting(extent);
     }
 
@@ -214,12 +220,7 @@ impl Node {
         let Extent { first, last, last_ms } = extent;
         let applied = self.position.sequence;
         let start = if applied > last {
-            // The stream has lost its end, and its sequences name other messages now. What came before is
-            // not to be read again: a peer that is gone by what was lost would come back.
-            self.events.warn(now, "the log has lost its end".to_owned(), out);
-            self.position.sequence = 0;
-            self.outbound.begin_stream();
-            Start::Time(self.stored_ms + 1)
+            self.lose_end(now, out)
         } else if applied > 0 {
             let lost = first.saturating_sub(applied + 1);
             if lost > 0 {
@@ -227,7 +228,9 @@ impl Node {
                     format!("the log has dropped {lost} messages that were not applied here");
                 self.events.warn(now, text, out);
             }
-            Start::Sequence(applied + 1)
+            // Once more the last one, to see whether it is the same.
+            self.checks_last = true;
+            Start::Sequence(applied)
         } else {
             match self.options.restored_ms.filter(|_| self.stored_ms == 0) {
                 Some(restored_ms) => Start::Time(restored_ms.saturating_sub(MARGIN_MS)),
@@ -243,6 +246,16 @@ impl Node {
         out.push(Output::Read(start));
         self.reading = Reading::Behind { until: last };
         self.check_current(now, out);
+    }
+
+    /// The stream has lost its end, and its sequences name other messages now. Returns where they begin. What
+    /// came before is not to be read again: a peer that is gone by what was lost would come back.
+    fn lose_end(&mut self, now: Time, out: &mut Vec<Output>) -> Start {
+        self.events.warn(now, "the log has lost its end".to_owned(), out);
+        self.position.sequence = 0;
+        self.checks_last = false;
+        self.outbound.begin_stream();
+        Start::Time(self.stored_ms + 1)
     }
 
     /// Notes whether the log is applied up to where it ended when it was looked up.
@@ -314,6 +327,11 @@ impl Node {
 
     fn logged(&mut self, now: Time, message: Message<'_>, out: &mut Vec<Output>) {
         let Message { sequence, stored_ms, from, block } = message;
+        let checks_last = std::mem::take(&mut self.checks_last);
+        if checks_last && sequence == self.position.sequence && stored_ms != self.stored_ms {
+            let start = self.lose_end(now, out);
+            return out.push(Output::Read(start));
+        }
         if sequence <= self.position.sequence
             || !matches!(self.reading, Reading::Behind { .. } | Reading::Current)
         {
@@ -427,7 +445,10 @@ impl Node {
             queue_bytes: queue_bytes as u64,
             number: self.outbound.number(),
             unstored_ms: unstored_ms.max(dirty_ms),
-            stored: Position { sequence: self.outbound.stored_sequence(), ..self.position },
+            stored: Position {
+                sequence: self.outbound.stored_sequence().max(self.looked_up_last),
+                ..self.position
+            },
             applied: self.position,
             lag_ms: self.members.lag_ms(now),
             ..Heartbeat::default()

@@ -271,11 +271,11 @@ impl<'a> Encoder<'a> {
         self.body.clear();
     }
 
-    /// Lets the walk start from the beginning, over peers that have announced at `since` or later. The walk
-    /// after it visits all again.
-    pub fn restart_walk_since(&mut self, since: Tick) {
+    /// Lets the walk start from the beginning, over peers that have announced in the `age_s` seconds before
+    /// `now`. The walk after it visits all again.
+    pub fn restart_walk_since(&mut self, now: Tick, age_s: u32) {
         self.restart_walk();
-        self.walk = StoreWalk::since(since);
+        self.walk = StoreWalk::since(now, age_s);
     }
 
     /// Does a step of the walk. What it found goes to `sink` by the time of the next call of

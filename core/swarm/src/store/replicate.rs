@@ -22,13 +22,16 @@ pub struct StoreWalk {
     /// The shard that the next step visits.
     shard: usize,
     torrents: Walk,
-    since: Option<Tick>,
+    /// The unit since tick 0 whose peers are the oldest that are visited. It may be before tick 0.
+    since: Option<i64>,
 }
 
 impl StoreWalk {
-    /// Returns a walk over the peers that have announced at `since` or later; up to a unit of age earlier
-    /// are visited, too. Torrents without such peers are left out.
-    pub fn since(since: Tick) -> Self {
+    /// Returns a walk over the peers that have announced in the `age_s` seconds before `now`; up to a unit of
+    /// age earlier are visited, too. Torrents without such peers are left out.
+    pub fn since(now: Tick, age_s: u32) -> Self {
+        let unit = i64::from(AGE_UNIT_S);
+        let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);
         Self { since: Some(since), ..Self::default() }
     }
 }
@@ -131,7 +134,7 @@ impl Store {
         body.reserve(STEP_BYTES);
         let age_max = walk.since.map(|since| {
             // Units, so that the beginning of the first one counts, too.
-            (time.now.0 / AGE_UNIT_S).saturating_sub(since.0 / AGE_UNIT_S)
+            u32::try_from(i64::from(time.now.0 / AGE_UNIT_S) - since).unwrap_or(0)
         });
         let mut output = WalkOutput { time, age_max, body };
         let mut shard = self.lock(walk.shard);

@@ -472,6 +472,28 @@ fn changes_are_what_happens_to_peers_and_nothing_else() {
     assert_eq!((store.totals().torrents, take(&store)), (0, (vec![], vec![], 0)));
 }
 
+/// A store that was just restored has peers that announced before tick 0.
+#[test]
+fn a_walk_since_a_moment_before_the_start_visits_restored_peers() {
+    let store = store(1);
+    let change = |peer, age| Change {
+        info_hash: InfoHash([1; 20]),
+        peer,
+        word: Word::present(age, Role::Leecher, false),
+        is_refresh: false,
+    };
+    let block = Cut { at: 0, bytes: block_of(&[change(v4(1), 3), change(v4(2), 9)]) };
+    let time = MergeTime { now: Tick(5), cut_ago_s: 5, epoch_min: EPOCH_MIN };
+    let groups = block.block().groups().unwrap();
+    store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1);
+    for (age_s, expected) in [(0, 0), (37, 0), (38, 1), (133, 1), (134, 2), (9000, 2)] {
+        let mut journal = Journal::new(&store);
+        journal.walk = StoreWalk::since(Tick(5), age_s);
+        while !journal.step(6) {}
+        assert_eq!(Replay::of(&journal.cuts).peers.len(), expected, "{age_s}");
+    }
+}
+
 /// With refreshes: a stop of an unknown peer, and what contradicts a block that says that a peer is gone.
 #[test]
 fn other_nodes_hear_what_they_may_not_know() {
@@ -558,7 +580,7 @@ fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
     }
     for since in [0, 100, 300, 470, 490, 499] {
         let mut journal = Journal::new(&store);
-        journal.walk = StoreWalk::since(Tick(since));
+        journal.walk = StoreWalk::since(Tick(500), 500 - since);
         let mut now = 500;
         while !journal.step(now) {
             now += 20;

@@ -12,7 +12,6 @@ use swarm::block::Kind;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
-use types::Tick;
 
 use super::Stop;
 use super::apply::{BlockWork, Work};
@@ -476,7 +475,7 @@ impl<'a> Driver<'a> {
                 }
                 Output::Walk { since_s } => {
                     let now = self.shared.host.now().tick;
-                    self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
+                    self.encoder.restart_walk_since(now, since_s);
                 }
                 Output::WalkMore { bytes } => self.walk(bytes),
                 Output::PurgeWeb { node } => {

@@ -137,15 +137,24 @@ fn reading_continues_where_it_ended() {
     bed.connect(1, UNIX_MS);
     bed.logged(1, 2, &changes(2, 5, 1));
     bed.input(Input::Disconnected);
-    assert_eq!(starts(&bed.connect(4, UNIX_MS)), [Start::Sequence(2)]);
-    // What was under way before may come, too.
-    assert_eq!(applied(&bed.logged(1, 2, &changes(2, 5, 1))), None);
-    assert_eq!(bed.snapshot().dropped[DropReason::Repeated as usize], 1);
+    assert_eq!(starts(&bed.connect(4, UNIX_MS)), [Start::Sequence(1)]);
+    // The last one again, which is the same; and perhaps what was under way before.
+    assert_eq!(bed.logged(1, 2, &changes(2, 5, 1)), []);
+    assert_eq!(bed.logged(1, 2, &changes(2, 5, 1)), []);
+    assert_eq!(bed.snapshot().dropped[DropReason::Repeated as usize], 2);
     // A log that has lost its end is read from there on.
     bed.logged(4, 2, &changes(2, 5, 4));
     bed.input(Input::Disconnected);
     assert_eq!(starts(&bed.connect(3, UNIX_MS - 9)), [Start::Time(UNIX_MS + 1)]);
     assert_eq!(bed.node.position().sequence, 3);
+    // Also if so much has followed that its sequence is there again.
+    bed.logged(4, 2, &changes(2, 5, 5));
+    bed.input(Input::Disconnected);
+    assert_eq!(starts(&bed.connect(9, UNIX_MS + 70)), [Start::Sequence(4)]);
+    let block = changes(3, 8, 1);
+    let other = Input::Logged { sequence: 4, stored_ms: UNIX_MS + 50, from: 3, block: &block };
+    assert_eq!(starts(&bed.input(other)), [Start::Time(UNIX_MS + 1)]);
+    assert!(applied(&bed.input(other)).is_some());
     // Another one from the beginning, and the first node fills it.
     bed.input(Input::Log { stream: 10, first: 1, last: 0, last_ms: 0 });
     let out = bed.wait(300);

@@ -1,6 +1,6 @@
 //! What has to hold.
 
-use cluster::Warmth;
+use swarm::block::Block;
 use types::{InfoHash, Role};
 
 use crate::clients::State;
@@ -40,26 +40,37 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
     let now_ms = EPOCH_MS + world.now_ms;
     for process in running(world) {
         let snapshot = process.snapshot(world.now_ms);
-        if snapshot.warmth != Warmth::Warm || world.now_ms < process.hangs_until_ms + 2000 {
+        // One that counts as warm because it has waited knows of no lag.
+        if snapshot.warm_ms.is_none_or(|ms| ms >= 30_000)
+            || world.now_ms < process.hangs_until_ms + 2000
+        {
             continue;
         }
         for node in &snapshot.nodes {
             let Some(other) = running(world).find(|it| it.boot == node.boot) else { continue };
-            if world.now_ms < other.hangs_until_ms + 2000 {
+            let is_of_twin = |it: &Planned| matches!(it.fault, Fault::Twin { at } if at + 1 == usize::from(node.node));
+            if world.now_ms < other.hangs_until_ms + 2000 || world.faults.iter().any(is_of_twin) {
                 continue;
             }
             let position = process.node.position();
             let unread = world.broker.stream.messages.iter().rev();
             let unread = unread.take_while(|it| it.sequence > position.sequence);
             let unread = unread
-                .filter(|it| it.from == other.number && position.stream == world.broker.stream.id);
+                .filter(|it| it.from == other.number && position.stream == world.broker.stream.id)
+                .filter(|it| Block::read(&it.block).is_ok());
             let unread = unread.map(|it| EPOCH_MS + it.stored_ms);
             let unstored = other.unstored.values().copied();
             let Some(oldest_ms) = unread.chain(unstored).min() else { continue };
             let true_ms = now_ms.saturating_sub(oldest_ms);
-            // How long messages take is not known.
-            let delays_ms = world.broker.links.iter().map(|link| u64::from(link.delay_ms.1));
-            let delay_ms = 2 * delays_ms.max().unwrap_or_default();
+            // How long messages take is not known. What is under way when a delay ends is late, too.
+            let delays = world.faults.iter().filter_map(|it| match it.fault {
+                Fault::Delay { most_ms, .. } => {
+                    let is_on = (it.from_ms..it.until_ms + 8000).contains(&world.now_ms);
+                    is_on.then_some(u64::from(most_ms))
+                }
+                _ => None,
+            });
+            let delay_ms = 2 * delays.max().unwrap_or_default();
             if node.lag_ms + 1000 + 400 + delay_ms < true_ms {
                 let (number, lag_ms) = (process.number, node.lag_ms);
                 return Err(format!(
@@ -135,7 +146,7 @@ fn describe(world: &World<'_>, peer: Peer) -> String {
     let client = world.clients.iter().find(|client| client.peer == peer);
     let mut text = format!("{peer:?}: {client:?}");
     for message in &world.broker.stream.messages {
-        let Ok((block, _)) = swarm::block::Block::read(&message.block) else { continue };
+        let Ok((block, _)) = Block::read(&message.block) else { continue };
         crate::host::each_peer(&block, |other, word| {
             if other == peer {
                 let header = block.header;

@@ -29,7 +29,7 @@ pub(crate) struct Client {
     /// How long it waits mostly, seconds.
     pause_s: u32,
     pub(crate) at: usize,
-    /// When it last announced at another node than before, soon after.
+    /// When it last announced at another node than before, or after it had stopped, soon after.
     pub(crate) switched_ms: Option<u64>,
 }
 
@@ -98,7 +98,9 @@ impl Client {
             (State::Here(role), _) | (_, State::Here(role)) => role,
             _ => Role::Leecher,
         };
-        if at != self.at && now_ms < self.last_ms + 60_000 {
+        // A stop and a start within a unit have the same mark.
+        let is_back = self.state == State::Stopped && self.last_ms > 0;
+        if (at != self.at || is_back) && now_ms < self.last_ms + 60_000 {
             self.switched_ms = Some(now_ms);
         }
         (self.state, self.last_ms, self.at) = (state, now_ms, at);

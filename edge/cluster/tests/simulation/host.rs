@@ -302,7 +302,7 @@ impl<'a> Process<'a> {
                 }
                 Output::Walk { since_s } => {
                     let now = self.now(now_ms).tick;
-                    self.encoder.restart_walk_since(Tick(now.0.saturating_sub(since_s)));
+                    self.encoder.restart_walk_since(now, since_s);
                 }
                 Output::WalkMore { bytes } => self.walk(now_ms, at, broker, bytes),
                 Output::PurgeWeb { .. } => {}

@@ -112,7 +112,7 @@ fn walks_since_a_moment_are_followed_by_whole_ones() {
         while !encoder.step(clock.now(), sink).unwrap().is_complete {}
         peers_in(&blocks)
     };
-    encoder.restart_walk_since(Tick(880));
+    encoder.restart_walk_since(clock.now().tick, clock.now().tick.0 - 880);
     assert_eq!(walk(&mut encoder), 70);
     assert_eq!(walk(&mut encoder), 370);
 }
