@@ -15,6 +15,7 @@ use harness::network::sites::{site_client, site_client_v6};
 use super::agreement::{self, Agreement, Excuses};
 use super::arrangement::{PATIENCE, TestCluster};
 use super::steps::{Allowed, Step};
+use crate::lab::Api;
 use crate::swarms;
 
 /// Peers of the load, and torrents that the API lists one by one after every step.
@@ -78,6 +79,7 @@ impl Stage {
         let nodes: Vec<_> = addresses.iter().map(|it| it.as_slice()).collect();
         roster.connect_nodes(&nodes)?;
         let routes = roster.routes();
+        list_torrents(&cluster, &roster)?;
         swarms::fill(&mut roster)?;
         // From now on peers complete and stop.
         thread::sleep(Duration::from_millis(REST_MS.into()));
@@ -208,4 +210,22 @@ fn observe(
         thread::sleep(OBSERVE_EVERY);
     }
     Ok((latencies, unseen))
+}
+
+/// Puts all torrents on the allow list, by the API of one node, and waits until all nodes have them there. So
+/// each download counts durably, and the counts of all nodes are the same whatever happens to them.
+fn list_torrents(cluster: &TestCluster, roster: &Roster) -> Result<()> {
+    let hashes = (0..roster.torrents()).map(|torrent| format!("{}\n", roster.info_hash(torrent)));
+    let first = cluster.numbers().next().context("a cluster has nodes")?;
+    let mut api = Api::open(TestCluster::api(first))?;
+    api.ask(200, "POST /api/v1/lists/allow", &hashes.collect::<String>())?;
+    let total = format!("\"total\":{}", roster.torrents());
+    for number in cluster.numbers() {
+        let mut api = Api::open(TestCluster::api(number))?;
+        harness::wait_for(PATIENCE, "the list to be at all nodes", || {
+            let page = api.ask(200, "GET /api/v1/lists/allow?limit=1", "")?;
+            Ok::<_, anyhow::Error>(page.contains(&total))
+        })?;
+    }
+    Ok(())
 }
