@@ -33,6 +33,11 @@ const HOLE_WAIT_MS: u64 = 200;
 /// acknowledged. A stream without a leader gets one within some seconds.
 const PROBE_MS: u64 = 250;
 const PROBE_MS_MAX: u64 = 1000;
+/// A block that is not stored after this time goes out live once more: nodes that changed their server may
+/// have missed it, and do not find it in the log yet.
+const REPEAT_MS: u64 = 3000;
+/// Bytes of blocks that are repeated in a tick: 20 MB/s.
+const REPEAT_BYTES: usize = 2 << 20;
 /// Bytes per second of walks that catch up: a sixth of a network of 1 Gbit/s.
 const WALK_BYTES_PER_S: u64 = 20 << 20;
 /// A walk makes up for no longer pauses than this.
@@ -103,6 +108,8 @@ pub(crate) struct Outbound {
     bytes: usize,
     in_flight: usize,
     in_flight_bytes: usize,
+    /// The number of the last block that went out live a second time.
+    repeated: u64,
     /// When a block was last stored, or published while none was in flight.
     progress_ms: u64,
     /// Since when a later block than the oldest is stored.
@@ -136,6 +143,7 @@ impl Outbound {
             bytes: 0,
             in_flight: 0,
             in_flight_bytes: 0,
+            repeated: 0,
             progress_ms: 0,
             hole_ms: None,
             probe: None,
@@ -397,7 +405,22 @@ impl Outbound {
                 self.go_back(now, out);
             }
         }
+        self.repeat(now, out);
         self.catch_up(now, out);
+    }
+
+    /// Publishes blocks live once more that have not been stored in time.
+    fn repeat(&mut self, now: Time, out: &mut Vec<Output>) {
+        let mut left = REPEAT_BYTES;
+        let first = self.ring.partition_point(|queued| queued.number <= self.repeated);
+        for queued in self.ring.range(first..) {
+            if now.steady_ms < queued.since_ms + REPEAT_MS || left == 0 {
+                break;
+            }
+            left = left.saturating_sub(queued.block.len());
+            self.repeated = queued.number;
+            out.push(Output::PublishLive { block: Arc::clone(&queued.block) });
+        }
     }
 
     /// Tells the others what was dropped: first what was kept, then a walk, at a bounded rate.

@@ -172,6 +172,7 @@ fn connect_options(options: &NatsOptions, subjects: &Subjects) -> ConnectOptions
         .subscription_capacity(SUBSCRIPTION_CAPACITY)
         .client_capacity(CLIENT_CAPACITY)
         .ignore_discovered_servers()
+        .retain_servers_order()
         .no_echo()
         .reconnect_delay_callback(retry_pause);
     if let Some(seed) = &options.nkey {

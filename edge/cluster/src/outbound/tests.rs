@@ -245,3 +245,20 @@ fn changes_that_a_store_lost_are_told_by_a_walk() {
     let (_, since_s) = catch_up(&mut outbound, 32_000);
     assert_eq!((since_s, outbound.counts().walks), (2, 3));
 }
+
+#[test]
+fn what_the_log_does_not_store_goes_out_live_once_more() {
+    let lives = |out: &[Output]| {
+        out.iter().filter(|output| matches!(output, Output::PublishLive { .. })).count()
+    };
+    let mut outbound = open(1 << 20);
+    assert_eq!(lives(&push(&mut outbound, at(0), &[change(1, seeder())])), 1);
+    assert_eq!(lives(&push(&mut outbound, at(1000), &[change(2, seeder())])), 1);
+    assert_eq!(lives(&ticks(&mut outbound, 1000..2999)), 0);
+    assert_eq!(lives(&ticks(&mut outbound, 3000..3900)), 1);
+    // Not while there is no connection.
+    outbound.set_open(at(3900), false, &mut Vec::new());
+    assert_eq!(lives(&ticks(&mut outbound, 4000..9000)), 0);
+    outbound.set_open(at(9000), true, &mut Vec::new());
+    assert_eq!(lives(&ticks(&mut outbound, 9000..60_000)), 1);
+}

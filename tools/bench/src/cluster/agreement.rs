@@ -85,9 +85,13 @@ pub(super) fn wait(
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
             if is_late {
+                let sums = downloads_of_each(cluster, roster);
                 // The next step begins with these.
                 excuses.downloads = different;
-                bail!("nodes differ by {different} of {downloads} downloads after {patience:?}");
+                bail!(
+                    "nodes differ by {different} of {downloads} downloads after {patience:?}; each has {}",
+                    sums.map_or_else(|error| error.to_string(), |sums| format!("{sums:?}"))
+                );
             }
         } else if began.elapsed() > patience {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
@@ -137,6 +141,15 @@ fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<(u64, u64)> {
     let all = ranges.iter().map(|(_, high)| u64::from(*high)).sum();
     let different = ranges.iter().map(|(low, high)| u64::from(high.saturating_sub(*low))).sum();
     Ok((all, different))
+}
+
+/// Returns the number of downloads that each node has counted.
+fn downloads_of_each(cluster: &TestCluster, roster: &Roster) -> Result<Vec<u64>> {
+    let sum = |node| {
+        let counts = roster.scrape_at(TestCluster::udp(node)[0])?;
+        Ok(counts.iter().map(|[_, downloads, _]| u64::from(*downloads)).sum())
+    };
+    cluster.running().into_iter().map(sum).collect()
 }
 
 /// Counts differences by node, and by what was found in place of what.
