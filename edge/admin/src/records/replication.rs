@@ -65,11 +65,14 @@ pub struct SnapshotPart {
 pub struct LogPosition(Mutex<StreamPosition>);
 
 impl LogPosition {
-    /// Calls `merge`, which counts the downloads of the message at `position`. No count is collected meanwhile.
+    /// Calls `merge`, which counts the downloads of the message at `position` if they are not counted yet. No
+    /// count is collected meanwhile. A log that is read again from an earlier place moves nothing.
     pub fn at(&self, position: StreamPosition, merge: impl FnOnce()) {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         merge();
-        *current = position;
+        if position.stream != current.stream || position.sequence > current.sequence {
+            *current = position;
+        }
     }
 
     /// Returns whether the downloads of the message at `position` have not been counted yet.
