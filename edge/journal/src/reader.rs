@@ -96,10 +96,12 @@ impl Journal {
 
     /// Returns when the newest complete round began, unix milliseconds by the wall clock of its writer. What
     /// was merged into the store since then may be missing in the journal, which has no changes of it:
-    /// nodes of a cluster read their log from there on. Returns `None` if no round is complete.
+    /// nodes of a cluster read their log from there on. If no round is complete, that is since the journal
+    /// began. Returns `None` if there is nothing to read.
     pub fn newest_round_ms(&self) -> Option<u64> {
         let first = self.plan.segments.last()?.header.round_segment;
-        let first = self.plan.segments.iter().find(|segment| segment.header.number == first)?;
+        let first = self.plan.segments.iter().find(|segment| segment.header.number == first);
+        let first = first.or(self.plan.segments.first())?;
         // A complete round begins another segment, and in it the next round.
         Some(first.header.created_ms)
     }

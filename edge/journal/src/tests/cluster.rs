@@ -128,7 +128,8 @@ fn the_journal_says_when_its_newest_complete_round_began() {
     };
     let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
     writer.turn().unwrap();
-    assert_eq!(open(&clock), None);
+    // Before the first round is complete, since the journal began.
+    assert!(open(&clock).is_some_and(|began_ms| began_ms < START_MS + 1000));
     for _ in 0..30 {
         writer.turn().unwrap();
         let began = writer.status.figures().round_began_ms;
