@@ -101,7 +101,7 @@ impl Journal {
     pub fn newest_round_ms(&self) -> Option<u64> {
         let first = self.plan.segments.last()?.header.round_segment;
         let first = self.plan.segments.iter().find(|segment| segment.header.number == first);
-        let first = first.or(self.plan.segments.first())?;
+        let first = first.or_else(|| self.plan.segments.first())?;
         // A complete round begins another segment, and in it the next round.
         Some(first.header.created_ms)
     }
