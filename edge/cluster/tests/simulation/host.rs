@@ -261,7 +261,8 @@ impl<'a> Process<'a> {
         self.input(now_ms, at, broker, Input::Tick);
         let period = swarm::refresh_period_units(LIFETIME_S, INTERVAL_S);
         self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
-        self.home.store.remember_removals(true);
+        // The memory of removals hides most of what a log out of order does.
+        self.home.store.remember_removals(self.canary != Canary::NoGoBack);
         if now_ms % 60_000 < 100 {
             self.home.store.forget_removals();
         }

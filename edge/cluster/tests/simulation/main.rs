@@ -80,7 +80,7 @@ fn clusters_agree_after_storms() {
 #[test]
 fn without_going_back_they_do_not() {
     // It takes a peer that came and went in what was lost.
-    assert!((0..60).any(|seed| run(seed, Canary::NoGoBack, false).is_err()));
+    assert!((0..600).any(|seed| run(seed, Canary::NoGoBack, false).is_err()));
 }
 
 /// What a node says itself is to take its place in the order of the log.

@@ -133,7 +133,7 @@ fn the_journal_says_when_its_newest_complete_round_began() {
     for _ in 0..30 {
         writer.turn().unwrap();
         let began = writer.status.figures().round_began_ms;
-        assert_eq!(open(&clock), began);
+        assert!(began.is_none() || open(&clock) == began, "{began:?}");
     }
     assert!(open(&clock).unwrap() > START_MS + 3000);
 }
