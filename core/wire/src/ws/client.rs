@@ -82,7 +82,7 @@ pub fn pong(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
     frame(out, mask, Opcode::Pong, truncate(payload));
 }
 
-/// Appends a close frame; see [`super::close`].
+/// Appends a close frame; see [`super::close()`].
 pub fn close(out: &mut Vec<u8>, mask: [u8; 4], code: CloseCode, reason: &str) {
     let (payload, len) = close_payload(code, reason);
     frame(out, mask, Opcode::Close, payload.get(..len).unwrap_or_default());

@@ -42,7 +42,7 @@ pub enum Event<'a> {
     Ping(&'a [u8]),
     /// The answer to a ping, or an unsolicited sign of life.
     Pong(&'a [u8]),
-    /// A close frame. Answer with [`super::close`], unless one was sent already. The last event.
+    /// A close frame. Answer with [`super::close()`], unless one was sent already. The last event.
     Close(Option<CloseCode>),
     /// The sender broke the protocol. Close the connection with the error's code and text. The last
     /// event.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Clients reach every host at once. Between sites is the backbone, where each [`Link`] can be cut, delayed and
-//! made lossy. The kernel's own netem is a module that many machines lack, so that a [`Switch`] of this process
+//! made lossy. The kernel's own netem is a module that many machines lack, so that a switch in this process
 //! moves the frames. Where speed matters and no link fails, the backbone is a bridge, too.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
