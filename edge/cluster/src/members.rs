@@ -22,6 +22,14 @@ const GONE_MS: u64 = 10_000;
 /// Nodes that ended are shown for so long.
 const SHOWN_MS: u64 = 3_600_000;
 
+/// When a heartbeat came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    pub(crate) now: Time,
+    /// Whether it may have waited here, so that it says nothing of clocks.
+    pub(crate) is_late: bool,
+}
+
 /// Another node.
 #[derive(Debug)]
 struct Member {
@@ -63,12 +71,13 @@ impl Members {
     /// Takes a heartbeat.
     pub(crate) fn heard(
         &mut self,
-        now: Time,
+        came: Came,
         from: u8,
         body: &[u8],
         events: &mut Events,
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
+        let now = came.now;
         let heartbeat = Heartbeat::read(body).ok_or(DropReason::Damaged)?;
         if from == 0 || heartbeat.node != from {
             return Err(DropReason::Origin);
@@ -80,7 +89,7 @@ impl Members {
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
             events.info(now, format!("node {from} is there, version {version}"), out);
-            self.members.insert(from, Member::new(now, heartbeat, Offset::default()));
+            self.members.insert(from, Member::new(came, heartbeat, Offset::default()));
             return Ok(());
         };
         let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
@@ -98,7 +107,7 @@ impl Members {
             let offset = std::mem::take(&mut member.offset);
             // What the process before it stored may still be missing.
             let by_log = std::mem::replace(&mut member.by_log, Covered::new(0));
-            *member = Member { by_log, ..Member::new(now, heartbeat, offset) };
+            *member = Member { by_log, ..Member::new(came, heartbeat, offset) };
             return Ok(());
         }
         if heartbeat.is_leaving {
@@ -113,7 +122,7 @@ impl Members {
             let seconds = silent_ms / 1000;
             events.info(now, format!("node {from} is back, after {seconds} s"), out);
         }
-        member.update(now, heartbeat);
+        member.update(came, heartbeat);
         let offset_ms = member.offset.ms();
         if member.offset.is_large() != member.is_off {
             member.is_off = member.offset.is_large();
@@ -290,12 +299,13 @@ impl Members {
 
 /// Whether what is stored at a place is applied.
 fn is_applied(stored: &Position, applied: Position) -> bool {
-    // Of a stream that is no more, nothing more will come.
-    stored.stream != applied.stream || stored.sequence <= applied.sequence
+    // Of a stream that is no more, nothing more will come. Streams are named by when they were made.
+    (stored.stream, stored.sequence) <= (applied.stream, applied.sequence)
 }
 
 impl Member {
-    fn new(now: Time, heartbeat: Heartbeat, offset: Offset) -> Self {
+    fn new(came: Came, heartbeat: Heartbeat, offset: Offset) -> Self {
+        let now = came.now;
         let mut member = Self {
             state: MemberState::Alive,
             heard_ms: now.steady_ms,
@@ -310,16 +320,19 @@ impl Member {
             member.state = MemberState::Left;
             member.heartbeat = heartbeat;
         } else {
-            member.update(now, heartbeat);
+            member.update(came, heartbeat);
         }
         member
     }
 
-    fn update(&mut self, now: Time, heartbeat: Heartbeat) {
+    fn update(&mut self, came: Came, heartbeat: Heartbeat) {
+        let now = came.now;
         self.state = MemberState::Alive;
         self.heard_ms = now.steady_ms;
         let offset_ms = (now.unix_ms as i64).saturating_sub_unsigned(heartbeat.at_ms);
-        self.offset.note(now, offset_ms);
+        if !came.is_late {
+            self.offset.note(now, offset_ms);
+        }
         // How much longer this heartbeat took than the fastest one.
         let delay_ms = offset_ms.saturating_sub(self.offset.ms()).clamp(0, 60_000) as u64;
         let sent_ms = now.steady_ms.saturating_sub(delay_ms);

@@ -9,7 +9,7 @@ use crate::events::Events;
 use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};
 use crate::host::Position;
 use crate::inbound::{Accepted, Inbound};
-use crate::members::Members;
+use crate::members::{Came, Members};
 use crate::outbound::Outbound;
 pub use crate::seam::{Count, DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Traffic, Warmth};
@@ -18,6 +18,11 @@ use crate::snapshot::{Snapshot, Traffic, Warmth};
 /// how clocks differ, and whether another process has this node's number.
 const COLLECT_MS: u64 = 1200;
 const HEARTBEAT_MS: u64 = 1000;
+/// A node that does nothing for this long, because its thread waits, cannot tell how old a heartbeat is that
+/// comes afterwards.
+const STALL_MS: u64 = 1500;
+/// What waited has come by then.
+const STALL_END_MS: u64 = 500;
 /// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
 /// for the log.
 const MARGIN_MS: u64 = 120_000;
@@ -64,6 +69,8 @@ pub struct Node {
     heartbeat_ms: Option<u64>,
     /// When time last passed.
     tick_ms: u64,
+    /// Until when messages may come that waited for the node itself.
+    stalled_until_ms: u64,
     warm_ms: Option<u64>,
     reading: Reading,
     position: Position,
@@ -99,6 +106,7 @@ impl Node {
             collected_ms: None,
             heartbeat_ms: None,
             tick_ms: 0,
+            stalled_until_ms: 0,
             warm_ms: None,
             reading: Reading::Unknown,
             position: Position::default(),
@@ -115,7 +123,12 @@ impl Node {
 
     /// Handles an input. Appends what is to be done to `out`.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
-        self.started_ms.get_or_insert(now.steady_ms);
+        if self.started_ms.is_none() {
+            (self.started_ms, self.tick_ms) = (Some(now.steady_ms), now.steady_ms);
+        }
+        if now.steady_ms > self.tick_ms + STALL_MS {
+            self.stalled_until_ms = now.steady_ms + STALL_END_MS;
+        }
         match input {
             Input::Tick => self.tick(now, out),
             Input::Figures(figures) => self.figures = figures,
@@ -300,7 +313,8 @@ impl Node {
         if self.ignored.contains(&from) {
             return self.drop_message(DropReason::Ignored);
         }
-        if let Err(reason) = self.members.heard(now, from, body, &mut self.events, out) {
+        let came = Came { now, is_late: now.steady_ms < self.stalled_until_ms };
+        if let Err(reason) = self.members.heard(came, from, body, &mut self.events, out) {
             self.drop_message(reason);
         }
         self.open_or_close(now, out);

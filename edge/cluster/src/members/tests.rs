@@ -12,7 +12,15 @@ fn what_was_applied_before_it_was_announced_is_no_lag() {
     let (mut members, mut events, mut out) = (Members::new(1, 1), Events::default(), Vec::new());
     let mut hear = |members: &mut Members, now: u64, number| {
         let heartbeat = Heartbeat { node: 2, boot: 7, at_ms: now, number, ..Heartbeat::default() };
-        members.heard(at(now), 2, &heartbeat.write(), &mut events, &mut out).unwrap();
+        members
+            .heard(
+                Came { now: at(now), is_late: false },
+                2,
+                &heartbeat.write(),
+                &mut events,
+                &mut out,
+            )
+            .unwrap();
     };
     let live_lag = |members: &Members, now| {
         members.snapshot(at(now), Position::default(), 0, 0)[0].live_lag_ms

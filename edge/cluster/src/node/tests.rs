@@ -321,6 +321,23 @@ fn clocks_that_are_wrong_are_corrected_by_whole_units() {
 }
 
 #[test]
+fn heartbeats_that_waited_here_say_nothing_of_clocks() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let sent_ms = UNIX_MS + bed.ms;
+    // The thread waits for 30 s.
+    bed.ms += 30_000;
+    for second in 0..30 {
+        let at_ms = sent_ms + second * 1000;
+        bed.hear(2, &Heartbeat { boot: 5, at_ms, ..Heartbeat::default() });
+    }
+    assert_eq!(bed.snapshot().nodes[0].offset_ms, 0);
+    bed.wait(1000);
+    bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS + bed.ms - 70, ..Heartbeat::default() });
+    assert_eq!(bed.snapshot().nodes[0].offset_ms, 70);
+}
+
+#[test]
 fn lag_is_the_age_of_what_is_missing() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);

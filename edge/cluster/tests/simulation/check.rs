@@ -181,19 +181,25 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
     }
     let nodes: Vec<_> =
         running(world).map(|process| (process.number, process.peers(world.now_ms))).collect();
+    let has_hang = world.faults.iter().any(|it| matches!(it.fault, Fault::Hang { .. }));
     for client in &world.clients {
-        // Announces at two nodes within a minute may be told apart wrongly: everywhere alike.
-        if world.tainted.contains_key(&client.peer)
-            || client.switched_ms.is_some_and(|at| at + 60_000 > client.last_ms)
-        {
+        if world.tainted.contains_key(&client.peer) {
+            continue;
+        }
+        // What two nodes say of its role within 16 s is told apart by the log's order: everywhere alike. So it
+        // is with walks.
+        let has_switched = client.switched_ms.is_some_and(|at| at + 60_000 > client.last_ms);
+        let is_any_role = has_switched || world.walked.contains(&client.peer);
+        // So it is with its presence within 16 s; and a thread that hangs cuts what happened before as if it
+        // happened now.
+        if has_switched && (client.gap_ms < 17_000 || has_hang) {
             continue;
         }
         for (number, peers) in &nodes {
             let known: Option<&(Role, u32)> = peers.get(&client.peer);
             let is_right = match client.state {
-                State::Here(role) => known.is_some_and(|it| it.0 == role),
-                // A walk that was cut before it stopped may be stored after.
-                State::Stopped => known.is_none() || world.walked.contains(&client.peer),
+                State::Here(role) => known.is_some_and(|it| it.0 == role || is_any_role),
+                State::Stopped => known.is_none(),
                 State::Vanished => true,
             };
             let is_old = world.now_ms > client.last_ms + u64::from(OLD_UNITS) * 16_000;

@@ -31,6 +31,8 @@ pub(crate) struct Client {
     pub(crate) at: usize,
     /// When it last announced at another node than before, or after it had stopped, soon after.
     pub(crate) switched_ms: Option<u64>,
+    /// How soon.
+    pub(crate) gap_ms: u64,
 }
 
 impl Client {
@@ -51,6 +53,7 @@ impl Client {
             pause_s,
             at: home,
             switched_ms: None,
+            gap_ms: 0,
         }
     }
 
@@ -102,6 +105,7 @@ impl Client {
         let is_back = self.state == State::Stopped && self.last_ms > 0;
         if (at != self.at || is_back) && now_ms < self.last_ms + 60_000 {
             self.switched_ms = Some(now_ms);
+            self.gap_ms = now_ms - self.last_ms;
         }
         (self.state, self.last_ms, self.at) = (state, now_ms, at);
         let most_s = if dice.is_multiple_of(3) { INTERVAL_S } else { self.pause_s };
