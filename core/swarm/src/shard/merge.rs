@@ -448,8 +448,7 @@ impl Shard {
         }
         let peer = (self.records.at(number).info_hash, E::new(key, known).peer_key());
         let id = self.ids.as_ref().and_then(|ids| ids.get(&peer).copied());
-        // Words without an age tell the second. Which one it was is not known here.
-        let age = known.age(merger.clock.now).max(1);
+        let age = known.age(merger.clock.now);
         let word = Word::present(age, role_of(role, known), known.is_counted());
         self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
     }

@@ -43,6 +43,7 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
         // One that counts as warm because it has waited knows of no lag.
         if snapshot.warm_ms.is_none_or(|ms| ms >= 30_000)
             || world.now_ms < process.hangs_until_ms + 2000
+            || is_slow(world, process.number)
         {
             continue;
         }
@@ -81,6 +82,14 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether heartbeats wait at a node, because it is slow.
+fn is_slow(world: &World<'_>, number: u8) -> bool {
+    world.faults.iter().any(|it| {
+        let is_it = matches!(it.fault, Fault::Slow { at } if at + 1 == usize::from(number));
+        is_it && (it.from_ms..it.until_ms + 2000).contains(&world.now_ms)
+    })
 }
 
 /// Says who is not ready.
@@ -192,7 +201,9 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
         let is_any_role = has_switched || world.walked.contains(&client.peer);
         // So it is with its presence within 16 s; and a thread that hangs cuts what happened before as if it
         // happened now.
-        if has_switched && (client.gap_ms < 17_000 || has_hang) {
+        let since_ms = client.switched_ms.map_or(u64::MAX, |at| client.last_ms - at);
+        let is_close = client.gap_ms < 17_000 || (1..17_000).contains(&since_ms);
+        if has_switched && (is_close || has_hang) {
             continue;
         }
         for (number, peers) in &nodes {
