@@ -24,8 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long publishing waits for room in the client's queue. The connection is about to fail then.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(200);
-/// Messages of a subscription that wait to be handled. More are dropped.
-const SUBSCRIPTION_CAPACITY: usize = 1024;
+/// Messages of a subscription that wait to be handled. More are dropped. A reader asks for up to 6,144 at once.
+const SUBSCRIPTION_CAPACITY: usize = 8192;
 /// Commands to the connection that wait to be sent.
 const CLIENT_CAPACITY: usize = 256;
 /// The longest pause between two attempts to connect.
