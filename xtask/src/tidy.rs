@@ -8,6 +8,7 @@
 //! cargo-deny limits which crate may depend on which (`deny.toml`).
 
 mod crates;
+mod documents;
 mod file_length;
 mod hygiene;
 mod links;
@@ -42,6 +43,7 @@ const RULES: &[(&str, Check)] = &[
     ("phrases", phrases::check),
     ("crates", crates::check),
     ("links", links::check),
+    ("documents", documents::check),
     ("hygiene", hygiene::check),
 ];
 

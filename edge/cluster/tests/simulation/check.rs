@@ -195,7 +195,7 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
         if world.tainted.contains_key(&client.peer) {
             continue;
         }
-        // What two nodes say of its role within 16 s is told apart by the log's order: everywhere alike. So it
+        // Of two roles within 16 s, the order of the log decides: everywhere alike. So it
         // is with walks.
         let has_switched = client.switched_ms.is_some_and(|at| at + 60_000 > client.last_ms);
         let is_any_role = has_switched || world.walked.contains(&client.peer);
