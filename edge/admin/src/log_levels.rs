@@ -21,7 +21,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
     Area { name, targets }
 }
 
-/// All areas; every target belongs to one. docs/operating.md describes them.
+/// All areas; every target belongs to one. docs/operate/observe.md describes them.
 pub(crate) const AREAS: [Area; 12] = [
     area("serve", &["tidegate::"]),
     area("reload", &["tidegate::serve::reload", "tidegate::access"]),

@@ -39,7 +39,7 @@ pub struct LogLine {
     pub time: u64,
     /// ERROR, WARN, INFO, DEBUG or TRACE.
     pub level: String,
-    /// The part of the program; docs/operating.md lists the areas.
+    /// The part of the program; docs/operate/observe.md lists the areas.
     pub area: String,
     /// The module that logged it.
     pub target: String,

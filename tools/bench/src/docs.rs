@@ -2,7 +2,7 @@
 //!
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
 //! `compare udp announces` or `private`. It is of the benchmark's last entry in its record. `overview`
-//! is the README's table, from several records, and `cluster scale` is computed from them.
+//! is the README's table, from several records; `sizing` and `cluster scale` are computed from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,18 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::session::print_line;
-use crate::{cluster, compare, record, report};
+use crate::{cluster, compare, record, report, sizing};
 
 const START: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
+/// The documents with tables.
+const DOCUMENTS: [&str; 3] = ["docs/benchmarks.md", "docs/operate/sizing.md", "README.md"];
 
 /// Write the tables of documents from the records.
 #[derive(Args)]
 pub(crate) struct Docs {
     /// Documents with `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`.
-    #[arg(default_values = ["docs/benchmarks.md", "README.md"])]
+    #[arg(default_values = DOCUMENTS)]
     files: Vec<PathBuf>,
     /// Directory with the definitions of trackers and loads, and the records in its `record`.
     #[arg(long, value_name = "DIR", default_value = "bench")]
@@ -64,6 +66,9 @@ fn figures(name: &str, definitions: &Path) -> Result<String> {
     if name == "cluster scale" {
         return cluster::scale(&folder);
     }
+    if name == "sizing" {
+        return sizing::sizing(&folder);
+    }
     Ok(report::document(&record::last(&folder, name)?, definitions)?.section())
 }
 
@@ -75,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_committed_documents_are_generated_from_the_records() {
-        for file in ["docs/benchmarks.md", "README.md"] {
+        for file in DOCUMENTS {
             let text = fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
             let new = generate(&text, &Path::new(ROOT).join("bench")).unwrap();
             assert!(text.contains(START), "{file} has no figures");

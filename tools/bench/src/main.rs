@@ -31,6 +31,7 @@ mod report;
 mod restart;
 mod rivals;
 mod session;
+mod sizing;
 mod soak;
 mod store;
 mod swarms;

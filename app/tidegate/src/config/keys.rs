@@ -180,7 +180,7 @@ settings! {
     }
 
     /// Certificates from an ACME authority such as Let's Encrypt, obtained and renewed
-    /// automatically. See docs/operating.md.
+    /// automatically. See docs/run/tls.md.
     ["tls.acme"] acme: AcmeSection {
         /// Host names of this tracker, e.g. ["tracker.example.org"]; each gets its own certificate.
         /// [] = off. tls.certificates take precedence.
@@ -322,7 +322,7 @@ settings! {
     }
 
     /// Offences per minute after which a client's prefix ([limits]) is banned automatically. 0 =
-    /// never. Networks in limits.exempt are not banned. See docs/operating.md.
+    /// never. Networks in limits.exempt are not banned. See docs/operate/limits.md.
     ["bans"] bans: BansSection {
         /// Malformed requests: broken HTTP, WebSocket frames and messages, and malformed UDP
         /// packets with a valid connection id. The source address is verified.
@@ -457,7 +457,7 @@ settings! {
         shutdown_timeout_s: Int(0, 3600) = 5;
     }
 
-    /// Traces of API requests for a collector. See docs/operating.md.
+    /// Traces of API requests for a collector. See docs/operate/observe.md.
     ["trace"] trace: TraceSection {
         /// URL of a collector that accepts OTLP over HTTP, e.g. "http://127.0.0.1:4318/v1/traces".
         /// Empty = off.
@@ -471,7 +471,7 @@ settings! {
     ["log"] log: LogSection {
         /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
         /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
-        /// journal, cluster, traces, libraries. See docs/operating.md.
+        /// journal, cluster, traces, libraries. See docs/operate/observe.md.
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;
