@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ethtool", "those of XDP: what is left to drivers"),
     ("clang-14", "comparing the XDP program with its source"),
     ("util-linux", "those namespaces: unshare, setpriv"),
+    ("nftables", "checking the firewall of docs/operate/firewall.md"),
 ];
 
 /// Programs that many have from elsewhere, and the packages of those who do not.

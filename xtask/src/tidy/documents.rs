@@ -85,6 +85,7 @@ fn joined(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::{command, output};
 
     fn lines(files: &[(&str, &str)]) -> Vec<(String, usize)> {
         let rest = [(ALERTS, ""), (RUNBOOKS, "")];
@@ -102,6 +103,26 @@ mod tests {
         assert_eq!(lines(&[(ALERTS, ""), (RUNBOOKS, "## Gone\n")]), [(RUNBOOKS.into(), 1)]);
         let other = rule.replace("#down", "#up");
         assert_eq!(lines(&[(ALERTS, &other), (RUNBOOKS, "## Down\n")]), [(ALERTS.into(), 1)]);
+    }
+
+    /// In a network namespace of its own, without loading it. Skipped without nft or the right to make one.
+    #[test]
+    fn nft_accepts_the_example_of_a_firewall() {
+        let nft = |words: &[&str]| {
+            let all = [&["unshare", "--map-root-user", "--net", "nft"], words].concat();
+            output(command(&all))
+        };
+        if nft(&["list", "ruleset"]).is_err() {
+            return;
+        }
+        let tree = Tree::read().unwrap();
+        let text = &tree.file("docs/operate/firewall.md").unwrap().text;
+        let example = text.split("```nft\n").nth(1).and_then(|rest| rest.split("```").next());
+        let file = std::env::temp_dir().join(format!("firewall-{}.nft", std::process::id()));
+        std::fs::write(&file, example.unwrap()).unwrap();
+        let checked = nft(&["--check", "--file", file.to_str().unwrap()]);
+        std::fs::remove_file(&file).unwrap();
+        checked.unwrap();
     }
 
     #[test]
