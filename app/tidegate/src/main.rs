@@ -2,7 +2,8 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several. Everything that measures is another program, tidegate-bench.
+//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several; [`manual`] and
+//! [`version`] describe the program. Everything that measures is another program, tidegate-bench.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -17,17 +18,22 @@ mod config;
 mod dates;
 mod errors;
 mod journal;
+mod manual;
 mod scrape;
 mod serve;
 mod top;
+mod version;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use config::{Config, Problem, Settings};
+
+/// The allocator of the program, for `tidegate version`.
+const ALLOCATOR: &str = "that of the system";
 
 /// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
 #[derive(Parser)]
@@ -58,6 +64,9 @@ enum Command {
     /// Set up a cluster, look at it and manage it.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    Completions(manual::Completions),
+    Man(manual::Manual),
+    Version(version::Version),
 }
 
 #[derive(Subcommand)]
@@ -98,6 +107,9 @@ fn main() -> ExitCode {
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Top(top) => return top::run(&top, file),
         Command::Cluster(command) => return command.run(file),
+        Command::Completions(shell) => return cli::exit(shell.run(CommandLine::command())),
+        Command::Man(manual) => return cli::exit(manual.run(CommandLine::command())),
+        Command::Version(version) => return cli::exit(version.run()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

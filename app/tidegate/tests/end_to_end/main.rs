@@ -18,6 +18,7 @@ mod handover;
 mod limits;
 mod listeners;
 mod logs;
+mod manual;
 mod packaging;
 mod post_receiver;
 mod private_trackers;
