@@ -40,6 +40,12 @@ pub(crate) fn install_all() -> Result<()> {
     install(&missing)
 }
 
+/// Installs those of these packages that are missing.
+pub(crate) fn install_missing(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages.iter().copied().filter(|name| !is_installed(name)).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing) }
+}
+
 fn is_installed(package: &str) -> bool {
     let words = ["dpkg-query", "--show", "--showformat", "${db:Status-Status}", package];
     output(command(&words)).is_ok_and(|status| status == "installed")

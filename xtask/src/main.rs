@@ -16,6 +16,8 @@ mod deny;
 mod foreign;
 mod fuzz;
 mod nextest;
+mod packages;
+mod release;
 mod setup;
 mod sim;
 mod spec;
@@ -54,6 +56,10 @@ cargo xtask TASK
                          all nodes agree; then real clients at different nodes (--full: long failures)
   sim SEED               simulate a cluster in virtual time, and print what happens
   sim --seeds N [FROM]   simulate N clusters by a release build, and print those that fail (default: from 0)
+  licences               write the list of licences that the dashboard shows
+  release                build everything that is published of a version, from the commit that is checked out
+                         (--target TARGET, --out DIR; --verify: twice, and compare the bytes)
+  packages [DIR]         install each package of a release in a fresh container, and check the tracker there
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
 ";
@@ -81,6 +87,10 @@ fn run(words: &[&str]) -> Result<()> {
         ["bpf"] => report(bpf::compile()),
         ["bpf", "--check"] => report(bpf::check()),
         ["deny"] => report(deny::check()),
+        ["licences"] => report(release::write_licences()),
+        ["release", words @ ..] => report(release::run_task(words)),
+        ["packages"] => report(packages::run(&release::default_out()?)),
+        ["packages", folder] => report(packages::run(&workspace::root().join(folder))),
         ["spec"] => report(spec::run()),
         ["clients", names @ ..] => built(|| clients::run(names)),
         ["api", seeds @ ..] => {

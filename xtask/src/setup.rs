@@ -5,14 +5,17 @@ use crate::command::{Tally, command, output, run};
 use crate::debian;
 use crate::foreign;
 use crate::venv::{API_TOOLS, CARGO_TOOLS};
-use crate::workspace::root;
+use crate::workspace::{root, target};
 use anyhow::{Context, Result};
 use harness::nats;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The clients from npm, pinned by `package-lock.json`.
 const WEB_CLIENTS: &str = "testing/clients/web";
+
+/// Checks and renders the Helm chart.
+const HELM_VERSION: &str = "v3.22.0";
 
 /// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, the NATS server, Python
 /// programs, and the foreign target if it can be had.
@@ -56,6 +59,14 @@ fn install_pebble() -> Result<()> {
 fn install_nats() -> Result<()> {
     install_go(&nats::folder(), &["nats-server"], &[nats::MODULE.to_owned()])
         .context("nats-server needs Go 1.26, or 1.21, which fetches that")
+}
+
+/// Builds helm, unless it is there, and returns its path. Not a part of the setup: only charts need it.
+pub(crate) fn install_helm() -> Result<PathBuf> {
+    let folder = target().join("tools").join(format!("helm-{HELM_VERSION}"));
+    let module = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
+    install_go(&folder, &["helm"], &[module]).context("helm needs a recent Go")?;
+    Ok(folder.join("helm"))
 }
 
 /// Builds programs from Go's module proxy, unless they are in `folder`, which has their version in its name.

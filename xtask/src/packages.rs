@@ -1,0 +1,75 @@
+//! `cargo xtask packages`: installs each package of a release in a fresh container, as its user would, and checks the
+//! tracker there. Needs root, on Debian.
+
+mod chart;
+mod debian;
+mod guest;
+mod image;
+mod program;
+
+use crate::command::{Tally, command, run as run_command};
+use crate::release::{ARCHITECTURES, Architecture, SUMS};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Debian packages that these tests need besides those of all tests.
+const TOOLS: &[&str] = &[
+    "debootstrap",
+    "systemd-container",
+    "lintian",
+    "podman",
+    "crun",
+    "qemu-user-static",
+    "libplist-utils",
+];
+
+/// Announce URLs of a tracker with the configuration of packages.
+const URLS: &str =
+    "udp://127.0.0.1:6969/announce http://127.0.0.1:6969/announce ws://127.0.0.1:6969/";
+
+/// Tests the packages in `folder`.
+pub(crate) fn run(folder: &Path) -> Result<Tally> {
+    crate::debian::install_missing(TOOLS)?;
+    let mut sums = command(&["sha256sum", "--check", "--strict", "--quiet", SUMS]);
+    sums.current_dir(folder);
+    let mut tally = run_command(sums).context("the files are not those of the release")?;
+    let mut test = |name: &str, result: Result<()>| {
+        println!("== {name}: {}", if result.is_ok() { "ok" } else { "FAILED" });
+        match result {
+            Ok(()) => tally.passed += 1,
+            Err(error) => {
+                println!("{error:#}");
+                tally.failed += 1;
+            }
+        }
+    };
+    test("chart", chart::check(folder));
+    for architecture in built(folder)? {
+        let machine = architecture.machine;
+        test(&format!("static program, {machine}"), program::check(folder, architecture));
+        test(&format!("lintian, {machine}"), debian::lint(folder, architecture));
+        if architecture.is_native() {
+            test("Debian package, without systemd", debian::check_offline(folder, architecture));
+            test("Debian package", debian::check(folder, architecture));
+            test("image", image::check(folder, architecture));
+        }
+    }
+    Ok(tally)
+}
+
+/// Returns the architectures that the release has.
+fn built(folder: &Path) -> Result<Vec<Architecture>> {
+    let has = |it: &&Architecture| find(folder, &format!("_{}.deb", it.debian)).is_ok();
+    let built: Vec<_> = ARCHITECTURES.iter().filter(has).copied().collect();
+    anyhow::ensure!(!built.is_empty(), "no packages in {}", folder.display());
+    Ok(built)
+}
+
+/// Returns the file in `folder` whose name ends with `end`.
+fn find(folder: &Path, end: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let found = paths.find(|path| path.to_string_lossy().ends_with(end));
+    found.with_context(|| format!("no *{end} in {}", folder.display()))
+}

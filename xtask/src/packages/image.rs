@@ -1,0 +1,82 @@
+//! The container image: loaded and started by Podman, without a network but its loopback.
+
+use super::{URLS, find};
+use crate::command::{command, output, run};
+use crate::release::{Architecture, version};
+use crate::workspace::target;
+use anyhow::{Context, Result, ensure};
+use harness::{PATIENCE, wait_for};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Podman with a storage of its own, which is removed at the end.
+struct Podman {
+    folder: PathBuf,
+}
+
+impl Podman {
+    fn command(&self, words: &[&str]) -> Command {
+        let mut podman = command(&[
+            "podman",
+            "--storage-driver=vfs",
+            "--cgroup-manager=cgroupfs",
+            "--runtime=crun",
+        ]);
+        podman
+            .arg("--root")
+            .arg(self.folder.join("root"))
+            .arg("--runroot")
+            .arg(self.folder.join("run"));
+        podman.args(words);
+        podman
+    }
+
+    fn output(&self, words: &[&str]) -> Result<String> {
+        output(self.command(words))
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        let _ = output(self.command(&["rm", "--all", "--force", "--time=5"]));
+        let _ = output(self.command(&["rmi", "--all", "--force"]));
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Loads, runs and checks the image.
+pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
+    let podman = Podman { folder: target().join("packages/podman") };
+    fs::create_dir_all(&podman.folder)?;
+    let file =
+        find(folder, &format!("-image-{}.tar.gz", architecture.debian))?.display().to_string();
+    println!("{}", podman.output(&["load", "--input", &file])?);
+    let image = format!("tidegate:{}", version()?);
+    let limits = ["--cgroups=disabled", "--network=none", "--read-only", "--cap-drop=ALL"];
+    let start = ["run", "--detach", "--name=tracker", "--volume=state:/var/lib/tidegate"];
+    podman.output(&[&start[..], &limits, &[&image]].concat())?;
+    let inside =
+        |words: &[&str]| podman.output(&[&["exec", "tracker", "tidegate"], words].concat());
+    wait_for(PATIENCE, "the tracker in the container", || {
+        inside(&["admin", "health"]).map(|_| true)
+    })
+    .with_context(|| podman.output(&["logs", "tracker"]).unwrap_or_default())?;
+    let urls: Vec<&str> = URLS.split(' ').collect();
+    println!("{}", inside(&[&["check"], &urls[..]].concat())?);
+    inside(&["admin", "--token-file", "/var/lib/tidegate/first-token", "stats"])?;
+    podman.output(&["healthcheck", "run", "tracker"])?;
+    let user =
+        podman.output(&["inspect", "--format", "{{.Config.User}} {{.Architecture}}", &image])?;
+    ensure!(user.starts_with("65532:65532"), "the image runs as {user}");
+    let hash = "0123456789abcdef0123456789abcdef01234567";
+    inside(&["announce", "--stay", "udp://127.0.0.1:6969/announce", hash])?;
+    // A new container with the old one's volume has its peers.
+    podman.output(&["rm", "--force", "--time=20", "tracker"])?;
+    podman.output(&[&start[..], &limits, &[&image]].concat())?;
+    wait_for(PATIENCE, "the peer", || {
+        let counts = inside(&["scrape", "--json", "udp://127.0.0.1:6969/announce", hash])?;
+        Ok(counts.contains("\"leechers\":1"))
+    })?;
+    run(podman.command(&["stop", "--time=20", "tracker"])).map(drop)
+}

@@ -1,0 +1,238 @@
+//! `cargo xtask release`: everything that is published of a version, made from one commit.
+//!
+//! The same commit gives the same bytes on every machine with the same tools: paths are replaced, times are the
+//! commit's, and archives are sorted. `--verify` builds twice, in two target folders, and compares.
+
+mod archive;
+mod debian;
+mod dependencies;
+mod image;
+mod licences;
+mod program;
+mod sbom;
+mod stage;
+
+use crate::command::{Tally, command, output, run};
+use crate::workspace::{root, target};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(crate) use licences::{check as check_licences, write as write_licences};
+
+/// An architecture that releases are built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Architecture {
+    /// Rust's target.
+    pub(crate) target: &'static str,
+    /// The name in Debian and in images.
+    pub(crate) debian: &'static str,
+    /// As `uname -m` and Rust name it.
+    pub(crate) machine: &'static str,
+}
+
+pub(crate) const ARCHITECTURES: &[Architecture] = &[
+    Architecture { target: "x86_64-unknown-linux-musl", debian: "amd64", machine: "x86_64" },
+    Architecture { target: "aarch64-unknown-linux-musl", debian: "arm64", machine: "aarch64" },
+];
+
+impl Architecture {
+    /// Whether this machine runs its programs.
+    pub(crate) fn is_native(self) -> bool {
+        self.machine == std::env::consts::ARCH
+    }
+}
+
+/// The commit that is released.
+#[derive(Debug)]
+struct Commit {
+    id: String,
+    /// As in 2026-11-23T01:02:03Z.
+    date: String,
+    /// Seconds since 1970: the time of all files.
+    epoch: u64,
+}
+
+/// What is released, and where to.
+#[derive(Debug)]
+struct Release {
+    version: String,
+    commit: Commit,
+    architectures: Vec<Architecture>,
+    /// The folder of the files that are published.
+    out: PathBuf,
+    /// Cargo's target folder, and a place for what goes into packages.
+    work: PathBuf,
+}
+
+const USAGE: &str = "expected `release [--target TARGET]... [--out DIR] [--verify]`";
+
+/// Runs the task with the arguments of its user.
+pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
+    let mut architectures = Vec::new();
+    let (mut out, mut verify) = (None, false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--target" => {
+                let name = words.next().context(USAGE)?;
+                let known = ARCHITECTURES.iter().find(|it| it.target == *name);
+                architectures.push(*known.with_context(|| format!("no releases for {name}"))?);
+            }
+            "--out" => out = Some(root().join(words.next().context(USAGE)?)),
+            "--verify" => verify = true,
+            _ => bail!(USAGE),
+        }
+    }
+    if architectures.is_empty() {
+        architectures = ARCHITECTURES.to_vec();
+    }
+    let commit = clean_commit()?;
+    let version = version()?;
+    let out = out.unwrap_or_else(|| target().join(format!("release-{version}")));
+    let release = Release { version, commit, architectures, out, work: target().join("dist-1") };
+    release.build()?;
+    let mut tally = Tally::ONE;
+    if verify {
+        tally.add(release.verify()?);
+    }
+    println!("{}", fs::read_to_string(release.out.join(SUMS))?);
+    Ok(tally)
+}
+
+/// The file with the checksums of all others.
+pub(crate) const SUMS: &str = "SHA256SUMS";
+
+/// Returns the version of the workspace.
+pub(crate) fn version() -> Result<String> {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml"))?.parse()?;
+    let version = manifest.get("workspace").and_then(|it| it.get("package")?.get("version"));
+    Ok(version.and_then(|it| it.as_str()).context("no workspace.package.version")?.to_owned())
+}
+
+/// Returns the folder that releases of this version are written to unless the user names another.
+pub(crate) fn default_out() -> Result<PathBuf> {
+    Ok(target().join(format!("release-{}", version()?)))
+}
+
+/// Returns the commit that is checked out. Fails if files differ from it.
+fn clean_commit() -> Result<Commit> {
+    let changes = output(command(&["git", "status", "--porcelain"]))?;
+    ensure!(
+        changes.is_empty(),
+        "a release is made from a commit, but these files differ:\n{changes}"
+    );
+    let words = ["git", "show", "--no-patch", "--format=%H %ct %cd"];
+    let mut show = command(&[&words[..], &["--date=format-local:%Y-%m-%dT%H:%M:%SZ"]].concat());
+    show.env("TZ", "UTC");
+    let shown = output(show)?;
+    let mut parts = shown.split_whitespace().map(str::to_owned);
+    let mut part = || parts.next().context("git says nothing about the commit");
+    let (id, epoch, date) = (part()?, part()?, part()?);
+    Ok(Commit { id, date, epoch: epoch.parse()? })
+}
+
+impl Release {
+    /// Builds and packs everything into an empty folder.
+    fn build(&self) -> Result<()> {
+        fs::create_dir_all(&self.work)?;
+        recreate(&self.out)?;
+        for architecture in &self.architectures {
+            program::build(self, *architecture)?;
+        }
+        let texts = stage::Texts::write(self)?;
+        for architecture in &self.architectures {
+            stage::archive(self, *architecture, &texts)?;
+            debian::package(self, *architecture, &texts)?;
+        }
+        image::write(self)?;
+        self.compose()?;
+        self.chart()?;
+        sbom::write(self)?;
+        fs::copy(
+            texts.licences(),
+            self.out.join(format!("tidegate-{}-THIRD-PARTY.txt", self.version)),
+        )?;
+        self.sums()
+    }
+
+    /// Copies the compose file.
+    fn compose(&self) -> Result<()> {
+        let text = fs::read_to_string(root().join("dist/compose/compose.yaml"))?;
+        let image = format!("image: tidegate:{}\n", self.version);
+        ensure!(text.contains(&image), "dist/compose/compose.yaml names another image");
+        Ok(fs::write(self.out.join(format!("tidegate-{}-compose.yaml", self.version)), text)?)
+    }
+
+    /// Packs the Helm chart, as `helm package` does but with the commit's time.
+    fn chart(&self) -> Result<()> {
+        let chart = fs::read_to_string(root().join("dist/helm/tidegate/Chart.yaml"))?;
+        for line in
+            [format!("version: {}", self.version), format!("appVersion: \"{}\"", self.version)]
+        {
+            ensure!(
+                chart.lines().any(|it| it == line),
+                "dist/helm/tidegate/Chart.yaml lacks `{line}`"
+            );
+        }
+        let file = self.out.join(format!("tidegate-{}.helm.tgz", self.version));
+        archive::tar_gz(&root().join("dist/helm"), "tidegate", &file, self.commit.epoch)
+    }
+
+    /// Writes the checksums of all files.
+    fn sums(&self) -> Result<()> {
+        let mut names: Vec<String> = fs::read_dir(&self.out)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<Result<_>>()?;
+        names.sort();
+        let mut sums = command(&["sha256sum"]);
+        sums.args(&names).current_dir(&self.out);
+        fs::write(self.out.join(SUMS), output(sums)?)?;
+        Ok(())
+    }
+
+    /// Builds everything a second time in another folder, and compares.
+    fn verify(&self) -> Result<Tally> {
+        let again = Self {
+            version: self.version.clone(),
+            commit: clean_commit()?,
+            architectures: self.architectures.clone(),
+            out: target().join("release-again"),
+            work: target().join("dist-2").join("elsewhere"),
+        };
+        again.build()?;
+        let mut check = command(&["sha256sum", "--check", "--strict"]);
+        check.arg(self.out.join(SUMS)).current_dir(&again.out);
+        run(check).context("the second build differs from the first")
+    }
+
+    /// Returns an empty folder for what is packed.
+    fn stage(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.work.join("stage").join(name);
+        recreate(&folder)?;
+        Ok(folder)
+    }
+
+    /// Returns the program of an architecture.
+    fn program(&self, architecture: Architecture) -> PathBuf {
+        self.work.join(architecture.target).join("dist/tidegate")
+    }
+}
+
+/// Makes a folder empty.
+fn recreate(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).context(folder.display().to_string());
+        }
+        _ => {}
+    }
+    Ok(fs::create_dir_all(folder)?)
+}
+
+/// Copies a file of the workspace, and creates its folder. Lines with other rights than reading and writing are kept.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file without a folder")?)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Archives whose bytes depend on their files only: sorted, owned by root, with one time.
+
+use crate::command::{command, run};
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// Packs the file or folder `name` of `folder` into `archive`.
+pub(super) fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> Result<()> {
+    let mut tar = tar(folder, archive, epoch);
+    tar.args([
+        "--use-compress-program=gzip -9n",
+        "--owner=0",
+        "--group=0",
+        "--mode=u=rwX,go=rX",
+        name,
+    ]);
+    run(tar).map(drop)
+}
+
+/// Packs what is in `folder`, without compression, with the owners and rights that `more` says.
+pub(super) fn tar_plain(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()> {
+    let mut tar = tar(folder, archive, epoch);
+    tar.args(more);
+    run(tar).map(drop)
+}
+
+fn tar(folder: &Path, archive: &Path, epoch: u64) -> std::process::Command {
+    let mut tar = command(&["tar", "--create", "--format=ustar", "--sort=name", "--numeric-owner"]);
+    tar.arg(format!("--mtime=@{epoch}")).arg("--file").arg(archive).arg("--directory").arg(folder);
+    tar
+}
+
+/// Compresses files in place, as Debian wants its documents: `FILE.gz` without name and time.
+pub(super) fn gzip(files: &[&Path]) -> Result<()> {
+    let mut gzip = command(&["gzip", "-9n", "--force"]);
+    gzip.args(files);
+    run(gzip).map(drop)
+}
+
+/// Returns the SHA-256 of a file in hexadecimal digits.
+pub(super) fn sha256(file: &Path) -> Result<String> {
+    let mut sum = command(&["sha256sum"]);
+    sum.arg(file);
+    let printed = crate::command::output(sum)?;
+    Ok(printed.split_whitespace().next().context("sha256sum prints nothing")?.to_owned())
+}
