@@ -488,7 +488,9 @@ impl Shard {
         {
             return None;
         }
-        if let Some(removals) = &mut self.removals {
+        if let Some(removals) = &mut self.removals
+            && (word.is_gone() || !removals.is_empty())
+        {
             let peer = removals::hash(&self.key, &info_hash, key.as_ref());
             if !removals.admit(&merger.clock, merger.is_walk, peer, word) {
                 return None;

@@ -4,11 +4,11 @@
 //! of several nodes come late whenever a node repeats what it has published, or walks over its peers while
 //! another node says that one of them is gone.
 //!
-//! Times are those of the blocks, in seconds, so that all nodes decide alike. This is the plain form: two
-//! trees of keyed hashes, of which the older one is dropped as a whole.
+//! Times are those of the blocks, in seconds, so that all nodes decide alike. The plain form would be one table; two,
+//! of which the older one is dropped as a whole, forget without a pass over all. Each is split into small ones,
+//! because a table is rebuilt when it grows, and that happens under the lock of the shard.
 
-use std::collections::BTreeMap;
-
+use hashbrown::HashTable;
 use primitives::siphash::siphash;
 use types::InfoHash;
 
@@ -19,13 +19,55 @@ use crate::meta::AGE_UNIT_S;
 /// Removals that a shard remembers between two calls of [`Removals::forget`]: some 8 MB. Those beyond are not
 /// remembered.
 const REMOVALS_MAX: usize = 1 << 18;
+/// Parts of a table. The largest part is rebuilt within some ten microseconds.
+const PARTS: usize = 128;
 
 /// Peers that were removed, and when, in seconds on the store's clock.
 #[derive(Default)]
 pub(crate) struct Removals {
-    // Trees, because they grow without ever being rebuilt.
-    recent: BTreeMap<u64, i64>,
-    older: BTreeMap<u64, i64>,
+    recent: Table,
+    older: Table,
+}
+
+/// A removal: the keyed hash of a peer, and when.
+#[derive(Clone, Copy)]
+struct Removal {
+    peer: u64,
+    at: i64,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Empty, or [`PARTS`].
+    parts: Vec<HashTable<Removal>>,
+    len: usize,
+}
+
+impl Table {
+    fn get(&self, peer: u64) -> Option<i64> {
+        let part = self.parts.get(part_of(peer))?;
+        part.find(peer, |it| it.peer == peer).map(|it| it.at)
+    }
+
+    fn insert(&mut self, peer: u64, at: i64) {
+        if self.parts.is_empty() {
+            self.parts.resize_with(PARTS, HashTable::new);
+        }
+        let Some(part) = self.parts.get_mut(part_of(peer)) else { return };
+        match part.find_mut(peer, |it| it.peer == peer) {
+            Some(removal) => removal.at = at,
+            None if self.len < REMOVALS_MAX => {
+                self.len += 1;
+                part.insert_unique(peer, Removal { peer, at }, |it| it.peer);
+            }
+            None => {}
+        }
+    }
+}
+
+/// A part's table uses the lowest and the highest bits of the hash.
+fn part_of(peer: u64) -> usize {
+    (peer >> 32) as usize % PARTS
 }
 
 impl Removals {
@@ -35,15 +77,18 @@ impl Removals {
         std::mem::replace(&mut self.older, recent)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.recent.len + self.older.len == 0
+    }
+
     /// Notes what a word says of a peer, which [`hash`] names. Returns false if the peer was removed after
     /// the word was true.
     pub(super) fn admit(&mut self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
         let unit = i64::from(AGE_UNIT_S);
         let at = clock.cut_s - i64::from(word.age()) * unit;
-        let known = [&self.recent, &self.older].into_iter().filter_map(|known| known.get(&peer));
-        let known = known.copied().max();
+        let known = self.recent.get(peer).max(self.older.get(peer));
         if word.is_gone() {
-            if known.is_none_or(|known| known < at) && self.recent.len() < REMOVALS_MAX {
+            if known.is_none_or(|known| known < at) {
                 self.recent.insert(peer, at);
             }
             return true;
@@ -126,6 +171,6 @@ mod tests {
         for peer in 0..REMOVALS_MAX as u64 + 5 {
             removals.admit(&clock(9000), false, peer, Word::gone());
         }
-        assert_eq!(removals.recent.len(), REMOVALS_MAX);
+        assert_eq!(removals.recent.len, REMOVALS_MAX);
     }
 }
