@@ -33,9 +33,9 @@ const HOLE_WAIT_MS: u64 = 200;
 /// acknowledged. A stream without a leader gets one within some seconds.
 const PROBE_MS: u64 = 250;
 const PROBE_MS_MAX: u64 = 1000;
-/// A block that is not stored after this time goes out live once more: nodes that changed their server may
-/// have missed it, and do not find it in the log yet.
-const REPEAT_MS: u64 = 3000;
+/// A block that is not stored after these times goes out live once more: nodes that changed their server may
+/// have missed it, and do not find it in the log yet. Servers need seconds to find each other again.
+const REPEAT_MS: [u64; 2] = [3000, 6000];
 /// Bytes of blocks that are repeated in a tick: 20 MB/s.
 const REPEAT_BYTES: usize = 2 << 20;
 /// Bytes per second of walks that catch up: a sixth of a network of 1 Gbit/s.
@@ -108,8 +108,8 @@ pub(crate) struct Outbound {
     bytes: usize,
     in_flight: usize,
     in_flight_bytes: usize,
-    /// The number of the last block that went out live a second time.
-    repeated: u64,
+    /// The numbers of the last blocks that went out live a second time and a third time.
+    repeated: [u64; REPEAT_MS.len()],
     /// When a block was last stored, or published while none was in flight.
     progress_ms: u64,
     /// Since when a later block than the oldest is stored.
@@ -143,7 +143,7 @@ impl Outbound {
             bytes: 0,
             in_flight: 0,
             in_flight_bytes: 0,
-            repeated: 0,
+            repeated: [0; REPEAT_MS.len()],
             progress_ms: 0,
             hole_ms: None,
             probe: None,
@@ -412,14 +412,20 @@ impl Outbound {
     /// Publishes blocks live once more that have not been stored in time.
     fn repeat(&mut self, now: Time, out: &mut Vec<Output>) {
         let mut left = REPEAT_BYTES;
-        let first = self.ring.partition_point(|queued| queued.number <= self.repeated);
-        for queued in self.ring.range(first..) {
-            if now.steady_ms < queued.since_ms + REPEAT_MS || left == 0 {
-                break;
+        let mut last = 0;
+        for (after_ms, repeated) in REPEAT_MS.iter().zip(&mut self.repeated).rev() {
+            // Once is enough for a block that should have gone out twice while there was no connection.
+            *repeated = last.max(*repeated);
+            let first = self.ring.partition_point(|queued| queued.number <= *repeated);
+            for queued in self.ring.range(first..) {
+                if now.steady_ms < queued.since_ms + after_ms || left == 0 {
+                    break;
+                }
+                left = left.saturating_sub(queued.block.len());
+                *repeated = queued.number;
+                out.push(Output::PublishLive { block: Arc::clone(&queued.block) });
             }
-            left = left.saturating_sub(queued.block.len());
-            self.repeated = queued.number;
-            out.push(Output::PublishLive { block: Arc::clone(&queued.block) });
+            last = *repeated;
         }
     }
 

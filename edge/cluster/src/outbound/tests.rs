@@ -247,7 +247,7 @@ fn changes_that_a_store_lost_are_told_by_a_walk() {
 }
 
 #[test]
-fn what_the_log_does_not_store_goes_out_live_once_more() {
+fn what_the_log_does_not_store_goes_out_live_twice_more() {
     let lives = |out: &[Output]| {
         out.iter().filter(|output| matches!(output, Output::PublishLive { .. })).count()
     };
@@ -260,5 +260,8 @@ fn what_the_log_does_not_store_goes_out_live_once_more() {
     outbound.set_open(at(3900), false, &mut Vec::new());
     assert_eq!(lives(&ticks(&mut outbound, 4000..9000)), 0);
     outbound.set_open(at(9000), true, &mut Vec::new());
-    assert_eq!(lives(&ticks(&mut outbound, 9000..60_000)), 1);
+    assert_eq!(lives(&ticks(&mut outbound, 9000..60_000)), 2);
+    assert_eq!(lives(&push(&mut outbound, at(60_000), &[change(3, seeder())])), 1);
+    assert_eq!(lives(&ticks(&mut outbound, 60_000..65_900)), 1);
+    assert_eq!(lives(&ticks(&mut outbound, 66_000..90_000)), 1);
 }
