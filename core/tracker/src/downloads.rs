@@ -21,6 +21,8 @@ use candidates::Candidates;
 /// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
 pub struct Downloads {
     is_on: AtomicBool,
+    /// Whether announces do not count.
+    is_replicated: AtomicBool,
     key: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
     len: AtomicUsize,
@@ -62,6 +64,7 @@ impl Downloads {
     fn with_shards(key: [u8; 16], shard_max: usize) -> Self {
         Self {
             is_on: AtomicBool::default(),
+            is_replicated: AtomicBool::default(),
             key,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             len: AtomicUsize::default(),
@@ -72,6 +75,17 @@ impl Downloads {
     /// Counts downloads here from now on, and reports these counts to clients.
     pub fn enable(&self) {
         self.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves it to [`Tracker::count_replicated_download`](crate::Tracker::count_replicated_download) to count:
+    /// announces change only the store's counts.
+    pub fn replicate(&self) {
+        self.is_replicated.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether announces do not count here.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.is_replicated.load(Ordering::Relaxed)
     }
 
     /// Loads durable counts. Of two counts for a torrent, the larger one stays. Those that find no room

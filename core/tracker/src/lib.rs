@@ -304,9 +304,10 @@ impl Tracker {
         &self.live.deny
     }
 
-    /// Counts a download by a peer of another node, at `from`, as far as its count is durable. Torrents on
-    /// the list of any listener count as those on the list of the listener that the peer used.
-    pub fn count_remote_download(&self, info_hash: &InfoHash, from: IpAddr) {
+    /// Counts a download that all nodes of a cluster count alike, by a peer at `from`, as far as its count is
+    /// durable. Torrents on the list of any listener count as those on the list of the listener that the peer
+    /// used. See [`Downloads::replicate`].
+    pub fn count_replicated_download(&self, info_hash: &InfoHash, from: IpAddr) {
         if !self.downloads.is_on() {
             return;
         }

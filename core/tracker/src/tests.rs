@@ -573,14 +573,39 @@ fn downloads_at_other_nodes_count() {
     let listening = ListenerPolicy { lists, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), listening]);
     let from = |host| [203, 0, 113, host].into();
-    tracker.count_remote_download(&listed, from(1));
+    tracker.count_replicated_download(&listed, from(1));
     assert_eq!(tracker.downloads().of(&listed), 0, "off");
     tracker.downloads().enable();
     for _ in 0..3 {
-        tracker.count_remote_download(&listed, from(1));
-        tracker.count_remote_download(&other, from(1));
+        tracker.count_replicated_download(&listed, from(1));
+        tracker.count_replicated_download(&other, from(1));
     }
     assert_eq!([listed, other].map(|hash| tracker.downloads().of(&hash)), [3, 0]);
+}
+
+#[test]
+fn announces_do_not_count_downloads_that_are_replicated() {
+    let tracker = tracker(Policy::default());
+    let torrent = InfoHash([1; 20]);
+    let lists =
+        AccessLists { allow: Arc::new([torrent].into_iter().collect()), ..AccessLists::default() };
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    tracker.downloads().enable();
+    let complete = |peer| {
+        for event in [Event::Started, Event::Completed] {
+            let mut request = request(1, peer);
+            request.announce.event = event;
+            announce(&tracker, &[request]);
+        }
+        tracker.downloads().of(&torrent)
+    };
+    assert_eq!(complete(1), 1);
+    tracker.downloads().replicate();
+    assert_eq!(complete(2), 1);
+    tracker.count_replicated_download(&torrent, [203, 0, 113, 2].into());
+    assert_eq!(tracker.downloads().of(&torrent), 2);
 }
 
 #[test]

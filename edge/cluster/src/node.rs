@@ -81,6 +81,8 @@ pub struct Node {
     looked_up_last: u64,
     /// Whether the next message should be the last one that was applied.
     checks_last: bool,
+    /// When the next message should have been stored at the latest. Otherwise the log is read from there.
+    begins_ms: Option<u64>,
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
@@ -114,6 +116,7 @@ impl Node {
             log_last: 0,
             looked_up_last: 0,
             checks_last: false,
+            begins_ms: None,
             own_cut_ms: 0,
             figures: Figures::default(),
             traffic: Traffic::default(),
@@ -245,10 +248,7 @@ impl Node {
             self.checks_last = true;
             Start::Sequence(applied)
         } else {
-            match self.options.restored_ms.filter(|_| self.stored_ms == 0) {
-                Some(restored_ms) => Start::Time(restored_ms.saturating_sub(MARGIN_MS)),
-                None => Start::First,
-            }
+            self.first_start(extent)
         };
         if let Start::Time(at_ms) = start
             && last_ms < at_ms
@@ -259,6 +259,23 @@ impl Node {
         out.push(Output::Read(start));
         self.reading = Reading::Behind { until: last };
         self.check_current(now, out);
+    }
+
+    /// Returns where this process begins to read the log.
+    fn first_start(&mut self, extent: Extent) -> Start {
+        let Some(restored_ms) = self.options.restored_ms.filter(|_| self.stored_ms == 0) else {
+            return Start::First;
+        };
+        let at_ms = restored_ms.saturating_sub(MARGIN_MS);
+        let Position { stream, sequence } = self.options.counted;
+        if stream == self.position.stream && (1..=extent.last).contains(&sequence) {
+            // Which of them is earlier is known when the message comes: the process before this one may have been
+            // without a connection for long.
+            self.begins_ms = Some(at_ms);
+            Start::Sequence(sequence)
+        } else {
+            Start::Time(at_ms)
+        }
     }
 
     /// The stream has lost its end, and its sequences name other messages now. Returns where they begin. What
@@ -352,6 +369,9 @@ impl Node {
             // The place where it is read was changed, and this was under way.
             return self.drop_message(DropReason::Repeated);
         }
+        if let Some(at_ms) = self.begins_ms.take().filter(|at_ms| stored_ms > *at_ms) {
+            return out.push(Output::Read(Start::Time(at_ms)));
+        }
         self.position.sequence = sequence;
         self.stored_ms = stored_ms;
         self.log_last = self.log_last.max(sequence);
@@ -362,9 +382,7 @@ impl Node {
         };
         let accepted = accepted.and_then(|accepted| {
             let count = self.count(from, &accepted);
-            // The processes of this node count what their own clients complete.
-            let is_durable = accepted.is_first && from != self.options.node;
-            self.apply(now, from, &accepted, (count, is_durable), out)
+            self.apply(now, from, &accepted, (count, accepted.is_first), out)
         });
         match accepted {
             Ok(()) => {
@@ -410,13 +428,22 @@ impl Node {
             || kind == Kind::SESSIONS && is_own
         {
             // Its connections are closed, or are this node's own. Own sessions are younger here.
+            if kind == Kind::WEB && is_durable {
+                out.push(Output::Apply {
+                    kind,
+                    cut_s: cut_ms / 1000,
+                    count,
+                    is_durable,
+                    is_merged: false,
+                });
+            }
             return Ok(());
         }
         let cut_ms = cut_ms.saturating_add_signed(self.members.correction_ms(from));
         if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
             return Err(DropReason::Old);
         }
-        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count, is_durable });
+        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count, is_durable, is_merged: true });
         Ok(())
     }
 

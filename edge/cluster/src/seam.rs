@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use swarm::block::Kind;
 
+use crate::host::Position;
+
 /// What a node is, and what it starts with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -27,6 +29,8 @@ pub struct Options {
     /// Until when, unix ms, the store surely has everything: the begin of the journal's newest round, or of
     /// the walk of an upgrade. `None` if the store is empty.
     pub restored_ms: Option<u64>,
+    /// Up to where the log is counted durably, or 0 if that is not known: where reading begins at the latest.
+    pub counted: Position,
 }
 
 /// Where reading of the log begins.
@@ -240,6 +244,8 @@ pub enum Output {
         /// Whether each completed download counts durably, if the message is later than what is stored
         /// durably.
         is_durable: bool,
+        /// Whether it is merged. Otherwise its downloads count, and nothing else of it matters.
+        is_merged: bool,
     },
     /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
     /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.

@@ -31,7 +31,7 @@ use crate::cluster::secret::ClusterSecrets;
 use crate::config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
-use records::ClusterRecords;
+use records::{ClusterRecords, position_of_log};
 use stats::Own;
 
 /// Where the certificates of authorities are on the systems that we know.
@@ -165,6 +165,7 @@ impl OpenCluster {
     /// Lets `tracker` be this node. Call before there are peers.
     pub(super) fn join(&self, tracker: &Tracker) {
         tracker.store().set_node(self.config.node);
+        tracker.downloads().replicate();
     }
 
     /// Starts the thread.
@@ -181,6 +182,7 @@ impl OpenCluster {
             peer_lifetime_s,
             warm_wait_ms: u64::try_from(config.warm_wait.as_millis()).unwrap_or(u64::MAX),
             restored_ms: inputs.restored_ms,
+            counted: position_of_log(&inputs.records),
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let records = Arc::clone(&inputs.records);

@@ -75,6 +75,11 @@ impl LogPosition {
         }
     }
 
+    /// Returns the place.
+    pub fn get(&self) -> StreamPosition {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns whether the downloads of the message at `position` have not been counted yet.
     pub fn is_uncounted(&self, position: StreamPosition) -> bool {
         let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,6 +35,8 @@ pub(super) struct BlockWork {
     pub(super) cut_s: u64,
     pub(super) count: Count,
     pub(super) is_durable: bool,
+    /// Whether it is merged, or its downloads count at most.
+    pub(super) is_merged: bool,
     /// Its place, if it came by the log.
     pub(super) position: Option<Position>,
 }
@@ -123,6 +125,9 @@ fn apply_block(
                 for (info_hash, address) in groups.completed() {
                     host.count_download(&info_hash, address);
                 }
+            }
+            if !work.is_merged {
+                return true;
             }
             store.merge_web(time, counting, groups, shards)
         }

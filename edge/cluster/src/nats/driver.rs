@@ -22,7 +22,7 @@ use super::reader::{LogMessage, Reader, Reading};
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
 use crate::host::{Host, PeerTimes, Position};
-use crate::node::{self, Count, Input, Node, Output, Start, Time};
+use crate::node::{self, Input, Node, Output, Start, Time};
 
 /// Messages of the log that wait for the driver.
 const READ_AHEAD: usize = 64;
@@ -470,8 +470,14 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.read(start),
-                Output::Apply { kind, cut_s, count, is_durable } => {
-                    self.apply((kind, cut_s), (count, is_durable), came);
+                Output::Apply { kind, cut_s, count, is_durable, is_merged } => {
+                    let Some(Came { block, position, permit }) = came else {
+                        debug_assert!(false, "the node applies what has come");
+                        continue;
+                    };
+                    let work =
+                        BlockWork { block, kind, cut_s, count, is_durable, is_merged, position };
+                    self.apply(work, permit);
                 }
                 Output::Walk { since_s } => {
                     let now = self.shared.host.now().tick;
@@ -488,17 +494,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn apply(
-        &self,
-        (kind, cut_s): (Kind, u64),
-        (count, is_durable): (Count, bool),
-        came: Option<Came>,
-    ) {
-        let Some(Came { block, position, permit }) = came else {
-            debug_assert!(false, "the node applies what has come");
-            return;
-        };
-        let work = Work::Block(BlockWork { block, kind, cut_s, count, is_durable, position });
+    fn apply(&self, work: BlockWork, permit: Option<mpsc::OwnedPermit<Work>>) {
+        let work = Work::Block(work);
         match permit {
             Some(permit) => drop(permit.send(work)),
             // What there is no room for comes by the log.

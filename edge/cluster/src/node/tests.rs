@@ -20,6 +20,7 @@ fn options(restored_ms: Option<u64>) -> Options {
         peer_lifetime_s: 2700,
         warm_wait_ms: 30_000,
         restored_ms,
+        counted: Position::default(),
     }
 }
 
@@ -169,7 +170,7 @@ fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     assert_eq!(starts(&out), [Start::Time(UNIX_MS - 130_000)]);
     // Its own block before, and one of another node: the journal may have counted it.
     let own = block(Kind::CHANGES, 1, 400, 8, UNIX_MS - 20_000);
-    assert_eq!(applied(&bed.logged(1, 1, &own)), Some((Count::Nothing, false)));
+    assert_eq!(applied(&bed.logged(1, 1, &own)), Some((Count::Nothing, true)));
     let other = changes(2, 5, 1);
     assert_eq!(applied(&bed.logged(2, 2, &other)), Some((Count::Nothing, true)));
     let out = bed.wait(200);
@@ -191,8 +192,8 @@ fn what_counts() {
     assert_eq!(logged(1, 2, 5, 1), Some((Count::Each, true)));
     assert_eq!(logged(2, 2, 5, 1), Some((Count::Nothing, false)));
     // Own blocks are applied, and so are those of the process before.
-    assert_eq!(logged(3, 1, 500, 1), Some((Count::Nothing, false)));
-    assert_eq!(logged(4, 1, 400, 1), Some((Count::Each, false)));
+    assert_eq!(logged(3, 1, 500, 1), Some((Count::Nothing, true)));
+    assert_eq!(logged(4, 1, 400, 1), Some((Count::Each, true)));
     let live = changes(2, 5, 2);
     assert_eq!(
         applied(&bed.input(Input::Live { from: 2, block: &live })),
@@ -292,13 +293,16 @@ fn webtorrent_peers_belong_to_processes_that_are_there() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);
     let web = block(Kind::WEB, 2, 5, 1, UNIX_MS);
-    assert_eq!(applied(&bed.logged(1, 2, &web)), None);
+    let is_merged = |out: &[Output]| {
+        out.iter().any(|output| matches!(output, Output::Apply { is_merged: true, .. }))
+    };
+    assert!(!is_merged(&bed.logged(1, 2, &web)));
     bed.hear(2, &Heartbeat { boot: 5, ..Heartbeat::default() });
-    assert!(applied(&bed.logged(2, 2, &web)).is_some());
+    assert!(is_merged(&bed.logged(2, 2, &web)));
     let before = block(Kind::WEB, 2, 4, 1, UNIX_MS);
-    assert_eq!(applied(&bed.logged(3, 2, &before)), None);
+    assert!(!is_merged(&bed.logged(3, 2, &before)));
     let own = block(Kind::WEB, 1, 500, 1, UNIX_MS);
-    assert_eq!(applied(&bed.logged(4, 1, &own)), None);
+    assert!(!is_merged(&bed.logged(4, 1, &own)));
 }
 
 #[test]
@@ -373,4 +377,76 @@ fn a_heartbeat_of_another_version_is_read() {
     let longest =
         Heartbeat { version: "v".repeat(64), zone: "z".repeat(64), ..Heartbeat::default() };
     assert!(longest.write().len() < 1500);
+}
+
+#[test]
+fn reading_begins_where_downloads_are_counted_or_earlier() {
+    for (stored_ms, expected) in [
+        // Without a connection since long before the process before this one ended.
+        (UNIX_MS - 3_600_000, vec![]),
+        (UNIX_MS - 1000, vec![Start::Time(UNIX_MS - 120_000)]),
+    ] {
+        let counted = Position { stream: 9, sequence: 40 };
+        let node = Node::new(Options { counted, ..options(Some(UNIX_MS)) });
+        let mut bed = Bed { node, ms: 0 };
+        assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::Sequence(40)]);
+        let block = changes(2, 5, 1);
+        let out = bed.input(Input::Logged { sequence: 40, stored_ms, from: 2, block: &block });
+        assert_eq!(starts(&out), expected);
+        let sequence = if expected.is_empty() { 40 } else { 0 };
+        assert_eq!(bed.node.position(), Position { stream: 9, sequence });
+    }
+    // Of another stream, its place says nothing; nor if it is beyond the end.
+    for counted in [Position { stream: 8, sequence: 40 }, Position { stream: 9, sequence: 51 }] {
+        let node = Node::new(Options { counted, ..options(Some(UNIX_MS)) });
+        let mut bed = Bed { node, ms: 0 };
+        assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::Time(UNIX_MS - 120_000)]);
+    }
+}
+
+#[test]
+fn downloads_of_all_nodes_count_durably_by_the_log() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    // Of this process, of the one before it, and of another node; of a copy, not.
+    for (sequence, node, boot, expected) in
+        [(1, 1, 500, true), (2, 1, 400, true), (3, 2, 5, true), (4, 2, 5, false)]
+    {
+        let out = bed.logged(sequence, node, &changes(node.into(), boot, 1));
+        assert_eq!(applied(&out).map(|(_, is_durable)| is_durable), Some(expected), "{sequence}");
+    }
+    // Of WebTorrent peers whose node is not there, or which are this node's own, nothing else matters.
+    for (sequence, node, boot) in [(5, 1, 500), (6, 3, 7)] {
+        let web = block(Kind::WEB, node, boot, 2, UNIX_MS);
+        let out = bed.logged(sequence, node as u8, &web);
+        let [Output::Apply { is_durable: true, is_merged: false, .. }] = out[..] else {
+            panic!("{out:?}")
+        };
+    }
+}
+
+#[test]
+fn what_a_node_sends_too_fast_is_dropped() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let header = Header {
+        kind: Kind::SESSIONS,
+        has_ids: false,
+        node: 2,
+        boot: 5,
+        number: 1,
+        cut_ms: UNIX_MS,
+    };
+    let mut large = Vec::new();
+    write(&header, &vec![0; swarm::block::BODY_MAX], &mut large);
+    let dropped = |bed: &Bed| bed.snapshot().dropped[DropReason::Rate as usize];
+    // 256 MiB at once, of which 128 pass.
+    (1..=512).for_each(|sequence| drop(bed.logged(sequence, 2, &large)));
+    assert!((250..260).contains(&dropped(&bed)), "{}", dropped(&bed));
+    // Others are heard.
+    let before = dropped(&bed);
+    assert!(applied(&bed.logged(513, 3, &changes(3, 5, 1))).is_some());
+    (0..512).for_each(|_| drop(bed.input(Input::Live { from: 2, block: &large })));
+    assert!(dropped(&bed) > before);
+    assert_eq!(bed.node.position().sequence, 513);
 }

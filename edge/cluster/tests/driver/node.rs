@@ -172,6 +172,7 @@ impl TestNode {
                 peer_lifetime_s: LIFETIME_S,
                 warm_wait_ms: 3000,
                 restored_ms: None,
+                counted: Position::default(),
             },
             options,
             host: Arc::clone(&host) as Arc<dyn Host>,

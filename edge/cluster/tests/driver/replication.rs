@@ -16,7 +16,8 @@ fn a_peer_announced_at_one_node_is_seen_at_another() {
     // Both by the live path and by the log, the own blocks included.
     a.wait("blocks of both paths", |a| {
         let traffic = a.overview().node.traffic;
-        traffic.applied_live_blocks > 0 && traffic.applied_log_blocks > 0
+        // The log may be faster.
+        traffic.applied_live_blocks + a.dropped("repeated") > 0 && traffic.applied_log_blocks > 0
     });
     a.wait("acknowledgements", |a| a.overview().node.unstored_blocks == 0);
     assert_eq!((a.peers(), b.peers()), (1, 1));
@@ -53,10 +54,11 @@ fn a_download_counts_once_at_each_node() {
         let node = node.overview().node;
         node.log_last > 0 && node.position.sequence == node.log_last
     };
-    b.wait("all of the log", is_logged);
-    assert_eq!(b.host.downloads.lock().unwrap().len(), 1);
-    // The node itself has counted it when it was announced.
-    assert!(a.host.downloads.lock().unwrap().is_empty());
+    // Where it was announced, too: its count comes from the log alone.
+    for node in [a, b] {
+        node.wait("all of the log", is_logged);
+        assert_eq!(node.host.downloads.lock().unwrap().len(), 1);
+    }
 }
 
 #[test]

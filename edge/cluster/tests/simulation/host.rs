@@ -90,6 +90,8 @@ pub(crate) struct Process<'a> {
     pub(crate) reports: Vec<String>,
     /// For [`Canary::NoGoBack`]: numbers of blocks that are stored, and a sequence for the next one.
     pub(crate) stored: BTreeSet<u64>,
+    /// Numbers of its blocks that went out live.
+    live: BTreeSet<u64>,
     sequence: u64,
 }
 
@@ -116,6 +118,7 @@ impl<'a> Process<'a> {
             peer_lifetime_s: LIFETIME_S,
             warm_wait_ms: 30_000,
             restored_ms: restored.as_ref().map(|(copy, _)| copy.taken_ms),
+            counted: restored.as_ref().map(|(_, durable)| durable.position).unwrap_or_default(),
         });
         let mut process = Self {
             number,
@@ -135,6 +138,7 @@ impl<'a> Process<'a> {
             unstored: BTreeMap::new(),
             reports: Vec::new(),
             stored: BTreeSet::new(),
+            live: BTreeSet::new(),
             sequence: 0,
         };
         if let Some((copy, durable)) = restored {
@@ -175,9 +179,6 @@ impl<'a> Process<'a> {
         let tick = self.now(now_ms).tick;
         self.home.store.announce(tick, &mut self.random, &[*announce], &mut answer);
         assert!(answer.is_answered, "every announce is answered");
-        if answer.is_download {
-            *self.durable.downloads.entry(announce.info_hash).or_default() += 1;
-        }
         answer.is_download
     }
 
@@ -285,6 +286,7 @@ impl<'a> Process<'a> {
                         broker.send(now_ms, at, Up::Log { ticket, block });
                     }
                 }
+                Output::PublishLive { block } if self.is_repetition(&block) => {}
                 Output::PublishLive { block } => broker.send(now_ms, at, Up::Live { block }),
                 Output::PublishHeartbeat { body } => {
                     broker.send(now_ms, at, Up::Heartbeat { body: body.into() });
@@ -298,7 +300,7 @@ impl<'a> Process<'a> {
                         start => start,
                     },
                 ),
-                Output::Apply { kind, cut_s, count, is_durable } => {
+                Output::Apply { kind, cut_s, count, is_durable, .. } => {
                     self.apply(now_ms, input, (kind, cut_s), (count, is_durable));
                 }
                 Output::Walk { since_s } => {
@@ -310,6 +312,13 @@ impl<'a> Process<'a> {
                 Output::Report { text, .. } => self.reports.push(text),
             }
         }
+    }
+
+    /// Whether a block goes out live again, which would make up for what the log lacks.
+    fn is_repetition(&mut self, block: &[u8]) -> bool {
+        let (block, _) = Block::read(block).expect("it was cut here");
+        let is_again = !self.live.insert(block.header.number);
+        self.canary == Canary::NoGoBack && is_again
     }
 
     /// Whether a block is not published again, because only those that are lost are.

@@ -184,7 +184,7 @@ impl<'a> World<'a> {
                 Self::note_stored(&mut self.broker, &mut self.slots, lists, Some(&mut process));
             }
         } else {
-            // Some of its own counts may be in no flush.
+            // What completed last may be in no block.
             self.slots[at].has_lost_counts = true;
         }
         for peer in process.unstored.keys() {

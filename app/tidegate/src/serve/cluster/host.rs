@@ -84,7 +84,7 @@ impl Host for TrackerHost {
     }
 
     fn count_download(&self, info_hash: &InfoHash, from: IpAddr) {
-        self.tracker.count_remote_download(info_hash, from);
+        self.tracker.count_replicated_download(info_hash, from);
     }
 
     fn take_sessions(&self, now: Now, body: &mut Vec<u8>) -> bool {

@@ -13,6 +13,12 @@ pub(super) fn position_of_records(position: Position) -> StreamPosition {
     StreamPosition { stream: position.stream, sequence: position.sequence }
 }
 
+/// Returns the place in the log of peers up to which downloads are counted.
+pub(super) fn position_of_log(records: &Records) -> Position {
+    let StreamPosition { stream, sequence } = records.log_position().get();
+    Position { stream, sequence }
+}
+
 fn boxed(error: RecordsError) -> RecordError {
     match error {
         RecordsError::DiskFull => "the disk of state.dir is full".into(),
