@@ -27,6 +27,9 @@ const REST_MS: u32 = 20_000;
 const CHANGES_PERMILLE: u32 = 100;
 /// The client that announces at one node and asks the others.
 const OBSERVER: u8 = 200;
+/// Peers that come while NATS is away: more than three queues of 1 MiB hold.
+const CROWD: u32 = 240_000;
+const CROWD_CLIENT: u8 = 100;
 /// How long a peer may be unknown elsewhere before that is counted.
 const UNSEEN_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two observed peers.
@@ -75,9 +78,7 @@ impl Stage {
             outstanding: 256,
             ..RosterOptions::default()
         })?;
-        let addresses: Vec<_> = cluster.numbers().map(TestCluster::udp).collect();
-        let nodes: Vec<_> = addresses.iter().map(|it| it.as_slice()).collect();
-        roster.connect_nodes(&nodes)?;
+        connect(&mut roster, &cluster)?;
         let routes = roster.routes();
         list_torrents(&cluster, &roster)?;
         swarms::fill(&mut roster)?;
@@ -86,6 +87,24 @@ impl Stage {
         let excuses = Excuses::default();
         let interruptions = Arc::default();
         Ok(Self { cluster, excuses, is_full, roster: Some(roster), routes, interruptions, rate })
+    }
+
+    /// Has many more peers announce to all nodes at once. They do nothing afterwards.
+    pub(super) fn crowd(&self) -> Result<Roster> {
+        let mut crowd = Roster::new(&RosterOptions {
+            seed: 2,
+            torrents: TORRENTS,
+            peers: CROWD,
+            sockets: 4,
+            has_v6: false,
+            first_source: site_client(CROWD_CLIENT),
+            torrent_peers_max: 900,
+            outstanding: 256,
+            ..RosterOptions::default()
+        })?;
+        connect(&mut crowd, &self.cluster)?;
+        swarms::fill(&mut crowd)?;
+        Ok(crowd)
     }
 
     /// Has requests go to a node, or no longer.
@@ -176,6 +195,13 @@ impl Outcome {
         );
         Ok(())
     }
+}
+
+/// Connects a roster to all nodes.
+fn connect(roster: &mut Roster, cluster: &TestCluster) -> Result<()> {
+    let addresses: Vec<_> = cluster.numbers().map(TestCluster::udp).collect();
+    let nodes: Vec<_> = addresses.iter().map(|it| it.as_slice()).collect();
+    roster.connect_nodes(&nodes)
 }
 
 /// Whether an error is what the system says of a port where nothing listens.

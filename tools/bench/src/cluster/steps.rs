@@ -45,6 +45,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "stream's leader killed", run: servers::kill_leader, allowed: NOTHING },
     Step { name: "two NATS servers killed", run: servers::kill_two, allowed: NOTHING },
     Step { name: "all NATS servers killed", run: servers::kill_all, allowed: UNSEEN },
+    Step { name: "NATS away, queue too small", run: servers::overflow, allowed: UNSEEN },
     Step { name: "streams deleted", run: servers::delete_streams, allowed: NOTHING },
     Step { name: "pairs partitioned", run: links::cut_each_pair, allowed: UNSEEN },
     Step { name: "host cut off", run: links::cut_off, allowed: UNSEEN },

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use harness::wait_for;
 
+use super::super::agreement::{self, Agreement, Excuses};
 use super::super::arrangement::{PATIENCE, STREAMS};
 use super::super::stage::Stage;
 
@@ -64,6 +65,23 @@ pub(super) fn kill_all(stage: &mut Stage) -> Result<String> {
     Ok(format!(
         "all killed; node 1 held {:.0} KiB, spilled {spills} times; all stored {took:.1} s after the start",
         bytes / 1024.0
+    ))
+}
+
+/// No server runs while so much is announced that no node can keep it all.
+pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
+    (0..3).for_each(|server| stage.cluster.nats.kill(server));
+    let crowd = stage.crowd()?;
+    let spills = ("tidegate_cluster_spills_total", &[][..]);
+    stage.cluster.wait_for_metric(spills, PATIENCE, |spills| spills > 0.0)?;
+    start(stage, &[0, 1, 2])?;
+    let took = until_stored(stage)?;
+    let Agreement { after, peers, .. } =
+        agreement::wait(&stage.cluster, &crowd, &mut Excuses::default(), PATIENCE)?;
+    Ok(format!(
+        "all killed, {peers} peers came, each node dropped blocks; all stored {took:.1} s after the start, and known \
+         everywhere {:.1} s later",
+        after.as_secs_f64()
     ))
 }
 
