@@ -348,9 +348,9 @@ impl View<'_> {
                 Ok(()) => admitted.push(store_announce(slot, request, policy)),
             }
         }
-        let interval_s = policy.interval_s + random.below(policy.interval_jitter_s + 1);
         let counts_durably = tracker.downloads.is_on();
-        let mut sink = Forward { answers, requests, view: self, interval_s, counts_durably };
+        let jitter_seed = random.next();
+        let mut sink = Forward { answers, requests, view: self, jitter_seed, counts_durably };
         tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
 }
@@ -408,7 +408,8 @@ struct Forward<'a, A> {
     answers: &'a mut A,
     requests: &'a [AnnounceRequest],
     view: &'a View<'a>,
-    interval_s: u32,
+    /// From which the interval of each answer is drawn.
+    jitter_seed: u64,
     /// Whether downloads are counted durably.
     counts_durably: bool,
 }
@@ -428,7 +429,7 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
     fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
         let mut accepted = AnnounceOk {
             chosen: *summary,
-            interval_s: self.interval_s,
+            interval_s: self.view.policy.jittered_interval_s(self.jitter_seed, slot),
             interval_min_s: self.view.policy.interval_min_s,
         };
         if self.counts_durably

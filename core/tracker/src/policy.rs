@@ -1,5 +1,6 @@
 //! The operator's settings for announces.
 
+use primitives::Random;
 use swarm::PeerCaps;
 use types::{Event, NumWant, Refusal, TooSoon, limits};
 
@@ -22,7 +23,8 @@ pub struct Policy {
     /// Whether to refuse announces that come sooner and report no event.
     pub enforce_interval_min: bool,
     /// Upper bound of the random seconds added to `interval_s`, so that clients that came together do
-    /// not come back together.
+    /// not come back together. WebTorrent clients get the same share of `websocket_interval_s`, a quarter at
+    /// most.
     pub interval_jitter_s: u32,
     /// Seconds without an announce after which a peer is removed.
     pub peer_lifetime_s: u32,
@@ -80,6 +82,26 @@ impl Policy {
     /// no field for it: half an interval, which no client that respects the interval goes below.
     pub fn websocket_interval_min_s(&self) -> u32 {
         self.websocket_interval_s / 2
+    }
+
+    /// Returns the interval of the answer in `slot` of a batch. Each answer has its own: two peers of a
+    /// batch that got the same one would be in the same batch again.
+    #[inline]
+    pub(crate) fn jittered_interval_s(&self, seed: u64, slot: u8) -> u32 {
+        // An odd factor maps uniform seeds to uniform numbers, another one for each slot.
+        let random = seed.wrapping_mul(2 * u64::from(slot) + 1);
+        let jitter_s = ((random >> 32) * (u64::from(self.interval_jitter_s) + 1)) >> 32;
+        self.interval_s + jitter_s as u32
+    }
+
+    /// Returns the interval of an answer to a WebTorrent client.
+    pub(crate) fn jittered_websocket_interval_s(&self, random: &mut Random) -> u32 {
+        let interval_s = self.websocket_interval_s;
+        let share_s = u64::from(interval_s) * u64::from(self.interval_jitter_s)
+            / u64::from(self.interval_s.max(1));
+        // Peers expire after one and a half intervals of silence.
+        let jitter_s = u32::try_from(share_s).unwrap_or(u32::MAX).min(interval_s / 4);
+        interval_s + random.below(jitter_s + 1)
     }
 
     /// Returns the seconds that must pass before a peer may announce with `event`; 0 = none.

@@ -310,6 +310,39 @@ fn jitter_is_added_to_the_interval() {
 }
 
 #[test]
+fn answers_of_a_batch_have_intervals_of_their_own() {
+    let policy = Policy { interval_s: 100, interval_jitter_s: 9, ..Policy::default() };
+    let tracker = tracker(policy);
+    let mut random = Random::new(7);
+    let requests: Vec<AnnounceRequest> = (1..=50).map(|port| request(1, port)).collect();
+    let mut totals = [0_u32; 10];
+    for _ in 0..100 {
+        let mut seen = Seen::default();
+        tracker.view(Tick(1)).announce(&mut random, &requests, &mut seen);
+        for (_, answer) in &seen.answers {
+            totals[answer.unwrap().interval_s as usize - 100] += 1;
+        }
+    }
+    // 5,000 answers: 500 of each interval, give or take.
+    assert!(totals.iter().all(|count| (400..600).contains(count)), "{totals:?}");
+}
+
+#[test]
+fn websocket_intervals_have_the_same_share_of_jitter() {
+    let intervals = |policy: Policy| {
+        let mut random = Random::new(7);
+        let all = (0..2000).map(|_| policy.jittered_websocket_interval_s(&mut random));
+        let all: std::collections::BTreeSet<u32> = all.collect();
+        (all.first().copied().unwrap(), all.last().copied().unwrap())
+    };
+    let policy = Policy { interval_s: 1800, websocket_interval_s: 120, ..Policy::default() };
+    assert_eq!(intervals(policy), (120, 120));
+    assert_eq!(intervals(Policy { interval_jitter_s: 180, ..policy }), (120, 132));
+    // Never more than a quarter: peers expire after one and a half intervals.
+    assert_eq!(intervals(Policy { interval_jitter_s: 86_400, ..policy }), (120, 150));
+}
+
+#[test]
 fn ids_are_included_on_request() {
     let tracker = crowd(Policy::default());
     let mut dict = with(|_| ());

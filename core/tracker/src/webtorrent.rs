@@ -78,7 +78,7 @@ impl View<'_> {
             }
             tracker.downloads.raise(&request.info_hash, &mut counts.downloads);
         }
-        Ok(WebAnnounceOk { counts, interval_s: policy.websocket_interval_s })
+        Ok(WebAnnounceOk { counts, interval_s: policy.jittered_websocket_interval_s(random) })
     }
 
     fn store_announce(&self, request: &WebAnnounceRequest) -> StoreWebAnnounce {

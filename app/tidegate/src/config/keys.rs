@@ -217,8 +217,9 @@ settings! {
         /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
         /// websocket_interval_s.
         enforce_interval_min: Flag, reloadable = false;
-        /// Maximum of the random number of seconds added to interval_s, to spread clients that
-        /// started together.
+        /// Maximum of the random number of seconds added to interval_s in each response, so that
+        /// clients that started together do not come back together. WebTorrent clients get the same
+        /// share of websocket_interval_s, a quarter at most.
         interval_jitter_s: Int(0, DAY_S), reloadable = 0;
         /// Seconds without an announce after which a peer is removed.
         peer_lifetime_s: Int(2, limits::PEER_LIFETIME_S_MAX), reloadable = 2700;
