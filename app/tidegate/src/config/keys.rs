@@ -104,8 +104,8 @@ settings! {
         workers: Int(0, WORKERS_MAX) = 0;
         /// Serve WebTorrent (WebSocket) on the same ports.
         websocket: Flag, per_listener = true;
-        /// Paths that accept WebSockets, e.g. ["/", "/announce"]. [] = every path without a meaning
-        /// in HTTP.
+        /// Paths that accept WebSockets, e.g. ["/", "/announce"]. [] = every path: requests for a
+        /// WebSocket say so, also at /announce.
         websocket_paths: List, per_listener = [];
         /// Web sites whose pages may use the tracker, e.g. ["https://example.org"]. [] = all. An
         /// empty string in the list stands for clients that are not web pages.

@@ -2,12 +2,12 @@
 
 use types::{UserKey, limits};
 use wire::http::RequestHead;
-use wire::url::{Target, query_key};
+use wire::url::query_key;
 
 /// The settings of WebTorrent at a listener.
 #[derive(Clone, Debug)]
 pub struct WebOptions {
-    /// Paths that accept WebSockets. Empty = every path that HTTP does not serve.
+    /// Paths that accept WebSockets. Empty = every path, for requests that ask for one.
     pub paths: Vec<String>,
     /// Origins whose pages may connect, such as `https://example.org`. Empty = all. An empty string
     /// stands for clients that send no origin, because they are not browsers.
@@ -52,12 +52,11 @@ impl Default for WebOptions {
 }
 
 impl WebOptions {
-    /// Whether the request's path accepts WebSockets at a listener that is private or not. `/announce`
-    /// with a key does: no announce over HTTP asks for an upgrade.
+    /// Whether the request's path accepts WebSockets at a listener that is private or not. By default
+    /// `/announce` does, where other trackers have them: no announce over HTTP asks for an upgrade.
     pub(crate) fn serves(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
         if self.paths.is_empty() {
-            let is_free = request.target == Target::Unknown || request.key.is_some();
-            (is_free || is_private) && !request.path.starts_with(b"/health")
+            !request.path.starts_with(b"/health")
         } else {
             let is_own = |path: &String| behind(path, request.path).is_some_and(<[u8]>::is_empty);
             self.paths.iter().any(is_own) || (is_private && self.key_in_path(request).is_some())

@@ -63,15 +63,21 @@ fn upgrades_at_the_configured_paths() {
         ("/", 101),
         ("/ws?x=y", 101),
         ("/0123456789abcdef", 101),
-        ("/announce", 200),
-        ("/scrape", 200),
+        ("/announce", 101),
+        ("/announce?info_hash=x&peer_id=y&port=1", 101),
+        ("/announce/", 101),
+        ("/scrape", 101),
+        ("/a/b/c?d", 101),
+        ("/announce/0123456789abcdef", 403),
         ("/health/live", 404),
     ] {
         assert_eq!(status(&server, &request(path, "")), expected, "{path}");
     }
     let paths = vec!["/announce".into(), "/ws".into()];
     let server = HttpServer::web(WebOptions { paths, ..WebOptions::default() });
-    for (path, expected) in [("/announce", 101), ("/ws", 101), ("/", 404), ("/ws/", 404)] {
+    for (path, expected) in
+        [("/announce", 101), ("/announce?x", 101), ("/ws", 101), ("/", 404), ("/ws/", 404)]
+    {
         assert_eq!(status(&server, &request(path, "")), expected, "{path}");
     }
     let off = HttpServer::with(HttpOptions { web: None, ..HttpOptions::default() });
