@@ -48,8 +48,8 @@ use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::bencode::{Encoder, Value, dict_entry, parse, parse_lenient};
 use wire::http::{
-    AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery, Target,
-    announce_query, client, failure, read_head, scrape,
+    AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery,
+    ScrapedHash, Target, announce_query, client, failure, read_head, scrape,
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
@@ -116,7 +116,7 @@ pub fn http(bytes: &[u8]) {
             Err(refusal) => check_refusal(refusal),
         },
         Target::Scrape(query) => {
-            let mut buffer = [InfoHash::default(); SCRAPE_HASHES_HTTP_MAX];
+            let mut buffer = [ScrapedHash::default(); SCRAPE_HASHES_HTTP_MAX];
             match ScrapeQuery::new(query).read_into(&mut buffer) {
                 Ok(hashes) => check_scrape(hashes),
                 Err(refusal) => check_refusal(refusal),
@@ -156,7 +156,7 @@ fn check_announce(query: &AnnounceQuery) {
 }
 
 /// Torrents are distinct and in the order of a dictionary.
-fn check_scrape(hashes: &[InfoHash]) {
+fn check_scrape(hashes: &[ScrapedHash]) {
     let mut body = Vec::new();
     scrape(&mut body, hashes, &vec![SwarmCounts::default(); hashes.len()]);
     let body = parse(&body).unwrap();

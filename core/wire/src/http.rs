@@ -16,7 +16,7 @@ mod upgrade;
 pub use crate::url::Target;
 pub use forwarded::ForwardedHeader;
 pub use head::{Method, ParsedRequest, RequestError, RequestHead, read_head};
-pub use query::{AnnounceQuery, ScrapeQuery, announce_query};
+pub use query::{AnnounceQuery, ScrapeQuery, ScrapedHash, announce_query};
 pub use reply::{
     AnnounceReply, PeerFormat, ResponseFraming, Status, failure, forbidden_origin, request_error,
     scrape, upgrade_error,

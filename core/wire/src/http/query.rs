@@ -52,7 +52,10 @@ pub fn announce_query(query: &[u8]) -> Result<AnnounceQuery, Refusal> {
     if fields.seen & INFO_HASH == 0 {
         return Err(Refusal::InfoHashMissing);
     }
-    let info_hash = fields.info_hash.ok_or(Refusal::InfoHashMalformed)?;
+    let info_hash = match fields.info_hash {
+        Some(info_hash) => info_hash,
+        None => truncated_hash(query).ok_or(Refusal::InfoHashMalformed)?,
+    };
     let peer_id = fields.peer_id.ok_or(Refusal::PeerIdMalformed)?;
     let port = fields.port.ok_or(Refusal::PortMalformed)?;
     //= bep3#announce-left
@@ -201,14 +204,17 @@ impl<'a> ScrapeQuery<'a> {
     //= bep48#scrape-request
     pub fn read_into<'b>(
         &self,
-        buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_HTTP_MAX],
-    ) -> Result<&'b [InfoHash], Refusal> {
+        buffer: &'b mut [ScrapedHash; limits::SCRAPE_HASHES_HTTP_MAX],
+    ) -> Result<&'b [ScrapedHash], Refusal> {
         let mut len = 0;
         let named = parameters(self.query).filter(|(name, _)| *name == b"info_hash");
         for ((_, value), slot) in named.zip(buffer.iter_mut()) {
             let mut hash = None;
             twenty_bytes(value, &mut hash);
-            *slot = InfoHash(hash.ok_or(Refusal::InfoHashMalformed)?);
+            *slot = match hash {
+                Some(hash) => ScrapedHash { info_hash: InfoHash(hash), rest: None },
+                None => ScrapedHash::v2(value).ok_or(Refusal::InfoHashMalformed)?,
+            };
             len += 1;
         }
         //= bep48#full-scrape
@@ -222,8 +228,53 @@ impl<'a> ScrapeQuery<'a> {
     }
 }
 
+/// A torrent as a scrape names it, which the response repeats. Sorts as its bytes do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScrapedHash {
+    /// The torrent: the hash itself, or the first 20 bytes of a v2 hash (BEP 52).
+    pub info_hash: InfoHash,
+    /// The other 12 bytes of a v2 hash that was not truncated by the client.
+    pub rest: Option<[u8; 12]>,
+}
+
+impl ScrapedHash {
+    /// Decodes a v2 hash of 32 bytes.
+    #[cold]
+    fn v2(value: &[u8]) -> Option<Self> {
+        let hash = thirty_two_bytes(value)?;
+        let (first, rest) = hash.split_first_chunk()?;
+        Some(Self { info_hash: InfoHash(*first), rest: rest.first_chunk().copied() })
+    }
+}
+
+/// Returns the info hash of an announce whose first one does not have 20 bytes, if it has 32: a v2 hash,
+/// truncated.
+//= bep52#truncated-hash
+#[cold]
+fn truncated_hash(query: &[u8]) -> Option<[u8; 20]> {
+    let (_, value) = parameters(query).find(|(name, _)| *name == b"info_hash")?;
+    thirty_two_bytes(value)?.first_chunk().copied()
+}
+
+/// Percent-decodes a value of exactly 32 bytes.
+//= bep52#full-hash
+fn thirty_two_bytes(value: &[u8]) -> Option<[u8; 32]> {
+    let (mut bytes, mut rest) = ([0; 32], value);
+    for decoded in &mut bytes {
+        (*decoded, rest) = match rest {
+            [b'%', high, low, behind @ ..] => {
+                let (high, low) = (hex(*high), hex(*low));
+                (high | low <= 15).then_some((high << 4 | low, behind))?
+            }
+            [b'%', ..] | [] => return None,
+            [raw, behind @ ..] => (*raw, behind),
+        };
+    }
+    rest.is_empty().then_some(bytes)
+}
+
 /// Moves the distinct hashes of a sorted slice to its front and returns them.
-fn dedup(hashes: &mut [InfoHash]) -> &[InfoHash] {
+fn dedup(hashes: &mut [ScrapedHash]) -> &[ScrapedHash] {
     let mut kept = 0_usize;
     for at in 0..hashes.len() {
         let Some(hash) = hashes.get(at).copied() else { break };

@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry, SwarmCounts};
+use types::{PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry, SwarmCounts};
 
-use super::{Method, RequestError, UpgradeError};
+use super::{Method, RequestError, ScrapedHash, UpgradeError};
 use crate::bencode::{Encoder, append_decimal};
 
 /// The parts of a response's head that depend on the request.
@@ -155,29 +155,36 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.end();
 }
 
-/// Appends the body of a scrape response. `info_hashes` must be sorted and distinct, and `counts` must
-/// be in the same order.
+/// Appends the body of a scrape response. `hashes` must be sorted and distinct, and `counts` must be in
+/// the same order.
 //= bep48#scrape-reply
-pub fn scrape(body: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[SwarmCounts]) {
+pub fn scrape(body: &mut Vec<u8>, hashes: &[ScrapedHash], counts: &[SwarmCounts]) {
+    body.extend_from_slice(b"d5:filesd");
+    for (ScrapedHash { info_hash, rest }, counts) in hashes.iter().zip(counts) {
+        match rest {
+            None => body.extend_from_slice(b"20:"),
+            Some(_) => body.extend_from_slice(b"32:"),
+        }
+        body.extend_from_slice(&info_hash.0);
+        body.extend_from_slice(rest.as_ref().map_or(&[], <[u8; 12]>::as_slice));
+        scraped_counts(body, counts);
+    }
+    body.extend_from_slice(b"ee");
+}
+
+/// Appends the dictionary of one torrent in the response to a scrape.
+pub(super) fn scraped_counts(body: &mut Vec<u8>, counts: &SwarmCounts) {
     let mut encoder = Encoder::new(body);
     encoder.dict();
-    encoder.bytes(b"files");
-    encoder.dict();
-    for (hash, counts) in info_hashes.iter().zip(counts) {
-        encoder.bytes(&hash.0);
-        encoder.dict();
-        encoder.bytes(b"complete");
-        encoder.int(counts.seeders().into());
-        encoder.bytes(b"downloaded");
-        encoder.int(counts.downloads.into());
-        //= bep21#scrape-downloaders
-        encoder.bytes(b"downloaders");
-        encoder.int(counts.downloaders().into());
-        encoder.bytes(b"incomplete");
-        encoder.int(counts.leechers().into());
-        encoder.end();
-    }
-    encoder.end();
+    encoder.bytes(b"complete");
+    encoder.int(counts.seeders().into());
+    encoder.bytes(b"downloaded");
+    encoder.int(counts.downloads.into());
+    //= bep21#scrape-downloaders
+    encoder.bytes(b"downloaders");
+    encoder.int(counts.downloaders().into());
+    encoder.bytes(b"incomplete");
+    encoder.int(counts.leechers().into());
     encoder.end();
 }
 

@@ -164,16 +164,55 @@ fn reads_parameters_leniently_where_clients_differ() {
 //= type=test
 #[test]
 fn scraped_hashes_are_sorted_and_distinct() {
-    let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
     let name = |letter: &str| format!("info_hash={}", letter.repeat(20));
     let query = [name("c"), name("a"), "x=y".into(), name("c"), name("b")].join("&");
     let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut buffer).unwrap();
-    assert_eq!(hashes, [InfoHash([b'a'; 20]), InfoHash([b'b'; 20]), InfoHash([b'c'; 20])]);
+    assert_eq!(hashes, [b'a', b'b', b'c'].map(named));
     assert_eq!(ScrapeQuery::new(b"").read_into(&mut buffer), Err(Refusal::FullScrape));
     let bad = ScrapeQuery::new(b"info_hash=short").read_into(&mut buffer);
     assert_eq!(bad, Err(Refusal::InfoHashMalformed));
     let many = vec![name("q"); 2 * limits::SCRAPE_HASHES_HTTP_MAX].join("&");
     assert_eq!(ScrapeQuery::new(many.as_bytes()).read_into(&mut buffer).unwrap().len(), 1);
+}
+
+/// A v1 hash of 20 equal bytes.
+fn named(byte: u8) -> ScrapedHash {
+    ScrapedHash { info_hash: InfoHash([byte; 20]), rest: None }
+}
+
+//= bep52#truncated-hash
+//= type=test
+//= bep52#full-hash
+//= type=test
+#[test]
+fn v2_hashes_are_truncated_and_repeated_as_given() {
+    let full: Vec<u8> = (0xd0..0xf0).collect();
+    let encoded: String = full.iter().map(|byte| format!("%{byte:02x}")).collect();
+    let announce = format!("info_hash={encoded}&peer_id={}&port=1", "x".repeat(20));
+    let announced = query_of(&announce).unwrap().announce.info_hash;
+    assert_eq!(announced.0, full[..20]);
+    // The 20 bytes that most clients send name the same torrent.
+    assert_eq!(
+        query_of(&announce.replace(&encoded, &encoded[..60])).unwrap().announce.info_hash,
+        announced
+    );
+    let query = format!("info_hash={encoded}&info_hash={}&info_hash={encoded}", &encoded[..60]);
+    let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    let hashes = ScrapeQuery::new(query.as_bytes()).read_into(&mut buffer).unwrap();
+    assert!(hashes.len() == 2 && hashes.iter().all(|hash| hash.info_hash == announced));
+    let mut body = Vec::new();
+    scrape(&mut body, hashes, &[REPLY.counts; 2]);
+    // The parser is strict: keys must be sorted and distinct.
+    let value = parse(&body).unwrap();
+    let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
+    assert_eq!(files.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [&full[..20], &full[..]]);
+    for len in [0, 1, 19, 21, 31, 33, 40, 64] {
+        let query = format!("info_hash={}&peer_id={}&port=1", "y".repeat(len), "x".repeat(20));
+        assert_eq!(query_of(&query).unwrap_err(), Refusal::InfoHashMalformed, "{len}");
+        let scraped = ScrapeQuery::new(query.as_bytes()).read_into(&mut buffer).map(<[_]>::len);
+        assert_eq!(scraped, Err(Refusal::InfoHashMalformed), "{len}");
+    }
 }
 
 const REPLY: AnnounceReply<'_> = AnnounceReply {
@@ -277,7 +316,7 @@ fn dictionaries_list_both_families_together() {
 #[test]
 fn writes_a_scrape_response() {
     let mut body = Vec::new();
-    let hashes = [InfoHash([1; 20]), InfoHash([0xff; 20])];
+    let hashes = [named(1), named(0xff)];
     scrape(&mut body, &hashes, &[REPLY.counts, SwarmCounts::default()]);
     let value = parse(&body).unwrap();
     let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };

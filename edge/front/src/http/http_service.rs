@@ -16,7 +16,7 @@ use types::{
 };
 use wire::http::{
     self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
-    ScrapeQuery, Status, Target, Upgrade,
+    ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
@@ -433,12 +433,15 @@ impl State {
     ) -> Result<(), Refusal> {
         let policy_id = client.listener.options.listener_policy;
         let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
-        let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
-        let hashes = ScrapeQuery::new(query).read_into(&mut buffer)?;
+        let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let named = ScrapeQuery::new(query).read_into(&mut buffer)?;
+        let mut hashes = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+        let (hashes, _) = hashes.split_at_mut(named.len());
+        hashes.iter_mut().zip(named).for_each(|(hash, named)| *hash = named.info_hash);
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_HTTP_MAX];
-        let (counts, _) = counts.split_at_mut(hashes.len());
+        let (counts, _) = counts.split_at_mut(named.len());
         view.scrape(grant, hashes, counts)?;
-        http::scrape(&mut self.body, hashes, counts);
+        http::scrape(&mut self.body, named, counts);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bencode::{BencodeError, BencodeErrorKind};
-use crate::http::{self, AnnounceReply, PeerFormat, ScrapeQuery, Target};
+use crate::http::{self, AnnounceReply, PeerFormat, ScrapeQuery, ScrapedHash, Target};
 use types::{PackedV4, PackedV6, PeerId, Refusal, SwarmCounts};
 
 /// A pseudo-random generator.
@@ -80,8 +80,9 @@ fn derives_scrape_target_from_announce_url() {
     let bytes = request(&out);
     let http::ParsedRequest::Complete(read) = http::read_head(&bytes) else { panic!("{bytes:?}") };
     let Target::Scrape(query) = read.target else { panic!("{:?}", read.target) };
-    let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
-    assert_eq!(ScrapeQuery::new(query).read_into(&mut buffer), Ok(hashes.as_slice()));
+    let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+    let read = ScrapeQuery::new(query).read_into(&mut buffer).unwrap();
+    assert_eq!(read.iter().map(|hash| hash.info_hash).collect::<Vec<_>>(), hashes);
 }
 
 #[test]
@@ -231,7 +232,8 @@ fn parses_our_own_responses() {
     }
     let mut body = Vec::new();
     let hash = InfoHash([7; 20]);
-    http::scrape(&mut body, &[hash], &[counts]);
+    let named = ScrapedHash { info_hash: hash, rest: None };
+    http::scrape(&mut body, &[named], &[counts]);
     let file = ScrapeEntry {
         info_hash: hash,
         complete: Some(1),

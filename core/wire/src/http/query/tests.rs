@@ -12,8 +12,9 @@ mod plain {
             parameters(query).find(|(name, _)| *name == wanted).map(|(_, value)| value)
         };
         let info_hash = first(b"info_hash").ok_or(Refusal::InfoHashMissing)?;
-        let info_hash = twenty_bytes(info_hash).ok_or(Refusal::InfoHashMalformed)?;
-        let peer_id = first(b"peer_id").and_then(twenty_bytes).ok_or(Refusal::PeerIdMalformed)?;
+        let truncated = || Some(*bytes::<32>(info_hash)?.first_chunk::<20>()?);
+        let info_hash = bytes(info_hash).or_else(truncated).ok_or(Refusal::InfoHashMalformed)?;
+        let peer_id = first(b"peer_id").and_then(bytes).ok_or(Refusal::PeerIdMalformed)?;
         let port = first(b"port").and_then(number).ok_or(Refusal::PortMalformed)?;
         let left = match first(b"left") {
             None | Some(b"") => None,
@@ -36,8 +37,8 @@ mod plain {
         Ok(AnnounceQuery { announce, compact, no_peer_id: first(b"no_peer_id") == Some(b"1") })
     }
 
-    fn twenty_bytes(text: &[u8]) -> Option<[u8; 20]> {
-        let mut bytes = [0; 20];
+    fn bytes<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
         let mut rest = text;
         for byte in &mut bytes {
             let (first, behind) = rest.split_first()?;
@@ -130,6 +131,9 @@ const VALUES: &[&str] = &[
     "abcdefghijklmnopqrs%",
     "abcdefghijklmnopqrstu",
     "abcdefghijklmnopqrs%4",
+    "abcdefghijklmnopqrstuvwxyzABCDEF",
+    "%00%01%02%03%04%05%06%07%08%09%0a%0B%0c%0d%0e%0f%10%11%12abcdefghijkl%ff",
+    "abcdefghijklmnopqrstuvwxyzABCDE%",
     "007",
 ];
 

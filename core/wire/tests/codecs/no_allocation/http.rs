@@ -1,11 +1,11 @@
 //! Parsing an HTTP request does not allocate, and neither does a response in buffers that have held one
 //! of its length.
 
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits};
+use types::{PackedV4, PackedV6, PeerId, PeerKey, Refusal, SwarmCounts, limits};
 use wire::http::{
     AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, RequestError,
-    ResponseFraming, ScrapeQuery, Target, announce_query, failure, read_head, request_error,
-    scrape,
+    ResponseFraming, ScrapeQuery, ScrapedHash, Target, announce_query, failure, read_head,
+    request_error, scrape,
 };
 
 const ANNOUNCE: &str = "GET /announce?info_hash=%00%01%02%03%04%05%06%07%08%09%0a%0B%0c%0d%0e%0f%10%11%12a\
@@ -41,7 +41,7 @@ impl Buffers {
                 Err(refusal) => failure(&mut self.body, refusal),
             },
             Target::Scrape(query) => {
-                let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
+                let mut room = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
                 match ScrapeQuery::new(query).read_into(&mut room) {
                     Ok(hashes) => scrape(&mut self.body, hashes, &[SwarmCounts::default(); 2]),
                     Err(refusal) => failure(&mut self.body, refusal),
