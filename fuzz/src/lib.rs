@@ -48,8 +48,8 @@ use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::bencode::{Encoder, Value, dict_entry, parse, parse_lenient};
 use wire::http::{
-    AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery,
-    ScrapedHash, Target, announce_query, client, failure, read_head, scrape,
+    AnnounceQuery, AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, ScrapeQuery,
+    ScrapedHash, StreamFraming, Target, TorrentList, announce_query, client, failure, host_of, parameter, read_head, scrape,
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
@@ -110,6 +110,15 @@ pub fn http(bytes: &[u8]) {
     for header in [ForwardedHeader::XForwardedFor, ForwardedHeader::Forwarded] {
         let _ = request.forwarded_addresses(header).count();
     }
+    let _ = (request.accepts_gzip(), request.wants_json());
+    if let Some(host) = request.host() {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte);
+        assert!(host.bytes().all(is_plain) && host_of(host) == Some(host), "{host}");
+    }
+    for name in ["mode", "format"] {
+        let value = parameter(request.query, name).unwrap_or_default();
+        assert!(!value.contains(&b'&'));
+    }
     match request.target {
         Target::Announce(query) => match announce_query(query) {
             Ok(query) => check_announce(&query),
@@ -117,7 +126,10 @@ pub fn http(bytes: &[u8]) {
         },
         Target::Scrape(query) => {
             let mut buffer = [ScrapedHash::default(); SCRAPE_HASHES_HTTP_MAX];
-            match ScrapeQuery::new(query).read_into(&mut buffer) {
+            let query = ScrapeQuery::new(query);
+            let read = query.read_into(&mut buffer);
+            assert_eq!(query.asks_for_all(), read == Err(Refusal::FullScrape));
+            match read {
                 Ok(hashes) => check_scrape(hashes),
                 Err(refusal) => check_refusal(refusal),
             }
@@ -162,6 +174,33 @@ fn check_scrape(hashes: &[ScrapedHash]) {
     let body = parse(&body).unwrap();
     let Some(Value::Dict(files)) = body.at("files") else { panic!("{body:?}") };
     assert!(!files.is_empty() && files.len() == hashes.len());
+    check_list(hashes);
+}
+
+/// A list of the same torrents is strict bencoding, too, and survives its framing in chunks.
+fn check_list(hashes: &[ScrapedHash]) {
+    let mut hashes: Vec<InfoHash> = hashes.iter().map(|hash| hash.info_hash).collect();
+    hashes.dedup();
+    let list = TorrentList::Bencoded;
+    let mut body = Vec::new();
+    list.begin(&mut body);
+    hashes.iter().for_each(|hash| list.torrent(&mut body, hash, &SwarmCounts::default()));
+    list.end(&mut body);
+    let framing =
+        StreamFraming { method: Method::Get, chunked: true, keep_alive: true, gzip: false };
+    let mut framed = Vec::new();
+    body.chunks(1 + body.len() / 3).for_each(|part| framing.part(&mut framed, part));
+    framing.end(&mut framed);
+    let (mut rest, mut joined) = (framed.as_slice(), Vec::new());
+    while let client::Chunk::Data { bytes, consumed } = client::read_chunk(rest) {
+        joined.extend_from_slice(bytes);
+        rest = &rest[consumed..];
+    }
+    assert_eq!(client::read_chunk(rest), client::Chunk::End { consumed: rest.len() });
+    assert_eq!(joined, body);
+    let value = parse(&joined).unwrap();
+    let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
+    assert_eq!(files.len(), hashes.len());
 }
 
 fn check_refusal(refusal: Refusal) {

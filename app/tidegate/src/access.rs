@@ -56,6 +56,7 @@ fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
             private_addresses: policy.private_addresses,
             private: policy.private,
             clients: policy.clients.clone(),
+            full_scrape: policy.full_scrape,
         });
     }
     Ok(listener_policies)

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, MemoryLimits};
+use front::http::{Challenges, MemoryLimits, host_of};
 use net::Engine;
 use net::process::cores;
 use net::tls::CertificateFiles;
@@ -38,7 +38,7 @@ use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::{BURST_S, MEMORY_SHARE};
 
 use choices::Sandboxing;
-use keys::{LimitsSection, Sections, TrackerSection};
+use keys::{LimitsSection, Sections};
 use setting::Setting;
 
 pub(crate) use acme::AcmeConfig;
@@ -74,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) http_memory: MemoryLimits,
     /// Whether peer ids are stored.
     pub(crate) keep_peer_ids: bool,
+    /// The name of this host in announce URLs of the public page; `None` = that of the request.
+    pub(crate) public_host: Option<String>,
     /// Responses to HTTP challenges of an ACME server.
     pub(crate) challenges: Arc<Challenges>,
     pub(crate) certificates: Vec<CertificateFiles>,
@@ -148,10 +150,11 @@ impl Config {
                 ..MemoryLimits::default()
             },
             keep_peer_ids: sections.http.non_compact.value,
+            public_host: public_host(&sections.http.public_host, &mut problems),
             challenges,
             certificates: tls.certificates.value.clone(),
             acme: AcmeConfig::from_section(&sections.acme, &mut problems),
-            policy: policy(&sections.tracker, &sections.limits),
+            policy: policy(sections),
             limits: Limits {
                 network_connections: network_connections(sections, &groups),
                 ..limits(sections, exempt)
@@ -294,7 +297,17 @@ fn narrow<T: TryFrom<u32>>(setting: &Setting<u32>, max: T) -> T {
     converted.unwrap_or(max)
 }
 
-fn policy(tracker: &TrackerSection, limits: &LimitsSection) -> Policy {
+fn public_host(setting: &Setting<String>, problems: &mut Vec<Problem>) -> Option<String> {
+    let host = Some(&setting.value).filter(|host| !host.is_empty())?;
+    if host_of(host) != Some(host) {
+        let text = "expected a host name without scheme and port, e.g. `tracker.example.org`, or an address";
+        problems.push(setting.problem(text));
+    }
+    Some(host.clone())
+}
+
+fn policy(sections: &Sections) -> Policy {
+    let Sections { tracker, limits, http, .. } = sections;
     let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
     Policy {
         interval_s: tracker.interval_s.value,
@@ -311,6 +324,8 @@ fn policy(tracker: &TrackerSection, limits: &LimitsSection) -> Policy {
             per_network: peers(&limits.peers_per_network),
         },
         connection_id_lifetime_s: tracker.connection_id_lifetime_s.value,
+        full_scrape_interval_s: http.full_scrape_interval_s.value,
+        full_scrapes_per_hour: http.full_scrapes_per_hour.value,
     }
 }
 

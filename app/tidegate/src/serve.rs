@@ -439,9 +439,10 @@ impl Serving {
         let tls = TlsConfig::new(certificates);
         let take_over = xdp.as_mut().map(OpenXdp::take_over).unwrap_or_default();
         self.workers.start_sweep(config.cluster.is_some())?;
+        let site = self.workers.site(bound.public_urls(), config);
         self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
         xdp.map_or(Ok(()), |xdp| self.workers.start_xdp(xdp, xdp_rules.clone()))?;
-        self.workers.start_http(bound.tcp, &tls, config)?;
+        self.workers.start_http(bound.tcp, &tls, &site, config)?;
         // A reload may add certificates, but cannot open a listener for them.
         if config.listens(Transport::Tls) {
             let challenges = Arc::clone(&config.challenges);

@@ -21,6 +21,7 @@
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
 //! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySessions`, `KeyTableFull` | announce with a key |
 //! | 11 | it does not announce too soon | `TooSoon` | announce; decided by the store |
+//! | 12 | full scrapes are served, and there were not too many | `FullScrape`, `FullScrapeTooSoon`, `FullScrapesBusy` | scrape of all torrents |
 //!
 //! Steps 1 to 3 need the client only; [`View::authorize_unverified`] does them and prefetches the
 //! key's record. Step 4 waits for that record: [`View::announce`] does it after all requests of a
@@ -118,6 +119,11 @@ impl View<'_> {
     #[inline]
     pub fn is_private(&self, listener_policy: ListenerPolicyId) -> bool {
         self.listener(listener_policy).private
+    }
+
+    /// Returns whether a listener serves scrapes of all torrents.
+    pub(crate) fn has_full_scrape(&self, listener_policy: ListenerPolicyId) -> bool {
+        self.listener(listener_policy).full_scrape
     }
 
     /// Returns a connection id for a client at `ip` (BEP 15): a keyed hash of time slice and address,

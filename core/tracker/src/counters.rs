@@ -37,6 +37,12 @@ pub struct Counters {
     pub bytes_out: u64,
     /// Peers in announce responses; WebTorrent: offers relayed.
     pub peers_sent: u64,
+    /// Full scrapes, and lists in other forms, that were sent completely.
+    pub full_scrapes: u64,
+    /// Bytes of the bodies of full scrapes and other lists.
+    pub full_scrape_bytes: u64,
+    /// HTTP: requests for a path that is not served.
+    pub not_found: u64,
     /// Prefixes that the kernel was asked to block.
     pub kernel_blocks: u64,
     /// TLS handshakes completed.
@@ -65,6 +71,9 @@ impl Default for Counters {
             bytes_in: 0,
             bytes_out: 0,
             peers_sent: 0,
+            full_scrapes: 0,
+            full_scrape_bytes: 0,
+            not_found: 0,
             kernel_blocks: 0,
             tls_handshakes: 0,
             connections_opened: 0,
@@ -125,6 +134,9 @@ impl Counters {
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.peers_sent += other.peers_sent;
+        self.full_scrapes += other.full_scrapes;
+        self.full_scrape_bytes += other.full_scrape_bytes;
+        self.not_found += other.not_found;
         self.kernel_blocks += other.kernel_blocks;
         self.tls_handshakes += other.tls_handshakes;
         self.connections_opened += other.connections_opened;

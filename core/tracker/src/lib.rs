@@ -16,6 +16,7 @@ pub mod counters;
 mod downloads;
 pub mod events;
 mod frozen;
+mod full_scrape;
 mod inspect;
 mod labelled;
 mod limiter;
@@ -42,6 +43,7 @@ pub use bans::{BanReason, BanRules, BannedRanges, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;
 pub use downloads::Downloads;
+pub use full_scrape::{FullScrapePermit, ListedTorrent, TorrentPages};
 pub use inspect::TorrentDetails;
 pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, PermitDenied, Rate, TableUsage,
@@ -54,7 +56,9 @@ pub use passkeys::{
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
-pub use swarm::{Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentStats, Totals};
+pub use swarm::{
+    FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentStats, Totals,
+};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
@@ -62,6 +66,7 @@ use access::{LiveList, LiveLists};
 use admission::{Endpoint, PeerClaim};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
+use full_scrape::FullScrapes;
 use passkeys::SessionTag;
 
 /// Secrets, drawn by the application at random, or derived from the secret of a cluster.
@@ -147,6 +152,7 @@ pub struct Tracker {
     bans: Bans,
     live: LiveLists,
     downloads: Downloads,
+    full_scrapes: FullScrapes,
     offer_key: [u8; 16],
     previous_offer_key: Option<[u8; 16]>,
     policy: ArcSwap<Policy>,
@@ -168,6 +174,7 @@ impl Tracker {
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
             downloads: Downloads::new(keys.limits),
+            full_scrapes: FullScrapes::default(),
             offer_key: keys.offers,
             previous_offer_key: keys.previous.map(|previous| previous.offers),
             policy: ArcSwap::from_pointee(options.policy),

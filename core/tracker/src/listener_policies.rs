@@ -27,6 +27,8 @@ pub struct ListenerPolicy {
     pub private: bool,
     /// Which client software is served.
     pub clients: ClientRules,
+    /// Whether scrapes may ask for all torrents, if the listener is not private.
+    pub full_scrape: bool,
 }
 
 /// Which peers with addresses that are not public ([`Scope::Local`]) are accepted. Addresses that no

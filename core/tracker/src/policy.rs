@@ -38,6 +38,10 @@ pub struct Policy {
     pub peer_caps: PeerCaps,
     /// Lifetime of UDP connection ids, seconds. An id is good for one to two lifetimes.
     pub connection_id_lifetime_s: u32,
+    /// Seconds between two full scrapes of one prefix; 0 = any.
+    pub full_scrape_interval_s: u32,
+    /// Full scrapes in an hour; 0 = unlimited.
+    pub full_scrapes_per_hour: u32,
 }
 
 /// Seconds that a client may be early: one whose announce was lost and sent again after 15 seconds
@@ -67,6 +71,8 @@ impl Default for Policy {
                 per_network: limits::PEERS_PER_NETWORK,
             },
             connection_id_lifetime_s: 120,
+            full_scrape_interval_s: 300,
+            full_scrapes_per_hour: 60,
         }
     }
 }

@@ -27,6 +27,22 @@ pub const PEERS_HTTP_MAX: u16 = 1000;
 pub const HTTP_HEAD_MAX: usize = 16 * 1024;
 /// Headers of one HTTP request.
 pub const HTTP_HEADERS_MAX: usize = 64;
+/// Full scrapes that are sent at a time. Each has a thread, and a page and chunks in memory: 14 MB.
+pub const FULL_SCRAPES_AT_ONCE: usize = 2;
+/// Torrents of a page of a full scrape. The list is sorted, and each page is a pass over all torrents: 10
+/// million make 77 passes of 0.1 s.
+pub const FULL_SCRAPE_PAGE: usize = 1 << 17;
+/// Full scrapes that are remembered, to limit the next: 32 bytes each. As many as an hour may have.
+pub const FULL_SCRAPES_REMEMBERED: usize = 3600;
+/// Bytes per second that the client of a full scrape must read on average. A slower one would keep
+/// others from theirs for hours.
+pub const FULL_SCRAPE_BYTES_PER_S_MIN: u64 = 64 * 1024;
+/// Seconds that the thread of a full scrape may need for its next chunk: its priority is low.
+pub const FULL_SCRAPE_CHUNK_S: u32 = 300;
+
+/// Client software with a line of its own in statistics; the rest is of no interest.
+pub const STATS_CLIENTS_MAX: usize = 64;
+
 /// Hashes answered in one HTTP scrape. [`HTTP_HEAD_MAX`] holds hardly more.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 

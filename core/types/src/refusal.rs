@@ -104,9 +104,21 @@ refusals! {
     /// HTTP: `left` is present, but not a number.
     LeftMalformed => "left_malformed", Retry::Unspecified,
         "left must be a number of bytes";
-    /// A scrape of all torrents, which tidegate does not serve (BEP 48 leaves it open).
+    /// A scrape of all torrents at a listener that does not serve it (BEP 48 leaves it open).
     FullScrape => "full_scrape", Retry::Unspecified,
         "a scrape must name its torrents: info_hash is missing";
+    /// The client's prefix had a full scrape a short time ago.
+    FullScrapeTooSoon {
+        /// Minutes after which it may have another one.
+        wait_min: u16 = 0
+    } => "full_scrape_too_soon", Retry::Minutes(wait_min),
+        "you scraped all torrents a short time ago: wait, or name the torrents you need";
+    /// Others had, or have, as many full scrapes as the tracker sends.
+    FullScrapesBusy {
+        /// Minutes after which there may be another one.
+        wait_min: u16 = 0
+    } => "full_scrapes_busy", Retry::Minutes(wait_min),
+        "too many clients scrape all torrents: wait, or name the torrents you need";
     /// UDP: an action other than connect, announce and scrape.
     UnknownAction => "unknown_action", Retry::Unspecified,
         "unknown action";

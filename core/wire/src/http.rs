@@ -7,8 +7,11 @@
 pub mod client;
 mod forwarded;
 mod head;
+mod headers;
+mod listing;
 mod query;
 mod reply;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -16,9 +19,12 @@ mod upgrade;
 pub use crate::url::Target;
 pub use forwarded::ForwardedHeader;
 pub use head::{Method, ParsedRequest, RequestError, RequestHead, read_head};
-pub use query::{AnnounceQuery, ScrapeQuery, ScrapedHash, announce_query};
+pub use headers::{host_of, is_loopback_host};
+pub use listing::TorrentList;
+pub use query::{AnnounceQuery, ScrapeQuery, ScrapedHash, announce_query, parameter};
 pub use reply::{
     AnnounceReply, PeerFormat, ResponseFraming, Status, failure, forbidden_origin, request_error,
     scrape, upgrade_error,
 };
+pub use stream::StreamFraming;
 pub use upgrade::{Upgrade, UpgradeError};

@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
-use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
+use tidegate_front::http::{
+    HttpListener, HttpOptions, HttpWorker, MemoryLimits, Site, SiteOptions, StopOrder, serve,
+};
 use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
@@ -66,7 +68,7 @@ fn start() -> Started {
         previous: None,
     };
     let tracker = Arc::new(Tracker::new(&Options { policy, store }, &secrets));
-    let registry = MetricsRegistry::default();
+    let registry = Arc::new(MetricsRegistry::default());
     let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
     let socket = socket.expect("cannot bind").remove(0);
     let address = socket.local_addr().expect("no address");
@@ -81,6 +83,14 @@ fn start() -> Started {
         seed: 1,
         link: WorkerLink::for_workers(1).remove(0),
         memory_limits: MemoryLimits::default(),
+        site: Arc::new(Site::new(SiteOptions {
+            urls: Vec::new(),
+            host: None,
+            registry,
+            uptime_s: Box::new(|| 0),
+            version: "",
+            node: 0,
+        })),
     };
     let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

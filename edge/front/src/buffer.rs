@@ -58,6 +58,12 @@ impl InputBuffer {
 #[derive(Debug, Default)]
 pub(crate) struct OutputBuffer(Vec<u8>);
 
+impl From<Vec<u8>> for OutputBuffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
 /// The result of a write that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {

@@ -9,6 +9,8 @@
 //!                                        └─ an upgrade: to `webtorrent`
 //! ```
 //!
+//! Responses that need a pass over all torrents come from a thread of their own (`list`).
+//!
 //! Most clients open a connection for a single announce. Where the kernel can hold a connection back
 //! until its request is here (TCP_DEFER_ACCEPT), such a connection is served between accept and close,
 //! and is never registered with the reactor. Connections share the worker's buffers; an idle one holds
@@ -18,8 +20,13 @@ mod accept;
 mod challenges;
 mod connection;
 pub(crate) mod http_service;
+mod list;
 pub(crate) mod options;
+mod other;
+mod page;
 mod proxy_header;
+mod site;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -51,7 +58,10 @@ use http_service::HttpService;
 pub use crate::connections::MemoryLimits;
 pub use challenges::Challenges;
 pub use options::HttpOptions;
-pub use wire::http::ForwardedHeader;
+pub use page::PublicPage;
+pub use site::{PublicUrl, Site, SiteOptions};
+pub use stats::{StatsForm, StatsOptions};
+pub use wire::http::{ForwardedHeader, host_of};
 
 /// A worker before it is started by [`serve`].
 pub struct HttpWorker {
@@ -67,6 +77,8 @@ pub struct HttpWorker {
     pub link: WorkerLink,
     /// How much memory the buffers of its connections may take.
     pub memory_limits: MemoryLimits,
+    /// What pages and statistics show; shared by all workers.
+    pub site: Arc<Site>,
 }
 
 /// A listener of one worker.
@@ -111,7 +123,11 @@ const IDLE_CLOSE_TIME: Duration = Duration::from_millis(200);
 ///
 /// Panics if a task of the worker has panicked: the others might wait for it for ever.
 pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Blocking threads, which make lists of torrents.
+        .thread_name("http-list")
+        .build()?;
     // In a task, so that the runtime polls it only when it has something to do, and not every turn.
     let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
     match LocalSet::new().block_on(&runtime, run) {
@@ -171,7 +187,8 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
     let generation = random.next();
     let connections =
         Connections::new((relay.node(), relay.worker_number()), generation, start.memory_limits);
-    let service = HttpService::new(Arc::clone(&start.tracker), start.clock, random);
+    let tracker = Arc::clone(&start.tracker);
+    let service = HttpService::new(tracker, start.site, start.clock, random);
     let worker = Worker {
         tracker: start.tracker,
         clock: start.clock,

@@ -1,6 +1,6 @@
 //! The words that keys with a few possible values accept.
 
-use front::http::ForwardedHeader;
+use front::http::{ForwardedHeader, PublicPage};
 use net::Engine;
 use net::xdp::Mode as XdpMode;
 use tracker::PrivateAddresses;
@@ -42,6 +42,8 @@ choices! {
     }
     XdpMode { "auto" => Auto, "driver" => Driver, "generic" => Generic }
     ForwardedHeader { "x-forwarded-for" => XForwardedFor, "forwarded" => Forwarded }
+    PublicPage { "off" => Off, "urls" => Urls, "figures" => Figures }
+    StatsChoice { "off" => Off, "page" => Page, "opentracker" => Opentracker }
     PrivateAddresses { "auto" => Auto, "allow" => Allow, "deny" => Deny }
     Mode { "open" => Open, "allow" => Allow, "deny" => Deny, "both" => Both }
     Transport { "udp" => Udp, "http" => Http, "tls" => Tls }
@@ -76,6 +78,16 @@ pub(super) enum ProxyProtocol {
     Off,
     /// Version 1 or 2.
     V1V2,
+}
+
+/// Whether there are statistics, and what a request without a mode gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatsChoice {
+    Off,
+    /// The page of bittorrent-tracker.
+    Page,
+    /// opentracker's mode `peer`.
+    Opentracker,
 }
 
 /// How an ACME server verifies that a host is ours.

@@ -3,7 +3,7 @@
 //! Nothing else names them: reading files, variables and the API, `config init`, `config show` and
 //! the messages about mistakes all come from this table.
 
-use front::http::ForwardedHeader;
+use front::http::{ForwardedHeader, PublicPage};
 use net::Engine;
 use net::tls::CertificateFiles;
 use net::xdp::Mode as XdpMode;
@@ -11,7 +11,9 @@ use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;
 
-use super::choices::{Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, Transport};
+use super::choices::{
+    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, StatsChoice, Transport,
+};
 use super::key::{Key, Kind, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
@@ -33,7 +35,7 @@ const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
 const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
 const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
 const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
-/// `limits.exempt` by default: loopback and private networks.
+/// `limits.exempt` and `http.stats_networks` by default: loopback and private networks.
 const PRIVATE_NETWORKS: [&str; 6] =
     ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
 
@@ -166,6 +168,28 @@ settings! {
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
+        /// What a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, and
+        /// how many torrents and peers there are).
+        page: Choice(PublicPage), per_listener = PublicPage::Urls;
+        /// The name of this host in the announce URLs of that page, e.g. "tracker.example.org". Empty =
+        /// the name that the request has.
+        public_host: Text = "";
+        /// Answer scrapes without info_hash with all torrents, sorted and streamed, with gzip if the
+        /// client takes it. It lists every torrent of the tracker to anyone; not at private listeners.
+        /// See docs/http.md.
+        full_scrape: Flag, reloadable, per_listener = false;
+        /// Seconds between two full scrapes of one client prefix. Networks in limits.exempt are exempt.
+        full_scrape_interval_s: Int(0, DAY_S), reloadable = 300;
+        /// Full scrapes per hour, of all clients together. 0 = unlimited. At most two are sent at a time.
+        full_scrapes_per_hour: Int(0, limits::FULL_SCRAPES_REMEMBERED as u32), reloadable = 60;
+        /// Statistics for monitoring tools of other trackers: off, page (bittorrent-tracker's page, and
+        /// its stats.json) or opentracker (that tracker's peer counts). Both have opentracker's
+        /// ?mode=... See docs/http.md.
+        stats: Choice(StatsChoice), per_listener = StatsChoice::Off;
+        /// Where the statistics are. JSON is at the same path with .json behind it.
+        stats_path: Text, per_listener = "/stats";
+        /// Addresses and networks of the clients that may read the statistics.
+        stats_networks: List, per_listener = PRIVATE_NETWORKS;
     }
 
     /// HTTPS tracker, and WebTorrent over TLS (wss). The keys of [http] apply here too.

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, HttpOptions};
+use front::http::{Challenges, HttpOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::access::Mode;
 use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
 
-use super::choices::{ProxyProtocol, Transport};
+use super::choices::{ProxyProtocol, StatsChoice, Transport};
 use super::key::Problem;
 use super::keys::Sections;
 use super::read::Settings;
@@ -44,6 +44,7 @@ pub(crate) struct ListenerPolicyConfig {
     pub(crate) private_addresses: PrivateAddresses,
     pub(crate) private: bool,
     pub(crate) clients: ClientRules,
+    pub(crate) full_scrape: bool,
 }
 
 impl ListenerPolicyConfig {
@@ -59,7 +60,12 @@ impl ListenerPolicyConfig {
                 allow: access.clients_allow.value.iter().collect(),
                 deny: access.clients_deny.value.iter().collect(),
             },
+            full_scrape: sections.http.full_scrape.value,
         };
+        if config.full_scrape && config.private {
+            let text = "does not go with access.private: any user could list all torrents";
+            problems.push(sections.http.full_scrape.problem(text));
+        }
         // With durable records, all entries may come from the API.
         let needs_file = sections.state.dir.value.is_empty();
         for (is_used, file) in
@@ -196,6 +202,8 @@ impl ListenerGroup {
             non_compact: section.non_compact.value,
             shutdown_timeout_s: sections.process.shutdown_timeout_s.value,
             web: section.websocket.value.then(|| web(sections)),
+            page: section.page.value,
+            stats: stats(sections, problems),
             challenges: Arc::clone(challenges),
         };
         Self {
@@ -297,6 +305,27 @@ pub(super) fn check_addresses(
             claim(group.transport, address, owner, &table.listen);
         }
     }
+}
+
+/// Returns where statistics are and who may read them, if there are any.
+fn stats(sections: &Sections, problems: &mut Vec<Problem>) -> Option<StatsOptions> {
+    let http = &sections.http;
+    let form = match http.stats.value {
+        StatsChoice::Off => return None,
+        StatsChoice::Page => StatsForm::Page,
+        StatsChoice::Opentracker => StatsForm::Opentracker,
+    };
+    let path = &http.stats_path.value;
+    let is_taken = ["/announce", "/scrape", "/health", "/.well-known"]
+        .iter()
+        .any(|taken| path.starts_with(taken) || path.ends_with(taken));
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#');
+    if !path.starts_with('/') || path.len() < 2 || is_taken || !is_plain {
+        let text = "expected a path of its own, e.g. `/stats`";
+        problems.push(http.stats_path.problem(text));
+    }
+    let networks = networks(&http.stats_networks, problems);
+    Some(StatsOptions { path: path.clone(), form, networks })
 }
 
 fn web(sections: &Sections) -> WebOptions {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use admin::AnnounceUrl;
+use front::http::PublicUrl;
 use net::UdpSocket;
 use net::process::own_addresses;
 use net::tls::Certificates;
@@ -101,6 +102,34 @@ impl BoundListeners {
         urls
     }
 
+    /// Returns the announce URLs of all listeners for the public page, each once for each port.
+    pub(super) fn public_urls(&self) -> Vec<PublicUrl> {
+        let udp = self
+            .udp
+            .iter()
+            .filter_map(|open| Some((open.sockets.first()?.local_addr(), &open.group)));
+        let tcp = self
+            .tcp
+            .iter()
+            .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
+        let mut urls = Vec::new();
+        for (address, group) in udp.chain(tcp) {
+            for (scheme, path) in schemes(group) {
+                let url = PublicUrl {
+                    scheme,
+                    port: address.port(),
+                    path: path.to_owned(),
+                    listener_policy: group.listener_policy,
+                    is_loopback: address.ip().to_canonical().is_loopback(),
+                };
+                if !urls.contains(&url) {
+                    urls.push(url);
+                }
+            }
+        }
+        urls
+    }
+
     /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
     // Writing to a `String` cannot fail, here and below.
     pub(super) fn startup_text(
@@ -166,14 +195,18 @@ impl BoundListeners {
 
 /// Returns the announce URLs of a listener at `host`.
 fn group_urls(group: &ListenerGroup, host: &str) -> Vec<String> {
-    let [http, ws] = match group.transport {
-        Transport::Udp => return vec![format!("udp://{host}/announce")],
-        Transport::Http => ["http", "ws"],
-        Transport::Tls => ["https", "wss"],
+    schemes(group).map(|(scheme, path)| format!("{scheme}://{host}{path}")).collect()
+}
+
+/// Returns the schemes and paths of the announce URLs of a listener.
+fn schemes(group: &ListenerGroup) -> impl Iterator<Item = (&'static str, &str)> {
+    let (http, ws) = match group.transport {
+        Transport::Udp => ("udp", None),
+        Transport::Http => ("http", Some("ws")),
+        Transport::Tls => ("https", Some("wss")),
     };
     let path = group.http.web.as_ref().map(|web| web.paths.first().map_or("/", String::as_str));
-    let web = path.map(|path| format!("{ws}://{host}{path}"));
-    [format!("{http}://{host}/announce")].into_iter().chain(web).collect()
+    [(http, "/announce")].into_iter().chain(ws.zip(path))
 }
 
 /// Writes the announce URLs. At private listeners, a URL without a key is of no use: they have `KEY` in

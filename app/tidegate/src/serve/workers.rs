@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::{HttpListener, HttpWorker, StopOrder};
+use front::http::{HttpListener, HttpWorker, PublicUrl, Site, SiteOptions, StopOrder};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::{RemoteLetters, WorkerLink};
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
@@ -200,11 +200,26 @@ impl Workers {
         })
     }
 
+    /// Returns what pages and statistics of HTTP workers show.
+    pub(super) fn site(&self, urls: Vec<PublicUrl>, config: &Config) -> Arc<Site> {
+        // Uptime is the process's, as in metrics.
+        let uptime_s = || start().1.elapsed().as_secs();
+        Arc::new(Site::new(SiteOptions {
+            urls,
+            host: config.public_host.clone(),
+            registry: Arc::clone(&self.registry),
+            uptime_s: Box::new(uptime_s),
+            version: env!("CARGO_PKG_VERSION"),
+            node: config.cluster.as_ref().map_or(0, |cluster| cluster.node),
+        }))
+    }
+
     /// Starts the HTTP workers, likewise. `tls` is for listeners that use it.
     pub(super) fn start_http(
         &mut self,
         listeners: Vec<BoundListener<TcpListener>>,
         tls: &TlsConfig,
+        site: &Arc<Site>,
         config: &Config,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
@@ -239,6 +254,7 @@ impl Workers {
                 seed: seed()?,
                 link,
                 memory_limits: config.http_memory,
+                site: Arc::clone(site),
             };
             let stop = self.stop_http.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {

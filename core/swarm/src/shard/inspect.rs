@@ -13,12 +13,19 @@ use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
 
 impl Shard {
-    /// Appends the stats of up to `count` torrents before number `end` to `rows`. Returns the `end`
-    /// of the next step; 0 after the last.
-    pub(crate) fn stats(&self, end: u32, count: u32, rows: &mut Vec<TorrentStats>) -> u32 {
+    /// Appends the stats of those of up to `count` torrents before number `end` that `is_wanted` to
+    /// `rows`. Returns the `end` of the next step; 0 after the last.
+    pub(crate) fn stats(
+        &self,
+        end: u32,
+        count: u32,
+        is_wanted: impl Fn(&InfoHash) -> bool,
+        rows: &mut Vec<TorrentStats>,
+    ) -> u32 {
         let end = end.min(self.records.len());
         let start = end.saturating_sub(count);
-        rows.extend((start..end).rev().map(|number| self.stats_at(number)));
+        let wanted = |number: &u32| is_wanted(&self.records.at(*number).info_hash);
+        rows.extend((start..end).rev().filter(wanted).map(|number| self.stats_at(number)));
         start
     }
 

@@ -18,13 +18,23 @@ const STEP_LINES: u32 = 128;
 impl Store {
     /// Calls `visit` with every torrent, without holding a lock. A torrent that moves meanwhile
     /// because another was removed may be visited twice; none that exists all the time is missed.
-    pub fn each_torrent(&self, mut visit: impl FnMut(&TorrentStats)) {
+    pub fn each_torrent(&self, visit: impl FnMut(&TorrentStats)) {
+        self.each_torrent_where(|_| true, visit);
+    }
+
+    /// The same for torrents whose info hash `is_wanted`, which is called with a lock held: it must be
+    /// quick.
+    pub fn each_torrent_where(
+        &self,
+        is_wanted: impl Fn(&InfoHash) -> bool,
+        mut visit: impl FnMut(&TorrentStats),
+    ) {
         let mut rows = Vec::with_capacity(STEP_TORRENTS as usize);
         for shard in 0..self.shards.len() {
             let mut end = u32::MAX;
             while end > 0 {
                 let held = self.lock(shard);
-                end = held.stats(end, STEP_TORRENTS, &mut rows);
+                end = held.stats(end, STEP_TORRENTS, &is_wanted, &mut rows);
                 MutexGuard::unlock_fair(held);
                 rows.drain(..).for_each(|row| visit(&row));
             }

@@ -203,6 +203,7 @@ impl Scene {
             private_addresses: PrivateAddresses::Deny,
             private: self.is_private(failing),
             clients: ClientRules { deny: refused.iter().collect(), ..ClientRules::default() },
+            full_scrape: false,
         }
     }
 

@@ -36,9 +36,11 @@ pub struct RequestHead<'a> {
     pub upgrade: Upgrade<'a>,
     /// Whether the connection stays open after the response.
     pub keep_alive: bool,
+    /// Whether the client speaks HTTP/1.1: it takes bodies in chunks.
+    pub is_http_1_1: bool,
     /// The length of the head in bytes. The next request starts here.
     pub consumed: usize,
-    /// The bytes of the head, for [`RequestHead::forwarded_addresses`].
+    /// The bytes of the head, where headers are searched that most requests do not need.
     pub(super) head: &'a [u8],
 }
 
@@ -105,7 +107,8 @@ fn whole<'a>(
         Some("HEAD") => Method::ParsedRequest,
         _ => return ParsedRequest::Invalid(RequestError::MethodNotAllowed),
     };
-    let mut keep_alive = parsed.version == Some(1);
+    let is_http_1_1 = parsed.version == Some(1);
+    let mut keep_alive = is_http_1_1;
     let mut websocket = false;
     for header in parsed.headers.iter() {
         match header.name.len() {
@@ -136,6 +139,7 @@ fn whole<'a>(
         query,
         upgrade,
         keep_alive,
+        is_http_1_1,
         consumed,
         head,
     })

@@ -198,6 +198,12 @@ impl<'a> ScrapeQuery<'a> {
         Self { query }
     }
 
+    /// Returns whether the scrape names no torrent: it asks for all.
+    //= bep48#full-scrape
+    pub fn asks_for_all(&self) -> bool {
+        !parameters(self.query).any(|(name, _)| name == b"info_hash")
+    }
+
     /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes are sorted and
     /// distinct, because they become the keys of a dictionary. Returns a refusal if a hash is
     /// malformed or if there is none.
@@ -271,6 +277,11 @@ fn thirty_two_bytes(value: &[u8]) -> Option<[u8; 32]> {
         };
     }
     rest.is_empty().then_some(bytes)
+}
+
+/// Returns the first value of a parameter, as it stands in the query.
+pub fn parameter<'a>(query: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    parameters(query).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
 }
 
 /// Moves the distinct hashes of a sorted slice to its front and returns them.

@@ -26,6 +26,16 @@ impl ResponseFraming {
         self.write_rest(out, body);
     }
 
+    /// Appends a 200 response of another content type. `headers` are lines that each end with `\r\n`.
+    pub fn document(self, out: &mut Vec<u8>, content_type: &str, headers: &str, body: &[u8]) {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: ");
+        out.extend_from_slice(content_type.as_bytes());
+        out.extend_from_slice(b"\r\nX-Content-Type-Options: nosniff\r\n");
+        out.extend_from_slice(headers.as_bytes());
+        out.extend_from_slice(b"Content-Length: ");
+        self.write_rest(out, body);
+    }
+
     fn write(self, out: &mut Vec<u8>, status: &str, body: &[u8]) {
         out.extend_from_slice(b"HTTP/1.1 ");
         out.extend_from_slice(status.as_bytes());
@@ -56,6 +66,8 @@ pub enum Status {
     BadRequest,
     /// 403: this client may not use the resource.
     Forbidden,
+    /// 404: there is no such resource.
+    NotFound,
     /// 426: the resource needs a WebSocket of version 13.
     UpgradeRequired,
     /// 503: try again later.
@@ -69,6 +81,7 @@ impl ResponseFraming {
             Status::Ok => "200 OK",
             Status::BadRequest => "400 Bad Request",
             Status::Forbidden => "403 Forbidden",
+            Status::NotFound => "404 Not Found",
             //= rfc6455#version
             Status::UpgradeRequired => {
                 "426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

@@ -44,10 +44,19 @@ pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]
 
 pub(super) fn render_connections(page: &mut Page, listeners: &[(Listener, Counters)]) {
     type Value = fn(&Counters) -> u64;
-    let families: [(&str, &str, &str, Value); 7] = [
+    let families: [(&str, &str, &str, Value); 10] = [
         ("tidegate_received_bytes_total", "counter", "Payload bytes received.", |c| c.bytes_in),
         ("tidegate_sent_bytes_total", "counter", "Payload bytes sent.", |c| c.bytes_out),
         ("tidegate_peers_sent_total", "counter", "Peers sent in responses.", |c| c.peers_sent),
+        ("tidegate_full_scrapes_total", "counter", "Full scrapes sent completely.", |c| {
+            c.full_scrapes
+        }),
+        ("tidegate_full_scrape_bytes_total", "counter", "Bytes of full scrapes sent.", |c| {
+            c.full_scrape_bytes
+        }),
+        ("tidegate_not_found_total", "counter", "HTTP requests for unknown paths.", |c| {
+            c.not_found
+        }),
         (
             "tidegate_kernel_blocks_total",
             "counter",

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use tracker::ConnectionPermit;
-use types::{ConnectionKey, Tick};
+use types::{ConnectionKey, Tick, limits};
 
 use super::http_service::{HttpClient, NextStep, ServiceStep};
+use super::list::{ListStream, Pace};
 use super::proxy_header::{self, HeaderOutcome};
 use crate::buffer::{InputBuffer, OutputBuffer, WriteOutcome};
 use crate::client::RemoteClient;
@@ -85,16 +86,19 @@ impl Connection {
             return Ok(None);
         }
         let mut progress = Progress::of(&first, false);
-        let mut next = first.next;
+        let (mut next, mut list) = (first.next, first.list);
         // The socket shows whether a handshake is under way; the counters want to know when it ends.
         let mut handshaking = self.listener.tls.is_some();
         loop {
             match next {
                 NextStep::Upgrade(client) => return Ok(Some(client)),
-                NextStep::Read if !handshaking && !self.has_output()? => {}
+                NextStep::Read if list.is_none() && !handshaking && !self.has_output()? => {}
                 NextStep::Read | NextStep::Close | NextStep::Drain => {
                     self.write_output(&mut progress, handshaking).await?;
                 }
+            }
+            if let Some(list) = list.take() {
+                progress.now = Box::pin(self.send_list(list)).await?;
             }
             match next {
                 NextStep::Close => {
@@ -115,7 +119,7 @@ impl Connection {
             let had_begun = !self.input.is_empty();
             let step = self.step(progress.more)?;
             progress = Progress::of(&step, had_begun);
-            next = step.next;
+            (next, list) = (step.next, step.list);
             if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
                 self.listener.http().tls_handshakes += 1;
@@ -175,14 +179,45 @@ impl Connection {
             connections.set_phase(self.key, Phase::Request, Some(deadline));
             progress.answered = progress.answered.max(1);
         }
-        loop {
-            let written = self.worker.connections.borrow_mut().write(progress.now, self.key)?;
-            if written == WriteOutcome::Done {
-                return Ok(());
-            }
+        progress.now = self.flush(progress.now).await?;
+        Ok(())
+    }
+
+    /// Writes the output. Returns when all of it has left.
+    async fn flush(&self, mut now: Tick) -> Result<Tick, ConnectionError> {
+        while self.worker.connections.borrow_mut().write(now, self.key)? != WriteOutcome::Done {
             writable(&self.worker.connections, self.key).await?;
-            progress.now = self.worker.now();
+            now = self.worker.now();
         }
+        Ok(now)
+    }
+
+    /// Sends the rest of a response that a thread makes. Returns when all of it has left.
+    async fn send_list(&self, mut list: Box<ListStream>) -> Result<Tick, ConnectionError> {
+        let Self { worker, listener, key, .. } = self;
+        let mut pace = Pace::new(listener.options.write_timeout_s);
+        loop {
+            // The client need not hurry while the thread works.
+            let wait_s = limits::FULL_SCRAPE_CHUNK_S;
+            let deadline = worker.now().after(wait_s);
+            worker.connections.borrow_mut().set_phase(*key, Phase::Request, Some(deadline));
+            let Some(chunk) = list.next().await else { break };
+            let (began, len) = (worker.now(), chunk.len());
+            {
+                let mut connections = worker.connections.borrow_mut();
+                let deadline = began.after(pace.left_s());
+                connections.set_phase(*key, Phase::Request, Some(deadline));
+                connections.set_output(began, *key, chunk.into());
+            }
+            pace.add(len, self.flush(began).await?.since(began));
+            if list.is_full_scrape {
+                listener.http().full_scrape_bytes += len as u64;
+            }
+        }
+        let is_full_scrape = list.is_full_scrape;
+        list.finish().await?;
+        listener.http().full_scrapes += u64::from(is_full_scrape);
+        Ok(worker.now())
     }
 
     /// Sets until when the next input must come. Bytes that trickle in do not move the deadline of a

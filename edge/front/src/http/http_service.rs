@@ -15,12 +15,15 @@ use types::{
     SwarmCounts, Tick, UserKey, limits,
 };
 use wire::http::{
-    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
-    ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
+    self, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError, RequestHead,
+    ResponseFraming, ScrapeQuery, ScrapedHash, Status, StreamFraming, Target, TorrentList, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
 
+use super::list::{ListJob, ListSources, ListStream};
+use super::other::Exchange;
+use super::site::Site;
 use crate::buffer::{InputBuffer, OutputBuffer, write_now};
 use crate::client::{RemoteClient, user_key};
 use crate::clock::Sampling;
@@ -35,10 +38,6 @@ const OUT_MAX: usize = 256 * 1024;
 /// The initial capacity of the shared buffers.
 const OUT_CAPACITY: usize = 64 * 1024;
 
-/// The response to a browser on a path for WebSockets.
-const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
-                        others announce to /announce\n";
-
 /// Answers the requests of all of a worker's connections.
 pub(crate) struct HttpService {
     tracker: Arc<Tracker>,
@@ -46,15 +45,18 @@ pub(crate) struct HttpService {
 }
 
 /// What changes with each request.
-struct State {
-    tracker: Arc<Tracker>,
+pub(super) struct State {
+    pub(super) tracker: Arc<Tracker>,
+    pub(super) site: Arc<Site>,
     clock: Clock,
     random: Random,
     sampling: Sampling,
     /// Responses of the present step.
-    out: Vec<u8>,
+    pub(super) out: Vec<u8>,
     /// The body of the present response.
     body: Vec<u8>,
+    /// The rest of the last response of the present step, if a thread makes it.
+    list: Option<Box<ListStream>>,
 }
 
 /// What is to happen to a connection after a step.
@@ -71,12 +73,26 @@ pub(super) enum NextStep {
     Upgrade(Box<WsClient>),
 }
 
+impl NextStep {
+    /// The step after a response.
+    pub(super) fn after(keep_alive: bool, may_stay: bool) -> Self {
+        match (keep_alive, may_stay) {
+            (true, _) => Self::Read,
+            (false, true) => Self::Close,
+            // The client does not know yet, and may have sent its next request.
+            (false, false) => Self::Drain,
+        }
+    }
+}
+
 /// The result of a step.
 #[derive(Debug)]
 pub(super) struct ServiceStep {
     pub(super) next: NextStep,
     /// Output that the socket did not take.
     pub(super) unsent: OutputBuffer,
+    /// What follows the output, before `next`.
+    pub(super) list: Option<Box<ListStream>>,
     /// Requests answered.
     pub(super) answered: u32,
     /// Whether the input may hold whole requests that wait for output to leave.
@@ -91,6 +107,7 @@ impl ServiceStep {
         Self {
             next: NextStep::Read,
             unsent: OutputBuffer::default(),
+            list: None,
             answered: 0,
             more: false,
             now,
@@ -99,7 +116,7 @@ impl ServiceStep {
 
     /// Whether the connection can be closed at once.
     pub(super) fn is_over(&self) -> bool {
-        self.next == NextStep::Close && self.unsent.is_empty()
+        self.next == NextStep::Close && self.unsent.is_empty() && self.list.is_none()
     }
 }
 
@@ -121,14 +138,21 @@ struct Query<'a> {
 }
 
 impl HttpService {
-    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, random: Random) -> Self {
+    pub(super) fn new(
+        tracker: Arc<Tracker>,
+        site: Arc<Site>,
+        clock: Clock,
+        random: Random,
+    ) -> Self {
         let state = State {
             tracker: Arc::clone(&tracker),
+            site,
             clock,
             random,
             sampling: Sampling::default(),
             out: Vec::with_capacity(OUT_CAPACITY),
             body: Vec::with_capacity(OUT_CAPACITY),
+            list: None,
         };
         Self { tracker, state }
     }
@@ -183,11 +207,13 @@ impl State {
         self.out.clear();
         let mut step = ServiceStep::none(view.now());
         let mut left = input;
-        while step.next == NextStep::Read && !left.is_empty() && self.out.len() < OUT_MAX {
+        let may_go_on = |step: &ServiceStep| step.next == NextStep::Read && step.list.is_none();
+        while may_go_on(&step) && !left.is_empty() && self.out.len() < OUT_MAX {
             match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
                     step.next = self.answer(client, view, &request);
+                    step.list = self.list.take();
                     left = left.get(request.consumed..).unwrap_or_default();
                     step.answered += 1;
                 }
@@ -201,7 +227,8 @@ impl State {
             // Behind its last request the client has sent more, perhaps more than was read.
             step.next = NextStep::Drain;
         }
-        step.more = step.next == NextStep::Read && self.out.len() >= OUT_MAX && !left.is_empty();
+        let must_wait = self.out.len() >= OUT_MAX || step.list.is_some();
+        step.more = step.next == NextStep::Read && must_wait && !left.is_empty();
         let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
         (if keeps_input { input.len() - left.len() } else { input.len() }, step)
     }
@@ -270,12 +297,7 @@ impl State {
         }
         let keep_alive = request.keep_alive && may_stay;
         let response = ResponseFraming { method: request.method, keep_alive };
-        let next = match (keep_alive, may_stay) {
-            (true, _) => NextStep::Read,
-            (false, true) => NextStep::Close,
-            // The client does not know yet, and may have sent its next request.
-            (false, false) => NextStep::Drain,
-        };
+        let next = NextStep::after(keep_alive, may_stay);
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
             Target::Scrape(_) => RequestKind::Scrape,
@@ -286,11 +308,22 @@ impl State {
         let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
             Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
+            Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
+                match view.authorize_full_scrape(options.listener_policy, ip, key) {
+                    Err(refusal) => Err(refusal),
+                    Ok(permit) => {
+                        listener.http().response(Family::of(ip), kind);
+                        let (list, listener_policy) =
+                            (TorrentList::Bencoded, options.listener_policy);
+                        let job = ListJob::Torrents { list, listener_policy, permit };
+                        return self.start_list(view.now(), request, may_stay, job);
+                    }
+                }
+            }
             Target::Scrape(query) => self.scrape(client, view, Query { ip, key, query }),
             Target::Unknown => {
                 listener.http().response(Family::of(ip), RequestKind::Other);
-                self.answer_other(listener, request, is_private, response);
-                return next;
+                return self.answer_other(client, view, Exchange { request, response, ip });
             }
         };
         match answered {
@@ -309,24 +342,24 @@ impl State {
         next
     }
 
-    /// Answers a request that is neither an announce nor a scrape.
-    fn answer_other(
+    /// Begins a response that a thread makes.
+    pub(super) fn start_list(
         &mut self,
-        listener: &Listener,
+        now: Tick,
         request: &RequestHead<'_>,
-        is_private: bool,
-        response: ResponseFraming,
-    ) {
-        #[cfg(test)]
-        crate::test_panic::check(request.path);
-        let options = &listener.options;
-        if let Some(answer) = options.challenges.answer(request.path) {
-            response.ok(&mut self.out, answer.as_bytes());
-        } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
-            response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
-        } else {
-            response.not_found(&mut self.out);
+        may_stay: bool,
+        job: ListJob,
+    ) -> NextStep {
+        let RequestHead { method, is_http_1_1: chunked, .. } = *request;
+        let keep_alive = request.keep_alive && may_stay && chunked;
+        let framing = StreamFraming { method, chunked, keep_alive, gzip: request.accepts_gzip() };
+        framing.head(&mut self.out, job.content_type());
+        if method == Method::Get {
+            let (tracker, site) = (Arc::clone(&self.tracker), Arc::clone(&self.site));
+            let sources = ListSources { tracker, site, now };
+            self.list = Some(Box::new(ListStream::start(job, framing, sources)));
         }
+        NextStep::after(keep_alive, may_stay)
     }
 
     /// Answers a request for a WebSocket.

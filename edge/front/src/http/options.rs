@@ -6,6 +6,8 @@ use tracker::{ListenerPolicyId, Networks};
 use wire::http::ForwardedHeader;
 
 use super::challenges::Challenges;
+use super::page::PublicPage;
+use super::stats::StatsOptions;
 use crate::webtorrent::options::WebOptions;
 
 /// The settings of a listener for HTTP.
@@ -36,6 +38,10 @@ pub struct HttpOptions {
     pub shutdown_timeout_s: u32,
     /// How WebTorrent is served; `None` = not at all.
     pub web: Option<WebOptions>,
+    /// What a browser gets at `/`.
+    pub page: PublicPage,
+    /// Statistics, if there are any.
+    pub stats: Option<StatsOptions>,
     /// Responses to an ACME authority; shared by all clones.
     pub challenges: Arc<Challenges>,
 }
@@ -54,6 +60,8 @@ impl Default for HttpOptions {
             non_compact: false,
             shutdown_timeout_s: 5,
             web: Some(WebOptions::default()),
+            page: PublicPage::default(),
+            stats: None,
             challenges: Arc::default(),
         }
     }

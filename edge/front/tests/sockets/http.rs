@@ -1,12 +1,15 @@
 //! HTTP without TLS.
 
 mod challenges;
+mod full_scrape;
 mod keys;
 mod lifetime;
 mod limits;
 mod memory;
+mod page;
 mod proxies;
 mod requests;
+mod stats;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

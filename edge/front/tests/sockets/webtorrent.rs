@@ -11,7 +11,7 @@ mod upgrades;
 
 use std::time::Duration;
 
-use front::http::{HttpOptions, MemoryLimits};
+use front::http::{HttpOptions, MemoryLimits, PublicPage};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, PeerCaps, Policy, RequestKind};

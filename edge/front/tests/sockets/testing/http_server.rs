@@ -7,7 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use front::Clock;
-use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
+use front::http::{
+    HttpListener, HttpOptions, HttpWorker, MemoryLimits, PublicUrl, Site, SiteOptions, StopOrder,
+    serve,
+};
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
@@ -113,6 +116,7 @@ impl HttpServer {
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
+        let site = Arc::new(Site::new(site_options(&registry)));
         let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in links {
             let (address, socket) = bind(listen);
@@ -126,7 +130,9 @@ impl HttpServer {
             }
             let tracker = Arc::clone(&tracker);
             let clock = Clock::manual(tick);
-            let worker = HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits };
+            let site = Arc::clone(&site);
+            let worker =
+                HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits, site };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
@@ -233,6 +239,31 @@ impl Drop for HttpServer {
         self.begin_stop(Duration::ZERO);
         // A panic of a worker has been printed.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
+    }
+}
+
+/// A site with some announce URLs, one of which only this machine can use.
+fn site_options(registry: &Arc<MetricsRegistry>) -> SiteOptions {
+    let url = |scheme, port, path: &str, is_loopback| PublicUrl {
+        scheme,
+        port,
+        path: path.into(),
+        listener_policy: ListenerPolicyId(0),
+        is_loopback,
+    };
+    SiteOptions {
+        urls: vec![
+            url("udp", 6969, "/announce", false),
+            url("udp", 6969, "/announce", false),
+            url("http", 80, "/announce", false),
+            url("wss", 8443, "/<&>", false),
+            url("http", 8080, "/announce", true),
+        ],
+        host: None,
+        registry: Arc::clone(registry),
+        uptime_s: Box::new(|| 7265),
+        version: "1.2.3",
+        node: 0,
     }
 }
 

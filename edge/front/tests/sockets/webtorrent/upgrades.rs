@@ -76,17 +76,17 @@ fn upgrades_at_the_configured_paths() {
     let paths = vec!["/announce".into(), "/ws".into()];
     let server = HttpServer::web(WebOptions { paths, ..WebOptions::default() });
     for (path, expected) in
-        [("/announce", 101), ("/announce?x", 101), ("/ws", 101), ("/", 404), ("/ws/", 404)]
+        [("/announce", 101), ("/announce?x", 101), ("/ws", 101), ("/", 200), ("/ws/", 404)]
     {
         assert_eq!(status(&server, &request(path, "")), expected, "{path}");
     }
     let off = HttpServer::with(HttpOptions { web: None, ..HttpOptions::default() });
-    assert_eq!(status(&off, &request("/", "")), 404);
+    assert_eq!(status(&off, &request("/ws", "")), 404);
 }
 
 #[test]
 fn explains_the_endpoint_to_browsers() {
-    let server = HttpServer::start();
+    let server = HttpServer::with(HttpOptions { page: PublicPage::Off, ..HttpOptions::default() });
     let mut client = server.client();
     let page = client.request("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert_eq!((page.status, page.header("Upgrade")), (426, Some("websocket")));

@@ -1,0 +1,161 @@
+//! The public page: what this is, its announce URLs, and figures if the operator wants them. It has no
+//! scripts, and nothing of it comes from the request but a host name of plain characters.
+
+use std::fmt::Write;
+
+use tracker::{Totals, View};
+use wire::http::{RequestHead, is_loopback_host};
+
+use super::site::{PublicUrl, Site};
+
+/// What a browser gets at `/`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PublicPage {
+    /// Nothing: status 426 where WebSockets are served, 404 elsewhere.
+    Off,
+    /// The announce URLs.
+    #[default]
+    Urls,
+    /// The announce URLs, and how many torrents and peers there are.
+    Figures,
+}
+
+/// Headers of pages. They may load nothing but the style below, which is named by its SHA-256.
+pub(super) const PAGE_HEADERS: &str = "Content-Security-Policy: default-src 'none'; style-src \
+     'sha256-kIlKj69qj6j4QJrGRgcdz5Kfz8IE64b4pSE4PIdSHCw='; base-uri 'none'; form-action 'none'; \
+     frame-ancestors 'none'\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
+
+const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:42rem;\
+    margin:3rem auto;padding:0 1rem}h1{font-size:1.6rem}h2{font-size:1.1rem;margin-top:2rem}ul{list-style:none;\
+    padding:0}li,dd{margin:.25rem 0}code{overflow-wrap:anywhere}dl{display:grid;grid-template-columns:max-content \
+    1fr;gap:.25rem 1.5rem}dd{margin:0;font-variant-numeric:tabular-nums}footer{margin-top:3rem;opacity:.75}";
+
+/// Returns the page. `totals` are shown if there are any.
+pub(super) fn html(
+    site: &Site,
+    view: &View<'_>,
+    request: &RequestHead<'_>,
+    totals: Option<&Totals>,
+) -> String {
+    let host = site.host().or_else(|| request.host());
+    let is_local = host.is_some_and(is_loopback_host);
+    let mut urls = Vec::new();
+    let mut needs_key = false;
+    for url in site.urls().iter().filter(|url| is_local || !url.is_loopback) {
+        let is_private = view.is_private(url.listener_policy);
+        needs_key |= is_private;
+        let text = url_text(url, host.unwrap_or("HOST"), is_private);
+        if !urls.contains(&text) {
+            urls.push(text);
+        }
+    }
+    let mut html = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width,initial-scale=1\"><title>BitTorrent tracker</title>\
+         <style>{STYLE}</style></head><body><main><h1>BitTorrent tracker</h1>\
+         <p>This server tells BitTorrent clients which peers share the same torrent. It stores none of \
+         their files.</p>"
+    );
+    // Writing to a `String` cannot fail, here and below.
+    if !urls.is_empty() {
+        html += "<h2>Announce URLs</h2><ul>";
+        for url in urls {
+            let _ = write!(html, "<li><code>{url}</code></li>");
+        }
+        html += "</ul>";
+    }
+    if needs_key {
+        html += "<p>KEY stands for a user&rsquo;s own key: the site where you got the torrent puts it into \
+                 the file.</p>";
+    }
+    if let Some(totals) = totals {
+        html += "<h2>Now</h2><dl>";
+        for (name, count) in shown(totals) {
+            let _ = write!(html, "<dt>{name}</dt><dd>{count}</dd>");
+        }
+        html += "</dl>";
+    }
+    html + "<footer>Served by tidegate.</footer></main></body></html>\n"
+}
+
+fn shown(totals: &Totals) -> [(&'static str, u64); 3] {
+    let families = [totals.v4, totals.v6, totals.web];
+    [
+        ("Torrents", totals.torrents),
+        ("Seeders", families.iter().map(|family| family.seeders).sum()),
+        ("Leechers", families.iter().map(|family| family.leechers).sum()),
+    ]
+}
+
+/// Returns a URL, escaped for HTML.
+fn url_text(url: &PublicUrl, host: &str, is_private: bool) -> String {
+    let PublicUrl { scheme, path, .. } = url;
+    let mut text = format!("{scheme}://{host}");
+    if let Some(port) = url.shown_port() {
+        let _ = write!(text, ":{port}");
+    }
+    text += path;
+    if is_private {
+        text.truncate(text.trim_end_matches('/').len());
+        text += "/KEY";
+    }
+    escaped(&text)
+}
+
+fn escaped(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => html += "&amp;",
+            '<' => html += "&lt;",
+            '>' => html += "&gt;",
+            '"' => html += "&quot;",
+            '\'' => html += "&#39;",
+            _ => html.push(character),
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+
+    use super::*;
+
+    /// Encodes 32 bytes in base64.
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut text = String::new();
+        for three in bytes.chunks(3) {
+            let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+            let bits = bits << (24 - 8 * three.len());
+            let digits = (0..=three.len()).map(|at| DIGITS[(bits >> (18 - 6 * at) & 63) as usize]);
+            text.extend(digits.map(char::from));
+            text.extend(std::iter::repeat_n('=', 3 - three.len()));
+        }
+        text
+    }
+
+    #[test]
+    fn policy_names_the_style_by_its_hash() {
+        let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
+        let hash = base64(suite.common.hash_provider.hash(STYLE.as_bytes()).as_ref());
+        assert!(PAGE_HEADERS.contains(&format!("'sha256-{hash}'")), "expected {hash}");
+    }
+
+    #[test]
+    fn urls_are_escaped() {
+        let url = PublicUrl {
+            scheme: "ws",
+            port: 80,
+            path: "/a&b\"<c>'".into(),
+            listener_policy: Default::default(),
+            is_loopback: false,
+        };
+        assert_eq!(url_text(&url, "t.test", false), "ws://t.test/a&amp;b&quot;&lt;c&gt;&#39;");
+        let root = PublicUrl { path: "/".into(), port: 8080, ..url };
+        assert_eq!(url_text(&root, "t.test", true), "ws://t.test:8080/KEY");
+    }
+}

@@ -1,0 +1,336 @@
+//! What the public page and the statistics show: announce URLs, and figures of the whole process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tracker::counters::{Clients, Counters, DropReason, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicyId, RequestKind, Totals, Tracker};
+use types::{InfoHash, Refusal, Tick};
+
+/// What all workers show. Figures are gathered at most once a second, and passes over all torrents made
+/// twice a minute, however many clients ask.
+pub struct Site {
+    urls: Vec<PublicUrl>,
+    /// The name of this host in URLs; `None` = that of the request.
+    host: Option<String>,
+    registry: Arc<MetricsRegistry>,
+    uptime_s: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) version: &'static str,
+    /// The number of the node; 0 outside clusters.
+    pub(super) node: u8,
+    figures: Mutex<Option<(Tick, Arc<Figures>)>>,
+    overview: Mutex<Option<(Tick, Arc<Overview>)>>,
+    is_refreshing: AtomicBool,
+}
+
+/// What a [`Site`] is made from.
+pub struct SiteOptions {
+    /// The announce URLs of all listeners.
+    pub urls: Vec<PublicUrl>,
+    /// The name of this host in URLs; `None` = that of the request.
+    pub host: Option<String>,
+    /// The counters of all workers.
+    pub registry: Arc<MetricsRegistry>,
+    /// Returns the seconds since the process began.
+    pub uptime_s: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// The version of the program.
+    pub version: &'static str,
+    /// The number of the node; 0 outside clusters.
+    pub node: u8,
+}
+
+/// An announce URL but for its host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicUrl {
+    /// The scheme, such as `udp`.
+    pub scheme: &'static str,
+    /// The port of the listener.
+    pub port: u16,
+    /// The path, such as `/announce`.
+    pub path: String,
+    /// The policy of the listener, which says whether clients need a key.
+    pub listener_policy: ListenerPolicyId,
+    /// Whether only this machine can reach the listener.
+    pub is_loopback: bool,
+}
+
+impl PublicUrl {
+    /// Returns the port if it is not the scheme's default.
+    pub(super) fn shown_port(&self) -> Option<u16> {
+        let default = match self.scheme {
+            "http" | "ws" => Some(80),
+            "https" | "wss" => Some(443),
+            _ => None,
+        };
+        Some(self.port).filter(|port| Some(*port) != default)
+    }
+}
+
+/// Seconds for which an overview is served.
+const OVERVIEW_S: u32 = 30;
+/// Torrents with the most peers that an overview has.
+pub(super) const TOP_MAX: usize = 100;
+
+/// Sums over all workers and listeners.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) totals: Totals,
+    pub(super) uptime_s: u64,
+    pub(super) version: &'static str,
+    pub(super) node: u8,
+    pub(super) udp: Traffic,
+    pub(super) tcp: Traffic,
+    pub(super) full_scrapes: u64,
+    pub(super) full_scrape_bytes: u64,
+    pub(super) errors: Errors,
+    pub(super) clients: Clients,
+}
+
+/// Requests over UDP or TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    /// UDP: requests. TCP: connections.
+    pub(super) opened: u64,
+    pub(super) connects: u64,
+    pub(super) announces: u64,
+    pub(super) scrapes: u64,
+    /// UDP: datagrams with a bad connection id.
+    pub(super) bad_ids: u64,
+}
+
+/// Requests that were not served, in opentracker's classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Errors {
+    pub(super) malformed: u64,
+    pub(super) bad_parameter: u64,
+    pub(super) not_modest: u64,
+    pub(super) denied: u64,
+    pub(super) not_found: u64,
+}
+
+/// The result of a pass over all torrents.
+#[derive(Debug, Default)]
+pub(super) struct Overview {
+    /// Torrents with peers.
+    pub(super) active: u64,
+    /// Those with the most peers, the largest first.
+    pub(super) by_peers: Vec<(u32, InfoHash)>,
+    /// Those with the most seeders.
+    pub(super) by_seeders: Vec<(u32, InfoHash)>,
+}
+
+/// The right to make the next overview, which one request has at a time.
+pub(super) struct OverviewTicket(Arc<Site>);
+
+impl Drop for OverviewTicket {
+    fn drop(&mut self) {
+        self.0.is_refreshing.store(false, Ordering::Release);
+    }
+}
+
+/// How a request gets an overview.
+pub(super) enum OverviewAccess {
+    /// There is one.
+    Ready(Arc<Overview>),
+    /// The request has to make one, on a thread of its own.
+    Due(OverviewTicket),
+    /// Another request makes the first one.
+    Busy,
+}
+
+impl Site {
+    /// Returns the site of a process.
+    pub fn new(options: SiteOptions) -> Self {
+        let SiteOptions { urls, host, registry, uptime_s, version, node } = options;
+        Self {
+            urls,
+            host,
+            registry,
+            uptime_s,
+            version,
+            node,
+            figures: Mutex::default(),
+            overview: Mutex::default(),
+            is_refreshing: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    pub(super) fn urls(&self) -> &[PublicUrl] {
+        &self.urls
+    }
+
+    /// Returns figures of this second.
+    pub(super) fn figures(&self, tracker: &Tracker, now: Tick) -> Arc<Figures> {
+        let mut kept = lock(&self.figures);
+        match &*kept {
+            Some((at, figures)) if *at == now => Arc::clone(figures),
+            _ => {
+                let figures = Arc::new(self.gather(tracker));
+                *kept = Some((now, Arc::clone(&figures)));
+                figures
+            }
+        }
+    }
+
+    fn gather(&self, tracker: &Tracker) -> Figures {
+        let mut figures = Figures {
+            totals: tracker.totals(),
+            uptime_s: (self.uptime_s)(),
+            version: self.version,
+            node: self.node,
+            ..Figures::default()
+        };
+        for (listener, counters) in self.registry.read() {
+            match listener.protocol {
+                Protocol::Udp => figures.udp.add(&counters, counters_of(&counters)),
+                Protocol::Http | Protocol::Https => {
+                    figures.tcp.add(&counters, counters.connections_opened);
+                }
+                // Their connections were HTTP's first.
+                Protocol::Ws | Protocol::Wss => figures.tcp.add(&counters, 0),
+            }
+            figures.full_scrapes += counters.full_scrapes;
+            figures.full_scrape_bytes += counters.full_scrape_bytes;
+            figures.errors.add(&counters);
+            figures.clients.add(&counters.clients);
+        }
+        figures
+    }
+
+    /// Returns an overview, or how to get one.
+    pub(super) fn overview(self: &Arc<Self>, now: Tick) -> OverviewAccess {
+        let kept = lock(&self.overview).clone();
+        let is_fresh = kept.as_ref().is_some_and(|(at, _)| now.since(*at) < OVERVIEW_S);
+        let is_due = !is_fresh && !self.is_refreshing.swap(true, Ordering::Acquire);
+        match kept {
+            _ if is_due => OverviewAccess::Due(OverviewTicket(Arc::clone(self))),
+            Some((_, overview)) => OverviewAccess::Ready(overview),
+            None => OverviewAccess::Busy,
+        }
+    }
+}
+
+impl OverviewTicket {
+    /// Makes an overview, for all requests of the next time.
+    pub(super) fn refresh(self, tracker: &Tracker, now: Tick) -> Arc<Overview> {
+        let mut overview = Overview::default();
+        tracker.overview(|stats| {
+            let (seeders, leechers) = (stats.counts.seeders(), stats.counts.leechers());
+            let peers = seeders.saturating_add(leechers);
+            overview.active += u64::from(peers > 0);
+            insert(&mut overview.by_peers, peers, stats.info_hash);
+            insert(&mut overview.by_seeders, seeders, stats.info_hash);
+        });
+        let overview = Arc::new(overview);
+        *lock(&self.0.overview) = Some((now, Arc::clone(&overview)));
+        overview
+    }
+}
+
+/// Inserts a torrent into a list of the largest, if it belongs there. A torrent that was visited twice
+/// stays once.
+fn insert(top: &mut Vec<(u32, InfoHash)>, count: u32, info_hash: InfoHash) {
+    let is_small = top.len() >= TOP_MAX && top.last().is_some_and(|(least, _)| count <= *least);
+    if count == 0 || is_small || top.iter().any(|(_, known)| *known == info_hash) {
+        return;
+    }
+    let at = top.partition_point(|(other, _)| *other >= count);
+    top.insert(at, (count, info_hash));
+    top.truncate(TOP_MAX);
+}
+
+/// Returns all requests that were counted.
+fn counters_of(counters: &Counters) -> u64 {
+    counters.requests.as_flattened().iter().sum()
+}
+
+impl Traffic {
+    fn add(&mut self, counters: &Counters, opened: u64) {
+        let [v4, v6] = &counters.responses;
+        let of = |kind: RequestKind| v4[kind.index()] + v6[kind.index()];
+        self.opened += opened;
+        self.connects += of(RequestKind::Connect);
+        self.announces += of(RequestKind::Announce);
+        self.scrapes += of(RequestKind::Scrape);
+        self.bad_ids += counters.drops[DropReason::BadConnectionId.index()];
+    }
+}
+
+impl Errors {
+    fn add(&mut self, counters: &Counters) {
+        let drops = |reason: DropReason| counters.drops[reason.index()];
+        self.malformed += drops(DropReason::BadHttp) + drops(DropReason::HeadTooLarge);
+        self.not_found += counters.not_found;
+        for (refusal, count) in Refusal::ALL.into_iter().zip(counters.refusals) {
+            let class = match refusal {
+                Refusal::InfoHashMissing
+                | Refusal::InfoHashMalformed
+                | Refusal::PeerIdMalformed
+                | Refusal::PortMalformed
+                | Refusal::PortZero
+                | Refusal::LeftMalformed
+                | Refusal::FullScrape => &mut self.bad_parameter,
+                Refusal::TooManyRequests
+                | Refusal::TooSoon { .. }
+                | Refusal::KeyRate
+                | Refusal::FullScrapeTooSoon { .. }
+                | Refusal::FullScrapesBusy { .. } => &mut self.not_modest,
+                _ => &mut self.denied,
+            };
+            *class += count;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn top_lists_have_the_largest_torrents_once() {
+        let mut top = Vec::new();
+        for round in 0..2 {
+            for number in 0..1000_u32 {
+                let count = number * 7 % 1000;
+                insert(
+                    &mut top,
+                    count,
+                    InfoHash([count.to_be_bytes(); 5].as_flattened().try_into().unwrap()),
+                );
+            }
+            let counts: Vec<u32> = top.iter().map(|(count, _)| *count).collect();
+            assert_eq!(counts, (900..1000).rev().collect::<Vec<_>>(), "{round}");
+        }
+        let mut few = Vec::new();
+        insert(&mut few, 0, InfoHash([1; 20]));
+        assert_eq!(few, []);
+    }
+
+    #[test]
+    fn default_ports_are_not_shown() {
+        let url = |scheme, port| PublicUrl {
+            scheme,
+            port,
+            path: String::new(),
+            listener_policy: ListenerPolicyId(0),
+            is_loopback: false,
+        };
+        let shown = |scheme, port| url(scheme, port).shown_port();
+        assert_eq!(
+            [shown("http", 80), shown("ws", 80), shown("wss", 443), shown("https", 443)],
+            [None; 4]
+        );
+        assert_eq!(
+            (shown("udp", 80), shown("http", 443), shown("wss", 1)),
+            (Some(80), Some(443), Some(1))
+        );
+    }
+}

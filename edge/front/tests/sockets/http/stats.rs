@@ -1,0 +1,109 @@
+//! Statistics in the forms of opentracker and bittorrent-tracker.
+
+use front::http::{StatsForm, StatsOptions};
+use tracker::Limits;
+
+use super::full_scrape::add_torrents;
+use super::*;
+
+fn options(path: &str, form: StatsForm) -> HttpOptions {
+    let networks = Networks::parse(["127.0.0.0/8", "192.0.2.1"]).unwrap();
+    let stats = Some(StatsOptions { path: path.into(), form, networks });
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    HttpOptions { stats, trusted_proxies, ..HttpOptions::default() }
+}
+
+/// A response's status, content type and text.
+fn read(server: &HttpServer, target: &str, headers: &str) -> (u16, String, String) {
+    let response = server.client().request(get(target, headers));
+    let content_type = response.header("Content-Type").unwrap_or_default().to_owned();
+    (response.status, content_type, response.text())
+}
+
+#[test]
+fn modes_of_opentracker_are_served_whatever_the_form() {
+    for form in [StatsForm::Opentracker, StatsForm::Page] {
+        let server = HttpServer::with(options("/stats", form));
+        let exempt = Networks::parse(["127.0.0.1"]).unwrap();
+        server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+        add_torrents(&server.tracker, 3);
+        server.client().request(get(&announce(1, ""), ""));
+        let text = |target: &str| {
+            let (status, content_type, text) = read(&server, target, "");
+            assert_eq!((status, &*content_type), (200, "text/plain"), "{target}");
+            text
+        };
+        let peers = "4\n3\nopentracker serving 4 torrents\nopentracker";
+        assert_eq!(text("/stats?format=txt&mode=peer"), peers);
+        server.advance(1);
+        assert_eq!(text("/stats?mode=version"), "tidegate 1.2.3\n");
+        assert!(text("/stats?mode=completed").contains("\n7265 seconds (2 hours)\n"));
+        let a = "61".repeat(20);
+        let lines = text("/stats?mode=tpbs&format=txt");
+        assert!(lines.lines().count() == 4 && lines.contains(&format!("{a}:0:1\n")), "{lines}");
+        assert!(text("/stats?mode=tpbs").starts_with("d5:filesd20:"));
+        assert!(text("/stats?mode=statedump").contains(&format!("\n{a}:")));
+        let top = text("/stats?mode=top10");
+        assert!(
+            top.starts_with("Top 10 torrents by peers:\n\t1\t") && top.lines().count() == 9,
+            "{top}"
+        );
+        let (status, content_type, xml) = read(&server, "/stats?mode=everything", "");
+        assert_eq!((status, &*content_type), (200, "text/xml"));
+        assert!(xml.contains("<count_mutex>4</count_mutex>") && xml.ends_with("</stats>"), "{xml}");
+        assert_eq!(read(&server, "/stats?mode=busy", "").0, 404);
+        assert_eq!(read(&server, "/stats?mode=tpbs&format=x", "").0, 404);
+        let (status, content_type, text) = read(&server, "/stats", "");
+        assert_eq!(status, 200);
+        match form {
+            StatsForm::Opentracker => assert_eq!((&*content_type, &*text), ("text/plain", peers)),
+            StatsForm::Page => assert!(text.contains("<h1>4 torrents (4 active)</h1>"), "{text}"),
+        }
+        server.wait_for_counts(Protocol::Http, "lists are counted", |it| it.full_scrapes == 3);
+    }
+}
+
+#[test]
+fn json_of_bittorrent_tracker_is_beside_the_page() {
+    let server = HttpServer::with(options("/secret/stats", StatsForm::Page));
+    server.client().request(get(&announce(1, ""), ""));
+    let json = "{\"torrents\":1,\"activeTorrents\":1,\"peersAll\":1,\"peersSeederOnly\":0,\
+                \"peersLeecherOnly\":1,\"peersSeederAndLeecher\":0,\"peersIPv4\":1,\"peersIPv6\":0,";
+    for (target, accept) in
+        [("/secret/stats.json", ""), ("/secret/stats", "Accept: application/json\r\n")]
+    {
+        let (status, content_type, text) = read(&server, target, accept);
+        assert_eq!((status, &*content_type), (200, "application/json"), "{target}");
+        assert!(text.starts_with(json), "{text}");
+    }
+    for target in ["/stats", "/secret/stats/x", "/secret/statsx", "/secret/stats.jsonx"] {
+        assert_eq!(read(&server, target, "").0, 404, "{target}");
+    }
+    // All clients get the same overview for half a minute.
+    server.client().request(get(&announce(1, "").replace("aaaaa", "bbbbb"), ""));
+    assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":1,"));
+    server.advance(30);
+    assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":2,"));
+}
+
+#[test]
+fn only_some_networks_may_read_statistics() {
+    let server = HttpServer::with(options("/stats", StatsForm::Opentracker));
+    let by = |ip: &str| format!("X-Forwarded-For: {ip}\r\n");
+    for target in ["/stats", "/stats.json", "/stats?mode=tpbs", "/stats?mode=nonsense"] {
+        assert_eq!(read(&server, target, &by("192.0.2.2")).0, 403, "{target}");
+        assert_ne!(read(&server, target, &by("192.0.2.1")).0, 403, "{target}");
+    }
+}
+
+#[test]
+fn lists_of_statistics_count_as_full_scrapes() {
+    let server = HttpServer::with(options("/stats", StatsForm::Page));
+    assert_eq!(read(&server, "/stats?mode=tpbs", "").0, 200);
+    let (status, _, text) = read(&server, "/stats?mode=statedump", "");
+    assert_eq!(status, 503);
+    assert!(text.starts_with(Refusal::FullScrapeTooSoon { wait_min: 0 }.text()), "{text}");
+    // A pass over the torrents that lists none does not.
+    assert_eq!(read(&server, "/stats?mode=top100", "").0, 200);
+    assert_eq!(read(&server, "/stats.json", "").0, 200);
+}
