@@ -6,11 +6,12 @@
 mod clients;
 mod drop_reason;
 mod latency;
+mod networks;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use types::{Family, Refusal};
+use types::{Family, PeerId, Refusal};
 
 use crate::labelled::labelled;
 use crate::{ListenerPolicyId, RequestKind};
@@ -18,9 +19,10 @@ use crate::{ListenerPolicyId, RequestKind};
 pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
+pub use networks::BusyNetworks;
 
-/// Everything that one worker counts at one listener. All fields only grow, except `connections_open` and
-/// `clients`.
+/// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
+/// `clients` and `networks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -58,6 +60,8 @@ pub struct Counters {
     pub latency: Latency,
     /// Which client software announces.
     pub clients: Clients,
+    /// Which networks announce most.
+    pub networks: BusyNetworks,
 }
 
 /// All zero. Not derived: the standard library has defaults for arrays of up to 32 values only.
@@ -81,6 +85,7 @@ impl Default for Counters {
             connections_open: 0,
             latency: Latency::default(),
             clients: Clients::default(),
+            networks: BusyNetworks::default(),
         }
     }
 }
@@ -108,6 +113,18 @@ impl Counters {
     #[inline]
     pub fn drop(&mut self, reason: DropReason) {
         self.drops[reason.index()] += 1;
+    }
+
+    /// Counts announces that were accepted. Samples one of [`Clients::ONE_OF`]: `last` returns the peer id and
+    /// the address of the last of them.
+    #[inline]
+    pub fn announced(&mut self, count: u32, last: impl FnOnce() -> Option<(PeerId, IpAddr)>) {
+        if self.clients.pass(count)
+            && let Some((id, from)) = last()
+        {
+            self.clients.sample(&id);
+            self.networks.sample(from);
+        }
     }
 
     /// Counts a TCP connection that opens.
@@ -144,6 +161,7 @@ impl Counters {
         self.connections_open += other.connections_open;
         self.latency.add(&other.latency);
         self.clients.add(&other.clients);
+        self.networks.add(&other.networks);
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Makes a fieldless enum from one row for each variant: its documentation, `Variant = "label",`.
 ///
-/// The enum has `ALL`, `index` and `label`.
+/// The enum has `ALL`, `index`, `label`, and `meaning`: the variant's documentation.
 macro_rules! labelled {
     (
         $(#[doc = $enum_doc:literal])*
@@ -32,6 +32,13 @@ macro_rules! labelled {
                     $(Self::$variant => $label),+
                 }
             }
+
+            /// Returns what the variant means, for operators: its documentation.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($doc),*).trim_ascii_start()),+
+                }
+            }
         }
     };
 }
@@ -52,6 +59,9 @@ mod tests {
             let labels: BTreeSet<&str> = rows.iter().map(|(_, label)| *label).collect();
             assert_eq!(labels.len(), rows.len());
         }
+        let meaning =
+            "UDP: BEP 41 options that run past the packet. The announce is served all the same.";
+        assert_eq!(DropReason::MalformedOptions.meaning(), meaning);
         check(&DropReason::ALL.map(|row| (row.index(), row.label())));
         check(&RequestKind::ALL.map(|row| (row.index(), row.label())));
         check(&BanReason::ALL.map(|row| (row.index(), row.label())));

@@ -63,6 +63,13 @@ macro_rules! refusals {
                 }
             }
 
+            /// Returns what the refusal means, for operators: its documentation.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => concat!($($doc),*).trim_ascii_start(),)+
+                }
+            }
+
             /// Returns when the client may try again.
             pub const fn retry(self) -> Retry {
                 match self {

@@ -433,7 +433,7 @@ pub(super) mod tests {
         let rate = Rate { per_s: 5, burst: 9 };
         sources.tracker.limiter().replace(Limits { scrapes: rate, ..Limits::default() });
         let registry: &MetricsRegistry = &sources.registry;
-        let address = "[::1]:6969".parse().unwrap();
+        let address: std::net::SocketAddr = "[::1]:6969".parse().unwrap();
         let mut metrics = registry.register(Listener {
             protocol: Protocol::Udp,
             address,
@@ -442,8 +442,8 @@ pub(super) mod tests {
         metrics.counters.request(Family::V6, RequestKind::Announce);
         metrics.counters.drop(DropReason::BadConnectionId);
         metrics.counters.latency.observe(Duration::from_micros(15), 3);
-        let id = Some(types::PeerId(*b"-qB5010-abcdefghijkl"));
-        metrics.counters.clients.pass(64, || id);
+        let id = types::PeerId(*b"-qB5010-abcdefghijkl");
+        metrics.counters.announced(64, || Some((id, address.ip())));
         metrics.publish();
         let page = render(&sources, None);
         for line in [

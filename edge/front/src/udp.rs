@@ -168,8 +168,11 @@ impl BatchContext<'_> {
         for done in pending {
             batch.set_reply(done.slot, done.reply_slot.datagram_len(done.len));
         }
-        let last = || Some(requests.get(usize::from(last?))?.announce.peer_id);
-        counters.clients.pass(accepted, last);
+        let last = || {
+            let request = requests.get(usize::from(last?))?;
+            Some((request.announce.peer_id, request.grant.client_ip()))
+        };
+        counters.announced(accepted, last);
     }
 }
 

@@ -26,18 +26,20 @@ impl Clients {
     /// Samples after which all counts are halved, so that the past fades.
     const FADE_AFTER: u32 = 8192;
 
-    /// Counts `announces` announces, one of which was from `id`. Samples it if it is time to.
+    /// Counts announces. Returns whether it is time to sample one of them.
     #[inline]
-    pub fn pass(&mut self, announces: u32, id: impl FnOnce() -> Option<PeerId>) {
+    pub(super) fn pass(&mut self, announces: u32) -> bool {
         self.passed += announces;
-        if self.passed >= Self::ONE_OF {
+        let is_time = self.passed >= Self::ONE_OF;
+        if is_time {
             self.passed %= Self::ONE_OF;
-            id().into_iter().for_each(|id| self.sample(&id));
         }
+        is_time
     }
 
+    /// Counts an announce of the client with this id.
     #[cold]
-    fn sample(&mut self, id: &PeerId) {
+    pub(super) fn sample(&mut self, id: &PeerId) {
         match prefix(id) {
             Some(prefix) => self.count(prefix, 1),
             None => self.others += 1,
@@ -94,10 +96,12 @@ mod tests {
     fn samples_one_announce_of_many() {
         let mut clients = Clients::default();
         for _ in 0..10 * Clients::ONE_OF {
-            clients.pass(1, || Some(id(b"-qB5000-")));
+            if clients.pass(1) {
+                clients.sample(&id(b"-qB5000-"));
+            }
         }
-        clients.pass(Clients::ONE_OF, || Some(id(b"-qB\"00}-")));
-        clients.pass(Clients::ONE_OF, || None);
+        assert!(clients.pass(Clients::ONE_OF));
+        clients.sample(&id(b"-qB\"00}-"));
         assert_eq!(clients.counts(), (&[(*b"-qB5000-", 10)][..], 1));
     }
 

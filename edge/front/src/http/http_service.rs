@@ -453,7 +453,7 @@ impl State {
         reply.finish(&mut self.body);
         let mut counters = listener.http();
         counters.peers_sent += u64::from(reply.v4) + u64::from(reply.v6);
-        counters.clients.pass(1, || Some(announce.peer_id));
+        counters.announced(1, || Some((announce.peer_id, ip)));
         Ok(())
     }
 

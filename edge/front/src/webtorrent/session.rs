@@ -245,7 +245,7 @@ impl Session {
         announce: &Announce<'_>,
     ) -> Result<(), Refusal> {
         let Announce { info_hash, peer_id, event, .. } = *announce;
-        self.listener.ws().clients.pass(1, || Some(peer_id));
+        self.listener.ws().announced(1, || Some((peer_id, self.client.ip)));
         let position = self.peers.binary_search(&(info_hash, peer_id));
         if let Err(position) = position
             && event != Event::Stopped
