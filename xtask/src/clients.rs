@@ -27,7 +27,6 @@ use crate::command::{Tally, is_root};
 use crate::workspace::{binary, root, target};
 use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
-pub(crate) use pebble::{PEBBLE, pebble_folder};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout)]
 
 mod api;
+mod book;
 mod bpf;
 mod clients;
 mod cluster;
@@ -35,12 +36,13 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask TASK
 
-  test                   run all of CI: fmt, tidy, spec, clippy, setup, dependencies, bpf, all tests, docs,
-                         a foreign target, fuzz corpora, the API, real clients
+  test                   run all of CI: fmt, tidy, spec, clippy, setup, dependencies, bpf, the book, all tests,
+                         docs, a foreign target, fuzz corpora, the API, real clients
   test --all             the same, and the API and real clients once more with the release build
   check                  run the quick part: fmt, tidy, clippy, unit tests (one to two minutes)
   setup                  install what the tests need (Debian packages, npm and Python packages, tools)
   tidy                   check rules that no compiler knows: phrases, names, links, file lengths, ...
+  book                   build the book of docs/ to target/book, and check its links
   bpf                    compile the XDP program (needs clang 14); --check: compare it with what is committed
   deny                   check dependencies by cargo-deny: crate arrows, licenses, sources
   spec                   list the requirements of spec/ that are met, tested, excepted
@@ -84,6 +86,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["step", name] => suite::run_step(name),
         ["setup"] => report(setup::run_setup()),
         ["tidy"] => report(tidy::run()),
+        ["book"] => report(book::build()),
         ["bpf"] => report(bpf::compile()),
         ["bpf", "--check"] => report(bpf::check()),
         ["deny"] => report(deny::check()),

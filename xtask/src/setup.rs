@@ -1,13 +1,12 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
-use crate::clients::{PEBBLE, pebble_folder};
 use crate::command::{Tally, command, output, run};
 use crate::debian;
 use crate::foreign;
 use crate::venv::{API_TOOLS, CARGO_TOOLS};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result};
-use harness::nats;
+use harness::{nats, pebble};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,9 +15,11 @@ const WEB_CLIENTS: &str = "testing/clients/web";
 
 /// Checks and renders the Helm chart.
 const HELM_VERSION: &str = "v3.22.0";
+/// The version of mdBook, which makes the book of `docs/`.
+const MDBOOK: &str = "0.5.4";
 
 /// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, the NATS server, Python
-/// programs, and the foreign target if it can be had.
+/// programs, mdBook, and the foreign target if it can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
     debian::install_all()?;
     install_web_clients()?;
@@ -26,6 +27,7 @@ pub(crate) fn run_setup() -> Result<Tally> {
     install_nats()?;
     CARGO_TOOLS.install()?;
     API_TOOLS.install()?;
+    install_mdbook()?;
     foreign::add_target();
     Ok(Tally::ONE)
 }
@@ -49,10 +51,8 @@ fn install_web_clients() -> Result<()> {
 
 /// Builds the ACME server, and the DNS server that belongs to it.
 fn install_pebble() -> Result<()> {
-    let folder = pebble_folder();
-    let programs = ["pebble", "pebble-challtestsrv"];
-    let modules = programs.map(|name| PEBBLE.replace("NAME", name));
-    install_go(&folder, &programs, &modules).context("pebble needs Go 1.24 or newer")
+    let modules = pebble::NAMES.map(|name| pebble::MODULE.replace("NAME", name));
+    install_go(&pebble::folder(), &pebble::NAMES, &modules).context("pebble needs Go 1.24 or newer")
 }
 
 /// Builds the server that clusters of trackers are tested with.
@@ -67,6 +67,29 @@ pub(crate) fn install_helm() -> Result<PathBuf> {
     let module = format!("helm.sh/helm/v3/cmd/helm@{HELM_VERSION}");
     install_go(&folder, &["helm"], &[module]).context("helm needs a recent Go")?;
     Ok(folder.join("helm"))
+}
+
+/// Returns the folder of mdBook, by version.
+pub(crate) fn mdbook_folder() -> PathBuf {
+    target().join("tools").join(format!("mdbook-{MDBOOK}"))
+}
+
+/// Compiles mdBook, with the search and without its server. A debug build takes a second for the book, and a
+/// minute less to compile.
+pub(crate) fn install_mdbook() -> Result<()> {
+    let folder = mdbook_folder();
+    if folder.join("bin/mdbook").is_file() {
+        println!("mdbook is here");
+        return Ok(());
+    }
+    let (place, built) = (folder.display().to_string(), folder.join("build"));
+    let words = ["cargo", "install", "--quiet", "--locked", "--debug", "--root", &place];
+    let what = ["--no-default-features", "--features", "search", "--version", MDBOOK, "mdbook"];
+    let mut cargo = command(&[&words[..], &what].concat());
+    // A folder of its own: cargo locks that of the workspace.
+    cargo.env("CARGO_TARGET_DIR", &built).env("CARGO_PROFILE_DEV_DEBUG", "0");
+    run(cargo)?;
+    Ok(fs::remove_dir_all(built)?)
 }
 
 /// Builds programs from Go's module proxy, unless they are in `folder`, which has their version in its name.

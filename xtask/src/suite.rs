@@ -2,7 +2,9 @@
 
 use crate::command::{Tally, command, run as run_command};
 use crate::workspace::{target, test_release};
-use crate::{api, bpf, clients, cluster, deny, foreign, fuzz, nextest, release, setup, spec, tidy};
+use crate::{
+    api, book, bpf, clients, cluster, deny, foreign, fuzz, nextest, release, setup, spec, tidy,
+};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +32,7 @@ const SETUP: Step = Step { name: "setup", run: setup::run_setup };
 const DEPENDENCIES: Step = Step { name: "dependencies", run: deny::check };
 const LICENCES: Step = Step { name: "licences", run: release::check_licences };
 const BPF: Step = Step { name: "XDP program", run: bpf::check };
+const BOOK: Step = Step { name: "book", run: book::build };
 const CLIPPY: Step = Step { name: "clippy", run: clippy };
 const UNIT_TESTS: Step = Step { name: "unit tests", run: unit_tests };
 const TESTS: Step = Step { name: "tests", run: tests };
@@ -54,7 +57,7 @@ const RELEASE_CLIENTS: Step = Step {
 /// target folder. The tests run alone. They build the tracker that API and clients use.
 pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
-    &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF]],
+    &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK]],
     &[&[TESTS]],
     &[&[DOCS, FOREIGN, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];

@@ -12,6 +12,7 @@ mod documents;
 mod file_length;
 mod hygiene;
 mod links;
+mod pages;
 mod phrases;
 mod type_names;
 
@@ -44,6 +45,7 @@ const RULES: &[(&str, Check)] = &[
     ("crates", crates::check),
     ("links", links::check),
     ("documents", documents::check),
+    ("pages", pages::check),
     ("hygiene", hygiene::check),
 ];
 

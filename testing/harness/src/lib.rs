@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod nats;
 #[cfg(target_os = "linux")]
 pub mod network;
+pub mod pebble;
 mod process;
 mod tracker;
 mod wait;

@@ -3,7 +3,6 @@
 //! authorizations at random, as real servers may.
 
 use crate::command::{command, output};
-use crate::workspace::target;
 use anyhow::{Context, Result, ensure};
 use harness::{Process, wait_for};
 use serde_json::json;
@@ -12,20 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The argument of `go install`; NAME is one of its programs. The version pins its dependencies as well: Go
-/// takes the versions of its `go.mod`, never newer ones.
-pub(crate) const PEBBLE: &str = "github.com/letsencrypt/pebble/v2/cmd/NAME@v2.10.1";
 /// The URL of its directory, by host name: the sandbox must allow the tracker to resolve it.
 pub(super) const DIRECTORY: &str = "https://localhost:14000/dir";
 const MANAGEMENT: &str = "https://127.0.0.1:15000";
 const DNS: &str = "127.0.0.1:8053";
 const START_MAX: Duration = Duration::from_secs(60);
-
-/// The folder of its programs, by version.
-pub(crate) fn pebble_folder() -> PathBuf {
-    let version = PEBBLE.rsplit('@').next().unwrap_or_default();
-    target().join("tools").join(format!("pebble-{version}"))
-}
 
 /// A running server. It keeps no state.
 pub(super) struct Pebble {
@@ -110,5 +100,5 @@ pub(super) fn curl(words: &[&str], folder: &Path) -> Command {
 }
 
 fn program(name: &str) -> Command {
-    Command::new(pebble_folder().join(name))
+    Command::new(harness::pebble::folder().join(name))
 }
