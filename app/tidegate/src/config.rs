@@ -382,4 +382,6 @@ pub(crate) fn changes(old: &Settings, new: &Settings) -> (Vec<String>, Vec<Strin
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;

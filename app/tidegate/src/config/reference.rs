@@ -1,0 +1,222 @@
+//! Writes `docs/configure/reference.md` from the table of keys, and compares the page that is there with it.
+//!
+//! `TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate --bins reference` writes the page.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use super::Config;
+use super::key::{Key, Kind, Section};
+use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
+use super::setting::toml;
+use super::tests::read;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configure/reference.md");
+const LINE_MAX: usize = 120;
+
+const HEAD: &str = "\
+# Look up a configuration key
+
+Every key is optional. [Configure](index.md) says where the file is and which value wins,
+[Configure by task](by-task.md) has examples. `tidegate config init` writes a file with all of this as comments.
+
+Below each key:
+
+- its type and the values it accepts, and its default;
+- *live* if a reload (SIGHUP) or the API applies a new value, *restart* if a restart or an upgrade (SIGUSR2) does;
+- *per listener* if a [`[[listener]]`](#listener) table can set it for its own addresses;
+- the environment variable that overrides the file.
+
+Sections:
+
+";
+
+const LISTENER: &str = "\
+## `[[listener]]`
+
+Additional listeners, each with its own rules. Keys that a table does not set have the values of the sections above.
+The tables come last in the file, one per set of addresses. They have no environment variables.\n\n```toml
+[[listener]]
+protocol = \"http\"
+listen = [\"127.0.0.1:8080\"]
+http.trusted_proxies = [\"127.0.0.1\"]\n```
+
+";
+
+/// Returns the page.
+// Writing to a `String` cannot fail, here and below.
+fn page() -> String {
+    let mut page = String::from(HEAD);
+    let defaults = Sections::default();
+    for Section { name, help } in SECTIONS {
+        let first = help.concat();
+        let first = first.split_once(". ").map_or(&*first, |(first, _)| first);
+        let first = markdown(first.trim().trim_end_matches('.'), &[]);
+        let _ = writeln!(page, "- [`[{name}]`](#{}): {first}", anchor(name));
+    }
+    page.push_str("- [`[[listener]]`](#listener): additional listeners with rules of their own\n");
+    let names: Vec<&str> = defaults.all().iter().map(|setting| setting.key().name).collect();
+    for Section { name, help } in SECTIONS {
+        let _ = write!(page, "\n## `[{name}]`\n\n{}\n", paragraph(help, &names));
+        for setting in defaults.all() {
+            let key = setting.key();
+            if key.section() == *name {
+                let _ = write!(page, "\n### {}\n\n", key.name);
+                let _ = write!(page, "{}\n\n", facts(key, &toml(&setting.json())));
+                let _ = writeln!(page, "{}", paragraph(key.help, &names));
+            }
+        }
+    }
+    let _ = write!(page, "\n{LISTENER}");
+    for key in [&PROTOCOL, &LISTEN] {
+        let _ = writeln!(
+            page,
+            "- `{}`: {}; {}. Required.",
+            key.name,
+            key.help.concat(),
+            values(key.kind)
+        );
+    }
+    let own =
+        defaults.all().into_iter().map(|setting| setting.key()).filter(|key| key.per_listener);
+    let own: Vec<String> = own.map(|key| link(key.name)).collect();
+    let _ = writeln!(page, "{}", wrapped(&format!("- Optional: {}", own.join(", "))));
+    page
+}
+
+/// Returns the line with all that the table says about a key besides its documentation.
+fn facts(key: &Key, default: &str) -> String {
+    let mut facts = vec![values(key.kind), format!("default `{default}`")];
+    facts.push(if key.reloadable { "live" } else { "restart" }.into());
+    if key.per_listener {
+        facts.push("per listener".into());
+    }
+    facts.push(format!("`TIDEGATE_{}`", key.name.replace('.', "__").to_uppercase()));
+    wrapped(&facts.join(" · "))
+}
+
+/// Says which values a key of this kind accepts.
+fn values(kind: Kind) -> String {
+    match kind {
+        Kind::Int(low, high) => format!("Integer from {low} to {high}"),
+        Kind::AutoInt(low, high) => format!("`\"auto\"` or an integer from {low} to {high}"),
+        Kind::Flag => "`true` or `false`".into(),
+        Kind::Text => "String".into(),
+        Kind::Choice(words) => {
+            let words: Vec<_> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+            format!("One of {}", words.join(", "))
+        }
+        Kind::List => "List of strings".into(),
+        Kind::Certificates => "List of tables `{ chain = \"FILE\", key = \"FILE\" }`".into(),
+    }
+}
+
+/// Returns lines of the table as Markdown, with links to the keys and pages that they name.
+fn paragraph(help: &[&str], names: &[&str]) -> String {
+    let text = help.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    wrapped(&markdown(&text, names))
+}
+
+/// Escapes what Markdown has another meaning for. Adds links.
+fn markdown(text: &str, names: &[&str]) -> String {
+    let words = text.split(' ').map(|word| {
+        let name = word.trim_matches(|c: char| !c.is_alphanumeric());
+        if names.contains(&name) {
+            return word.replacen(name, &link(name), 1);
+        }
+        match name.strip_prefix("docs/") {
+            Some(page) if page.ends_with(".md") => {
+                word.replacen(name, &format!("[{page}](../{page})"), 1)
+            }
+            _ => word.replace('#', r"\#").replace('*', r"\*").replace('<', r"\<"),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn link(name: &str) -> String {
+    format!("[`{name}`](#{})", anchor(name))
+}
+
+/// Returns the anchor of a heading, as mdBook and others make it.
+fn anchor(heading: &str) -> String {
+    heading.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')).collect()
+}
+
+/// Breaks a paragraph into lines. No line begins with what would make it an item of a list.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        let is_marker = matches!(word, "-" | "+") || word.strip_suffix('.').is_some_and(is_number);
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= LINE_MAX || is_marker {
+            let _ = write!(line, " {word}");
+        } else {
+            lines.push(word.into());
+        }
+    }
+    lines.join("\n")
+}
+
+fn is_number(word: &str) -> bool {
+    word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[test]
+fn reference_is_up_to_date() {
+    let expected = page();
+    if std::env::var_os("TIDEGATE_WRITE_REFERENCE").is_some() {
+        fs::write(PAGE, &expected).unwrap();
+    }
+    let found = fs::read_to_string(PAGE).unwrap();
+    assert!(
+        found == expected,
+        "docs/configure/reference.md is not what the table of keys says: run \
+         TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate --bins reference"
+    );
+}
+
+/// Documents contain configurations of tidegate in `toml` blocks: each must be valid. Those of other programs are
+/// marked `toml,other`.
+#[test]
+fn examples_in_documents_are_valid() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut paths = vec![root.join("README.md"), root.join("SECURITY.md")];
+    let mut folders = vec![root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let list = if path.is_dir() { &mut folders } else { &mut paths };
+            list.push(path);
+        }
+    }
+    let mut count = 0;
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        for (line, example) in examples(&fs::read_to_string(path).unwrap()) {
+            count += 1;
+            let config = read(&example).and_then(|settings| Config::from_settings(&settings));
+            let place = format!("{}:{line}", path.display());
+            assert!(config.is_ok(), "{place}: {}", config.unwrap_err()[0]);
+        }
+    }
+    assert!(count > 10, "found {count}");
+}
+
+/// Returns the `toml` blocks of a page, each with its line.
+fn examples(page: &str) -> Vec<(usize, String)> {
+    let mut lines = (1..).zip(page.lines());
+    let mut examples = Vec::new();
+    while let Some((number, line)) = lines.next() {
+        if let Some(info) = line.trim_start().strip_prefix("```") {
+            let inside = lines.by_ref().map(|(_, text)| text);
+            let text: Vec<_> = inside.take_while(|text| text.trim() != "```").collect();
+            if info == "toml" {
+                examples.push((number, text.join("\n") + "\n"));
+            }
+        }
+    }
+    examples
+}
