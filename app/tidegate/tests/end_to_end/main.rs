@@ -39,6 +39,8 @@ mod traces;
 mod udp;
 mod upgrade;
 #[cfg(target_os = "linux")]
+mod walkthroughs;
+#[cfg(target_os = "linux")]
 mod wire;
 #[cfg(target_os = "linux")]
 mod xdp;

@@ -1,0 +1,58 @@
+# The machine on which the commands of a walk-through run, as root, right after the installation of the package.
+#
+# It sees the files of this machine, but whatever it writes goes to memory and is gone at the end. `unshare` has
+# made its namespaces of processes and mounts; its network is that of a tracker's host (harness::network).
+#
+# Usage: host.sh ROOT REPOSITORY TIDEGATE CLIENTS FOLDER PROGRAM...: an empty folder to mount things in; the
+# repository; the program; the network of another machine; the folder that commands come from and output goes to;
+# other programs that it has.
+set -e
+root=$1 repository=$2 tidegate=$3 clients=$4 folder=$5
+shift 5
+
+mount -t tmpfs -o mode=755 tmpfs "$root"
+mkdir "$root/upper" "$root/work" "$root/all"
+mount -t overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" overlay "$root/all"
+cd "$root/all"
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount --rbind /dev dev
+mount -t tmpfs -o mode=1777 tmpfs tmp
+mount -t tmpfs -o mode=755 tmpfs run
+for program; do
+  touch "usr/local/bin/${program##*/}"
+  mount --bind "$program" "usr/local/bin/${program##*/}"
+done
+
+# What the walk-through's own commands are not.
+mkdir run/walk run/walk/folder
+touch run/walk/clients
+mount --bind "$clients" run/walk/clients
+mount --bind "$folder" run/walk/folder
+for program in systemctl journalctl; do
+  install -m 755 "$repository/app/tidegate/tests/end_to_end/walkthroughs/$program.sh" "usr/local/sbin/$program"
+done
+
+# The package.
+touch usr/bin/tidegate
+mount --bind "$tidegate" usr/bin/tidegate
+mkdir -p etc/tidegate usr/lib/systemd/system usr/share/tidegate
+install -m 644 "$repository/dist/tidegate.service" usr/lib/systemd/system/
+install -m 644 "$repository/dist/tidegate-xdp.conf" usr/share/tidegate/xdp.conf
+grep -q ^tidegate: etc/passwd || echo "tidegate:x:64046:64046::/var/lib/tidegate:/usr/sbin/nologin" >> etc/passwd
+grep -q ^tidegate: etc/group || echo "tidegate:x:64046:" >> etc/group
+
+printf '%s\n' "127.0.0.1 localhost" "::1 localhost" "203.0.113.2 tracker.example.org" > etc/hosts
+export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+unset "${!TIDEGATE_@}"
+
+# Commands come as files that are numbered, one after the other; one that fails ends all.
+exec chroot . bash -c '
+  cd /root
+  set -e
+  for ((walk_step = 0; ; walk_step++)); do
+    until [ -e /run/walk/folder/$walk_step.sh ]; do sleep 0.02; done
+    . /run/walk/folder/$walk_step.sh > /run/walk/folder/$walk_step.out 2>&1 < /dev/null
+    : > /run/walk/folder/$walk_step.done
+  done
+'

@@ -1,0 +1,81 @@
+#!/bin/bash
+# Stands in for systemd in the walk-throughs: starts, reloads and stops the services that they name. That of
+# tidegate runs as its unit says: with this command line, without root, with these capabilities and credentials.
+set -e
+verb=$1
+shift
+while [[ $1 == -* ]]; do
+  [[ $verb == enable && $1 == --now ]] && verb=start
+  shift
+done
+unit=${1%.service}
+journal=/run/walk/$unit.journal
+pid=$(cat "/run/walk/$unit.pid" 2> /dev/null || true)
+
+# Prints the values of a key of the unit and of its drop-ins.
+values() {
+  cat /usr/lib/systemd/system/tidegate.service /etc/systemd/system/tidegate.service.d/*.conf 2> /dev/null |
+    sed -n "s/^$1=//p"
+}
+
+stop() {
+  [[ -n $pid ]] || return 0
+  kill "$pid" 2> /dev/null || true
+  while kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
+  rm -f "/run/walk/$unit.pid"
+}
+
+start_tidegate() {
+  local capabilities credential command
+  capabilities=$(values AmbientCapabilities | tr ' ' '\n' | sed 's/^CAP_/+/' | tr 'A-Z\n' 'a-z,' | sed 's/,$//')
+  install -d -o tidegate -g tidegate -m 700 /var/lib/tidegate /run/credentials/tidegate.service
+  for credential in $(values LoadCredential); do
+    install -o tidegate -m 400 "${credential#*:}" "/run/credentials/tidegate.service/${credential%%:*}"
+  done
+  command=$(values ExecStart | tail -n 1)
+  # What only the test knows: the address of its ACME authority.
+  [[ -e /run/walk/environment ]] && set -a && . /run/walk/environment && set +a
+  # shellcheck disable=SC2086 # a command line is words
+  setsid setpriv --reuid=tidegate --regid=tidegate --clear-groups \
+    --bounding-set="-all,$capabilities" --inh-caps="-all,$capabilities" --ambient-caps="-all,$capabilities" \
+    --no-new-privs $command >> "$journal" 2>&1 < /dev/null &
+  echo $! > /run/walk/tidegate.pid
+  # READY, in systemd's words.
+  for ((n = 0; n < 600; n++)); do
+    if ! kill -0 $! 2> /dev/null; then
+      echo "Job for tidegate.service failed."
+      cat "$journal"
+      exit 1
+    fi
+    curl -sk --noproxy '*' --max-time 5 -o /dev/null --fail http://127.0.0.1:6970/health/ready && return
+    sleep 0.1
+  done
+  exit 1
+}
+
+start() {
+  case $unit in
+    tidegate) start_tidegate ;;
+    nginx) nginx && cp /run/nginx.pid /run/walk/nginx.pid ;;
+    haproxy) haproxy -D -p /run/walk/haproxy.pid -f /etc/haproxy/haproxy.cfg ;;
+    caddy) caddy start --config /etc/caddy/Caddyfile --pidfile /run/walk/caddy.pid ;;
+    *) echo "Failed to start $unit.service: Unit $unit.service not found." && exit 5 ;;
+  esac
+}
+
+case $verb in
+  daemon-reload | enable) ;;
+  start) start ;;
+  restart) stop && start ;;
+  stop) stop ;;
+  reload)
+    case $unit in
+      tidegate) kill -s HUP "$pid" ;;
+      nginx) nginx -s reload ;;
+      haproxy) haproxy -D -p /run/walk/haproxy.pid -f /etc/haproxy/haproxy.cfg -sf "$pid" ;;
+      caddy) caddy reload --config /etc/caddy/Caddyfile ;;
+    esac
+    ;;
+  is-active) kill -0 "$pid" 2> /dev/null && echo active ;;
+  *) echo "unknown verb $verb" && exit 1 ;;
+esac
