@@ -100,8 +100,8 @@ fn blocks(page: &str) -> Result<Vec<Block>> {
         let inside = lines.by_ref().map(|(_, text)| text);
         let inside = inside.take_while(|text| text.trim() != "```");
         // Blocks in lists are indented.
-        let inside =
-            inside.map(|text| text.get(indent..).unwrap_or(text.trim_start()).to_owned() + "\n");
+        let inside = inside
+            .map(|text| text.get(indent..).unwrap_or_else(|| text.trim_start()).to_owned() + "\n");
         let text: String = inside.collect();
         let marks: Vec<&str> = info.split(',').collect();
         let kind = match marks[..] {
@@ -202,7 +202,7 @@ fn walk(page: &str, needs: &Needs) {
         _ => Network::obstacle(),
     };
     if let Some(obstacle) = missing {
-        return println!("skipped {page}: {obstacle}: run `cargo xtask setup`, as root");
+        return eprintln!("skipped {page}: {obstacle}: run `cargo xtask setup`, as root");
     }
     execute(page, needs, &tools).unwrap_or_else(|error| panic!("docs/{page}: {error:#}"));
 }
