@@ -26,7 +26,7 @@ mod upgrade;
 mod workers;
 mod xdp;
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
 use signals::listen_to_signals;
-use startup::LocalHosts;
+use startup::{LocalHosts, print};
 use supervisor::Supervisor;
 use swarms::{JournalInputs, OpenJournal, Swarms};
 use tokens::FirstToken;
@@ -240,6 +240,7 @@ impl Opened {
         let reloader = Reloader {
             xdp_rules,
             file,
+            configured: self.settings.clone(),
             settings: self.settings,
             config,
             tracker,
@@ -313,14 +314,6 @@ fn start_management(
         },
     )?;
     Ok((workers, api, first_token))
-}
-
-fn print(lines: &str) -> Result<()> {
-    let mut out = io::stdout();
-    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 /// A process that serves.
@@ -466,12 +459,8 @@ impl Serving {
                 }
             }
             Event::Signal(SIGUSR2) => {
-                // The new process would not know of changes acknowledged from now on.
-                self.records.pause(true);
-                if !self.upgrader.request() {
+                if !self.request_upgrade() {
                     warn!("SIGUSR2 ignored: an upgrade is already in progress");
-                } else if !self.records.is_idle() {
-                    info!("SIGUSR2: recording waiting changes before the upgrade");
                 }
             }
             Event::Signal(signal) => return Some(End::Signal(signal)),
@@ -510,6 +499,17 @@ impl Serving {
         None
     }
 
+    /// Requests an upgrade. Returns false if one is already in progress.
+    fn request_upgrade(&mut self) -> bool {
+        // The new process would not know of changes acknowledged from now on.
+        self.records.pause(true);
+        let is_new = self.upgrader.request();
+        if is_new && !self.records.is_idle() {
+            info!("upgrade: recording waiting changes first");
+        }
+        is_new
+    }
+
     fn upgrade(&mut self) {
         if let Err(error) = self.upgrader.start(&self.events) {
             error!("upgrade failed: {error:#}");
@@ -537,6 +537,14 @@ impl Serving {
             }
             Command::ClusterResync(reply) => drop(reply.send(self.cluster.resync())),
             Command::NodeIgnored { node, is_ignored } => self.cluster.ignore(node, is_ignored),
+            Command::Upgrade(reply) => {
+                let outcome = match self.upgrader.obstacle() {
+                    Some(obstacle) => Err(obstacle),
+                    None if self.request_upgrade() => Ok(()),
+                    None => Err("an upgrade is already in progress".into()),
+                };
+                drop(reply.send(outcome));
+            }
             Command::LogLevels(levels, reply) => {
                 let log = &mut self.reloader.log;
                 levels.into_iter().for_each(|levels| log.set_levels(levels));

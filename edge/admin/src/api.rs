@@ -11,6 +11,7 @@
 mod access_end;
 mod auth;
 mod bans;
+mod breakdown;
 mod cluster;
 mod config;
 mod cors;

@@ -11,7 +11,7 @@ use crate::schema::ToSchema;
 /// A command, with the channel for its reply if it has one. The reply is dropped if the requester no longer waits.
 pub enum Command {
     /// Returns the settings in force.
-    Settings(oneshot::Sender<Vec<Setting>>),
+    Settings(oneshot::Sender<Settings>),
     /// Reloads configuration, lists and certificates: all of them, or nothing if one is wrong.
     Reload(oneshot::Sender<Result<ReloadOutcome, Vec<String>>>),
     /// Reloads with these values overriding the file and the environment. With `dry_run` they are only
@@ -39,6 +39,27 @@ pub enum Command {
     },
     /// Sets the log levels until the next reload, if given, and returns those in force.
     LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
+    /// Starts a new process that takes over. The reply is sent when that begins; it is a sentence if that is
+    /// impossible now.
+    Upgrade(oneshot::Sender<Result<(), String>>),
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Settings {
+    /// Every key, in the order of the sections.
+    pub settings: Vec<Setting>,
+    /// Every section.
+    pub sections: Vec<SettingSection>,
+}
+
+/// A section of the configuration.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct SettingSection {
+    /// Its name, as between brackets.
+    pub name: String,
+    /// What its keys are about.
+    pub help: String,
 }
 
 /// A configuration key.
@@ -53,6 +74,50 @@ pub struct Setting {
     pub origin: String,
     /// Whether it can be changed without a restart.
     pub reloadable: bool,
+    /// The section it belongs to.
+    pub section: String,
+    /// What it does.
+    pub help: String,
+    /// The value without configuration.
+    #[schema(value_type = Value)]
+    pub default: Value,
+    /// The type of its values.
+    pub kind: SettingKind,
+    /// The smallest integer; absent if the value is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    /// The largest integer; absent if the value is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// Whether it may also be the text `auto`.
+    pub accepts_auto: bool,
+    /// The texts that it may be; absent if the kind is not `choice`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choices: Option<Vec<String>>,
+    /// Whether a `[[listener]]` table can override it.
+    pub per_listener: bool,
+    /// The value that takes effect after a restart or an upgrade; absent if it is the one in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub pending: Option<Value>,
+}
+
+/// The type of a setting's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingKind {
+    /// An integer from `min` to `max`.
+    Integer,
+    /// true or false.
+    Boolean,
+    /// Any text.
+    Text,
+    /// One of `choices`.
+    Choice,
+    /// A list of texts.
+    List,
+    /// A list of objects with the texts `chain` and `key`, both paths.
+    Certificates,
 }
 
 /// The outcome of a reload.

@@ -430,6 +430,16 @@ impl FromStr for Cursor {
 }
 
 impl HashPrefix {
+    /// Returns the first and the last info hash with this prefix.
+    pub(crate) fn bounds(&self) -> (InfoHash, InfoHash) {
+        let mut last = self.bytes;
+        let whole = self.digits / 2;
+        for (at, byte) in last.iter_mut().enumerate().skip(whole) {
+            *byte |= if at == whole && self.digits % 2 == 1 { 0x0f } else { 0xff };
+        }
+        (InfoHash(self.bytes), InfoHash(last))
+    }
+
     /// Returns the range of the positions in `by_hash` whose rows have this prefix.
     fn range(&self, rows: &[TorrentRow], by_hash: &[u32]) -> std::ops::Range<usize> {
         let compare = |number: &u32| {

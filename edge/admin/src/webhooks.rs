@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
+use serde_json::json;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{Sender, channel};
@@ -16,9 +17,16 @@ use crate::clock::UnixTime;
 use crate::events::{Event, EventHub, EventKind};
 use crate::outbound::{PostRequest, SendPost};
 use crate::records::tables::webhooks::WebhookRow;
+use deliveries::{DeliveryLog, DeliveryOutcome};
+
+mod deliveries;
+
+pub(crate) use deliveries::Delivery;
 
 /// Events queued for one webhook. When the queue is full, new events are dropped.
 const QUEUE_MAX: usize = 1000;
+/// The kind of a test event. No event has it.
+const TEST: &str = "test";
 /// Pauses before the second and each further attempt.
 const PAUSES: [Duration; 5] = [
     Duration::from_secs(1),
@@ -35,6 +43,8 @@ pub(crate) struct Webhooks {
     /// Between attempts.
     pauses: [Duration; 5],
     time: UnixTime,
+    /// The latest attempts.
+    pub(crate) log: DeliveryLog,
     /// Notified when a webhook is added.
     added: Notify,
     /// Events delivered.
@@ -52,6 +62,7 @@ impl Webhooks {
             send_post,
             pauses: PAUSES,
             time,
+            log: DeliveryLog::default(),
             added: Notify::new(),
             delivered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -74,31 +85,71 @@ impl Webhooks {
 
     pub(crate) fn remove(&self, id: i64) {
         self.rows.write().unwrap_or_else(PoisonError::into_inner).retain(|row| row.id != id);
+        self.log.remove(id);
     }
 
-    fn contains(&self, id: i64) -> bool {
+    /// Returns whether there is a webhook with this id.
+    pub(crate) fn contains(&self, id: i64) -> bool {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.iter().any(|row| row.id == id)
+    }
+
+    /// Posts a test event once, and returns the attempt; `None` if there is no such webhook.
+    pub(crate) async fn test(&self, id: i64) -> Option<Delivery> {
+        let row = self.rows().into_iter().find(|row| row.id == id)?;
+        let time = (self.time)();
+        let data = json!({ "message": "A test of this webhook." });
+        let body = json!({ "id": 0, "time": time, "kind": TEST, "data": data });
+        let delivery = self.post(&row, &body.to_string(), (0, TEST, 1)).await;
+        self.log.add(id, delivery.clone());
+        Some(delivery)
+    }
+
+    /// Posts a body once. `about` are the event's id and kind, and which attempt it is.
+    async fn post(
+        &self,
+        row: &WebhookRow,
+        body: &str,
+        about: (u64, &'static str, u32),
+    ) -> Delivery {
+        let (time, started) = ((self.time)(), Instant::now());
+        let signature = Some(sign(&row.secret, time, body));
+        let post = PostRequest { url: row.url.clone(), body: body.into(), signature };
+        let (status, error) = match (self.send_post)(post).await {
+            Ok(status) => (Some(status), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let is_accepted = status.is_some_and(|status| (200..=299).contains(&status));
+        let (event_id, kind, attempt) = about;
+        let outcome =
+            if is_accepted { DeliveryOutcome::Delivered } else { DeliveryOutcome::Failed };
+        let duration_ms = started.elapsed().as_millis() as u64;
+        Delivery { time, event_id, kind, attempt, outcome, status, error, duration_ms }
     }
 
     /// Posts an event until it is accepted, the webhook is removed, or the last attempt has failed.
     async fn deliver(&self, row: &WebhookRow, event: &Event) {
         let body = event.to_json();
-        for pause in self.pauses.into_iter().map(Some).chain([None]) {
+        for (attempt, pause) in (1..).zip(self.pauses.into_iter().map(Some).chain([None])) {
             // It may have been removed during the pause.
             if !self.contains(row.id) {
                 return;
             }
-            let signature = Some(sign(&row.secret, (self.time)(), &body));
-            let post = PostRequest { url: row.url.clone(), body: body.clone(), signature };
-            let reason = match (self.send_post)(post).await {
-                Ok(200..=299) => {
-                    self.delivered.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-                Ok(status) => format!("the response has status {status}"),
-                Err(reason) => reason,
-            };
+            let about = (event.id, event.kind.label(), attempt);
+            let mut delivery = self.post(row, &body, about).await;
+            if delivery.outcome == DeliveryOutcome::Failed && pause.is_none() {
+                delivery.outcome = DeliveryOutcome::Dropped;
+            }
+            // It may have been removed meanwhile; then its log is gone and stays so.
+            if self.contains(row.id) {
+                self.log.add(row.id, delivery.clone());
+            }
+            if delivery.outcome == DeliveryOutcome::Delivered {
+                self.delivered.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let status = || format!("the response has status {}", delivery.status.unwrap_or(0));
+            let reason = delivery.error.clone().unwrap_or_else(status);
             self.failed.fetch_add(1, Ordering::Relaxed);
             debug!(webhook = row.id, event = event.id, reason, "webhook post failed");
             let Some(pause) = pause else {
@@ -197,7 +248,6 @@ mod tests {
     use std::future::pending;
     use std::sync::Mutex;
 
-    use serde_json::json;
     use tokio::sync::mpsc::unbounded_channel;
     use tokio::sync::oneshot;
 
@@ -254,6 +304,49 @@ mod tests {
     fn drops_an_event_after_the_last_attempt() {
         let (posts, counts) = deliver(&[Err("refused".into())]);
         assert_eq!((posts.len(), counts), (6, [0, 6, 1]));
+    }
+
+    #[test]
+    fn logs_every_attempt() {
+        let answers = Mutex::new(vec![Ok(204), Err("timed out".to_owned()), Ok(503)]);
+        let send_post: SendPost = Arc::new(move |_| {
+            let answer = answers.lock().unwrap().pop().unwrap();
+            Box::pin(async { answer })
+        });
+        let webhooks = webhooks(vec![row(1, "ban")], send_post);
+        run(webhooks.deliver(&row(1, "ban"), &event(7)));
+        let log = webhooks.log.of(1);
+        let found: Vec<_> = log
+            .iter()
+            .map(|it| (it.event_id, it.kind, it.attempt, it.outcome, it.status, it.error.clone()))
+            .collect();
+        let failed = DeliveryOutcome::Failed;
+        let expected = [
+            (7, "ban", 3, DeliveryOutcome::Delivered, Some(204), None),
+            (7, "ban", 2, failed, None, Some("timed out".into())),
+            (7, "ban", 1, failed, Some(503), None),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn posts_a_test_once() {
+        let posts = Arc::<Mutex<Vec<PostRequest>>>::default();
+        let sink = Arc::clone(&posts);
+        let send_post: SendPost = Arc::new(move |post| {
+            sink.lock().unwrap().push(post);
+            Box::pin(async { Ok(500) })
+        });
+        let webhooks = webhooks(vec![row(1, "ban")], send_post);
+        let delivery = run(webhooks.test(1)).unwrap();
+        assert_eq!((delivery.outcome, delivery.status), (DeliveryOutcome::Failed, Some(500)));
+        assert_eq!(webhooks.log.of(1), [delivery]);
+        let posts = posts.lock().unwrap();
+        let [post] = &posts[..] else { panic!("{posts:?}") };
+        assert_eq!(post.signature, Some(sign("secret", 12, &post.body)));
+        let body: serde_json::Value = serde_json::from_str(&post.body).unwrap();
+        assert_eq!((&body["id"], &body["kind"]), (&json!(0), &json!("test")));
+        assert!(run(webhooks.test(2)).is_none());
     }
 
     #[test]

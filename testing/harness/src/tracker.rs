@@ -216,8 +216,17 @@ impl Tracker {
     ///
     /// If that takes longer than [`PATIENCE`], or the new process has ended, too.
     pub fn upgrade(&self) -> Result<UpgradeTimes> {
+        self.upgrade_by(|| self.signal(Signal::SIGUSR2))
+    }
+
+    /// Like [`Self::upgrade`], begun by `begin`.
+    ///
+    /// # Errors
+    ///
+    /// The same, or if `begin` fails.
+    pub fn upgrade_by(&self, begin: impl FnOnce() -> Result<()>) -> Result<UpgradeTimes> {
         let (old, began) = (self.pid(), Instant::now());
-        self.signal(Signal::SIGUSR2)?;
+        begin()?;
         let mut new = None;
         self.wait_until("a successor", |it| {
             new = successor(&it.stderr(), |pid| pid != old && is_alive(pid));

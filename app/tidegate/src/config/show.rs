@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use super::key::Section;
+use super::key::{Kind, Section};
 use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
 use super::memory_budget;
 use super::read::Settings;
-use super::setting::toml;
+use super::setting::{AnySetting, toml};
 
 const HEAD: &str = "\
 # Configuration of tidegate. Every key is optional; the values below are the defaults.
@@ -103,13 +103,56 @@ pub(crate) fn show(settings: &Settings) -> String {
 }
 
 /// Returns the same for the management API, without the `[[listener]]` tables.
-pub(crate) fn list(settings: &Settings) -> Vec<admin::Setting> {
+/// `configured` are the settings as they were read last.
+pub(crate) fn list(settings: &Settings, configured: &Settings) -> admin::Settings {
+    let defaults = Sections::default();
     let all = settings.sections.all().into_iter();
-    let setting = |setting: &dyn super::setting::AnySetting| admin::Setting {
-        name: setting.key().name.into(),
-        value: setting.json(),
-        origin: setting.origin().to_string(),
-        reloadable: setting.key().reloadable,
+    let all = all.zip(configured.sections.all()).zip(defaults.all());
+    let list = all.map(|((setting, configured), default)| describe(setting, configured, default));
+    let section = |Section { name, help }: &Section| admin::SettingSection {
+        name: (*name).into(),
+        help: paragraph(help),
     };
-    all.map(setting).collect()
+    admin::Settings { settings: list.collect(), sections: SECTIONS.iter().map(section).collect() }
+}
+
+fn describe(
+    setting: &dyn AnySetting,
+    configured: &dyn AnySetting,
+    default: &dyn AnySetting,
+) -> admin::Setting {
+    use admin::SettingKind;
+    let key = setting.key();
+    let (kind, bounds, choices) = match key.kind {
+        Kind::Int(min, max) | Kind::AutoInt(min, max) => {
+            (SettingKind::Integer, Some((min, max)), None)
+        }
+        Kind::Flag => (SettingKind::Boolean, None, None),
+        Kind::Text => (SettingKind::Text, None, None),
+        Kind::Choice(words) => (SettingKind::Choice, None, Some(words)),
+        Kind::List => (SettingKind::List, None, None),
+        Kind::Certificates => (SettingKind::Certificates, None, None),
+    };
+    let (value, pending) = (setting.json(), configured.json());
+    admin::Setting {
+        name: key.name.into(),
+        origin: setting.origin().to_string(),
+        reloadable: key.reloadable,
+        section: key.section().into(),
+        help: paragraph(key.help),
+        default: default.json(),
+        kind,
+        min: bounds.map(|(min, _)| min),
+        max: bounds.map(|(_, max)| max),
+        accepts_auto: matches!(key.kind, Kind::AutoInt(..)),
+        choices: choices.map(|words| words.iter().copied().map(String::from).collect()),
+        per_listener: key.per_listener,
+        pending: Some(pending).filter(|pending| *pending != value),
+        value,
+    }
+}
+
+/// Joins the lines of a documentation.
+fn paragraph(lines: &[&str]) -> String {
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }

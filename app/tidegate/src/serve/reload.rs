@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventHub, EventKind, MetricSources, ReloadOutcome, Setting};
+use admin::{EventHub, EventKind, MetricSources, ReloadOutcome};
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
@@ -31,6 +31,8 @@ use crate::config::{self, AcmeConfig, Config, Problem, Settings};
 pub(super) struct Reloader {
     pub(super) file: Option<PathBuf>,
     pub(super) settings: Settings,
+    /// The settings as they were read last. Where they differ, a restart applies them.
+    pub(super) configured: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
     /// The keys from the file that are in use.
@@ -118,8 +120,8 @@ pub(super) struct NewConfig {
 
 impl Reloader {
     /// Lists the settings for the API.
-    pub(super) fn list(&self) -> Vec<Setting> {
-        config::list(&self.settings)
+    pub(super) fn list(&self) -> admin::Settings {
+        config::list(&self.settings, &self.configured)
     }
 
     /// Reloads everything, and replies with the result.
@@ -150,14 +152,18 @@ impl Reloader {
         reply: oneshot::Sender<ReloadResult>,
     ) {
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
-        let running = self.settings.clone();
+        let (running, before) = (self.settings.clone(), self.settings.clone());
         let work = move || {
             // A failure has been logged at startup.
             let _ = lower_priority();
             let read = || read_all(file.as_deref(), &values, running, sandbox.as_deref());
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
-            drop(reply.send(read.map(|_| ReloadOutcome::default())));
+            let outcome = |new: Box<NewConfig>| {
+                let (changed, needs_restart) = config::changes(&before, &new.settings);
+                ReloadOutcome { changed, needs_restart }
+            };
+            drop(reply.send(read.map(outcome)));
         };
         // Without a thread, the reply's channel closes, which the requester sees.
         let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
@@ -315,6 +321,7 @@ impl Reloader {
         }
         // Keys that need a restart keep their old values here, so that the next reload reports them, too.
         self.settings = running;
+        self.configured = settings;
         self.config = config;
         self.watcher = watcher;
         self.replace_certificates(certificates);

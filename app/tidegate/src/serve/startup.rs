@@ -1,6 +1,7 @@
 //! What the start prints: listeners, and the URLs of tracker and dashboard.
 
 use std::fmt::Write;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
 use admin::AnnounceUrl;
@@ -14,6 +15,19 @@ use crate::config::{Config, ListenerGroup, Transport};
 
 /// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;
+
+/// Prints the text to standard output. A closed pipe is no error.
+///
+/// # Errors
+///
+/// If it cannot be written.
+pub(super) fn print(lines: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
 
 /// The hosts by which clients may reach this machine.
 #[derive(Debug, Default)]

@@ -240,6 +240,17 @@ impl Upgrader {
         }
     }
 
+    /// Returns why this process cannot be upgraded, if it cannot.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        if std::process::id() == 1 {
+            let text = "process 1 cannot be upgraded, because its end is the end of the container: replace the \
+                        container instead";
+            return Some(text.into());
+        }
+        let error = self.launcher.as_ref().err()?;
+        Some(format!("the launcher could not be started: {error}"))
+    }
+
     /// Requests a new process. Returns false if one is already requested or starting.
     pub(super) fn request(&mut self) -> bool {
         if self.attempt.is_some() || self.requested.is_some() {
@@ -267,19 +278,15 @@ impl Upgrader {
             self.cancel();
         }
         launched?;
-        info!("SIGUSR2: upgrading; started a new process with the same sockets");
+        info!("upgrade: started a new process with the same sockets");
         Ok(())
     }
 
     fn launch(&mut self, events: &Sender<Event>) -> Result<()> {
-        if std::process::id() == 1 {
-            bail!(
-                "process 1 cannot be upgraded, because its end is the end of the container: replace the container instead"
-            );
-        }
-        let launcher = self.launcher.as_ref();
-        let launcher = launcher
-            .map_err(|error| anyhow::anyhow!("the launcher could not be started: {error}"))?;
+        let launcher = match (self.obstacle(), &self.launcher) {
+            (None, Ok(launcher)) => launcher,
+            (obstacle, _) => bail!(obstacle.unwrap_or_default()),
+        };
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
         (&ours).write_all(handoff.lines().as_bytes())?;

@@ -1,6 +1,7 @@
 //! The management API over its socket.
 
 mod concurrency;
+mod configuration;
 mod durability;
 mod hostile;
 mod start_tokens;

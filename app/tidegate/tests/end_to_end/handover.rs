@@ -71,7 +71,7 @@ fn an_upgrade_keeps_swarms_without_a_state_directory() {
     std::thread::scope(|scope| {
         // A peer stops meanwhile, at whichever process.
         scope.spawn(|| {
-            tracker.wait_until("begun", |it| it.log().contains("SIGUSR2: upgrading"));
+            tracker.wait_until("begun", |it| it.log().contains("upgrade: started"));
             announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
         });
         tracker.upgrade();

@@ -114,6 +114,15 @@ impl Tracker {
         self.tracker.upgrade().unwrap();
     }
 
+    /// Like [`Self::upgrade`], begun by `begin`.
+    pub(crate) fn upgrade_by(&self, begin: impl FnOnce()) {
+        let begin = || {
+            begin();
+            Ok(())
+        };
+        self.tracker.upgrade_by(begin).unwrap();
+    }
+
     /// A line of `/proc/PID/status`.
     pub(crate) fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();

@@ -173,7 +173,7 @@ fn stops_the_new_process_with_the_old_one() {
     fs::remove_file(&list).unwrap();
     assert!(Command::new("mkfifo").arg(&list).status().unwrap().success());
     tracker.signal(Signal::SIGUSR2);
-    tracker.wait_until("begun", |it| it.log().contains("SIGUSR2: upgrading"));
+    tracker.wait_until("begun", |it| it.log().contains("upgrade: started"));
     tracker.signal(Signal::SIGUSR2);
     tracker.wait_until("once only", |it| it.log().contains("an upgrade is already in progress"));
     tracker.stop();

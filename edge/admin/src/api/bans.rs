@@ -11,7 +11,7 @@ use types::limits::BANS_MAX;
 use super::auth::Caller;
 use super::input::{
     Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_expiry, check_name,
-    page_limit,
+    page_limit, search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -60,7 +60,7 @@ struct BanPage {
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// The number of all entries.
+    /// The number of bans that match.
     total: u64,
 }
 
@@ -111,6 +111,10 @@ struct BanPageQuery {
     cursor: Option<String>,
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
+    /// Only bans with this in the network or the reason (in any case); or, if it is an IP address, also those
+    /// of networks that contain it.
+    #[param(max_length = 100, nullable = false)]
+    q: Option<String>,
 }
 
 impl From<BanRow> for Ban {
@@ -137,11 +141,17 @@ async fn list(
     Query(query): Query<BanPageQuery>,
 ) -> Result<Json<BanPage>, Problem> {
     let limit = page_limit(query.limit, 100, PAGE_MAX)?;
-    let (after, now) = (query.cursor.unwrap_or_default(), api.now());
-    let rows = api.records().read(move |db| bans::page(db, now, &after, limit)).await?;
+    let after = query.cursor.unwrap_or_default();
+    let text = search_text(query.q)?;
+    let now = api.now();
+    let (rows, total) = if text.is_empty() {
+        let rows = api.records().read(move |db| bans::page(db, now, &after, limit)).await?;
+        (rows, api.tracker().bans().len() as u64)
+    } else {
+        api.records().read(move |db| bans::search(db, now, &text, &after, limit)).await?
+    };
     let next = rows.last().filter(|_| rows.len() == limit as usize);
     let next = next.map(|row| row.network.clone());
-    let total = api.tracker().bans().len() as u64;
     Ok(Json(BanPage { bans: rows.into_iter().map(Ban::from).collect(), next, total }))
 }
 

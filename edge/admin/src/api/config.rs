@@ -14,7 +14,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::clock::since_epoch;
-use crate::control::{Command, ReloadOutcome, Setting};
+use crate::control::{Command, ReloadOutcome, Settings};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::RecordOp;
@@ -29,6 +29,12 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route("GET /config", ConfigRead, "List settings and where their values come from", list),
         route("PATCH /config", ConfigWrite, "Change settings that need no restart", change),
+        route(
+            "POST /process/upgrade",
+            ConfigWrite,
+            "Start a new process that takes over, as SIGUSR2 does",
+            upgrade,
+        ),
         route(
             "POST /config/reload",
             ConfigWrite,
@@ -53,17 +59,19 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// The configuration in force.
-#[derive(Serialize, ToSchema)]
-struct Settings {
-    settings: Vec<Setting>,
-}
-
 /// New values by setting name, as `tracker.interval_s`; null removes the override that the API has set.
 #[derive(Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(example = json!({ "tracker.interval_s": 900 }))]
 struct SettingChanges(BTreeMap<String, Value>);
+
+/// Whether to apply changes.
+#[derive(Deserialize, IntoParams)]
+struct ChangeQuery {
+    /// Only say what the change would do, or what is wrong with it.
+    #[param(nullable = false)]
+    dry_run: Option<bool>,
+}
 
 /// Log levels: a default, and others for some areas, as in `info,front=debug`.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -112,8 +120,13 @@ struct Certificates {
 }
 
 async fn list(State(api): State<Shared>) -> Result<Json<Settings>, Problem> {
-    let settings = api.send_command(Command::Settings).await?;
-    Ok(Json(Settings { settings }))
+    Ok(Json(api.send_command(Command::Settings).await?))
+}
+
+async fn upgrade(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
+    api.send_command(Command::Upgrade).await?.map_err(Problem::conflict)?;
+    api.audit(&caller, format_args!("started an upgrade"));
+    Ok(NoContent)
 }
 
 async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<ReloadOutcome>, Problem> {
@@ -126,6 +139,7 @@ async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<Reload
 async fn change(
     State(api): State<Shared>,
     caller: Caller,
+    Query(ChangeQuery { dry_run }): Query<ChangeQuery>,
     Body(SettingChanges(changes)): Body<SettingChanges>,
 ) -> Result<Json<ReloadOutcome>, Problem> {
     if changes.len() > KEYS_MAX {
@@ -154,7 +168,10 @@ async fn change(
     };
     // Validate first: an invalid change is not recorded.
     let validated = api.send_command(command(true)).await?;
-    validated.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    let validated = validated.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    if dry_run.unwrap_or(false) {
+        return Ok(Json(validated));
+    }
     api.records().change(RecordOp::SettingsPut(rows)).await?;
     let applied = api.send_command(command(false)).await?;
     let reloaded = applied.map_err(|sentences| Problem::invalid_settings(&sentences))?;

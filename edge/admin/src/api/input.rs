@@ -181,6 +181,21 @@ pub(super) fn check_expiry(expires: Option<i64>) -> Result<(), Problem> {
     }
 }
 
+/// Characters of a search.
+const SEARCH_MAX: usize = 100;
+
+/// Returns the text to search for, checked; empty if there is none.
+pub(super) fn search_text(requested: Option<String>) -> Result<String, Problem> {
+    let text = requested.unwrap_or_default();
+    let found = text.chars().count();
+    if found > SEARCH_MAX {
+        return Err(Problem::bad_request(format!(
+            "q: expected at most {SEARCH_MAX} characters, found {found}"
+        )));
+    }
+    Ok(text)
+}
+
 /// Returns the size of a page, checked against `max`.
 pub(super) fn page_limit(requested: Option<u32>, default: u32, max: u32) -> Result<u32, Problem> {
     match requested.unwrap_or(default) {

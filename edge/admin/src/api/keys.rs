@@ -8,6 +8,7 @@ use types::limits::USER_KEYS_MAX;
 use super::auth::{Caller, random_text};
 use super::input::{
     Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, page_limit,
+    search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -81,7 +82,7 @@ struct KeyPage {
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<u32>,
-    /// The number of all entries.
+    /// The number of keys that match.
     total: u64,
 }
 
@@ -143,6 +144,9 @@ struct KeyPageQuery {
     cursor: Option<u32>,
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
+    /// Only keys with this in their names (in any case), keys that begin with it, or the key with this id.
+    #[param(max_length = 100, nullable = false)]
+    q: Option<String>,
 }
 
 impl From<KeyRow> for Key {
@@ -196,9 +200,14 @@ async fn list(
 ) -> Result<Json<KeyPage>, Problem> {
     let limit = page_limit(query.limit, 100, PAGE_MAX)?;
     let after = query.cursor.unwrap_or(0);
-    let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
+    let text = search_text(query.q)?;
+    let (rows, total) = if text.is_empty() {
+        let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
+        (rows, api.tracker().passkeys().len() as u64)
+    } else {
+        api.records().read(move |db| keys::search(db, &text, after, limit)).await?
+    };
     let next = rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id);
-    let total = api.tracker().passkeys().len() as u64;
     Ok(Json(KeyPage { keys: rows.into_iter().map(Key::from).collect(), next, total }))
 }
 

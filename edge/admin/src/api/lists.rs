@@ -3,7 +3,7 @@
 use axum::body::{Body as Bytes, Bytes as Piece};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::TryStreamExt;
 use futures_util::stream::try_unfold;
@@ -20,8 +20,9 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::RecordOp;
-use crate::records::tables::lists::{self, List};
+use crate::records::tables::lists::{self, HashRange, List};
 use crate::schema::{IntoParams, ToSchema};
+use crate::torrent_list::HashPrefix;
 use reader::Reader;
 
 mod reader;
@@ -80,7 +81,7 @@ pub(super) struct EntryPage {
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// The number of all entries.
+    /// The number of entries that match.
     total: u64,
 }
 
@@ -103,6 +104,20 @@ struct EntryPageQuery {
     cursor: Option<String>,
     #[param(minimum = 1, maximum = 10000, nullable = false)]
     limit: Option<u32>,
+    /// Only entries that begin with these hex digits.
+    #[param(pattern = "^[0-9a-f]{0,40}$", nullable = false)]
+    q: Option<String>,
+    /// `text`: all entries as text, with a file name for a browser, whatever `Accept` says.
+    #[param(inline, nullable = false)]
+    format: Option<EntryFormat>,
+}
+
+/// The form of a response.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum EntryFormat {
+    Json,
+    Text,
 }
 
 /// Whether the client wants text rather than JSON.
@@ -144,21 +159,32 @@ async fn read(
     let limit = page_limit(query.limit, 1000, PAGE_MAX)?;
     let after = query.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
     let after = after.map_err(|error| Problem::bad_request(format!("cursor: {error}")))?;
-    if wants_text {
-        return Ok(Entries::Text(export(api, list, after)));
+    let prefix = query.q.unwrap_or_default().parse::<HashPrefix>();
+    let prefix = prefix.map_err(|_| Problem::bad_request("q: expected up to 40 hex digits"))?;
+    if query.format.map_or(wants_text, |format| format == EntryFormat::Text) {
+        return Ok(Entries::Text(export(api, list, prefix.bounds(), after)));
     }
-    let hashes = api.records().read(move |db| lists::page(db, list, after, limit)).await?;
+    let range = prefix.bounds();
+    let is_all = prefix == HashPrefix::default();
+    let total = is_all.then(|| list.entries(api.tracker()) as u64);
+    let read = move |db: &rusqlite::Connection| {
+        let total = total.map_or_else(|| lists::count(db, list, range), Ok)?;
+        Ok((lists::search(db, list, range, after, limit)?, total))
+    };
+    let (hashes, total) = api.records().read(read).await?;
     let next = hashes.last().filter(|_| hashes.len() == limit as usize);
     let next = next.map(InfoHash::to_string);
     let entries = hashes.iter().map(InfoHash::to_string).collect();
-    Ok(Entries::Page(EntryPage { entries, next, total: list.entries(api.tracker()) as u64 }))
+    Ok(Entries::Page(EntryPage { entries, next, total }))
 }
 
-/// Streams all entries after `after`, one page per read, so that no read delays the checkpoints of the writer.
-fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
+/// Streams all entries of `range` after `after`, one page per read, so that no read delays the checkpoints of
+/// the writer.
+fn export(api: Shared, list: List, range: HashRange, after: Option<InfoHash>) -> Response {
     let pages = try_unfold((api, Some(after)), move |(api, after)| async move {
         let Some(after) = after else { return Ok(None) };
-        let page = api.records().read(move |db| lists::page(db, list, after, PAGE_MAX)).await;
+        let page =
+            api.records().read(move |db| lists::search(db, list, range, after, PAGE_MAX)).await;
         // The client sees a truncated body.
         let page = page.map_err(|error| std::io::Error::other(error.to_string()))?;
         let mut text = String::with_capacity(page.len() * 41);
@@ -166,7 +192,9 @@ fn export(api: Shared, list: List, after: Option<InfoHash>) -> Response {
         let next = page.last().filter(|_| page.len() == PAGE_MAX as usize).map(|hash| Some(*hash));
         Ok::<_, std::io::Error>(Some((Piece::from(text), (api, next))))
     });
-    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Bytes::from_stream(pages)).into_response()
+    let file = format!("attachment; filename=\"tidegate-{}.txt\"", list.label());
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8".into()), (CONTENT_DISPOSITION, file)];
+    (headers, Bytes::from_stream(pages)).into_response()
 }
 
 /// The info hashes of a body, parsed while it arrives.

@@ -4,14 +4,17 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::auth::{self, Caller, TOKENS_MAX};
-use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_expiry, check_name};
+use super::input::{
+    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, page_limit,
+    search_text,
+};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
 use super::state::Shared;
 use crate::records::RecordOp;
 use crate::records::tables::tokens::TokenRow;
-use crate::schema::ToSchema;
+use crate::schema::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -36,10 +39,29 @@ struct Token {
     expires: Option<i64>,
 }
 
-/// All tokens.
+/// A page of tokens.
 #[derive(Serialize, ToSchema)]
-struct Tokens {
+struct TokenPage {
     tokens: Vec<Token>,
+    /// The cursor of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u32>,
+    /// The number of tokens that match.
+    total: u64,
+}
+
+/// Which page to return.
+#[derive(Deserialize, IntoParams)]
+struct TokenPageQuery {
+    /// The `next` of the previous page.
+    #[param(format = Int64, minimum = 0, maximum = 4294967295u64, nullable = false)]
+    cursor: Option<u32>,
+    /// By default 1000: all.
+    #[param(minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<u32>,
+    /// Only tokens with this in their names or scopes (in any case).
+    #[param(max_length = 100, nullable = false)]
+    q: Option<String>,
 }
 
 /// A token that was just created.
@@ -73,9 +95,21 @@ impl From<TokenRow> for Token {
     }
 }
 
-async fn list(State(api): State<Shared>) -> Result<Json<Tokens>, Problem> {
-    let tokens = api.authenticator().tokens().into_iter().map(Token::from).collect();
-    Ok(Json(Tokens { tokens }))
+async fn list(
+    State(api): State<Shared>,
+    Query(query): Query<TokenPageQuery>,
+) -> Result<Json<TokenPage>, Problem> {
+    let limit = page_limit(query.limit, TOKENS_MAX as u32, TOKENS_MAX as u32)? as usize;
+    let text = search_text(query.q)?.to_lowercase();
+    let mut tokens = api.authenticator().tokens();
+    tokens.retain(|row| row.name.to_lowercase().contains(&text) || row.scopes.contains(&text));
+    let total = tokens.len() as u64;
+    // Ids begin at 0, that of the bootstrap token.
+    tokens.retain(|row| query.cursor.is_none_or(|cursor| row.id > cursor.into()));
+    let has_more = tokens.len() > limit;
+    tokens.truncate(limit);
+    let next = tokens.last().filter(|_| has_more).and_then(|row| row.id.try_into().ok());
+    Ok(Json(TokenPage { tokens: tokens.into_iter().map(Token::from).collect(), next, total }))
 }
 
 async fn create(

@@ -9,6 +9,7 @@ use types::limits::{FROZEN_MAX, INSPECT_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 
 use super::auth::Caller;
+use super::breakdown::Breakdown;
 use super::input::{Json, NoContent, PathParam, Query, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -86,6 +87,7 @@ struct TorrentDetail {
     web: RoleCounts,
     /// Its peers; if there are more than requested, a share of each family and role.
     peers: Vec<Peer>,
+    breakdown: Breakdown,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -235,12 +237,16 @@ async fn get(
 ) -> Result<Json<TorrentDetail>, Problem> {
     let peers = page_limit(peers, 100, INSPECT_PEERS_MAX as u32)?;
     let now = api.tick();
-    let details =
-        api.tracker().torrent(now, &hash, peers as usize).ok_or_else(|| not_found(&hash))?;
-    Ok(Json(detail(now, &details)))
+    let inspect = |peers| api.tracker().torrent(now, &hash, peers);
+    let details = inspect(peers as usize).ok_or_else(|| not_found(&hash))?;
+    // As many as possible are counted, also when few are listed.
+    let counted =
+        if details.peers.len() < peers as usize { None } else { inspect(INSPECT_PEERS_MAX) };
+    let breakdown = Breakdown::of(&counted.as_ref().unwrap_or(&details).peers);
+    Ok(Json(detail(now, &details, breakdown)))
 }
 
-fn detail(now: Tick, details: &TorrentDetails) -> TorrentDetail {
+fn detail(now: Tick, details: &TorrentDetails, breakdown: Breakdown) -> TorrentDetail {
     let counts = details.stats.counts;
     TorrentDetail {
         info_hash: details.stats.info_hash.to_string(),
@@ -254,6 +260,7 @@ fn detail(now: Tick, details: &TorrentDetails) -> TorrentDetail {
         v6: counts.v6.into(),
         web: counts.web.into(),
         peers: details.peers.iter().map(Peer::from).collect(),
+        breakdown,
     }
 }
 

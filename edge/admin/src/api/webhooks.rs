@@ -16,7 +16,7 @@ use crate::public_address::is_public_address;
 use crate::records::RecordOp;
 use crate::records::tables::webhooks::WebhookRow;
 use crate::schema::ToSchema;
-use crate::webhooks::recorded_kinds;
+use crate::webhooks::{Delivery, recorded_kinds};
 
 /// Webhooks at most.
 const WEBHOOKS_MAX: usize = 32;
@@ -33,6 +33,14 @@ pub(super) fn routes() -> Vec<Route> {
         route("POST /webhooks", Scope::ConfigWrite, "Create a webhook", create)
             .and(Scope::EventsRead),
         route("DELETE /webhooks/{id}", Scope::ConfigWrite, "Remove a webhook", remove),
+        route("POST /webhooks/{id}/test", Scope::ConfigWrite, "Post a test event once", test),
+        route(
+            "GET /webhooks/{id}/deliveries",
+            Scope::ConfigRead,
+            "List the latest attempts to post events to a webhook",
+            deliveries,
+        )
+        .and(Scope::EventsRead),
     ]
 }
 
@@ -46,6 +54,16 @@ struct Webhook {
     events: Vec<EventKind>,
     /// Unix time, seconds.
     created: i64,
+    /// The latest attempt to post an event since the start; absent: there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_delivery: Option<Delivery>,
+}
+
+/// The latest attempts to post events to a webhook since the start.
+#[derive(Serialize, ToSchema)]
+struct DeliveryList {
+    /// At most 50, newest first.
+    deliveries: Vec<Delivery>,
 }
 
 /// All webhooks.
@@ -82,12 +100,16 @@ impl From<WebhookRow> for Webhook {
     fn from(row: WebhookRow) -> Self {
         let kinds = recorded_kinds(&row.events);
         let events = EventKind::ALL.into_iter().filter(|kind| kinds.contains(kind)).collect();
-        Self { id: row.id, url: row.url, events, created: row.created }
+        Self { id: row.id, url: row.url, events, created: row.created, last_delivery: None }
     }
 }
 
 async fn list(State(api): State<Shared>) -> Result<Json<WebhookList>, Problem> {
-    let webhooks = api.webhooks().rows().into_iter().map(Webhook::from).collect();
+    let webhooks = api.webhooks().rows().into_iter().map(|row| {
+        let last_delivery = api.webhooks().log.last(row.id);
+        Webhook { last_delivery, ..Webhook::from(row) }
+    });
+    let webhooks = webhooks.collect();
     Ok(Json(WebhookList { webhooks }))
 }
 
@@ -130,10 +152,35 @@ async fn remove(
 ) -> Result<NoContent, Problem> {
     let id = i64::from(id);
     if api.records().change(RecordOp::WebhookRemoved { id }).await?.changed == 0 {
-        return Err(Problem::not_found(format!("no webhook with id {id}")));
+        return Err(not_found(id));
     }
     api.audit(&caller, format_args!("removed webhook {id}"));
     Ok(NoContent)
+}
+
+async fn test(
+    State(api): State<Shared>,
+    caller: Caller,
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<Json<Delivery>, Problem> {
+    let delivery = api.webhooks().test(id.into()).await.ok_or_else(|| not_found(id))?;
+    api.audit(&caller, format_args!("tested webhook {id}"));
+    Ok(Json(delivery))
+}
+
+async fn deliveries(
+    State(api): State<Shared>,
+    PathParam(Id(id)): PathParam<Id>,
+) -> Result<Json<DeliveryList>, Problem> {
+    let id = i64::from(id);
+    if !api.webhooks().contains(id) {
+        return Err(not_found(id));
+    }
+    Ok(Json(DeliveryList { deliveries: api.webhooks().log.of(id) }))
+}
+
+fn not_found(id: impl std::fmt::Display) -> Problem {
+    Problem::not_found(format!("no webhook with id {id}"))
 }
 
 /// Checks that events may be posted to `url`, and returns its host: the rest may contain secrets. A name is

@@ -228,7 +228,7 @@ fn upgrades_while_changes_wait() -> bool {
             it.metric("tidegate_records_changes_pending") >= 16.0 || is_over()
         });
         let upgrading = scope.spawn(|| tracker.upgrade());
-        tracker.wait_for_log("SIGUSR2: ");
+        tracker.wait_for_log("upgrade: ");
         lock.execute_batch("COMMIT").unwrap();
         upgrading.join().unwrap();
         (imports.map(|it| it.join().unwrap()), makers.map(|maker| maker.join().unwrap()))
@@ -260,6 +260,6 @@ fn upgrades_while_changes_wait() -> bool {
             assert!(has(&announce(key, u32::MAX), "8:complete"));
         }
     }
-    let is_recorded = tracker.log().contains("SIGUSR2: recording waiting changes");
+    let is_recorded = tracker.log().contains("upgrade: recording waiting changes");
     is_recorded && imported.contains(&200) && made.iter().any(|(status, _)| *status == 201)
 }

@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::{Refusal, Tick};
 
+mod search;
+
 use super::super::*;
 use super::partition::partition;
 use crate::events::EventKind;
@@ -85,6 +87,7 @@ impl TestApi {
         let options = ApiOptions {
             bootstrap_token: Some(TOKEN.into()),
             wrong_tokens_per_min: 60_000,
+            webhook_ports: vec![443],
             ..ApiOptions::default()
         };
         let api = Api::new(deps, options, &mut writer).unwrap();

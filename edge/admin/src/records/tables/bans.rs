@@ -1,7 +1,10 @@
 //! Banned networks.
 
+use std::net::IpAddr;
+
 use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
+use tracker::IpPrefix;
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,4 +77,38 @@ pub(crate) fn page(
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, now, limit], read)?;
     rows.collect()
+}
+
+/// Returns every network that contains `ip`.
+fn networks_with(ip: IpAddr) -> Vec<String> {
+    let ip = ip.to_canonical();
+    let bits_max = if ip.is_ipv4() { 32 } else { 128 };
+    (0..=bits_max).map(|bits| IpPrefix::new(ip, bits).to_string()).collect()
+}
+
+/// Whether a ban is valid at the time `?1` and matches the text `?2`: a part of its network or its reason, or
+/// an address in one of the networks in the JSON `?3`.
+const MATCHES: &str = "(expires IS NULL OR expires > ?1)
+    AND (instr(network, lower(?2)) > 0 OR instr(lower(reason), lower(?2)) > 0
+        OR network IN (SELECT value FROM json_each(?3)))";
+
+/// Like [`page`], of the bans that match `text`: a part of the network or of the reason, or an address in the
+/// network. Also returns how many match in all.
+pub(crate) fn search(
+    connection: &Connection,
+    now: i64,
+    text: &str,
+    after: &str,
+    limit: u32,
+) -> Result<(Vec<BanRow>, u64), rusqlite::Error> {
+    let networks = text.trim().parse().map(networks_with).unwrap_or_default();
+    let networks = serde_json::json!(networks).to_string();
+    let sql = format!("SELECT count(*) FROM bans WHERE {MATCHES}");
+    let count: i64 = connection.query_row(&sql, params![now, text, networks], |row| row.get(0))?;
+    let sql = format!(
+        "SELECT {COLUMNS} FROM bans WHERE {MATCHES} AND network > ?4 ORDER BY network LIMIT ?5"
+    );
+    let mut page = connection.prepare(&sql)?;
+    let rows = page.query_map(params![now, text, networks, after, limit], read)?;
+    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
 }

@@ -253,3 +253,23 @@ pub(crate) fn page(
     let rows = page.query_map(params![after, limit], read)?;
     rows.collect()
 }
+
+/// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id.
+const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
+    OR substr(key, 1, length(?1)) = ?1 OR CAST(id AS TEXT) = ?1)";
+
+/// Like [`page`], of the keys that match `text`. Also returns how many match in all.
+pub(crate) fn search(
+    connection: &Connection,
+    text: &str,
+    after: u32,
+    limit: u32,
+) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
+    let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
+    let count: i64 = connection.query_row(&sql, [text], |row| row.get(0))?;
+    let sql =
+        format!("SELECT {COLUMNS} FROM keys WHERE id > ?2 AND {MATCHES} ORDER BY id LIMIT ?3");
+    let mut page = connection.prepare(&sql)?;
+    let rows = page.query_map(params![text, after, limit], read)?;
+    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
+}

@@ -65,10 +65,44 @@ pub(crate) fn page(
     after: Option<InfoHash>,
     limit: u32,
 ) -> Result<Vec<InfoHash>, rusqlite::Error> {
-    // An empty blob sorts before every hash.
-    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
-    let sql = format!("SELECT hash FROM {} WHERE hash > ?1 ORDER BY hash LIMIT ?2", list.table());
+    search(connection, list, ALL, after, limit)
+}
+
+/// The first and the last hash to find.
+pub(crate) type HashRange = (InfoHash, InfoHash);
+
+/// All hashes.
+const ALL: HashRange = (InfoHash([0; 20]), InfoHash([0xff; 20]));
+
+/// Like [`page`], of the entries within `range`.
+pub(crate) fn search(
+    connection: &Connection,
+    list: List,
+    (first, last): HashRange,
+    after: Option<InfoHash>,
+    limit: u32,
+) -> Result<Vec<InfoHash>, rusqlite::Error> {
+    // One lower bound: with two, SQLite might begin at the smaller one.
+    let (above, low) = match after {
+        Some(after) if after >= first => (">", after),
+        _ => (">=", first),
+    };
+    let sql = format!(
+        "SELECT hash FROM {} WHERE hash {above} ?1 AND hash <= ?2 ORDER BY hash LIMIT ?3",
+        list.table()
+    );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![after, limit], |row| super::hash(row, 0))?;
+    let rows = page.query_map(params![low.0, last.0, limit], |row| super::hash(row, 0))?;
     rows.collect()
+}
+
+/// Returns the number of entries within `range`.
+pub(crate) fn count(
+    connection: &Connection,
+    list: List,
+    (first, last): HashRange,
+) -> Result<u64, rusqlite::Error> {
+    let sql = format!("SELECT count(*) FROM {} WHERE hash BETWEEN ?1 AND ?2", list.table());
+    let count: i64 = connection.query_row(&sql, params![first.0, last.0], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }

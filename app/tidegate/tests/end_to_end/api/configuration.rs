@@ -1,0 +1,61 @@
+//! The configuration as the API describes and changes it, and the upgrade through the API.
+
+use serde_json::{Value, json};
+
+use super::{Caller, UNBOUND, start};
+
+fn setting(api: &Caller, name: &str) -> Value {
+    let all = api.expect(200, "GET /config", None);
+    let all = all["settings"].as_array().unwrap();
+    all.iter().find(|setting| setting["name"] == name).unwrap().clone()
+}
+
+#[test]
+fn describes_every_setting() {
+    let (_tracker, api) = start("");
+    let all = api.expect(200, "GET /config", None);
+    let sections: Vec<_> = all["sections"].as_array().unwrap().iter().collect();
+    for setting in all["settings"].as_array().unwrap() {
+        assert!(sections.iter().any(|section| section["name"] == setting["section"]), "{setting}");
+        assert!(!setting["help"].as_str().unwrap().is_empty(), "{setting}");
+        assert_eq!(setting.get("pending"), None, "{setting}");
+        let is_integer = setting["kind"] == "integer";
+        assert_eq!(setting["min"].is_u64() && setting["max"].is_u64(), is_integer, "{setting}");
+        assert_eq!(setting["choices"].is_array(), setting["kind"] == "choice", "{setting}");
+    }
+    let mode = setting(&api, "access.mode");
+    assert!(mode["choices"].as_array().unwrap().contains(&mode["default"]), "{mode}");
+    let interval = setting(&api, "tracker.interval_s");
+    assert_eq!((&interval["kind"], &interval["max"]), (&json!("integer"), &json!(86400)));
+    assert_eq!((&interval["section"], &interval["reloadable"]), (&json!("tracker"), &json!(true)));
+    assert_eq!(setting(&api, "limits.memory_mib")["accepts_auto"], true);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let (_tracker, api) = start("");
+    let change = json!({ "tracker.interval_s": 77 });
+    let outcome = api.expect(200, "PATCH /config?dry_run=true", Some(&change));
+    assert_eq!(outcome["changed"], json!(["tracker.interval_s"]));
+    assert_ne!(setting(&api, "tracker.interval_s")["value"], 77);
+    api.expect(400, "PATCH /config?dry_run=true", Some(&json!({ "tracker.interval_s": "soon" })));
+    api.expect(400, "PATCH /config?dry_run=perhaps", Some(&change));
+    api.expect(200, "PATCH /config?dry_run=false", Some(&change));
+    assert_eq!(setting(&api, "tracker.interval_s")["value"], 77);
+}
+
+/// The file has a new value of a key that no reload applies. It is shown as pending, until an upgrade through
+/// the API applies it.
+#[test]
+fn an_upgrade_applies_what_needs_a_restart() {
+    let (tracker, api) = start("");
+    let name = "process.shutdown_timeout_s";
+    assert_eq!(setting(&api, name)["value"], 5);
+    tracker.configure(&format!("{UNBOUND}[process]\nshutdown_timeout_s = 7\n"));
+    api.expect(200, "POST /config/reload", None);
+    let waiting = setting(&api, name);
+    assert_eq!((&waiting["value"], &waiting["pending"]), (&json!(5), &json!(7)));
+    tracker.upgrade_by(|| drop(api.expect(204, "POST /process/upgrade", None)));
+    let applied = setting(&Caller::of(&tracker), name);
+    assert_eq!((&applied["value"], applied.get("pending")), (&json!(7), None));
+}
