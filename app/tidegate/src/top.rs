@@ -1,9 +1,9 @@
 //! `tidegate top`: live statistics of a running tracker in a terminal.
 //!
 //! ```text
-//!  /stats/stream ─ fetch ─┐
-//!                         ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or standard output once
-//!      /torrents ─ fetch ─┘
+//!         /stats/stream, /names ─ fetch ─┐
+//!                                        ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or once to
+//!  /torrents, /status each 3 s ─ fetch ─┘                                           standard output
 //! ```
 
 mod fetch;
@@ -31,7 +31,7 @@ use snapshot::{Snapshot, Update};
 
 /// Show live statistics of a running tidegate in a terminal.
 ///
-/// They include requests, latency, swarms, refusals, client software and the largest torrents. Keys: q or Ctrl-C quits; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token
+/// They include what is wrong, requests, latency, swarms, refusals, the largest torrents, client software and networks. Keys: q or Ctrl-C quits; s, l, d and a sort torrents by seeders, leechers, downloads and age. Needs a token
 /// with the permission stats:read, and torrents:read for the torrents.
 #[derive(Args)]
 pub(crate) struct Top {

@@ -1,4 +1,4 @@
-//! Fetches statistics as a stream, and pages of torrents, each on its own thread.
+//! Fetches statistics as a stream, and status and pages of torrents on another thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
@@ -42,7 +42,9 @@ impl Fetcher {
         thread::Builder::new().name("figures".into()).spawn(stream).map_err(failed)?;
         let pages = move || {
             let mut sort = sort;
-            while updates.send(page(&torrents_api, sort)).is_ok() {
+            while updates.send(status(&torrents_api)).is_ok()
+                && updates.send(page(&torrents_api, sort)).is_ok()
+            {
                 sort = match sort_changes.recv_timeout(TORRENTS_PERIOD) {
                     Ok(sort) => sort,
                     Err(RecvTimeoutError::Timeout) => sort,
@@ -66,6 +68,8 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
     let api = Api::new(endpoint)?;
     let mut snapshot = Snapshot::default();
     snapshot.apply(version(&api)?);
+    snapshot.apply(names(&api));
+    snapshot.apply(status(&api));
     // The first request makes the tracker sort its torrents anew; it returns the previous list.
     page(&api, sort);
     let mut stream = api.stream_events("GET /stats/stream")?;
@@ -83,6 +87,7 @@ pub(super) fn once(endpoint: Endpoint, sort: Sort) -> Result<Snapshot, ApiError>
 fn send_statistics(api: &Api, updates: &Sender<Update>) -> Result<(), ApiError> {
     let send = |update| updates.send(update).map_err(|_| ApiError::OutputClosed);
     send(version(api)?)?;
+    send(names(api))?;
     let mut stream = api.stream_events("GET /stats/stream")?;
     while let Some(message) = stream.next()? {
         send(Update::Snapshot(message))?;
@@ -103,6 +108,16 @@ fn reason(ended: Result<(), ApiError>) -> String {
 fn version(api: &Api) -> Result<Update, ApiError> {
     let stats = api.request("GET /stats", None)?;
     Ok(Update::Version(stats["version"].as_str().unwrap_or("?").into()))
+}
+
+/// Fetches what names mean. An older tracker does not say.
+fn names(api: &Api) -> Update {
+    Update::Names(api.request("GET /names", None).unwrap_or_default())
+}
+
+/// Fetches whether the tracker is well. An older one does not say.
+fn status(api: &Api) -> Update {
+    Update::Status(api.request("GET /status", None).unwrap_or_default())
 }
 
 fn page(api: &Api, sort: Sort) -> Update {

@@ -16,6 +16,10 @@ pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 pub(super) enum Update {
     Version(String),
     Snapshot(SseMessage),
+    /// What names mean, as `GET /names` says.
+    Names(Value),
+    /// What `GET /status` says.
+    Status(Value),
     /// A page of torrents, or why there is none.
     Torrents(Result<Value, String>),
     /// The stream of statistics has ended, for this reason.
@@ -34,6 +38,10 @@ pub(super) struct Snapshot {
     /// Values sent every five seconds, by name.
     pub(super) details: Value,
     pub(super) torrents: Vec<Torrent>,
+    /// What names mean; null if the tracker does not say.
+    names: Value,
+    /// Whether the tracker is well; null if it does not say.
+    pub(super) status: Value,
     /// Why torrents are missing.
     pub(super) torrents_error: Option<String>,
     /// Why there are no new statistics.
@@ -44,6 +52,8 @@ pub(super) struct Snapshot {
 #[derive(Debug)]
 pub(super) struct Torrent {
     pub(super) info_hash: String,
+    /// Its name, where the tracker knows it.
+    pub(super) name: Option<String>,
     pub(super) seeders: u64,
     pub(super) leechers: u64,
     pub(super) downloads: u64,
@@ -54,6 +64,8 @@ impl Snapshot {
     pub(super) fn apply(&mut self, updates: Update) {
         match updates {
             Update::Version(version) => self.version = version,
+            Update::Names(names) => self.names = names,
+            Update::Status(status) => self.status = status,
             Update::Disconnected(why) => self.stream_error = Some(why),
             Update::Torrents(Ok(page)) => {
                 let torrents = page["torrents"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -116,6 +128,14 @@ impl Snapshot {
         PROTOCOLS.iter().map(|protocol| self.of(&format!("{protocol}_s"))).sum()
     }
 
+    /// Returns what a name in a table stands for, in words.
+    pub(super) fn title(&self, table: &str, name: &str) -> String {
+        let known = self.names[table].as_array().into_iter().flatten();
+        let known = known.filter(|known| known["name"] == name).find_map(|it| it["title"].as_str());
+        // Clients and networks are no names of the API.
+        known.map_or_else(|| name.replace('_', " "), String::from)
+    }
+
     /// Returns the entries of a table, the largest first.
     pub(super) fn ranking(&self, table: &str) -> Vec<(&str, f64)> {
         let pairs = self.details[table].as_object().into_iter().flatten();
@@ -130,6 +150,7 @@ fn torrent(row: &Value) -> Torrent {
     let count = |name: &str| row[name].as_u64().unwrap_or_default();
     Torrent {
         info_hash: row["info_hash"].as_str().unwrap_or_default().into(),
+        name: row["name"].as_str().filter(|name| !name.is_empty()).map(String::from),
         seeders: count("seeders"),
         leechers: count("leechers"),
         downloads: count("downloads"),

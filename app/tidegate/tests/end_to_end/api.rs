@@ -249,11 +249,9 @@ fn keeps_changed_settings_over_restarts() {
     let (tracker, api) = start_in(Directory::new(), &more);
     assert!(interval(&tracker, "intervali77e"));
     let all = api.expect(200, "GET /config", None);
-    let one =
-        all["settings"].as_array().unwrap().iter().find(|it| it["name"] == "tracker.interval_s");
-    let expected =
-        json!({ "name": "tracker.interval_s", "value": 77, "origin": "api", "reloadable": true });
-    assert_eq!(one, Some(&expected));
+    let mut all = all["settings"].as_array().unwrap().iter();
+    let one = all.find(|it| it["name"] == "tracker.interval_s").unwrap();
+    assert_eq!((&one["value"], &one["origin"]), (&json!(77), &json!("api")));
     api.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": null })));
     assert!(interval(&tracker, "intervali1800e"));
     assert_eq!(api.expect(200, "GET /log/level", None)["level"], "info");

@@ -42,15 +42,18 @@ fn prints_one_frame_as_text() {
     let version = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
     assert!(text.starts_with(version), "{text}");
     for expected in [
-        "\ndenied ",
-        "torrents 1 ",
-        "peers 1 ",
+        "\nTorrents       1 ",
+        "\nPeers          1 ",
         "denied 1",
-        "torrents by seeders",
+        "\nRefused, by reason",
+        "Torrents by seeders",
+        "Client software",
         &"bb".repeat(20),
     ] {
         assert!(text.contains(expected), "{expected}\n{text}");
     }
+    let refusal = text.lines().skip_while(|line| !line.starts_with("Refused, by reason")).nth(1);
+    assert!(refusal.is_some_and(|row| row.to_lowercase().starts_with("denied ")), "{text}");
     let refused = run(&served, &[]);
     assert_eq!(refused.status.code(), Some(2), "a pipe is no terminal");
     assert!(stderr(&refused).contains("--once"), "{}", stderr(&refused));
@@ -169,10 +172,10 @@ fn restores_the_terminal() {
     let served = Served::start("");
     http_announce(served.tracker.http4(), 0xbb, 1);
     let mut terminal = Terminal::run(&command(&served));
-    terminal.wait_for("torrents by seeders");
+    terminal.wait_for("Torrents by seeders");
     terminal.wait_for(&"bb".repeat(20));
     terminal.press("l");
-    terminal.wait_for("torrents by leechers");
+    terminal.wait_for("Torrents by leechers");
     terminal.press("q");
     let seen = terminal.end();
     assert!(seen.contains("\u{1b}[1mtidegate "), "it is in bold");
@@ -182,7 +185,7 @@ fn restores_the_terminal() {
 fn ends_on_control_c_and_obeys_no_color() {
     let served = Served::start("");
     let mut terminal = Terminal::run(&format!("NO_COLOR=1 {}", command(&served)));
-    terminal.wait_for("torrents by seeders");
+    terminal.wait_for("Torrents by seeders");
     terminal.press("\u{3}");
     let seen = terminal.end();
     for colour in ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[38;"] {
@@ -194,7 +197,7 @@ fn ends_on_control_c_and_obeys_no_color() {
 fn reports_a_tracker_that_has_ended() {
     let mut served = Served::start("");
     let mut terminal = Terminal::run(&command(&served));
-    terminal.wait_for("torrents by seeders");
+    terminal.wait_for("Torrents by seeders");
     served.tracker.stop();
     served.tracker.wait_for_end();
     terminal.wait_for("no data: ");
@@ -208,7 +211,7 @@ fn ends_when_its_terminal_is_closed_and_hangups_are_ignored() {
     let served = Served::start("");
     let command = format!("trap '' HUP; echo \"pid $$ \"; exec {}", command(&served));
     let mut terminal = Terminal::run(&format!("bash -c {}", quoted(&command)));
-    let seen = terminal.wait_for("torrents by seeders");
+    let seen = terminal.wait_for("Torrents by seeders");
     let pid = seen.split("pid ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
     let pid = pid.parse().unwrap();
     assert!(is_alive(pid), "{seen}");

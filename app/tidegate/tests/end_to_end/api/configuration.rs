@@ -38,7 +38,7 @@ fn a_dry_run_changes_nothing() {
     let outcome = api.expect(200, "PATCH /config?dry_run=true", Some(&change));
     assert_eq!(outcome["changed"], json!(["tracker.interval_s"]));
     assert_ne!(setting(&api, "tracker.interval_s")["value"], 77);
-    api.expect(400, "PATCH /config?dry_run=true", Some(&json!({ "tracker.interval_s": "soon" })));
+    api.expect(409, "PATCH /config?dry_run=true", Some(&json!({ "tracker.interval_s": "soon" })));
     api.expect(400, "PATCH /config?dry_run=perhaps", Some(&change));
     api.expect(200, "PATCH /config?dry_run=false", Some(&change));
     assert_eq!(setting(&api, "tracker.interval_s")["value"], 77);
