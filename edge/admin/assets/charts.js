@@ -1,87 +1,282 @@
-// Line charts in SVG: a few series over time, with a cursor that shows the values under it.
+// Line charts over time, drawn by uPlot: local time below, zero at the bottom, one cursor over all charts.
+// Arrow keys move the cursor, and screen readers hear the values; a table has the same figures.
 
-import { h, put, s } from './dom.js'
-import { clock } from './format.js'
+import { h, put, table } from './dom.js'
+import { day } from './format.js'
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [48, 6, 8, 20]
-const HEIGHT = 170
+const HEIGHT = 190
+/** Rows in the table. */
+const ROWS = 40
 
-/** `series` are [name, value of a sample]; `format` formats a value; stacked series add up. */
-export function chart (title, series, format, { stacked = false } = {}) {
-  const picture = s('svg', { class: 'chart', role: 'img', 'aria-label': title, height: HEIGHT })
-  const legend = h('div', { class: 'legend' })
-  const element = h('section', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, title), legend), picture)
-  let samples = []
+/** Colours come from the style sheet, so that they follow the theme. */
+const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+const hueOf = at => colour(`--c${at % 6 + 1}`)
+
+const fade = (value, share) => {
+  const [red, green, blue] = [1, 3, 5].map(at => parseInt(value.slice(at, at + 2), 16))
+  return `rgba(${red},${green},${blue},${share})`
+}
+
+const hours = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' }
+const times = {
+  s: new Intl.DateTimeFormat('en-GB', { ...hours, second: '2-digit' }),
+  m: new Intl.DateTimeFormat('en-GB', hours),
+  d: new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' })
+}
+
+/** Ticks of the time axis: the date where a day begins, else hours and minutes, and seconds where they differ. */
+function ticks (chart, splits, axis, space, step) {
+  return splits.map(seconds => {
+    const date = new Date(seconds * 1000)
+    const isMidnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0
+    return isMidnight || step >= 86400 ? times.d.format(date) : step < 60 ? times.s.format(date) : times.m.format(date)
+  })
+}
+
+/** The top of an axis: a little above the largest value, 1 for a chart of zeros. */
+const top = value => value > 0 ? value * 1.08 : 1
+
+/** The value that all but the highest one in fifty do not exceed. */
+function usual (values) {
+  const sorted = values.filter(value => value != null).sort((a, b) => a - b)
+  return sorted[Math.floor((sorted.length - 1) * 0.98)] ?? 0
+}
+
+/**
+ * A group of charts with one time axis, cursor and scale. `definitions` are { title, note, series, format,
+ * stacked, step }; `series` are [name, value of a row]. Rows are objects with a `time`.
+ */
+export function charts (definitions) {
+  let [rows, annotations, scale, isTable] = [[], [], 'linear', false]
   let pointed = null
+  const all = definitions.map((definition, at) => one(definition, at))
+  const element = h('div', { class: 'charts' }, all.map(chart => chart.element))
+  const figures = h('div', { class: 'card figures', hidden: true })
 
-  function draw () {
-    const width = picture.clientWidth || 600
-    picture.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`)
-    const used = series.filter(([, value], at) => at === 0 || samples.some(sample => value(sample) > 0))
-    const layers = used.map(() => [])
-    for (const sample of samples) {
-      let below = 0
-      used.forEach(([, value], at) => {
-        const height = value(sample) || 0
-        below = stacked ? below + height : height
-        layers[at].push(below)
-      })
-    }
-    const high = nice(Math.max(...layers.flat(), 0))
-    const [first, last] = [samples[0]?.time ?? 0, samples.at(-1)?.time ?? 1]
-    const x = time => LEFT + (width - LEFT - RIGHT) * (time - first) / Math.max(last - first, 1)
-    const y = value => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / high)
-    const parts = []
-    for (const step of [0, 0.5, 1]) {
-      const at = Math.round(y(high * step)) + 0.5
-      parts.push(s('line', { class: 'grid-line', x1: LEFT, x2: width - RIGHT, y1: at, y2: at }),
-        s('text', { x: LEFT - 6, y: at + 4, 'text-anchor': 'end' }, step === 0 ? '0' : format(high * step)))
-    }
-    if (samples.length > 1) {
-      parts.push(s('text', { x: LEFT, y: HEIGHT - 4 }, clock(first)),
-        s('text', { x: width - RIGHT, y: HEIGHT - 4, 'text-anchor': 'end' }, clock(last)))
-    }
-    // The topmost first, so that it does not cover those below.
-    for (let at = used.length - 1; at >= 0; at--) {
-      const kind = `s${series.indexOf(used[at]) % 6 + 1}`
-      const points = layers[at].map((value, number) => `${x(samples[number].time).toFixed(1)},${y(value).toFixed(1)}`)
-      if (points.length < 2) continue
-      parts.push(s('path', { class: `area ${kind}`, stroke: 'none', d: `M${x(first)},${y(0)}L${points.join('L')}L${x(last)},${y(0)}Z` }),
-        s('path', { class: `line ${kind}`, d: `M${points.join('L')}` }))
-    }
-    const shown = samples[pointed ?? samples.length - 1]
-    if (pointed != null && shown) {
-      parts.push(s('line', { class: 'cursor', x1: x(shown.time), x2: x(shown.time), y1: TOP, y2: HEIGHT - BOTTOM }))
-    }
-    put(picture, ...parts)
-    put(legend, pointed != null && shown ? h('i', {}, clock(shown.time)) : null,
-      ...used.map(([name, value]) => h('span', { class: `s${series.findIndex(one => one[0] === name) % 6 + 1}` },
-        h('i', { class: 'soft' }, name), h('b', {}, shown ? format(value(shown) || 0) : '–'))))
+  const last = () => { for (let at = rows.length - 1; at >= 0; at--) if (!rows[at].gap) return at; return null }
+
+  /** Moves the cursor of all charts to a row; null: away. */
+  function point (at) {
+    if (at === pointed) return
+    pointed = at
+    for (const chart of all) chart.point(at)
   }
 
-  picture.addEventListener('pointermove', event => {
-    const box = picture.getBoundingClientRect()
-    const share = (event.clientX - box.left - LEFT) / Math.max(box.width - LEFT - RIGHT, 1)
-    pointed = Math.max(0, Math.min(samples.length - 1, Math.round(share * (samples.length - 1))))
-    draw()
-  })
-  picture.addEventListener('pointerleave', () => { pointed = null; draw() })
-  new ResizeObserver(() => { if (picture.isConnected) draw() }).observe(picture)
-  return { element, show (these) { samples = these; pointed = null; draw() } }
+  function one ({ title, note, series, format, stacked = false }, number) {
+    const legend = h('div', { class: 'legend' })
+    const clipped = h('span', { class: 'clipped', hidden: true })
+    const canvas = h('div', { class: 'plot' })
+    const slider = h('div', {
+      class: 'plot-focus',
+      role: 'slider',
+      tabindex: '0',
+      'aria-label': `${title}: values over time`,
+      'aria-valuemin': '0',
+      'aria-valuemax': '0',
+      'aria-valuenow': '0',
+      'aria-valuetext': 'No values yet',
+      onkeydown: event => {
+        const jump = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -Infinity, End: Infinity }[event.key]
+        if (event.key === 'Escape') return point(null)
+        if (jump === undefined || rows.length === 0) return
+        event.preventDefault()
+        let to = Math.min(Math.max((pointed ?? last() ?? 0) + jump, 0), rows.length - 1)
+        while (rows[to]?.gap && rows[to + Math.sign(jump)]) to += Math.sign(jump)
+        point(to)
+      },
+      onblur: () => point(null)
+    }, canvas)
+    const element = h('section', { class: 'card chart' },
+      h('div', { class: 'top' }, h('h2', {}, title, note && h('span', { class: 'soft' }, ` ${note}`)), clipped), legend, slider)
+    let plot = null
+    let data = [[]]
+    let used = series
+
+    const value = (row, get) => row.gap ? null : get(row) ?? null
+
+    /** Columns of values: the time, then each series, each on top of those before it if they are stacked. */
+    function columns () {
+      // A protocol without any traffic needs no line.
+      used = series.filter(([, get], at) => at === 0 || rows.some(row => value(row, get) > 0))
+      const below = rows.map(() => 0)
+      const values = used.map(([, get]) => rows.map((row, at) => {
+        const own = value(row, get)
+        if (!stacked || own == null) return own
+        below[at] += own
+        return below[at]
+      }))
+      return [rows.map(row => row.time), ...values]
+    }
+
+    function range () {
+      const values = data.slice(1).flat()
+      const highest = values.reduce((high, value) => value > high ? value : high, 0)
+      const limit = scale === 'clip' ? usual(values) * 1.5 : highest
+      const isClipped = scale === 'clip' && highest > limit * 1.3 && limit > 0
+      clipped.hidden = !isClipped
+      if (isClipped) clipped.textContent = `Spikes up to ${format(highest)} are cut off`
+      return [0, top(isClipped ? limit : highest)]
+    }
+
+    function legendOf (at) {
+      const row = rows[at ?? last()]
+      const parts = used.map(([name, get]) => h('span', { class: `s${series.findIndex(([known]) => known === name) % 6 + 1}` }, name,
+        h('b', {}, row && !row.gap ? format(get(row)) : '–')))
+      put(legend, parts, row && at != null && h('time', {}, day(row.time)))
+      slider.setAttribute('aria-valuemax', String(Math.max(rows.length - 1, 0)))
+      slider.setAttribute('aria-valuenow', String(at ?? last() ?? 0))
+      slider.setAttribute('aria-valuetext', row && !row.gap ? `${day(row.time)}: ${used.map(([name, get]) => `${name} ${format(get(row))}`).join(', ')}` : 'No values')
+    }
+
+    function build () {
+      plot?.destroy()
+      const width = canvas.clientWidth
+      if (width === 0) { plot = null; return }
+      const font = '11px system-ui, sans-serif'
+      const axis = { stroke: colour('--soft'), font, grid: { stroke: colour('--grid'), width: 1 }, ticks: { show: false } }
+      const lines = used.map(([name]) => {
+        const hue = hueOf(series.findIndex(([known]) => known === name))
+        return { label: name, stroke: hue, width: 1.5, fill: stacked ? undefined : used.length === 1 ? fade(hue, 0.13) : undefined, points: { show: false }, spanGaps: false }
+      })
+      // What lies between a stacked line and the one below it has the line's colour.
+      const bands = stacked ? used.map(([name], at) => ({ series: [at + 1, at], fill: fade(lines[at].stroke, 0.35) })).slice(1) : []
+      if (stacked && lines.length > 0) lines[0].fill = fade(lines[0].stroke, 0.35)
+      plot = new globalThis.uPlot({
+        width,
+        height: HEIGHT,
+        legend: { show: false },
+        padding: [8, 26, 0, 0],
+        cursor: {
+          x: true,
+          y: false,
+          drag: { setScale: false, x: false, y: false },
+          points: { size: 7, width: 1.5, stroke: (chart, at) => lines[at - 1]?.stroke ?? '', fill: () => colour('--card') }
+        },
+        scales: { x: { time: true, range: (chart, low, high) => [low, Math.max(high, low + 60)] }, y: scale === 'log' ? { distr: 4, asinh: 1, range: () => [0, range()[1]] } : { range } },
+        axes: [
+          { ...axis, values: ticks, space: 64, size: 28, gap: 6 },
+          { ...axis, size: (chart, labels) => Math.max(44, ...(labels ?? []).map(label => 12 + 6.3 * label.length)), gap: 6, space: 34, values: (chart, splits) => splits.map(split => split === 0 ? '0' : format(split)) }
+        ],
+        series: [{}, ...lines],
+        bands,
+        hooks: {
+          setCursor: [chart => { if (chart.cursor.event) point(chart.cursor.idx ?? null) }],
+          draw: [marks]
+        }
+      }, data, canvas)
+    }
+
+    /** Dashed lines where something happened. */
+    function marks (chart) {
+      const { ctx, bbox } = chart
+      const [from, to] = [chart.scales.x.min, chart.scales.x.max]
+      const ratio = globalThis.devicePixelRatio || 1
+      ctx.save()
+      ctx.setLineDash([3 * ratio, 3 * ratio])
+      ctx.lineWidth = ratio
+      for (const { time, kind } of annotations) {
+        if (time < from || time > to) continue
+        const x = Math.round(chart.valToPos(time, 'x', true)) + 0.5
+        ctx.strokeStyle = colour(isFailure(kind) ? '--bad' : '--mark')
+        ctx.fillStyle = ctx.strokeStyle
+        ctx.beginPath()
+        ctx.moveTo(x, bbox.top)
+        ctx.lineTo(x, bbox.top + bbox.height)
+        ctx.stroke()
+        ctx.beginPath()
+        ctx.arc(x, bbox.top, 3 * ratio, 0, 7)
+        ctx.fill()
+      }
+      ctx.restore()
+    }
+
+    let shown = ''
+    function draw () {
+      data = columns()
+      // Another set of lines, scale or theme needs another plot; new values do not.
+      const form = `${used.map(([name]) => name)} ${scale} ${colour('--c1')}`
+      if (!plot || form !== shown) { shown = form; build() } else plot.setData(data)
+      legendOf(pointed)
+    }
+
+    canvas.addEventListener('mouseleave', () => point(null))
+    return {
+      element,
+      draw,
+      number,
+      point (at) {
+        legendOf(at)
+        if (!plot) return
+        const isOwn = plot.cursor.event && plot.cursor.idx === at
+        if (!isOwn) plot.setCursor(at == null ? { left: -10, top: -10 } : { left: plot.valToPos(rows[at].time, 'x'), top: 0 }, false)
+      },
+      resize () {
+        if (plot && canvas.clientWidth > 0 && plot.width !== canvas.clientWidth) plot.setSize({ width: canvas.clientWidth, height: HEIGHT })
+        else if (!plot) build()
+      },
+      free: () => plot?.destroy()
+    }
+  }
+
+  /** The same figures as a table, thinned out to some forty rows, the latest first. */
+  function tabulate () {
+    const known = rows.filter(row => !row.gap)
+    const step = Math.max(Math.ceil(known.length / ROWS), 1)
+    const thin = known.filter((row, at) => (known.length - 1 - at) % step === 0).reverse()
+    const columns = definitions.flatMap(({ title, series, format }) => series
+      .filter(([, get], at) => at === 0 || known.some(row => get(row) > 0))
+      .map(([name, get]) => [series.length > 1 ? `${title}: ${name}` : title, row => format(get(row)), 'num']))
+    put(figures, h('h2', {}, 'Values over time'), thin.length > 0
+      ? table([['Time', row => day(row.time)], ...columns], thin, 'Values over time')
+      : h('p', { class: 'empty' }, 'No values yet.'))
+  }
+
+  function draw () {
+    if (isTable) tabulate()
+    else for (const chart of all) chart.draw()
+  }
+
+  const observer = new ResizeObserver(() => { for (const chart of all) chart.resize() })
+  observer.observe(element)
+  const theme = () => draw()
+  addEventListener('theme', theme)
+
+  return {
+    elements: [element, figures],
+    /** Shows rows and annotations. */
+    show (newRows, newAnnotations) {
+      [rows, annotations] = [newRows, newAnnotations]
+      if (pointed != null && pointed >= rows.length) pointed = null
+      draw()
+    },
+    /** linear, clip or log. */
+    scale (name) { scale = name; draw() },
+    table (isOn) {
+      isTable = isOn
+      element.hidden = isOn
+      figures.hidden = !isOn
+      draw()
+    },
+    free () {
+      observer.disconnect()
+      removeEventListener('theme', theme)
+      for (const chart of all) chart.free()
+    }
+  }
 }
 
-/** Rounds up to 1, 2 or 5 times a power of ten. */
-function nice (value) {
-  if (value <= 0) return 1
-  const power = 10 ** Math.floor(Math.log10(value))
-  return [1, 2, 5, 10].find(step => step * power >= value) * power
-}
+export const isFailure = kind => kind.endsWith('_failed')
 
-/** A bar for each name, relative to the largest; `none` is shown without any. */
-export function bars (pairs, format, none) {
-  if (pairs.length === 0) return h('p', { class: 'empty' }, none)
-  const high = Math.max(...pairs.map(([, value]) => value))
-  return h('div', { class: 'bars' }, pairs.map(([name, value]) => h('div', { class: 'bar' },
-    h('span', { class: 'name' }, name), h('span', { class: 'num' }, format(value)),
-    h('progress', { max: 1, value: value / high, 'aria-label': name }))))
+/** Rows of /stats/history as objects. A row with nothing but a time becomes a gap. */
+export const named = (fields, row) => row.length === 1 ? { time: row[0], gap: true } : Object.fromEntries(fields.map((name, at) => [name, row[at]]))
+
+/** Horizontal bars, longest first; `parts` are [name, value, explanation]. */
+export function bars (parts, format, nothing) {
+  const high = Math.max(...parts.map(([, value]) => value))
+  return parts.length === 0
+    ? h('p', { class: 'empty' }, nothing)
+    : h('ul', { class: 'bars' }, parts.map(([name, value, text]) => h('li', { class: 'bar', title: text || false },
+      h('span', { class: 'name' }, name), h('span', { class: 'num' }, format(value)),
+      h('progress', { max: high, value, 'aria-label': typeof name === 'string' ? name : name.textContent }),
+      text && h('span', { class: 'why soft' }, text))))
 }

@@ -262,7 +262,7 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
   const body = h('tbody')
   const nothing = h('p', { class: 'empty', hidden: true })
   const heads = columns.map(({ title, kind, sort }) => h('th', { class: kind, scope: 'col' },
-    sort && onSort ? h('button', { type: 'button', onclick: () => onSort(sort) }, title, h('span', { class: 'order', 'aria-hidden': 'true' })) : title))
+    sort && onSort ? h('button', { type: 'button', onclick: () => onSort(sort) }, title, h('span', { class: 'order', 'aria-hidden': 'true' })) : title || h('span', { class: 'visually-hidden' }, 'Actions')))
   const table = h('table', { class: cards ? 'cards' : '' }, h('caption', { class: 'visually-hidden' }, caption), h('thead', {}, h('tr', {}, heads)), body)
   const scroll = h('div', { class: 'scroll', hidden: true }, table)
 

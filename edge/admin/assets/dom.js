@@ -56,7 +56,7 @@ export function confirm (question, act) {
 export function table (columns, rows, caption) {
   return h('div', { class: 'scroll' }, h('table', {},
     h('caption', { class: 'visually-hidden' }, caption),
-    h('thead', {}, h('tr', {}, columns.map(([title, , kind]) => h('th', { class: kind, scope: 'col' }, title)))),
+    h('thead', {}, h('tr', {}, columns.map(([title, , kind]) => h('th', { class: kind, scope: 'col' }, title || h('span', { class: 'visually-hidden' }, 'Actions'))))),
     h('tbody', {}, rows.map(row => h('tr', {}, columns.map(([, cell, kind]) => h('td', { class: kind }, cell(row))))))))
 }
 

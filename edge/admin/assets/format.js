@@ -23,7 +23,11 @@ export function bytes (value) {
   return `${unit === 0 ? Math.round(value) : digits(value)} ${units[unit]}`
 }
 
-export const bits = value => `${short(value * 8)}b/s`
+export function bits (value) {
+  const text = short(value * 8)
+  const unit = /[kMG]$/.exec(text)?.[0] ?? ''
+  return `${text.slice(0, text.length - unit.length)} ${unit}bit/s`
+}
 export const rate = value => `${short(value)}/s`
 export const part = value => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`
 
@@ -41,5 +45,13 @@ export function span (seconds) {
   return `${Math.floor(seconds)} s`
 }
 
-export const time = seconds => seconds == null ? 'never' : new Date(seconds * 1000).toLocaleString()
-export const clock = seconds => new Date(seconds * 1000).toLocaleTimeString()
+const clockForm = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' })
+const dayForm = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' })
+
+export const time = seconds => seconds == null ? 'never' : `${dayForm.format(seconds * 1000)} ${new Date(seconds * 1000).getFullYear()}, ${clock(seconds)}`
+export const clock = seconds => clockForm.format(seconds * 1000)
+/** The time of day, after the date if it is not today's. */
+export function day (seconds) {
+  const date = new Date(seconds * 1000)
+  return date.toDateString() === new Date().toDateString() ? clock(seconds) : `${dayForm.format(date)}, ${clock(seconds)}`
+}

@@ -1,4 +1,10 @@
 //! Serves the dashboard's files, which are compiled in. Their data comes from the API.
+//!
+//! Scripts are served without comments and indentation, and everything compressed, if the browser accepts it.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::sync::OnceLock;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Router;
@@ -32,16 +38,18 @@ macro_rules! scripts {
     };
 }
 
-static DOCUMENTS: [Asset; 3] = [
+static DOCUMENTS: [Asset; 5] = [
     file!("/", "text/html; charset=utf-8", "index.html"),
     file!("/style.css", "text/css; charset=utf-8", "style.css"),
+    file!("/pages.css", "text/css; charset=utf-8", "pages.css"),
+    file!("/vendor/uplot.css", "text/css; charset=utf-8", "vendor/uplot.css"),
     file!("/icon.svg", "image/svg+xml", "icon.svg"),
 ];
 
-static SCRIPTS: [Asset; 12] = scripts![
-    "main.js" "client.js" "dom.js" "charts.js" "format.js"
+static SCRIPTS: [Asset; 16] = scripts![
+    "main.js" "client.js" "dom.js" "charts.js" "format.js" "names.js" "components.js"
     "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/access.js" "pages/settings.js"
-    "pages/log.js" "pages/nodes.js"
+    "pages/log.js" "pages/nodes.js" "vendor/uplot.js" "vendor/lean-qr.js"
 ];
 
 /// Permits no resources from other origins, no inline code, no framing by other sites, and no markup made from
@@ -51,45 +59,104 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
                       frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 /// Headers of every file. Browsers revalidate their copy each time.
-const HEADERS: [(HeaderName, &str); 6] = [
+const HEADERS: [(HeaderName, &str); 7] = [
     (header::CACHE_CONTROL, "no-cache"),
     (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+    (header::VARY, "accept-encoding"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
+/// A file in the forms in which it is served.
+struct Prepared {
+    kind: &'static str,
+    plain: Cow<'static, [u8]>,
+    gzip: Vec<u8>,
+    /// Entity tag, without quotes. That of the compressed form has a suffix.
+    tag: String,
+}
+
 /// Returns the routes of all files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    DOCUMENTS.iter().chain(&SCRIPTS).fold(Router::new(), |router, file| {
-        let etag = etag(file.bytes);
-        router.route(
-            file.path,
-            get(move |headers: HeaderMap| async move { respond(file, &etag, &headers) }),
-        )
+    let paths = DOCUMENTS.iter().chain(&SCRIPTS).map(|file| file.path);
+    paths.enumerate().fold(Router::new(), |router, (at, path)| {
+        let serve = move |headers: HeaderMap| async move { respond(&prepared()[at], &headers) };
+        router.route(path, get(serve))
     })
 }
 
-/// Returns the entity tag of a file: a digest of its content.
-fn etag(bytes: &[u8]) -> String {
-    let digest = digest(&SHA256, bytes);
-    let hex = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}"));
-    format!("\"{}\"", hex.collect::<String>())
+/// Returns all files, prepared when the first is asked for.
+fn prepared() -> &'static [Prepared] {
+    static PREPARED: OnceLock<Vec<Prepared>> = OnceLock::new();
+    PREPARED.get_or_init(|| DOCUMENTS.iter().chain(&SCRIPTS).map(prepare).collect())
 }
 
-fn respond(file: &'static Asset, etag: &str, headers: &HeaderMap) -> Response {
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == etag));
+fn prepare(file: &Asset) -> Prepared {
+    let plain = match std::str::from_utf8(file.bytes) {
+        Ok(text) if file.kind == SCRIPT && !is_library(file) => {
+            Cow::Owned(without_comments(text).into_bytes())
+        }
+        _ => Cow::Borrowed(file.bytes),
+    };
+    let digest = digest(&SHA256, &plain);
+    let tag = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let gzip = compress(&plain);
+    Prepared { kind: file.kind, plain, gzip, tag }
+}
+
+/// Returns whether a file is a library, which is served as it is.
+fn is_library(file: &Asset) -> bool {
+    file.path.starts_with("/vendor/")
+}
+
+/// Empties lines that are comments and removes indentation. Line numbers stay. Our scripts have no text that
+/// spans lines.
+fn without_comments(script: &str) -> String {
+    let mut is_comment = false;
+    let mut compact = String::with_capacity(script.len());
+    for line in script.lines().map(str::trim_start) {
+        is_comment |= line.starts_with("/*");
+        if !is_comment && !line.starts_with("//") {
+            compact.push_str(line);
+        }
+        is_comment &= !line.ends_with("*/");
+        compact.push('\n');
+    }
+    compact
+}
+
+fn compress(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    // Writing to memory does not fail.
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).unwrap_or_default()
+}
+
+fn respond(file: &'static Prepared, headers: &HeaderMap) -> Response {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let accepts = |encoding: &str| match encoding.trim().split_once(';') {
+        Some((name, weight)) => name == "gzip" && weight.trim() != "q=0",
+        None => encoding.trim() == "gzip",
+    };
+    let is_gzip =
+        text(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.split(',').any(accepts));
+    let suffix = if is_gzip { "-gzip" } else { "" };
+    let etag = format!("\"{}{suffix}\"", file.tag);
+    let is_known = text(header::IF_NONE_MATCH)
+        .is_some_and(|tags| tags.split(',').any(|known| known.trim() == etag));
     let mut response = if is_known {
         StatusCode::NOT_MODIFIED.into_response()
+    } else if is_gzip {
+        let headers = [(header::CONTENT_TYPE, file.kind), (header::CONTENT_ENCODING, "gzip")];
+        (headers, file.gzip.as_slice()).into_response()
     } else {
-        ([(header::CONTENT_TYPE, file.kind)], file.bytes).into_response()
+        ([(header::CONTENT_TYPE, file.kind)], file.plain.as_ref()).into_response()
     };
     let headers = response.headers_mut();
     headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    // Quotes and hex digits are valid in headers.
-    headers.extend(HeaderValue::from_str(etag).map(|etag| (header::ETAG, etag)));
+    // Quotes, hex digits and letters are valid in headers.
+    headers.extend(HeaderValue::from_str(&etag).map(|etag| (header::ETAG, etag)));
     response
 }
 
@@ -97,21 +164,60 @@ fn respond(file: &'static Asset, etag: &str, headers: &HeaderMap) -> Response {
 mod tests {
     use super::*;
 
+    fn request(name: HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
     #[test]
     fn files_have_policy_and_entity_tag() {
-        for file in DOCUMENTS.iter().chain(&SCRIPTS) {
-            let etag = etag(file.bytes);
-            let first = respond(file, &etag, &HeaderMap::new());
+        for file in prepared() {
+            let first = respond(file, &HeaderMap::new());
             assert_eq!(first.status(), StatusCode::OK);
             assert_eq!(first.headers()[header::CONTENT_TYPE], file.kind);
             assert_eq!(first.headers()[header::CONTENT_SECURITY_POLICY], CONTENT_SECURITY_POLICY);
-            let conditional = HeaderMap::from_iter([(
-                header::IF_NONE_MATCH,
-                format!("\"x\", {etag}").parse().unwrap(),
-            )]);
-            let again = respond(file, &etag, &conditional);
+            assert!(!first.headers().contains_key(header::CONTENT_ENCODING));
+            let etag = first.headers()[header::ETAG].to_str().unwrap();
+            let conditional = request(header::IF_NONE_MATCH, &format!("\"x\", {etag}"));
+            let again = respond(file, &conditional);
             assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
-            assert_eq!(again.headers()[header::ETAG], etag.as_str());
+            assert_eq!(again.headers()[header::ETAG], etag);
+        }
+    }
+
+    #[test]
+    fn files_are_compressed_for_those_who_accept_it() {
+        use std::io::Read;
+        for file in prepared() {
+            let response = respond(file, &request(header::ACCEPT_ENCODING, "br, gzip;q=0.8"));
+            assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
+            assert_eq!(response.headers()[header::VARY], "accept-encoding");
+            assert!(response.headers()[header::ETAG].to_str().unwrap().ends_with("-gzip\""));
+            let mut plain = Vec::new();
+            flate2::read::GzDecoder::new(&file.gzip[..]).read_to_end(&mut plain).unwrap();
+            assert_eq!(plain, file.plain.as_ref());
+            let response = respond(file, &request(header::ACCEPT_ENCODING, "br, deflate"));
+            assert!(!response.headers().contains_key(header::CONTENT_ENCODING));
+        }
+    }
+
+    #[test]
+    fn comments_and_indentation_are_removed() {
+        let script =
+            "// One.\nlet a = 1 // two\n  /**\n   * Three.\n   */\n  /** Four. */\n  f()\n";
+        assert_eq!(without_comments(script), "\nlet a = 1 // two\n\n\n\n\nf()\n");
+        // Which is right only if no text spans lines.
+        for file in SCRIPTS.iter().filter(|file| !is_library(file)) {
+            let text = std::str::from_utf8(file.bytes).unwrap();
+            for (number, line) in
+                text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
+            {
+                assert!(
+                    line.matches('`').count().is_multiple_of(2),
+                    "{}:{}",
+                    file.path,
+                    number + 1
+                );
+            }
         }
     }
 
@@ -120,12 +226,38 @@ mod tests {
     fn files_contain_no_inline_code_and_no_foreign_urls() {
         for file in DOCUMENTS.iter().chain(&SCRIPTS) {
             let text = std::str::from_utf8(file.bytes).unwrap();
-            for word in ["https://", "innerHTML", "onclick=", "style=\"", "eval("] {
+            for word in ["innerHTML", "onclick=", "style=\"", "eval("] {
                 assert!(!text.contains(word), "{}: {word}", file.path);
             }
-            let others =
-                text.matches("http://").count() - text.matches("http://www.w3.org/").count();
-            assert_eq!(others, 0, "{}", file.path);
+            // Libraries name their homes in comments.
+            let foreign = text.matches("https://").count() + text.matches("http://").count()
+                - text.matches("http://www.w3.org/").count();
+            assert!(is_library(file) || foreign == 0, "{}", file.path);
+        }
+    }
+
+    /// What a browser loads, in bytes: see docs/dashboard.md.
+    #[test]
+    fn files_are_small() {
+        let scripts = prepared().iter().filter(|file| file.kind == SCRIPT);
+        let scripts = scripts.map(|file| file.plain.len()).sum::<usize>();
+        assert!(scripts <= 150_000, "{scripts} bytes of scripts");
+        let sent = prepared().iter().map(|file| file.gzip.len()).sum::<usize>();
+        // The rest of 120 kB is for what the first page asks of the API.
+        assert!(sent <= 75_000, "{sent} bytes in all");
+    }
+
+    /// Libraries are those that their registry has: `file` beside them has version, licence and digest.
+    #[test]
+    fn libraries_are_unchanged() {
+        let listed = include_str!("../assets/vendor/README.md");
+        let libraries = DOCUMENTS.iter().chain(&SCRIPTS).filter(|file| is_library(file));
+        for file in libraries {
+            let digest = digest(&SHA256, file.bytes);
+            let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            let name = file.path.trim_start_matches("/vendor/");
+            let is_listed = |line: &str| line.contains(&format!("`{name}`")) && line.contains(&hex);
+            assert!(listed.lines().any(is_listed), "{name} {hex}");
         }
     }
 }

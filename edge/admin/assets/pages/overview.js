@@ -1,109 +1,282 @@
-// Live statistics with charts.
+// How the tracker is: what is wrong and what to do, figures, charts, and where the load comes from.
 
 import { api, follow } from '../client.js'
-import { bars, chart } from '../charts.js'
+import { bars, charts, isFailure, named } from '../charts.js'
+import { announceUrls, hash } from '../components.js'
 import { h, put } from '../dom.js'
-import { bits, bytes, count, micros, part, rate, short, span } from '../format.js'
+import { bits, bytes, count, day, micros, part, rate, short, span } from '../format.js'
+import { names } from '../names.js'
 
-const SECONDS = 600
-const MINUTES = 1440
+const STATUS_MS = 10_000
+const TOP_MS = 15_000
+const PROTOCOLS = ['udp', 'http', 'https', 'ws', 'wss']
+const SCALES = [['linear', 'Linear'], ['clip', 'Cut off spikes'], ['log', 'Logarithmic']]
+const known = value => value > 0 ? value : null
+const stored = name => { try { return localStorage.getItem(name) } catch { return null } }
+const store = (name, value) => { try { localStorage.setItem(name, value) } catch {} }
 
-// The journal's state, how much of it there is, and what there is to know besides.
-function journal ({ journal, round_age_s: age, disk_bytes: size, restored }) {
-  if (journal === 'off') return ['off', 'nothing on disk', 'Swarms are lost when the tracker ends: set state.dir']
-  return [journal, `${bytes(size)} on disk`, `The last complete round began ${span(age)} ago; ${short(restored)} peers were restored at the start`]
+/** Buttons of which one is pressed; `options` are [value, label]. */
+function choice (label, options, chosen, choose) {
+  const group = h('div', { class: 'choice', role: 'group', 'aria-label': label }, options.map(([value, text]) => h('button', {
+    type: 'button',
+    'aria-pressed': String(value === chosen),
+    onclick: event => {
+      for (const button of group.children) button.setAttribute('aria-pressed', String(button === event.currentTarget))
+      choose(value)
+    }
+  }, text)))
+  return group
 }
 
-export default async function overview (main, { may, isHere }) {
-  const stat = (label) => {
-    const value = h('div', { class: 'value' }, '–')
-    const note = h('div', { class: 'note' })
-    const element = h('div', { class: 'card stat' }, h('div', { class: 'label' }, label), value, note)
-    return { element, set (text, more = '', all = more) { value.textContent = text; note.textContent = more; note.title = all } }
-  }
-  const stats = Object.fromEntries(['Requests', 'Torrents', 'Peers', 'Downloads', 'Latency', 'Memory', 'Journal'].map(label => [label, stat(label)]))
-  const charts = [
-    chart('Requests by protocol', ['udp', 'http', 'https', 'ws', 'wss'].map(name => [name, sample => sample[`${name}_s`]]), rate, { stacked: true }),
-    chart('Server latency', [['p50', sample => sample.p50_us], ['p99', sample => sample.p99_us]], micros),
-    chart('Peers', [['seeders', sample => sample.seeders], ['leechers', sample => sample.leechers]], short, { stacked: true }),
-    chart('Torrents', [['torrents', sample => sample.torrents]], short),
-    chart('Refused and dropped requests', [['refused', sample => sample.refusals_s], ['dropped', sample => sample.drops_s]], rate),
-    chart('Payload traffic', [['sent', sample => sample.bytes_out_s], ['received', sample => sample.bytes_in_s]], bits)
+// The status strip.
+
+const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs attention', error: 'Something is wrong' }
+
+function problem ({ level, area, text, remedy }) {
+  return h('li', { class: `problem ${level}` },
+    h('span', { class: 'mark', 'aria-hidden': 'true' }),
+    h('div', {}, h('p', {}, h('span', { class: 'visually-hidden' }, `${level}, ${area}: `), text), remedy && h('p', { class: 'soft' }, remedy)))
+}
+
+function facts ({ version, upgrade_pending: isPending, uptime_s: uptime, records, swarms, cluster, certificates, listeners }) {
+  const first = [...certificates].sort((a, b) => a.days_left - b.days_left)[0]
+  const pairs = [
+    ['Version', `${version}${isPending ? ', upgrade pending' : ''}`],
+    ['Up for', span(uptime)],
+    ['Records', records.failing ? 'cannot be written' : records.durable ? 'on the disk' : 'in memory only'],
+    ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
+    ['Cluster', cluster ? `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard` : 'none'],
+    ['Certificates', first ? (first.days_left < 0 ? `${first.name} has expired` : `${count(first.days_left)} days left`) : 'none']
   ]
-  const panels = Object.fromEntries(['Top torrents', 'Client software', 'Dropped', 'Refused'].map(title => [title, h('div', {})]))
-  const panel = title => h('section', { class: 'card span6' }, h('div', { class: 'top' }, h('h2', {}, title)), panels[title])
-  const state = h('span', { class: 'offline', role: 'status', hidden: true }, 'Connection lost. Reconnecting…')
-  const since = h('span', { class: 'soft' })
-  let isDay = false
-  const choose = (label, day) => h('button', {
-    'aria-pressed': String(day === isDay),
-    onclick: event => {
-      isDay = day
-      for (const button of event.target.parentElement.children) button.setAttribute('aria-pressed', String(button === event.target))
-      draw()
+  return h('dl', { class: 'status-facts' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
+    h('div', { class: 'listeners' }, h('dt', {}, 'Listeners'), h('dd', {}, listeners.length === 0 ? 'none' : listeners.map(one => h('span', { class: 'chip' },
+      h('b', {}, one.protocol.toUpperCase()), h('span', { class: 'mono' }, one.address), one.engine && h('span', { class: 'soft' }, one.engine), one.private && h('span', { class: 'soft' }, 'private'), one.mode !== 'open' && h('span', { class: 'soft' }, `${one.mode} list`))))))
+}
+
+function urls (list) {
+  if (list.length === 0) return h('p', { class: 'empty' }, 'No listener for announces is open. Set [[listen]] in the configuration.')
+  return [announceUrls(list.map(({ url, protocol, private: isPrivate }) => ({ url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url, protocol }))),
+    list.some(one => one.private) && h('p', { class: 'hint' }, 'Instead of KEY, each user has a key of their own: see User keys.')]
+}
+
+function strip () {
+  const state = h('div', { class: 'state' }, h('span', { class: 'mark', 'aria-hidden': 'true' }), h('strong', {}, 'Asking…'))
+  const list = h('ul', { class: 'problems' })
+  const body = h('div', {})
+  const where = h('div', {})
+  const element = h('section', { class: 'status', 'data-level': 'info', 'aria-label': 'Status' },
+    h('div', { class: 'card' }, h('div', { role: 'status' }, state, list), body),
+    h('div', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, 'Announce URLs')), where))
+  let [shown, shownBody, shownUrls] = ['', '', '']
+  return {
+    element,
+    show (status) {
+      element.dataset.level = status.level
+      // Replaced only if it differs, so that screen readers do not repeat it and text stays selected.
+      const text = JSON.stringify(status.health)
+      if (text !== shown || state.dataset.lost) {
+        shown = text
+        delete state.dataset.lost
+        state.lastChild.textContent = HEADLINES[status.level]
+        put(list, status.health.map(problem))
+      }
+      const [parts, where_] = [JSON.stringify({ ...status, health: 0, uptime_s: span(status.uptime_s) }), JSON.stringify(status.announce_urls)]
+      if (parts !== shownBody) { shownBody = parts; put(body, facts(status)) }
+      if (where_ !== shownUrls) { shownUrls = where_; put(where, [urls(status.announce_urls)].flat()) }
+    },
+    lost (since) {
+      if (state.dataset.lost) return
+      element.dataset.level = 'error'
+      state.dataset.lost = 'yes'
+      shown = ''
+      state.lastChild.textContent = 'No response from tidegate'
+      put(list, problem({
+        level: 'error',
+        area: 'connection',
+        text: `Nothing has been heard since ${day(since)}. The figures below are from then.`,
+        remedy: 'This page keeps trying. Check that the process runs (systemctl status tidegate), and the network to it.'
+      }))
     }
-  }, label)
-  const memoryOnly = h('p', { class: 'offline', hidden: true },
-    'Records are in memory only: keys, lists, bans, tokens, counters and swarms are lost when the tracker ends. Set [state] dir to keep them.')
-  api.get('/stats').then(({ records }) => { memoryOnly.hidden = records.durable }, () => {})
+  }
+}
+
+// Figures.
+
+function figures () {
+  const labels = ['Requests', 'Response time', 'Peers', 'Torrents', 'Sent', 'CPU']
+  const cells = Object.fromEntries(labels.map(label => [label, { value: h('dd', { class: 'value' }, '–'), note: h('dd', { class: 'note' }) }]))
+  const element = h('dl', { class: 'stats' }, labels.map(label => h('div', { class: 'card stat' }, h('dt', {}, label), cells[label].value, cells[label].note)))
+  const set = (label, value, note) => { cells[label].value.textContent = value; cells[label].note.textContent = note }
+  let downloads = '–'
+  return {
+    element,
+    sample (now) {
+      set('Requests', rate(PROTOCOLS.reduce((sum, name) => sum + now[`${name}_s`], 0)), `${short(now.connections)} open connections`)
+      set('Response time', micros(now.p99_us), now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now')
+      set('Peers', count(now.seeders + now.leechers), `${short(now.seeders)} seeders, ${short(now.leechers)} leechers`)
+      set('Torrents', count(now.torrents), `${downloads} downloads`)
+      set('Sent', bits(now.bytes_out_s), `${bits(now.bytes_in_s)} received`)
+      set('CPU', part(now.cpu), `of one core; ${bytes(now.memory)} of memory`)
+    },
+    details (now) { downloads = count(now.downloads) }
+  }
+}
+
+const definitions = word => [
+  { title: 'Requests', note: 'per second, stacked', series: PROTOCOLS.map(name => [word('protocols', name).title, row => row[`${name}_s`]]), format: rate, stacked: true },
+  { title: 'Response time', note: 'without the network', series: [['p50', row => known(row.p50_us)], ['p99', row => known(row.p99_us)]], format: micros },
+  { title: 'Peers', note: 'stacked', series: [['Seeders', row => row.seeders], ['Leechers', row => row.leechers]], format: short, stacked: true },
+  { title: 'Refused and dropped', note: 'per second', series: [['Refused', row => row.refusals_s], ['Dropped', row => row.drops_s]], format: rate },
+  { title: 'Traffic', note: 'payload', series: [['Sent', row => row.bytes_out_s], ['Received', row => row.bytes_in_s]], format: bits },
+  { title: 'Torrents', series: [['Torrents', row => row.torrents]], format: short },
+  { title: 'CPU', note: 'of one core', series: [['CPU', row => row.cpu]], format: part },
+  { title: 'Open connections', note: 'HTTP and WebTorrent', series: [['Connections', row => row.connections]], format: short }
+]
+
+const sorted = (counts, limit = 8) => Object.entries(counts).filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]).slice(0, limit)
+
+export default async function overview (main, { may, isHere }) {
+  const word = await names()
+  const spans = word.lists.spans.map(({ name, title }) => [name, title])
+  let range = stored('span')
+  if (!spans.some(([name]) => name === range)) range = spans[0][0]
+  let scale = stored('scale') ?? 'linear'
+  let [fields, rows, annotations, stepS, lengthS] = [[], [], [], 10, 3600]
+
+  const status = strip()
+  const figure = figures()
+  const group = charts(definitions(word))
+  const happened = h('ol', { class: 'happened' })
+  const panel = (title, note) => {
+    const body = h('div', {})
+    return { body, element: h('section', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, title), note), body) }
+  }
+  const spanText = () => spans.find(([name]) => name === range)[1]
+  const spanNotes = [h('span', { class: 'soft' }), h('span', { class: 'soft' })]
+  const panels = {
+    torrents: panel('Largest torrents', h('span', { class: 'soft' }, 'seeders, leechers')),
+    refused: panel('Refused, by reason', spanNotes[0]),
+    dropped: panel('Dropped, by reason', spanNotes[1]),
+    networks: panel('Networks that announce most', h('span', { class: 'soft' }, 'share of announces')),
+    clients: panel('Client software', h('span', { class: 'soft' }, 'share of announces')),
+    happened: { element: h('section', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, 'What happened')), happened) }
+  }
+  const tableButton = h('button', {
+    type: 'button',
+    'aria-pressed': 'false',
+    onclick: () => {
+      const isOn = tableButton.getAttribute('aria-pressed') !== 'true'
+      tableButton.setAttribute('aria-pressed', String(isOn))
+      group.table(isOn)
+    }
+  }, 'Table')
+
   put(main,
-    h('div', { class: 'head' }, h('h1', {}, 'Overview'),
-      h('div', { class: 'row' }, state, since, h('div', { class: 'choice', role: 'group', 'aria-label': 'Time range' }, choose('10 min', false), choose('24 h', true)))),
-    memoryOnly,
-    h('div', { class: 'stats' }, Object.values(stats).map(one => one.element)),
-    h('div', { class: 'grid' },
-      ...charts.map(({ element }) => { element.classList.add('span6'); return element }),
-      ...Object.keys(panels).map(panel)))
+    h('h1', { class: 'visually-hidden' }, 'Overview'),
+    status.element,
+    figure.element,
+    h('div', { class: 'controls' },
+      choice('Time range', spans, range, name => { range = name; store('span', name); history() }),
+      choice('Scale', SCALES, scale, name => { scale = name; store('scale', name); group.scale(name) }),
+      tableButton),
+    ...group.elements,
+    h('div', { class: 'panels' }, Object.values(panels).map(one => one.element)))
+  group.scale(scale)
 
-  let [fields, seconds, minutes] = [[], [], []]
-  const named = row => Object.fromEntries(fields.map((name, at) => [name, row[at]]))
-  const draw = () => charts.forEach(one => one.show(isDay ? minutes : seconds))
-
-  function latest (sample) {
-    const requests = sample.udp_s + sample.http_s + sample.https_s + sample.ws_s + sample.wss_s
-    stats.Requests.set(rate(requests), `${short(sample.connections)} open connections`)
-    stats.Torrents.set(count(sample.torrents))
-    stats.Peers.set(count(sample.seeders + sample.leechers), `${short(sample.seeders)} seeders, ${short(sample.leechers)} leechers`)
-    stats.Latency.set(micros(sample.p99_us), 'p99 of responses')
-    stats.Memory.set(bytes(sample.memory), `CPU: ${part(sample.cpu)} of a core`)
+  function draw () {
+    const from = Date.now() / 1000 - lengthS
+    rows = rows.filter(row => row.time >= from)
+    if (!document.hidden) group.show(rows, annotations)
   }
 
-  const stop = follow('/stats/stream', ['history', 'sample', 'details'], (name, data) => {
+  function notes () {
+    put(happened, annotations.length === 0
+      ? h('li', { class: 'empty' }, `No start, reload, upgrade or failure in the last ${spanText()}.`)
+      : [...annotations].reverse().slice(0, 12).map(one => h('li', { class: isFailure(one.kind) ? 'bad' : '' }, h('time', {}, day(one.time)), h('span', {}, one.text))))
+  }
+
+  const reasons = (list, counts) => sorted(counts).map(([name, number]) => { const { title, text } = word(list, name); return [title, number, text] })
+
+  async function history () {
+    const wanted = range
+    const past = await api.get(`/stats/history?span=${wanted}`).catch(() => null)
+    if (!past || !isHere() || wanted !== range) return
+    fields = past.fields
+    stepS = past.step_s
+    lengthS = past.to - past.from
+    rows = past.rows.map(row => named(fields, row))
+    annotations = past.annotations
+    for (const note of spanNotes) note.textContent = `over ${spanText()}`
+    put(panels.refused.body, bars(reasons('refusals', past.refusals), count, 'No request was refused.'))
+    put(panels.dropped.body, bars(reasons('drops', past.drops), count, 'Nothing was dropped.'))
+    notes()
+    draw()
+  }
+
+  // Live samples continue the chart: means of as many as make a row.
+  let recent = []
+  function append (sample) {
+    recent.push(sample)
+    if (recent.length < stepS && !(rows.length === 0)) return
+    const mean = Object.fromEntries(fields.map(name => [name, recent.reduce((sum, one) => sum + one[name], 0) / recent.length]))
+    mean.time = sample.time
+    rows.push(mean)
+    recent = []
+    draw()
+  }
+
+  let heard = Date.now() / 1000
+  let isLost = false
+  const stop = follow('/stats/stream', ['history', 'sample', 'details', 'annotation'], (name, data) => {
+    heard = Date.now() / 1000
     if (name === 'history') {
       fields = data.fields
-      seconds = data.seconds.map(named)
-      minutes = data.minutes.map(named)
-      if (seconds.length > 0) latest(seconds.at(-1))
+      if (data.seconds.length > 0) latest(named(fields, data.seconds.at(-1)))
     } else if (name === 'sample') {
-      const sample = named(data)
-      seconds = [...seconds, sample].slice(-SECONDS)
-      if (sample.time % 60 === 0) minutes = [...minutes, sample].slice(-MINUTES)
+      const sample = named(fields, data)
       latest(sample)
+      append(sample)
+    } else if (name === 'annotation') {
+      annotations = [...annotations, data]
+      notes()
+      draw()
     } else {
-      const sorted = pairs => Object.entries(pairs).sort((a, b) => b[1] - a[1]).slice(0, 8)
-      stats.Downloads.set(count(data.downloads), 'since the start')
-      stats.Journal.set(...journal(data.swarms))
-      since.textContent = `up for ${span(data.uptime_s)} · ${count(data.keys)} keys · ${count(data.bans)} bans`
-      put(panels['Dropped'], bars(sorted(data.drops), rate, 'None.'))
-      put(panels.Refused, bars(sorted(data.refusals), rate, 'None.'))
-      put(panels['Client software'], bars(sorted(data.clients).filter(([, share]) => share > 0), part, 'No announces yet.'))
-      return
+      figure.details(data)
+      put(panels.clients.body, bars(sorted(data.clients).map(([client, share]) => [client === 'other' ? 'Other' : client, share]), part, 'No announces yet.'))
+      put(panels.networks.body, bars(sorted(data.networks).map(([network, share]) => [h('span', { class: 'mono' }, network), share]), part, 'No announces yet.'))
     }
-    draw()
-  }, isConnected => { state.hidden = isConnected })
+  }, isConnected => {
+    if (isConnected && isLost) { isLost = false; history(); ask() }
+    if (!isConnected) { isLost = true; status.lost(heard) }
+  })
+
+  const latest = sample => figure.sample(sample)
+
+  async function ask () {
+    const now = await api.get('/status').catch(() => null)
+    if (now && isHere() && !isLost) status.show(now)
+  }
 
   async function top () {
-    if (!may('torrents:read')) return put(panels['Top torrents'], h('p', { class: 'empty' }, 'This token lacks the scope torrents:read.'))
+    if (!may('torrents:read')) return put(panels.torrents.body, h('p', { class: 'empty' }, 'This token lacks the scope torrents:read.'))
     const page = await api.get('/torrents?sort=seeders&limit=8').catch(() => null)
     if (!page || !isHere()) return
-    const row = torrent => h('div', { class: 'bar' },
-      h('a', { class: 'hash name', href: `#/torrent/${torrent.info_hash}` }, torrent.info_hash),
-      h('span', { class: 'num' }, `${short(torrent.seeders)} ↑ ${short(torrent.leechers)} ↓`))
-    put(panels['Top torrents'], page.torrents.length > 0
-      ? h('div', { class: 'bars' }, page.torrents.map(row))
-      : h('p', { class: 'empty' }, 'No torrents yet.'))
+    put(panels.torrents.body, page.torrents.length === 0
+      ? h('p', { class: 'empty' }, 'No torrents yet. Put an announce URL from above into a torrent.')
+      : h('ul', { class: 'bars' }, page.torrents.map(one => h('li', { class: 'bar' },
+        one.name ? h('a', { class: 'name', href: `#/torrent/${one.info_hash}`, title: one.info_hash }, one.name) : h('span', { class: 'name' }, hash(one.info_hash, `#/torrent/${one.info_hash}`)),
+        h('span', { class: 'num' }, `${short(one.seeders)} / ${short(one.leechers)}`)))))
   }
-  top()
-  const timer = setInterval(top, 10_000)
-  return () => { stop(); clearInterval(timer) }
+
+  const every = (act, period) => setInterval(() => { if (!document.hidden) act() }, period)
+  const timers = [every(ask, STATUS_MS), every(top, TOP_MS), every(history, 300_000)]
+  const visible = () => { if (!document.hidden) history() }
+  document.addEventListener('visibilitychange', visible)
+  await Promise.all([ask(), history(), top()])
+  return () => {
+    stop()
+    group.free()
+    for (const timer of timers) clearInterval(timer)
+    document.removeEventListener('visibilitychange', visible)
+  }
 }
