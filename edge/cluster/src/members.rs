@@ -237,6 +237,14 @@ impl Members {
         self.members.get(&node).map_or(0, |member| member.offset.correction_ms())
     }
 
+    /// Whether the clock of any node that is there differs from this one's.
+    pub(crate) fn has_wrong_clock(&self) -> bool {
+        self.members.values().any(|member| {
+            matches!(member.state, MemberState::Alive | MemberState::Suspect)
+                && member.offset.is_large()
+        })
+    }
+
     /// Whether no warm node that is there has a smaller number.
     pub(crate) fn is_first(&self) -> bool {
         !self.members.range(..self.node).any(|(_, member)| {

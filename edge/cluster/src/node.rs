@@ -248,7 +248,7 @@ impl Node {
             self.checks_last = true;
             Start::Sequence(applied)
         } else {
-            self.first_start(extent)
+            self.first_start(now, extent)
         };
         if let Start::Time(at_ms) = start
             && last_ms < at_ms
@@ -262,10 +262,15 @@ impl Node {
     }
 
     /// Returns where this process begins to read the log.
-    fn first_start(&mut self, extent: Extent) -> Start {
+    fn first_start(&mut self, now: Time, extent: Extent) -> Start {
         let Some(restored_ms) = self.options.restored_ms.filter(|_| self.stored_ms == 0) else {
             return Start::First;
         };
+        if restored_ms > now.unix_ms || self.members.has_wrong_clock() {
+            // This clock is wrong, or was. What was restored may have been taken for too old, or for younger than
+            // it is.
+            return Start::First;
+        }
         let at_ms = restored_ms.saturating_sub(MARGIN_MS);
         let Position { stream, sequence } = self.options.counted;
         if stream == self.position.stream && (1..=extent.last).contains(&sequence) {

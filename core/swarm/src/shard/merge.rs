@@ -297,6 +297,9 @@ impl Shard {
             _ if is_spilled => self.merge_spilled::<E>(merger, number, peer.key, &report, hash),
             PeerKey::V4(key) => self.merge_inline(merger, number, key, &report),
             PeerKey::V6(_) if report.is_gone => Outcome::Unknown,
+            PeerKey::V6(_) if self.has_gone(merger, &info_hash, peer.key.as_ref(), &report) => {
+                Outcome::Unknown
+            }
             PeerKey::V6(_) if !self.may_store::<E>(merger.network_max, peer.key) => Outcome::Full,
             PeerKey::V6(_) => {
                 self.spill(number, &mut merger.random);
@@ -331,8 +334,9 @@ impl Shard {
         report: &Report,
     ) -> Outcome {
         let record = self.records.at_mut(number);
+        let info_hash = record.info_hash;
         let Some(at) = record.inline_peers().iter().position(|peer| peer.wire() == key) else {
-            if report.is_gone {
+            if report.is_gone || self.has_gone(merger, &info_hash, &key, report) {
                 return Outcome::Unknown;
             }
             if !self.may_store::<PackedV4>(merger.network_max, key) {
@@ -386,12 +390,14 @@ impl Shard {
     ) -> Outcome {
         let hash = peer_hash::<E>(&self.key);
         let hash_of = |key| known_hash.unwrap_or_else(|| hash(key));
-        let mut sets = *E::sets(self.records.at(number).sets());
+        let record = self.records.at(number);
+        let info_hash = record.info_hash;
+        let mut sets = *E::sets(record.sets());
         let found = [report.own, 1 - report.own].into_iter().find_map(|role| {
             sets[role].find(&self.arena, key, hash_of).map(|position| (role, position))
         });
         let Some((role, position)) = found else {
-            if report.is_gone {
+            if report.is_gone || self.has_gone(merger, &info_hash, key.as_ref(), report) {
                 return Outcome::Unknown;
             }
             let may_store = self.may_store::<E>(merger.network_max, key);
@@ -489,14 +495,22 @@ impl Shard {
             return None;
         }
         if let Some(removals) = &mut self.removals
-            && (word.is_gone() || !removals.is_empty())
+            && word.is_gone()
         {
             let peer = removals::hash(&self.key, &info_hash, key.as_ref());
-            if !removals.admit(&merger.clock, merger.is_walk, peer, word) {
-                return None;
-            }
+            removals.note(&merger.clock, peer, word);
         }
         Some(report)
+    }
+
+    /// Whether an unknown peer has gone since what a block reports.
+    #[inline]
+    fn has_gone(&self, merger: &Merger, info_hash: &InfoHash, key: &[u8], report: &Report) -> bool {
+        let Some(removals) = self.removals.as_ref().filter(|it| !it.is_empty()) else {
+            return false;
+        };
+        let peer = removals::hash(&self.key, info_hash, key);
+        !removals.admits(&merger.clock, merger.is_walk, peer, report.word)
     }
 
     /// Whether an unknown peer may be stored: there is memory, and if it is short, its network has its

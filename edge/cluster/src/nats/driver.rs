@@ -559,11 +559,15 @@ impl Log {
 
 async fn look_up(link: &Link, options: &NatsOptions) -> Result<Lookup, String> {
     let (jetstream, manages) = (&link.jetstream, options.manage_streams);
-    let data = streams::prepare(jetstream, streams::data_config(link, options), manages).await?;
-    let wanted = streams::records_config(link, options);
-    // Peers are replicated even if there is no room for this one.
-    let records = streams::prepare(jetstream, wanted, manages).await;
-    Ok(Lookup { data, records })
+    let [data, records] =
+        [streams::data_config(link, options), streams::records_config(link, options)];
+    // Both at once: peers are not to wait for a stream of records without a leader, and are replicated even if
+    // there is no room for it.
+    let (data, records) = tokio::join!(
+        streams::prepare(jetstream, data, manages),
+        streams::prepare(jetstream, records, manages)
+    );
+    Ok(Lookup { data: data?, records })
 }
 
 /// Reads both clocks.

@@ -6,6 +6,8 @@ use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 
+use tokio::time::timeout;
+
 use super::link::Link;
 use super::options::NatsOptions;
 
@@ -16,6 +18,9 @@ const SPARE: Duration = Duration::from_secs(300);
 const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The size of the records log.
 const RECORDS_BYTES: i64 = 1 << 30;
+/// How long a stream may take to say what it has. One without a leader says nothing, until it gets one within
+/// some seconds, and does not answer questions from before.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server that has no stream of a name says so by this code.
 const NO_STREAM: ErrorCode = ErrorCode::STREAM_NOT_FOUND;
 
@@ -125,9 +130,13 @@ pub(super) async fn prepare(
 
 /// Returns what there is of a stream, or `None` if there is no such stream.
 pub(super) async fn look_up(jetstream: &Context, name: &str) -> Result<Option<Info>, String> {
-    match jetstream.get_stream(name).await {
-        Ok(stream) => Ok(Some(stream.cached_info().clone())),
-        Err(error) => match error.kind() {
+    match timeout(LOOKUP_TIMEOUT, jetstream.get_stream(name)).await {
+        Err(_) => Err(format!(
+            "cannot look up the stream {name}: no answer within {LOOKUP_TIMEOUT:?}: does it have a leader? Check \
+             that JetStream is on and a majority of its servers run"
+        )),
+        Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
+        Ok(Err(error)) => match error.kind() {
             GetStreamErrorKind::JetStream(inner) if inner.error_code() == NO_STREAM => Ok(None),
             _ => Err(format!(
                 "cannot look up the stream {name}: {error}: check that JetStream is on and that this node \

@@ -450,3 +450,18 @@ fn what_a_node_sends_too_fast_is_dropped() {
     assert!(dropped(&bed) > before);
     assert_eq!(bed.node.position().sequence, 513);
 }
+
+#[test]
+fn a_node_with_a_wrong_clock_reads_all_of_the_log() {
+    // It was ahead when it wrote its journal.
+    let mut bed = Bed::new(Some(UNIX_MS + 3_600_000));
+    assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::First]);
+    // It is now, as the others see it.
+    for (ahead_ms, expected) in [(1000, Start::Time(UNIX_MS - 120_000)), (10_000, Start::First)] {
+        let mut bed = Bed::new(Some(UNIX_MS));
+        bed.input(Input::Connected);
+        bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS - ahead_ms, ..Heartbeat::default() });
+        bed.input(Input::Log { stream: 9, first: 1, last: 50, last_ms: UNIX_MS });
+        assert_eq!(starts(&bed.wait(1300)), [expected]);
+    }
+}

@@ -93,12 +93,12 @@ impl Stage {
     pub(super) fn crowd(&self) -> Result<Roster> {
         let mut crowd = Roster::new(&RosterOptions {
             seed: 2,
-            torrents: TORRENTS,
+            torrents: 3 * TORRENTS,
             peers: CROWD,
             sockets: 4,
             has_v6: false,
             first_source: site_client(CROWD_CLIENT),
-            torrent_peers_max: 900,
+            torrent_peers_max: 600,
             outstanding: 256,
             ..RosterOptions::default()
         })?;

@@ -230,6 +230,9 @@ impl Shard {
             let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else {
                 continue;
             };
+            if !report.is_gone && self.has_gone(merger, &info_hash, peer.key.as_ref(), &report) {
+                continue;
+            }
             let (clock, network_max) = (merger.clock, merger.network_max);
             let may_store = || self.may_store::<E>(network_max, peer.key);
             let outcome = E::gathered(merger).apply(clock, peer.key, &report, may_store);

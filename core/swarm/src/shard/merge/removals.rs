@@ -81,19 +81,24 @@ impl Removals {
         self.recent.len + self.older.len == 0
     }
 
-    /// Notes what a word says of a peer, which [`hash`] names. Returns false if the peer was removed after
-    /// the word was true.
-    pub(super) fn admit(&mut self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
+    /// Notes that a peer, which [`hash`] names, is gone, as a word says.
+    pub(super) fn note(&mut self, clock: &Clock, peer: u64, word: Word) {
+        let at = clock.cut_s - i64::from(word.age()) * i64::from(AGE_UNIT_S);
+        if self.at(peer).is_none_or(|known| known < at) {
+            self.recent.insert(peer, at);
+        }
+    }
+
+    /// When a peer was removed.
+    fn at(&self, peer: u64) -> Option<i64> {
+        self.recent.get(peer).max(self.older.get(peer))
+    }
+
+    /// Returns whether a word may bring a peer back: it was not removed after the word was true.
+    pub(super) fn admits(&self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
         let unit = i64::from(AGE_UNIT_S);
         let at = clock.cut_s - i64::from(word.age()) * unit;
-        let known = self.recent.get(peer).max(self.older.get(peer));
-        if word.is_gone() {
-            if known.is_none_or(|known| known < at) {
-                self.recent.insert(peer, at);
-            }
-            return true;
-        }
-        let Some(removed) = known else { return true };
+        let Some(removed) = self.at(peer) else { return true };
         if is_walk || word.age() > 0 {
             // The peer announced at some time in the unit. An announce after the removal is a change, which
             // comes by itself.
@@ -125,6 +130,17 @@ mod tests {
     fn clock(cut: u32) -> Clock {
         let now = Tick(10_000);
         Clock::new(MergeTime { now, cut_ago_s: now.0 - cut, epoch_min: 0 }, 2700)
+    }
+
+    impl Removals {
+        /// Notes or admits a word, as it comes.
+        fn admit(&mut self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
+            if word.is_gone() {
+                self.note(clock, peer, word);
+                return true;
+            }
+            self.admits(clock, is_walk, peer, word)
+        }
     }
 
     fn present(age: u32) -> Word {

@@ -24,6 +24,7 @@ pub(super) struct Clock {
 /// What a block says of a peer, on the store's clock.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
+    pub(super) word: Word,
     pub(super) meta: PeerMeta,
     /// Its age.
     pub(super) age: u32,
@@ -76,6 +77,7 @@ impl Clock {
         let role = word.role();
         let is_partial = role == Role::PartialSeed;
         (age <= self.age_max).then(|| Report {
+            word,
             meta: PeerMeta::aged(self.now, age, word.is_counted(), is_partial),
             age,
             own: if role == Role::Seeder { SEEDERS } else { LEECHERS },

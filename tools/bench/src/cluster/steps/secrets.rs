@@ -5,7 +5,8 @@ use anyhow::Result;
 use super::super::arrangement::SECRETS;
 use super::super::stage::Stage;
 
-/// Clients use a connection id for a minute; those of the load, for 45 s.
+/// Clients use a connection id for a minute; those of the load, for 45 s. No node starts afterwards, which would
+/// need the old secret to read the log.
 const IDS_EXPIRE_S: [u32; 2] = [130, 50];
 
 /// The new secret is accepted by all, then issued by all, then the old one is removed, each by upgrades.
