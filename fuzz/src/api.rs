@@ -107,6 +107,7 @@ fn start() -> SocketAddr {
     let sources = Arc::new(sources());
     let (records, mut writer) = Records::open(None).unwrap();
     let deps = ApiDeps {
+        is_upgrade_pending: Box::new(|| false),
         sources: Arc::clone(&sources),
         records: Arc::new(records),
         control: Box::new(obey),

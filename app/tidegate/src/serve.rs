@@ -13,6 +13,7 @@ mod listeners;
 mod log;
 mod outbound;
 mod overrides;
+mod program;
 mod reload;
 mod secret;
 mod signals;
@@ -34,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use admin::{AnnounceUrl, Api, Command, Records, Service};
+use admin::{AnnotationKind, AnnounceUrl, Api, Command, Records, Service};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use journal::Feed;
@@ -224,6 +225,7 @@ impl Opened {
             Shared { tracker: &tracker, certificates: &certificates, clock, journal: open };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
+        state::annotate_start(&api, old_process.is_some());
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         let _ = workers.metric_sources().status.udp_engine.set(engine);
@@ -565,6 +567,7 @@ impl Serving {
         if let End::Signal(signal) = end {
             let signal = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             info!(signal, "stopping");
+            self.reloader.hub.annotate(AnnotationKind::Stop, format!("Stopped by {signal}"));
         }
         let is_handed_over = matches!(end, End::HandedOver(_));
         if !is_handed_over {

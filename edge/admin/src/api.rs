@@ -18,10 +18,13 @@ mod cors;
 mod events;
 mod first_token;
 mod guard;
+mod health;
+mod history;
 mod hosts;
 mod input;
 mod keys;
 mod lists;
+mod names;
 #[cfg(test)]
 mod openapi;
 mod operation;
@@ -34,6 +37,7 @@ mod session_store;
 mod state;
 mod stats;
 mod stats_stream;
+mod status;
 mod tokens;
 mod torrents;
 mod trace;
@@ -77,9 +81,12 @@ async fn send_traces(api: &Api) {
 /// Takes a sample each second, and frees the list of torrents when it is idle.
 async fn record_stats(api: &Api) {
     let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    let mut failures = health::Failures::default();
     loop {
         seconds.tick().await;
+        api.keep_annotations();
         api.recorder.record(api.sources());
+        failures.annotate(api);
         api.torrent_list.free_if_idle();
     }
 }
@@ -95,6 +102,9 @@ fn routes() -> Vec<Route> {
         config::routes(),
         events::routes(),
         stats_stream::routes(),
+        history::routes(),
+        status::routes(),
+        names::routes(),
         torrents::routes(),
         peers::routes(),
         cluster::routes(),

@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use crate::schema::ToSchema;
 
-pub(crate) use problems::{ClusterDigest, ClusterProblem, ClusterState, problems, state, summary};
+pub(crate) use problems::{
+    ClusterDigest, ClusterProblem, ClusterState, ProblemKind, problems, state, summary,
+};
 
 /// A cluster, as one of its nodes sees it. Counters count from the start of the process.
 #[derive(Clone, Debug, Default, PartialEq)]

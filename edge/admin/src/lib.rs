@@ -57,6 +57,7 @@ pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
+pub use recorder::{Annotation, AnnotationKind};
 pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
 pub use sources::{

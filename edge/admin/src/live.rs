@@ -108,6 +108,8 @@ impl LiveState for Live {
             let (reason, created) = (reason.into(), now.time);
             pending.bans.push(BanRow { network, reason, automatic: true, created, expires });
         }
+        self.0.keep_annotations();
+        self.0.recorder.collect(&mut pending.history);
     }
 
     fn on_written(&mut self, first_uses: &[u32]) {

@@ -1,59 +1,43 @@
-//! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second for ten minutes, and
-//! one each minute for a day. The same data as `/metrics`, without a Prometheus server.
+//! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second to streams, and the
+//! history of seven days. The same data as `/metrics`, without a Prometheus server.
+
+mod history;
+mod sample;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::broadcast;
-use tracker::counters::{Counters, DropReason, Latency, Listener, Protocol};
+use tracker::IpPrefix;
+use tracker::counters::{BusyNetworks, Counters, DropReason, Listener};
 use types::Refusal;
 
 use crate::clients::samples_by_name;
-use crate::clock::since_epoch;
 use crate::cluster::ClusterDigest;
 use crate::json::json_text;
+use crate::records::tables::history::PendingHistory;
 use crate::sources::MetricSources;
 use crate::swarms::Swarms;
 
-/// Samples kept: ten minutes of seconds, a day of minutes.
-const SECONDS: usize = 600;
-const MINUTES: usize = 1440;
+use history::History;
+pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory};
+pub use history::{Annotation, AnnotationKind};
+use sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
+
+/// Samples that a new stream gets.
+const SECONDS: usize = 60;
 /// Messages queued for the slowest stream.
 const QUEUE_MAX: usize = 64;
 /// Seconds between details.
 const DETAILS_PERIOD_S: u64 = 5;
-
-/// The fields of a sample. Those that end with `_s` are rates per second.
-pub(crate) const FIELDS: [&str; 18] = [
-    "time",
-    "udp_s",
-    "http_s",
-    "https_s",
-    "ws_s",
-    "wss_s",
-    "p50_us",
-    "p99_us",
-    "refusals_s",
-    "drops_s",
-    "bytes_in_s",
-    "bytes_out_s",
-    "torrents",
-    "seeders",
-    "leechers",
-    "connections",
-    "cpu",
-    "memory",
-];
-
-/// Values in the order of [`FIELDS`].
-type Sample = [f64; FIELDS.len()];
+/// Networks in details.
+const NETWORKS_MAX: usize = 10;
 
 /// Keeps samples and sends them to streams.
 pub(crate) struct Recorder {
-    history: Mutex<History>,
+    state: Mutex<State>,
     subscribers: broadcast::Sender<Arc<StatsMessage>>,
 }
 
@@ -64,24 +48,14 @@ pub(crate) struct StatsMessage {
 }
 
 #[derive(Default)]
-struct History {
+struct State {
     seconds: VecDeque<Sample>,
-    minutes: VecDeque<Sample>,
+    history: History,
     last: Option<CounterSnapshot>,
     /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
     /// The last details.
     details: Option<Arc<StatsMessage>>,
-    samples_total: u64,
-}
-
-/// The counters at one moment.
-#[derive(Clone)]
-struct CounterSnapshot {
-    at: Instant,
-    counters: Counters,
-    requests: BTreeMap<&'static str, u64>,
-    cpu_s: f64,
 }
 
 /// Data sent less often than samples.
@@ -92,6 +66,8 @@ struct Details {
     refusals: BTreeMap<&'static str, f64>,
     /// Shares of client software.
     clients: BTreeMap<&'static str, f64>,
+    /// Shares of the networks that announce most.
+    networks: BTreeMap<String, f64>,
     bans: usize,
     keys: usize,
     allowed: usize,
@@ -108,7 +84,7 @@ struct Details {
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { history: Mutex::default(), subscribers: broadcast::Sender::new(QUEUE_MAX) }
+        Self { state: Mutex::default(), subscribers: broadcast::Sender::new(QUEUE_MAX) }
     }
 }
 
@@ -117,133 +93,93 @@ impl Recorder {
     pub(crate) fn record(&self, sources: &MetricSources) {
         let listeners = sources.registry.read();
         let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = &history.last {
+        let mut state = self.lock();
+        if let Some(last) = &state.last {
             let sample = sample(sources, last, &snapshot);
-            history.keep(sample);
+            state.keep(sample);
             // Without subscribers there is nothing to serialize.
             if self.subscribers.receiver_count() > 0 {
-                let data = rounded(&sample).to_string();
-                let _ = self.subscribers.send(Arc::new(StatsMessage { name: "sample", data }));
+                self.send("sample", rounded(&sample).to_string());
             }
         }
+        state.history.add(sources, &snapshot);
         let is_due = |last: &CounterSnapshot| {
             snapshot.at.duration_since(last.at).as_secs() >= DETAILS_PERIOD_S
         };
-        if history.last_details.as_ref().is_none_or(is_due) {
-            let before = history.last_details.replace(snapshot.clone());
+        if state.last_details.as_ref().is_none_or(is_due) {
+            let before = state.last_details.replace(snapshot.clone());
             let data = details(sources, &listeners, before.as_ref(), &snapshot);
-            let message = Arc::new(StatsMessage { name: "details", data });
-            history.details = Some(Arc::clone(&message));
-            // Fails only without subscribers.
-            let _ = self.subscribers.send(message);
+            state.details = Some(self.send("details", data));
         }
-        history.last = Some(snapshot);
+        state.last = Some(snapshot);
     }
 
-    /// Returns messages with everything so far, and a receiver of all later messages.
+    /// Keeps an annotation, and sends it to streams.
+    pub(crate) fn annotate(&self, annotation: Annotation) {
+        let mut state = self.lock();
+        self.send("annotation", json_text(&annotation));
+        state.history.annotate(annotation);
+    }
+
+    /// Moves what the records do not have yet to `pending`.
+    pub(crate) fn collect(&self, pending: &mut PendingHistory) {
+        self.lock().history.collect(pending);
+    }
+
+    /// Adds what the records have. Call before the first sample.
+    pub(crate) fn restore(&self, stored: PendingHistory) {
+        self.lock().history.restore(stored);
+    }
+
+    /// Returns what is known of a span that ends `now`, a Unix time in seconds.
+    pub(crate) fn span(&self, span: HistorySpan, now: u64) -> StatsHistory {
+        self.lock().history.span(span, now)
+    }
+
+    /// Returns messages with the last minute, and a receiver of all later messages.
     pub(crate) fn subscribe(
         &self,
     ) -> (Vec<Arc<StatsMessage>>, broadcast::Receiver<Arc<StatsMessage>>) {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         // Under the lock, so that no sample is missed or sent twice.
         let receiver = self.subscribers.subscribe();
-        let rows = |samples: &VecDeque<Sample>| samples.iter().map(rounded).collect::<Vec<_>>();
-        let (seconds, minutes) = (rows(&history.seconds), rows(&history.minutes));
-        let data = json!({ "fields": FIELDS, "seconds": seconds, "minutes": minutes });
-        let start = Arc::new(StatsMessage { name: "history", data: data.to_string() });
-        ([start].into_iter().chain(history.details.clone()).collect(), receiver)
+        let seconds: Vec<_> = state.seconds.iter().map(rounded).collect();
+        let data = json!({ "fields": FIELDS, "seconds": seconds }).to_string();
+        let start = Arc::new(StatsMessage { name: "history", data });
+        ([start].into_iter().chain(state.details.clone()).collect(), receiver)
+    }
+
+    fn send(&self, name: &'static str, data: String) -> Arc<StatsMessage> {
+        let message = Arc::new(StatsMessage { name, data });
+        // Fails only without subscribers.
+        let _ = self.subscribers.send(Arc::clone(&message));
+        message
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl History {
+impl State {
     fn keep(&mut self, sample: Sample) {
-        self.samples_total += 1;
         if self.seconds.len() == SECONDS {
             self.seconds.pop_front();
         }
         self.seconds.push_back(sample);
-        if self.samples_total.is_multiple_of(60) {
-            if self.minutes.len() == MINUTES {
-                self.minutes.pop_front();
-            }
-            let minute = self.seconds.iter().rev().take(60);
-            let count = minute.len() as f64;
-            let mut mean = [0.0; FIELDS.len()];
-            minute.for_each(|sample| {
-                mean.iter_mut().zip(sample).for_each(|(to, of)| *to += of / count)
-            });
-            [mean[0], ..] = sample;
-            self.minutes.push_back(mean);
-        }
     }
 }
 
-impl CounterSnapshot {
-    fn new(listeners: &[(Listener, Counters)], cpu_s: f64) -> Self {
-        let mut all = Counters::default();
-        let mut requests = BTreeMap::new();
-        for (listener, counters) in listeners {
-            all.add(counters);
-            let sum: u64 = counters.requests.as_flattened().iter().sum();
-            *requests.entry(listener.protocol.label()).or_default() += sum;
-        }
-        Self { at: Instant::now(), counters: all, requests, cpu_s }
-    }
-}
-
-/// Computes rates between two snapshots.
-fn sample(sources: &MetricSources, last: &CounterSnapshot, now: &CounterSnapshot) -> Sample {
-    let passed_s = now.at.duration_since(last.at).as_secs_f64().max(0.001);
-    let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed_s;
-    let requests = |protocol: Protocol| {
-        let of = |snapshot: &CounterSnapshot| {
-            snapshot.requests.get(protocol.label()).copied().unwrap_or(0)
-        };
-        rate(of(now), of(last))
-    };
-    let (new, old) = (&now.counters, &last.counters);
-    let sum = |counts: &[u64]| counts.iter().sum::<u64>();
-    let time = since_epoch(SystemTime::now());
-    let totals = sources.tracker.totals();
-    [
-        time.as_secs() as f64,
-        requests(Protocol::Udp),
-        requests(Protocol::Http),
-        requests(Protocol::Https),
-        requests(Protocol::Ws),
-        requests(Protocol::Wss),
-        quantile_us(0.5, &new.latency, &old.latency),
-        quantile_us(0.99, &new.latency, &old.latency),
-        rate(sum(&new.refusals), sum(&old.refusals)),
-        rate(sum(&new.drops), sum(&old.drops)),
-        rate(new.bytes_in, old.bytes_in),
-        rate(new.bytes_out, old.bytes_out),
-        totals.torrents as f64,
-        (totals.v4.seeders + totals.v6.seeders + totals.web.seeders) as f64,
-        (totals.v4.leechers + totals.v6.leechers + totals.web.leechers) as f64,
-        new.connections_open as f64,
-        (now.cpu_s - last.cpu_s) / passed_s,
-        (sources.process)().resident_bytes as f64,
-    ]
-}
-
-/// Returns the quantile `part` of the latencies between two snapshots in microseconds, interpolated within its
-/// bucket; 0 without responses.
-fn quantile_us(part: f64, new: &Latency, old: &Latency) -> f64 {
-    let responses: Vec<u64> =
-        new.buckets.iter().zip(old.buckets).map(|(new, old)| new.saturating_sub(old)).collect();
-    let wanted = responses.iter().sum::<u64>() as f64 * part;
-    let (mut before, mut low) = (0.0, 0.0);
-    for (bucket, responses) in responses.iter().enumerate() {
-        let responses = *responses as f64;
-        let Some(high) = Latency::BOUNDS_US.get(bucket) else { break };
-        if responses > 0.0 && before + responses >= wanted {
-            return low + (f64::from(*high) - low) * (wanted - before) / responses;
-        }
-        (before, low) = (before + responses, f64::from(*high));
-    }
-    if before == 0.0 && wanted == 0.0 { 0.0 } else { low }
+/// Returns the networks that announce most, with their shares of the sampled announces.
+fn busy_networks(listeners: &[(Listener, Counters)]) -> BTreeMap<String, f64> {
+    let mut all = BusyNetworks::default();
+    listeners.iter().for_each(|(_, counters)| all.add(&counters.networks));
+    let (known, samples) = all.counts();
+    let mut known: Vec<(IpPrefix, u32)> = known.to_vec();
+    known.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
+    known.truncate(NETWORKS_MAX);
+    let share = |count| f64::from(count) / f64::from(samples.max(1));
+    known.into_iter().map(|(network, count)| (network.to_string(), share(count))).collect()
 }
 
 fn details(
@@ -275,6 +211,7 @@ fn details(
             &old.refusals,
         ),
         clients: clients.into_iter().map(|(name, count)| (name, count as f64 / samples)).collect(),
+        networks: busy_networks(listeners),
         bans: tracker.bans().len(),
         keys: tracker.passkeys().len(),
         allowed: tracker.allowed().len(),
@@ -289,21 +226,14 @@ fn details(
     json_text(&details)
 }
 
-/// Rounds to three decimals, and writes whole numbers as integers, to keep the history short.
-fn rounded(sample: &Sample) -> Value {
-    let number = |figure: &f64| match (figure * 1000.0).round() / 1000.0 {
-        whole if whole.fract() == 0.0 && whole.abs() < 1e15 => Value::from(whole as i64),
-        figure => Value::from(figure),
-    };
-    sample.iter().map(number).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use serde_json::Value;
     use tracker::ListenerPolicyId;
     use tracker::RequestKind;
+    use tracker::counters::Protocol;
     use types::Family;
 
     use super::*;
@@ -313,7 +243,8 @@ mod tests {
     fn keeps_and_sends_samples() {
         let sources = sources();
         let _ = sources.cluster.set(Box::new(crate::metrics::tests::cluster));
-        let (address, listener_policy) = ("1.2.3.4:5".parse().unwrap(), ListenerPolicyId(0));
+        let address: std::net::SocketAddr = "1.2.3.4:5".parse().unwrap();
+        let listener_policy = ListenerPolicyId(0);
         let mut metrics = sources.registry.register(Listener {
             protocol: Protocol::Udp,
             address,
@@ -328,6 +259,8 @@ mod tests {
         assert_eq!(history["seconds"], json!([]), "a first sample needs two snapshots");
         metrics.counters.request(Family::V4, RequestKind::Announce);
         metrics.counters.latency.observe(Duration::from_micros(15), 1);
+        let id = types::PeerId(*b"-qB5010-abcdefghijkl");
+        metrics.counters.announced(64, || Some((id, address.ip())));
         metrics.publish();
         recorder.record(&sources);
         let sample = messages.try_recv().unwrap();
@@ -336,11 +269,12 @@ mod tests {
         assert!(row[1] > 0.0 && row[2] == 0.0, "{row:?}");
         assert!(row[6] > 10.0 && row[6] <= 20.0, "{row:?}");
         assert!(messages.try_recv().is_err(), "details come every five seconds");
-        recorder.history.lock().unwrap().last_details = None;
+        recorder.lock().last_details = None;
         recorder.record(&sources);
         messages.try_recv().unwrap();
         let details: Value = serde_json::from_str(&messages.try_recv().unwrap().data).unwrap();
-        assert_eq!(details["clients"], json!({ "other": 0.0 }));
+        assert_eq!(details["clients"], json!({ "other": 0.0, "qBittorrent": 1.0 }));
+        assert_eq!(details["networks"], json!({ "1.2.3.0/24": 1.0 }));
         let swarms = json!({
             "journal": "stopped", "round_age_s": 61, "disk_bytes": 16, "restored": 3
         });
@@ -353,27 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn history_is_limited_and_minutes_are_means() {
-        let mut history = History::default();
+    fn a_stream_begins_with_the_last_minute() {
+        let mut state = State::default();
         for number in 0..SECONDS * 2 {
-            history.keep([number as f64; FIELDS.len()]);
+            state.keep([number as f64; FIELDS.len()]);
         }
-        assert_eq!((history.seconds.len(), history.minutes.len()), (SECONDS, SECONDS * 2 / 60));
-        assert_eq!(history.minutes[0][1], 29.5);
-        assert_eq!(history.minutes[0][0], 59.0, "a minute has the time of its end");
-    }
-
-    #[test]
-    fn quantiles_lie_in_their_buckets() {
-        let none = Latency::default();
-        let mut some = none;
-        assert_eq!(quantile_us(0.5, &some, &none), 0.0);
-        some.observe(Duration::from_micros(7), 98);
-        some.observe(Duration::from_micros(700), 2);
-        assert!((5.0..=10.0).contains(&quantile_us(0.5, &some, &none)));
-        assert!((500.0..=1000.0).contains(&quantile_us(0.99, &some, &none)));
-        let mut slow = none;
-        slow.observe(Duration::from_secs(1), 1);
-        assert_eq!(quantile_us(0.99, &slow, &none), 100_000.0);
+        assert_eq!((state.seconds.len(), state.seconds[0][0]), (SECONDS, SECONDS as f64));
     }
 }

@@ -54,6 +54,8 @@ pub struct Status {
     pub reloads: AtomicU64,
     /// Reloads that failed; the previous configuration and lists stayed in force.
     pub reload_failures: AtomicU64,
+    /// Whether the last reload failed.
+    pub has_reload_failed: AtomicBool,
     /// The swarms of the process that this one has replaced, once known.
     pub upgrade: OnceLock<Arc<UpgradeStats>>,
     /// The engine of the UDP listeners, e.g. `mmsg` or `shield (driver)`.

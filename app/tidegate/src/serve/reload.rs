@@ -250,6 +250,7 @@ impl Reloader {
         let status = &metric_sources.status;
         let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
         count.fetch_add(1, Ordering::Relaxed);
+        status.has_reload_failed.store(done.is_err(), Ordering::Relaxed);
         let data = match &done {
             Ok(reloaded) => {
                 json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admin::records::Writer;
 use admin::{
-    AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, Live, Records, StartError,
+    AnnotationKind, AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, Live, Records,
+    StartError,
 };
 use anyhow::{Context, Result, anyhow};
 use front::Clock;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
+use super::program::ProgramFile;
 use super::tokens::{self, FirstToken};
 use super::workers::Workers;
 use super::{Event, outbound};
@@ -85,6 +87,7 @@ pub(super) fn start(
         bootstrap_token: tokens::bootstrap()?,
     };
     let (send_post, traces) = outbound::client(config)?;
+    let program = ProgramFile::running();
     let first_token = FirstToken::default();
     let deps = ApiDeps {
         sources: workers.shared_metric_sources(),
@@ -98,12 +101,22 @@ pub(super) fn start(
         send_post,
         traces,
         first_token: first_token.display(config),
+        is_upgrade_pending: Box::new(move || program.has_changed()),
     };
     let api = Arc::new(Api::new(deps, options, &mut writer).map_err(start_error)?);
     let mut live = Live::new(Arc::clone(&api));
     let period = Duration::from_secs(config.flush_s.into());
     workers.start_records(move || writer.run(&mut live, period))?;
     Ok((api, first_token))
+}
+
+/// Notes the start in the history of statistics.
+pub(super) fn annotate_start(api: &Api, is_upgrade: bool) {
+    let (kind, started) = match is_upgrade {
+        true => (AnnotationKind::Upgrade, "Upgraded to"),
+        false => (AnnotationKind::Start, "Started"),
+    };
+    api.hub().annotate(kind, format!("{started} tidegate {}", env!("CARGO_PKG_VERSION")));
 }
 
 /// Names the setting that an error is about.

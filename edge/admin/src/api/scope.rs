@@ -52,30 +52,45 @@ impl Scope {
     /// The number of scopes.
     pub(super) const COUNT: usize = Self::LABELS.len();
 
-    const LABELS: [(Self, &'static str); 18] = [
-        (Self::All, "*"),
-        (Self::StatsRead, "stats:read"),
-        (Self::TorrentsRead, "torrents:read"),
-        (Self::TorrentsWrite, "torrents:write"),
-        (Self::PeersRead, "peers:read"),
-        (Self::PeersWrite, "peers:write"),
-        (Self::ListsRead, "lists:read"),
-        (Self::ListsWrite, "lists:write"),
-        (Self::KeysRead, "keys:read"),
-        (Self::KeysWrite, "keys:write"),
-        (Self::BansRead, "bans:read"),
-        (Self::BansWrite, "bans:write"),
-        (Self::TokensRead, "tokens:read"),
-        (Self::TokensWrite, "tokens:write"),
-        (Self::ConfigRead, "config:read"),
-        (Self::ConfigWrite, "config:write"),
-        (Self::CertificatesWrite, "certificates:write"),
-        (Self::EventsRead, "events:read"),
+    /// Name, and what it permits.
+    const LABELS: [(Self, &'static str, &'static str); 18] = [
+        (Self::All, "*", "Everything, including what later versions add."),
+        (
+            Self::StatsRead,
+            "stats:read",
+            "See statistics, status, listeners, certificates and the cluster.",
+        ),
+        (Self::TorrentsRead, "torrents:read", "See torrents and their peers."),
+        (Self::TorrentsWrite, "torrents:write", "Freeze and remove torrents."),
+        (Self::PeersRead, "peers:read", "Find peers by address."),
+        (Self::PeersWrite, "peers:write", "Remove the peers of an address."),
+        (Self::ListsRead, "lists:read", "See the allow list and the deny list."),
+        (Self::ListsWrite, "lists:write", "Change the allow list and the deny list."),
+        (Self::KeysRead, "keys:read", "See user keys with their totals."),
+        (Self::KeysWrite, "keys:write", "Create, change and revoke user keys."),
+        (Self::BansRead, "bans:read", "See bans."),
+        (Self::BansWrite, "bans:write", "Ban networks, and remove bans."),
+        (Self::TokensRead, "tokens:read", "See API tokens, but not their secrets."),
+        (Self::TokensWrite, "tokens:write", "Create and revoke API tokens."),
+        (Self::ConfigRead, "config:read", "See the configuration and the log."),
+        (Self::ConfigWrite, "config:write", "Change settings, reload, and manage the cluster."),
+        (Self::CertificatesWrite, "certificates:write", "Reload certificates and lists."),
+        (Self::EventsRead, "events:read", "Follow events as they happen."),
     ];
+
+    /// Returns all scopes.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::LABELS.iter().map(|(scope, ..)| *scope)
+    }
+
+    /// Returns what it permits.
+    pub(super) fn meaning(self) -> &'static str {
+        Self::LABELS.iter().find(|(scope, ..)| *scope == self).map_or("", |(.., text)| text)
+    }
 
     /// Returns its name in requests and records.
     pub(crate) fn label(self) -> &'static str {
-        Self::LABELS.iter().find(|(scope, _)| *scope == self).map_or("", |(_, label)| label)
+        Self::LABELS.iter().find(|(scope, ..)| *scope == self).map_or("", |(_, label, _)| label)
     }
 
     fn bit(self) -> u32 {
@@ -100,8 +115,8 @@ impl Scopes {
     /// nothing.
     pub(crate) fn parse(text: &str) -> Self {
         let known =
-            Scope::LABELS.iter().filter(|(_, label)| text.split(' ').any(|one| one == *label));
-        Self(known.fold(0, |bits, (scope, _)| bits | scope.bit()))
+            Scope::LABELS.iter().filter(|(_, label, _)| text.split(' ').any(|one| one == *label));
+        Self(known.fold(0, |bits, (scope, ..)| bits | scope.bit()))
     }
 
     /// Returns whether `scope` is permitted.
@@ -116,8 +131,7 @@ impl Scopes {
 
     /// Returns the scopes.
     pub(crate) fn list(self) -> Vec<Scope> {
-        let all = Scope::LABELS.iter().map(|(scope, _)| *scope);
-        all.filter(|scope| self.0 & scope.bit() != 0).collect()
+        Scope::all().filter(|scope| self.0 & scope.bit() != 0).collect()
     }
 }
 
@@ -135,7 +149,7 @@ mod tests {
 
     #[test]
     fn labels_agree_with_json_and_bits() {
-        for (at, (scope, label)) in Scope::LABELS.into_iter().enumerate() {
+        for (at, (scope, label, _)) in Scope::LABELS.into_iter().enumerate() {
             assert_eq!(scope as usize, at);
             assert_eq!(serde_json::to_value(scope).unwrap(), label);
             assert_eq!(Scopes::parse(label), Scopes::of(&[scope]));

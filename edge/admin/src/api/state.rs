@@ -61,6 +61,8 @@ pub struct ApiDeps {
     pub traces: Option<TraceOptions>,
     /// Shows the first token.
     pub first_token: FirstTokenDisplay,
+    /// Returns whether an upgrade would start another program than the one that runs.
+    pub is_upgrade_pending: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The management API, ready to be served.
@@ -70,7 +72,7 @@ pub struct Api {
     authenticator: Authenticator,
     hub: Arc<EventHub>,
     pub(super) sessions: Sessions,
-    pub(super) recorder: Recorder,
+    pub(crate) recorder: Recorder,
     pub(super) torrent_list: Arc<TorrentList>,
     webhooks: Arc<Webhooks>,
     traces: Option<Traces>,
@@ -113,6 +115,8 @@ impl Api {
         let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
         let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time));
         let traces = deps.traces.clone().map(Traces::new);
+        let recorder = Recorder::default();
+        recorder.restore(tables::history::all(writer.connection()).map_err(records_error)?);
         let torrent_list = Arc::new(TorrentList::new(Arc::clone(&deps.sources.tracker)));
         Ok(Self {
             deps,
@@ -120,7 +124,7 @@ impl Api {
             authenticator,
             hub: Arc::default(),
             sessions: Sessions::default(),
-            recorder: Recorder::default(),
+            recorder,
             torrent_list,
             webhooks,
             traces,
@@ -133,6 +137,21 @@ impl Api {
     /// Returns the hub that events are published to.
     pub fn hub(&self) -> &Arc<EventHub> {
         &self.hub
+    }
+
+    /// Keeps what was annotated since the last call in the history of statistics.
+    pub(crate) fn keep_annotations(&self) {
+        self.hub.take_annotations().into_iter().for_each(|one| self.recorder.annotate(one));
+    }
+
+    /// Returns whether an upgrade would start another program than the one that runs.
+    pub(super) fn is_upgrade_pending(&self) -> bool {
+        (self.deps.is_upgrade_pending)()
+    }
+
+    /// Returns the announce URLs of all listeners, without keys.
+    pub(super) fn all_announce_urls(&self) -> &[AnnounceUrl] {
+        &self.deps.announce_urls
     }
 
     pub(crate) fn authenticator(&self) -> &Authenticator {

@@ -17,7 +17,7 @@ use super::input::Json;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::state::Shared;
+use super::state::{Api, Shared};
 use crate::records::RecordsHealth;
 use crate::schema::ToSchema;
 use crate::sources::XdpStats;
@@ -286,18 +286,19 @@ impl Traffic {
     }
 }
 
-async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
-    let sources = api.sources();
-    let listener_policies = sources.tracker.listener_policies().load();
-    let mode = |ListenerPolicyId(listener_policy)| match listener_policies
-        .get(usize::from(listener_policy))
-        .map(|listener_policy| listener_policy.lists.mode)
-    {
+/// Returns the access mode of listeners with this policy: open, allow, deny or both.
+pub(super) fn access_mode(api: &Api, ListenerPolicyId(id): ListenerPolicyId) -> &'static str {
+    let policies = api.tracker().listener_policies().load();
+    match policies.get(usize::from(id)).map(|policy| policy.lists.mode) {
         Some(Mode::Allow) => "allow",
         Some(Mode::Deny) => "deny",
         Some(Mode::Both) => "both",
         Some(Mode::Open) | None => "open",
-    };
+    }
+}
+
+async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem> {
+    let sources = api.sources();
     let listener = |(known, counters): (ListenerKey, Counters)| {
         let mut traffic = Traffic::default();
         traffic.add(&counters);
@@ -305,7 +306,7 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
         Listener {
             protocol: known.protocol.label().into(),
             address: known.address.to_string(),
-            mode: mode(known.listener_policy).into(),
+            mode: access_mode(&api, known.listener_policy).into(),
             engine: sources.status.udp_engine.get().filter(|_| is_udp).cloned(),
             traffic,
         }

@@ -1,5 +1,6 @@
 mod partition;
 mod sockets;
+mod status;
 
 use std::fs;
 use std::path::Path;

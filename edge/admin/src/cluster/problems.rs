@@ -99,17 +99,21 @@ pub(crate) fn summary(stats: &ClusterStats) -> String {
     }
 }
 
-/// What `tidegate top` shows.
-#[derive(Serialize)]
+/// A cluster at a glance.
+#[derive(Serialize, ToSchema)]
 pub(crate) struct ClusterDigest {
+    /// The number of this node.
     node: u8,
     state: ClusterState,
-    /// Other nodes that are heard, and all that should be.
+    /// Other nodes that are heard.
     heard: usize,
+    /// Other nodes that should be.
     others: usize,
     /// The largest lag behind another node, seconds.
     lag_s: f64,
+    /// Bytes of blocks that the log has not acknowledged.
     unstored_bytes: u64,
+    /// How many problems there are.
     problems: usize,
 }
 

@@ -42,6 +42,15 @@ impl RecordsError {
         "other",
     ];
 
+    /// Those that pass by themselves, or that the client of the API can avoid.
+    pub(super) const HARMLESS: [Self; 5] =
+        [Self::Conflict, Self::QueueFull, Self::Upgrading, Self::OutboxFull, Self::Merging];
+
+    /// Returns whether the failure needs attention.
+    pub(super) fn is_serious(&self) -> bool {
+        !Self::HARMLESS.contains(self)
+    }
+
     /// Converts an error of SQLite.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {

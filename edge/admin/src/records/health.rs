@@ -1,6 +1,7 @@
 //! State of the records, for metrics and the API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::failure::RecordsError;
 
@@ -23,21 +24,26 @@ pub struct RecordsHealth {
     pub lag_s: AtomicU64,
     /// Changes queued for the writer.
     pub changes_pending: AtomicU64,
+    /// Why the last write failed, until one succeeds.
+    failing: Mutex<Option<RecordsError>>,
 }
 
 impl RecordsHealth {
     /// Returns the number of failures that need attention: all but conflicts, full queues and upgrades.
     pub(crate) fn serious_failures(&self) -> u64 {
-        let harmless = [
-            RecordsError::Conflict,
-            RecordsError::QueueFull,
-            RecordsError::Upgrading,
-            RecordsError::OutboxFull,
-            RecordsError::Merging,
-        ]
-        .map(|failure| failure.index());
+        let harmless = RecordsError::HARMLESS.map(|failure| failure.index());
         let all = self.failures.iter().enumerate().filter(|(at, _)| !harmless.contains(at));
         all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns why the last write failed, or `None` if it succeeded.
+    pub(crate) fn failing(&self) -> Option<RecordsError> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes whether a write failed.
+    pub(super) fn set_failing(&self, why: Option<&RecordsError>) {
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why.cloned();
     }
 
     /// Counts a failure.

@@ -90,6 +90,19 @@ const MIGRATIONS: &[&str] = &[
          announces INTEGER NOT NULL
      ) STRICT;
      CREATE TABLE last_ids (name TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID, STRICT;",
+    // Statistics for charts: `data` is a JSON object.
+    "CREATE TABLE history (
+         step_s INTEGER NOT NULL,
+         time INTEGER NOT NULL,
+         data TEXT NOT NULL,
+         PRIMARY KEY (step_s, time)
+     ) WITHOUT ROWID, STRICT;
+     CREATE TABLE annotations (
+         number INTEGER PRIMARY KEY,
+         time INTEGER NOT NULL,
+         kind TEXT NOT NULL,
+         text TEXT NOT NULL
+     ) STRICT;",
 ];
 
 /// Opens the records for writing and migrates them.

@@ -3,6 +3,7 @@
 pub(crate) mod bans;
 pub(super) mod cluster;
 pub(crate) mod counts;
+pub(crate) mod history;
 mod ids;
 pub(crate) mod ignored_nodes;
 pub(crate) mod keys;

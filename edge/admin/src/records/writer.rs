@@ -278,6 +278,7 @@ impl Writer {
             replica.note(appended);
         }
         self.health.commits.fetch_add(1, Ordering::Relaxed);
+        self.health.set_failing(None);
         Ok(outcomes)
     }
 
@@ -308,6 +309,7 @@ impl Writer {
                 self.health.counts_written.fetch_add(pending.len() as u64, Ordering::Relaxed);
                 self.health.counts_pending.store(0, Ordering::Relaxed);
                 self.health.lag_s.store(0, Ordering::Relaxed);
+                self.health.set_failing(None);
                 live.on_written(&first_uses);
                 *pending = PendingCounts::default();
                 self.is_dirty = true;
@@ -368,6 +370,9 @@ impl Writer {
         // A conflict is a mistake of the client, which gets it in the response.
         if *reason == RecordsError::Conflict {
             return;
+        }
+        if reason.is_serious() {
+            self.health.set_failing(Some(reason));
         }
         if self.last_error_logged.is_none_or(|last| last.elapsed() >= ERROR_LOG_PERIOD) {
             self.last_error_logged = Some(Instant::now());

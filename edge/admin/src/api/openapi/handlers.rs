@@ -171,9 +171,9 @@ impl Output for StatsStream {
     fn describe(operation: &mut Operation) {
         let text = json!({
             "type": "string",
-            "description": "First the events `history` (field names, one sample per second of the last ten \
-                minutes, one per minute of the last day) and `details`; then `sample` each second and \
-                `details` every five seconds. Data is JSON.",
+            "description": "First the events `history` (field names, and one sample per second of the last \
+                minute) and `details`; then `sample` each second, `details` every five seconds, and \
+                `annotation` as it happens. Data is JSON.",
         });
         operation.response(
             200,

@@ -44,7 +44,7 @@ impl Clocks {
 }
 
 /// A running API with its records and threads; stopped when dropped.
-struct TestApi {
+pub(super) struct TestApi {
     clocks: Arc<Clocks>,
     api: Arc<Api>,
     address: SocketAddr,
@@ -55,7 +55,7 @@ struct TestApi {
 }
 
 impl TestApi {
-    fn start(idle_timeout: Duration) -> Self {
+    pub(super) fn start(idle_timeout: Duration) -> Self {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
@@ -83,6 +83,7 @@ impl TestApi {
                 show: Box::new(|_| Ok(false)),
                 remove: Box::new(|| ()),
             },
+            is_upgrade_pending: Box::new(|| true),
         };
         let options = ApiOptions {
             bootstrap_token: Some(TOKEN.into()),
@@ -114,6 +115,11 @@ impl TestApi {
         Self { clocks, api, address, stop, server: Some(server), ignored }
     }
 
+    /// Returns the API.
+    pub(super) fn api(&self) -> &Api {
+        &self.api
+    }
+
     fn send(&self, request: &str, token: &str, body: Option<&Value>) -> TcpStream {
         let (method, path) = request.split_once(' ').unwrap();
         let body = body.map(Value::to_string).unwrap_or_default();
@@ -128,14 +134,14 @@ impl TestApi {
         stream
     }
 
-    fn ask_as(&self, token: &str, request: &str, body: Option<&Value>) -> (u16, Value) {
+    pub(super) fn ask_as(&self, token: &str, request: &str, body: Option<&Value>) -> (u16, Value) {
         let mut answer = String::new();
         self.send(request, token, body).read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
-    fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
+    pub(super) fn expect(&self, status: u16, request: &str, body: Option<&Value>) -> Value {
         let (found, answer) = self.ask_as(TOKEN, request, body);
         assert_eq!(found, status, "{request}: {answer}");
         answer

@@ -9,6 +9,7 @@ use types::InfoHash;
 
 use super::super::replication::StreamPosition;
 use super::bans::{self, BanRow};
+use super::history::{self, PendingHistory};
 use super::{cluster, keys};
 
 /// Counts to be written.
@@ -23,6 +24,8 @@ pub struct PendingCounts {
     pub first_uses: Vec<(u32, i64)>,
     /// Automatic bans.
     pub(crate) bans: Vec<BanRow>,
+    /// Statistics for the dashboard's charts. They are no counts: see `len`.
+    pub(crate) history: PendingHistory,
     /// The place in the log of peers up to which the downloads are counted; `None` outside clusters.
     pub(crate) position: Option<StreamPosition>,
     since: Option<Instant>,
@@ -49,10 +52,10 @@ impl PendingCounts {
 
     /// Returns whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && self.history.is_empty()
     }
 
-    /// Returns the number of rows to write.
+    /// Returns the number of counts to write.
     pub fn len(&self) -> usize {
         self.downloads.len() + self.totals.len() + self.first_uses.len() + self.bans.len()
     }
@@ -100,6 +103,7 @@ pub(in super::super) fn write(
         }
     }
     bans::put(connection, &pending.bans)?;
+    history::write(connection, &pending.history)?;
     if let Some(position) = pending.position {
         cluster::set_position(connection, cluster::PEERS, position)?;
     }

@@ -1,0 +1,63 @@
+//! Whether the program on the disk is still the one that runs.
+
+use std::env;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file that this process was started from.
+pub(super) struct ProgramFile {
+    path: PathBuf,
+    identity: Option<Identity>,
+}
+
+/// Device, inode, time of the last change and size: equal for the same content.
+type Identity = (u64, u64, i64, u64);
+
+impl ProgramFile {
+    /// Returns the file of this process. Call at the start, before it may be replaced.
+    pub(super) fn running() -> Self {
+        let running = env::current_exe().unwrap_or_default();
+        // As the launcher does: a link by which the program was called may point to a newer version later.
+        let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
+        let is_path = called.components().count() > 1 && identity(&called) == identity(&running);
+        Self::at(if is_path { std::path::absolute(called).unwrap_or(running) } else { running })
+    }
+
+    fn at(path: PathBuf) -> Self {
+        let identity = identity(&path);
+        Self { path, identity }
+    }
+
+    /// Returns whether there is another file in its place now.
+    pub(super) fn has_changed(&self) -> bool {
+        let now = identity(&self.path);
+        self.identity.is_some() && now.is_some() && now != self.identity
+    }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let file = path.metadata().ok()?;
+    Some((file.dev(), file.ino(), file.mtime(), file.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_is_noticed() {
+        let folder = harness::Directory::new().unwrap();
+        let path = folder.path("program");
+        fs::write(&path, "1").unwrap();
+        let program = ProgramFile::at(path.clone());
+        assert!(!program.has_changed());
+        fs::remove_file(&path).unwrap();
+        assert!(!program.has_changed(), "there is nothing to upgrade to");
+        fs::write(folder.path("new"), "22").unwrap();
+        fs::rename(folder.path("new"), &path).unwrap();
+        assert!(program.has_changed());
+        assert!(!ProgramFile::running().has_changed());
+    }
+}

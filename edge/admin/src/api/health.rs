@@ -1,0 +1,306 @@
+//! What is wrong with the tracker, in sentences: what it is, and what to do. The dashboard shows them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::state::Api;
+use crate::clock::since_epoch;
+use crate::cluster::{self, ProblemKind};
+use crate::recorder::AnnotationKind;
+use crate::schema::ToSchema;
+use crate::sources::{JournalState, JournalStats, MetricSources};
+
+/// Days before the expiry of a certificate from which it is a warning. ACME renews 30 days before.
+const CERTIFICATE_WARNING_DAYS: i64 = 14;
+/// Percent of the memory budget from which it is a warning.
+const MEMORY_WARNING_PERCENT: u64 = 90;
+/// Age of unwritten changes of the journal that is a warning, seconds. It is written a few times a second.
+const JOURNAL_LAG_MAX_S: f64 = 30.0;
+/// Seconds between two annotations of a lasting failure.
+const FAILURE_PERIOD_S: u64 = 600;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Level {
+    /// All is well.
+    Ok,
+    /// Worth knowing.
+    Info,
+    /// Works, but will not for long, or not after a restart.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// What something is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HealthArea {
+    Listeners,
+    Records,
+    Journal,
+    Cluster,
+    Certificates,
+    Memory,
+    Config,
+    Upgrade,
+    Xdp,
+}
+
+/// Something that an operator should know.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct HealthItem {
+    pub(super) level: Level,
+    pub(super) area: HealthArea,
+    /// What is wrong.
+    pub(super) text: String,
+    /// What to do; null if the text says it, or if there is nothing to do.
+    pub(super) remedy: Option<&'static str>,
+}
+
+fn item(
+    level: Level,
+    area: HealthArea,
+    text: impl Into<String>,
+    remedy: impl Into<Option<&'static str>>,
+) -> HealthItem {
+    HealthItem { level, area, text: text.into(), remedy: remedy.into() }
+}
+
+/// Returns everything that an operator should know, the worst first.
+pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
+    let sources = api.sources();
+    let mut items = Vec::new();
+    process(api, &mut items);
+    records(api, &mut items);
+    items.extend((sources.journal)().as_ref().and_then(journal));
+    cluster_items(sources, &mut items);
+    certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
+    memory(sources, &mut items);
+    let down = sources.status.xdp().interfaces.into_iter().filter(|it| !it.is_up);
+    items.extend(down.map(|it| {
+        let text = format!("The interface {} with the XDP program is down or gone.", it.name);
+        item(Level::Warning, HealthArea::Xdp, text, "Check the interface, and xdp.interfaces.")
+    }));
+    items.sort_by_key(|item| std::cmp::Reverse(item.level));
+    items
+}
+
+fn process(api: &Api, items: &mut Vec<HealthItem>) {
+    let status = &api.sources().status;
+    if !status.ready.load(Ordering::Relaxed) {
+        let text = "Not all listeners serve: tidegate is starting or stopping.";
+        items.push(item(Level::Warning, HealthArea::Listeners, text, None));
+    }
+    if status.has_reload_failed.load(Ordering::Relaxed) {
+        let text = "The last reload failed: the configuration from before it is in force.";
+        let remedy = "Correct what the log names (area reload), then reload. `tidegate config check` finds mistakes \
+                      without a reload.";
+        items.push(item(Level::Warning, HealthArea::Config, text, remedy));
+    }
+    if api.is_upgrade_pending() {
+        let text = "The program file has changed since the start: a new version is installed, but not running.";
+        let remedy =
+            "Upgrade without downtime: send SIGUSR2, or `systemctl reload` with the upgrade unit.";
+        items.push(item(Level::Info, HealthArea::Upgrade, text, remedy));
+    }
+}
+
+fn records(api: &Api, items: &mut Vec<HealthItem>) {
+    let add = |level, text, remedy| item(level, HealthArea::Records, text, remedy);
+    if let Some(why) = api.records().health().failing() {
+        let text = format!(
+            "Records are not written ({why}). The tracker serves, but changes are refused, and counters of the \
+             last minutes would be lost with the process."
+        );
+        let remedy = "Free space on the disk of state.dir and check its permissions. Writing continues by itself.";
+        items.push(add(Level::Error, text, Some(remedy)));
+    }
+    if !api.records().is_durable() {
+        let text = "Records are in memory only: keys, lists, bans, tokens, statistics and swarms are lost when \
+                    tidegate stops.";
+        items.push(add(Level::Warning, text.into(), Some("Set state.dir to keep them.")));
+    }
+}
+
+fn journal(stats: &JournalStats) -> Option<HealthItem> {
+    let add = |level, text, remedy: Option<_>| Some(item(level, HealthArea::Journal, text, remedy));
+    match stats.state {
+        JournalState::Stopped => {
+            let reasons: Vec<&str> = stats
+                .failures
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(why, _)| *why)
+                .collect();
+            let reasons = match reasons.join(", ").replace('_', " ") {
+                none if none.is_empty() => String::new(),
+                reasons => format!(" ({reasons})"),
+            };
+            let text = format!(
+                "Swarms are not written to the disk{reasons}: after a restart, clients that have not announced yet \
+                 would be missing."
+            );
+            let remedy = "Free space on the disk of state.dir, and make sure that no other tidegate uses it.";
+            add(Level::Error, text, Some(remedy))
+        }
+        JournalState::Restoring => {
+            let peers = stats.restored_peers;
+            add(Level::Info, format!("Swarms are being restored: {peers} peers so far."), None)
+        }
+        JournalState::Writing if stats.lag_s > JOURNAL_LAG_MAX_S => {
+            let text = format!("The journal of swarms is {:.0} s behind.", stats.lag_s);
+            add(Level::Warning, text, Some("The disk of state.dir is too slow, or overloaded."))
+        }
+        JournalState::Off | JournalState::Writing => None,
+    }
+}
+
+fn cluster_items(sources: &MetricSources, items: &mut Vec<HealthItem>) {
+    let Some(stats) = sources.cluster() else { return };
+    items.extend(cluster::problems(&stats).into_iter().map(|problem| {
+        use ProblemKind::{Alone, Disconnected, Mute};
+        let level = match problem.kind {
+            Disconnected | Mute | Alone => Level::Error,
+            _ => Level::Warning,
+        };
+        item(level, HealthArea::Cluster, problem.text, None)
+    }));
+}
+
+/// Returns the whole days until `expires`, below 0 after it.
+pub(super) fn days_left(expires: SystemTime, now: SystemTime) -> i64 {
+    let seconds = |time| i64::try_from(since_epoch(time).as_secs()).unwrap_or(i64::MAX);
+    (seconds(expires) - seconds(now)).div_euclid(86_400)
+}
+
+fn certificates(
+    expiries: &BTreeMap<String, SystemTime>,
+    now: SystemTime,
+    items: &mut Vec<HealthItem>,
+) {
+    for (name, expires) in expiries {
+        let name = if name.is_empty() { "without a name" } else { name };
+        let (level, text) = match days_left(*expires, now) {
+            days if days < 0 => {
+                let ago = plural(-days - 1);
+                (
+                    Level::Error,
+                    format!("The certificate {name} expired {ago} ago: clients refuse it."),
+                )
+            }
+            days if days < CERTIFICATE_WARNING_DAYS => {
+                (Level::Warning, format!("The certificate {name} expires in {}.", plural(days)))
+            }
+            _ => continue,
+        };
+        let remedy =
+            "Renew the files of tls.certificates and reload; with ACME, see the log (area acme).";
+        items.push(item(level, HealthArea::Certificates, text, remedy));
+    }
+}
+
+fn plural(days: i64) -> String {
+    match days {
+        0 => "less than a day".into(),
+        1 => "1 day".into(),
+        days => format!("{days} days"),
+    }
+}
+
+fn memory(sources: &MetricSources, items: &mut Vec<HealthItem>) {
+    let (totals, budget) = (sources.tracker.totals(), sources.tracker.memory_budget());
+    let Some(budget) = budget.filter(|budget| *budget > 0) else { return };
+    let percent = totals.memory_used.saturating_mul(100) / budget;
+    if percent >= MEMORY_WARNING_PERCENT {
+        let text = format!(
+            "{percent} % of the memory for torrents and peers is used. When it is full, new peers are answered, but \
+             not stored."
+        );
+        let remedy = "Raise limits.memory_mib, or limit peers per address.";
+        items.push(item(Level::Warning, HealthArea::Memory, text, remedy));
+    }
+}
+
+/// Failures of records and journal that were annotated.
+#[derive(Default)]
+pub(super) struct Failures {
+    /// Failures so far, and the time of the last annotation.
+    records: (u64, u64),
+    journal: (u64, u64),
+}
+
+impl Failures {
+    /// Annotates new failures.
+    pub(super) fn annotate(&mut self, api: &Api) {
+        let now = since_epoch(SystemTime::now()).as_secs();
+        let is_new = |known: &mut (u64, u64), count: u64| {
+            let is_new = count > known.0 && now >= known.1 + FAILURE_PERIOD_S;
+            *known = (count, if is_new { now } else { known.1 });
+            is_new
+        };
+        if is_new(&mut self.records, api.records().health().serious_failures()) {
+            let text = "The records could not be written";
+            api.hub().annotate(AnnotationKind::RecordsFailed, text);
+        }
+        let failures = |stats: JournalStats| stats.failures.iter().map(|(_, count)| count).sum();
+        if is_new(&mut self.journal, (api.sources().journal)().map_or(0, failures)) {
+            let text = "The journal of swarms could not be written";
+            api.hub().annotate(AnnotationKind::JournalFailed, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn certificates_warn_before_they_expire() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100 * 86_400);
+        let hours = |hours: i64| {
+            let shift = Duration::from_secs(hours.unsigned_abs() * 3600);
+            if hours < 0 { now - shift } else { now + shift }
+        };
+        let names =
+            [("far", 24 * 40), ("near", 24 * 3 + 1), ("today", 5), ("late", -30), ("now", -1)];
+        let expiries = names.map(|(name, left)| (name.to_owned(), hours(left))).into();
+        let mut items = Vec::new();
+        certificates(&expiries, now, &mut items);
+        let texts: Vec<_> = items.iter().map(|item| (item.level, item.text.as_str())).collect();
+        assert_eq!(
+            texts,
+            [
+                (Level::Error, "The certificate late expired 1 day ago: clients refuse it."),
+                (Level::Warning, "The certificate near expires in 3 days."),
+                (
+                    Level::Error,
+                    "The certificate now expired less than a day ago: clients refuse it."
+                ),
+                (Level::Warning, "The certificate today expires in less than a day."),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stopped_journal_is_an_error() {
+        let stats = |state, lag_s| JournalStats {
+            state,
+            lag_s,
+            failures: vec![("disk_full", 2), ("locked", 0)],
+            ..JournalStats::default()
+        };
+        let stopped = journal(&stats(JournalState::Stopped, 0.0)).unwrap();
+        assert_eq!((stopped.level, stopped.area), (Level::Error, HealthArea::Journal));
+        assert!(stopped.text.contains("(disk full)"), "{}", stopped.text);
+        assert_eq!(journal(&stats(JournalState::Writing, 31.0)).unwrap().level, Level::Warning);
+        assert_eq!(journal(&stats(JournalState::Restoring, 0.0)).unwrap().level, Level::Info);
+        assert_eq!(journal(&stats(JournalState::Writing, 1.0)), None);
+    }
+}

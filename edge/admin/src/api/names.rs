@@ -1,0 +1,116 @@
+//! `/names`: what the names in the API's responses mean, so that no user interface has its own list of them.
+
+use serde::Serialize;
+use tracker::BanReason;
+use tracker::counters::{DropReason, Protocol};
+use types::Refusal;
+
+use super::input::Json;
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use crate::cluster::NodeState;
+use crate::events::EventKind;
+use crate::log_levels::AREAS;
+use crate::recorder::HistorySpan;
+use crate::schema::ToSchema;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![route("GET /names", None, "List names in responses with what they mean", names)]
+}
+
+/// Names in responses of the API, by where they appear.
+#[derive(Serialize, ToSchema)]
+struct Names {
+    protocols: Vec<Name>,
+    refusals: Vec<Name>,
+    drops: Vec<Name>,
+    /// Reasons of automatic bans.
+    bans: Vec<Name>,
+    events: Vec<Name>,
+    scopes: Vec<Name>,
+    node_states: Vec<Name>,
+    /// Spans of `/stats/history`.
+    spans: Vec<Name>,
+    log_areas: Vec<Name>,
+}
+
+/// A name.
+#[derive(Serialize, ToSchema)]
+struct Name {
+    /// As it is in responses.
+    name: &'static str,
+    /// The same in words, to be shown instead.
+    title: String,
+    /// What it means; may be empty.
+    text: String,
+}
+
+/// Words that titles write otherwise than names.
+const SPELLINGS: [(&str, &str); 7] = [
+    ("http", "HTTP"),
+    ("tls", "TLS"),
+    ("id", "ID"),
+    ("json", "JSON"),
+    ("udp", "UDP"),
+    ("acme", "ACME"),
+    ("api", "API"),
+];
+
+/// Returns the name in words: `bad_connection_id` becomes "Bad connection ID".
+fn title(name: &str) -> String {
+    let spell = |word| {
+        let known = SPELLINGS.iter().find(|(name, _)| *name == word);
+        known.map_or(word, |(_, spelling)| *spelling)
+    };
+    let words: Vec<&str> = name.split('_').map(spell).collect();
+    let words = words.join(" ");
+    let first = words.chars().next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + words.get(1..).unwrap_or_default()
+}
+
+fn name(name: &'static str, text: &str) -> Name {
+    Name { name, title: title(name), text: text.replace('`', "") }
+}
+
+async fn names() -> Result<Json<Names>, Problem> {
+    let protocol = |protocol: Protocol| {
+        let title = match protocol {
+            Protocol::Udp => "UDP",
+            Protocol::Http => "HTTP",
+            Protocol::Https => "HTTPS",
+            Protocol::Ws => "WebTorrent",
+            Protocol::Wss => "WebTorrent over TLS",
+        };
+        Name { title: title.into(), ..name(protocol.label(), protocol.meaning()) }
+    };
+    let span = |(name, title): (&'static str, &str)| Name {
+        name,
+        title: title.into(),
+        text: String::new(),
+    };
+    Ok(Json(Names {
+        protocols: Protocol::ALL.map(protocol).into(),
+        refusals: Refusal::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
+        drops: DropReason::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
+        bans: BanReason::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
+        events: EventKind::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
+        scopes: Scope::all().map(|one| name(one.label(), one.meaning())).collect(),
+        node_states: NodeState::ALL.iter().map(|one| name(one.label(), "")).collect(),
+        spans: HistorySpan::NAMES.map(span).into(),
+        log_areas: AREAS.iter().map(|area| name(area.name, "")).collect(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_words() {
+        assert_eq!(title("bad_connection_id"), "Bad connection ID");
+        assert_eq!(title("not_json"), "Not JSON");
+        assert_eq!(title("http"), "HTTP");
+        assert_eq!(title(""), "");
+    }
+}

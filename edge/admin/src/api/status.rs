@@ -1,0 +1,166 @@
+//! `/status`: whether the tracker is well, and what an operator should know.
+
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use axum::extract::State;
+use serde::Serialize;
+
+use super::health::{HealthItem, Level, days_left, health_items};
+use super::input::Json;
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use super::state::{Api, Shared};
+use super::stats::access_mode;
+use crate::announce_url::AnnounceUrl;
+use crate::clock::since_epoch;
+use crate::cluster::ClusterDigest;
+use crate::schema::ToSchema;
+use crate::swarms::Swarms;
+use tracker::ListenerPolicyId;
+use tracker::counters::{Listener, Protocol};
+
+pub(super) fn routes() -> Vec<Route> {
+    let summary = "Show whether the tracker is well, what is wrong, and what to do";
+    vec![route("GET /status", Scope::StatsRead, summary, status)]
+}
+
+/// The tracker at a glance.
+#[derive(Serialize, ToSchema)]
+struct Status {
+    version: String,
+    /// Unix time of the start, seconds.
+    started: u64,
+    /// Seconds since the start.
+    uptime_s: f64,
+    /// Whether every listener serves.
+    ready: bool,
+    /// The worst level in `health`; `ok` if that is empty.
+    level: Level,
+    /// What an operator should know, the worst first.
+    health: Vec<HealthItem>,
+    /// Whether the program file has changed since the start: an upgrade would start another version.
+    upgrade_pending: bool,
+    listeners: Vec<StatusListener>,
+    /// By host name.
+    certificates: Vec<StatusCertificate>,
+    records: StatusRecords,
+    swarms: Swarms,
+    /// null outside a cluster.
+    cluster: Option<ClusterDigest>,
+    announce_urls: Vec<StatusUrl>,
+}
+
+/// A listener.
+#[derive(Serialize, ToSchema)]
+struct StatusListener {
+    /// udp, http, https, ws or wss.
+    protocol: &'static str,
+    /// Address and port.
+    address: String,
+    /// Access mode: open, allow, deny or both.
+    mode: &'static str,
+    /// Whether announces need a user key.
+    private: bool,
+    /// How datagrams are received and sent, e.g. mmsg or shield (driver); null for TCP.
+    engine: Option<String>,
+}
+
+/// A certificate.
+#[derive(Serialize, ToSchema)]
+struct StatusCertificate {
+    /// The host name.
+    name: String,
+    /// Unix time, seconds.
+    expires: u64,
+    /// Whole days until then; below 0 after it.
+    days_left: i64,
+}
+
+/// State of the records.
+#[derive(Serialize, ToSchema)]
+struct StatusRecords {
+    /// Whether they survive a restart: `[state] dir` is set.
+    durable: bool,
+    /// Why the last write failed; null if it succeeded.
+    failing: Option<String>,
+    /// Age of the oldest count that could not be written, seconds.
+    lag_s: u64,
+}
+
+/// Where clients announce.
+#[derive(Serialize, ToSchema)]
+struct StatusUrl {
+    /// Without a key.
+    url: String,
+    /// udp, http, https, ws or wss.
+    protocol: String,
+    /// Whether the URL needs a user key.
+    private: bool,
+}
+
+async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
+    let sources = api.sources();
+    let health = health_items(&api);
+    let process = (sources.process)();
+    let now = SystemTime::now();
+    let certificate = |(name, expires)| StatusCertificate {
+        name,
+        expires: since_epoch(expires).as_secs(),
+        days_left: days_left(expires, now),
+    };
+    let failures = api.records().health();
+    Ok(Json(Status {
+        version: sources.version.into(),
+        started: since_epoch(process.started).as_secs(),
+        uptime_s: process.uptime_s,
+        ready: sources.status.ready.load(Ordering::Relaxed),
+        level: health.first().map_or(Level::Ok, |worst| worst.level),
+        health,
+        upgrade_pending: api.is_upgrade_pending(),
+        listeners: listeners(&api),
+        certificates: (sources.certificates)().into_iter().map(certificate).collect(),
+        records: StatusRecords {
+            durable: api.records().is_durable(),
+            failing: failures.failing().map(|why| why.to_string()),
+            lag_s: failures.lag_s.load(Ordering::Relaxed),
+        },
+        swarms: Swarms::new((sources.journal)().as_ref()),
+        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
+    }))
+}
+
+fn is_private(api: &Api, ListenerPolicyId(id): ListenerPolicyId) -> bool {
+    let policies = api.tracker().listener_policies().load();
+    policies.get(usize::from(id)).is_some_and(|policy| policy.private)
+}
+
+fn listeners(api: &Api) -> Vec<StatusListener> {
+    let sources = api.sources();
+    let listener = |known: Listener| StatusListener {
+        protocol: known.protocol.label(),
+        address: known.address.to_string(),
+        mode: access_mode(api, known.listener_policy),
+        private: is_private(api, known.listener_policy),
+        engine: sources
+            .status
+            .udp_engine
+            .get()
+            .filter(|_| known.protocol == Protocol::Udp)
+            .cloned(),
+    };
+    let mut listeners: Vec<Listener> = Vec::new();
+    for (known, _) in sources.registry.publish_counts() {
+        if !listeners.contains(&known) {
+            listeners.push(known);
+        }
+    }
+    listeners.into_iter().map(listener).collect()
+}
+
+fn status_url(api: &Api, url: &AnnounceUrl) -> StatusUrl {
+    let protocol = url.url.split(':').next().unwrap_or_default().into();
+    StatusUrl { url: url.url.clone(), protocol, private: is_private(api, url.listener_policy) }
+}

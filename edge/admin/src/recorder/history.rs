@@ -1,0 +1,379 @@
+//! Statistics of the last seven days, in steps that grow with their age, and annotations: what happened when.
+//!
+//! Everything is in memory: some 300 KiB. Rows of a minute and longer, and annotations, are also written to the
+//! records with the next counts, so that they survive a restart.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tracker::counters::DropReason;
+use types::Refusal;
+
+use super::sample::{CounterSnapshot, FIELDS, Sample, drop_label, refusal_label, rounded, sample};
+use crate::records::tables::history::{PendingHistory, StoredRow};
+use crate::schema::ToSchema;
+use crate::sources::MetricSources;
+
+/// Step in seconds and number of rows, for each [`HistorySpan`]. Some 300 rows fill a chart.
+const TIERS: [(u64, usize); 5] = [(2, 300), (10, 360), (60, 360), (300, 288), (1800, 336)];
+/// Steps of at least this many seconds are written to the records.
+const STORED_STEP_S: u64 = 60;
+/// Annotations kept, in memory and in the records.
+pub(crate) const ANNOTATIONS_MAX: usize = 500;
+
+/// A span of time until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) enum HistorySpan {
+    #[serde(rename = "10m")]
+    TenMinutes,
+    #[default]
+    #[serde(rename = "1h")]
+    Hour,
+    #[serde(rename = "6h")]
+    SixHours,
+    #[serde(rename = "1d")]
+    Day,
+    #[serde(rename = "7d")]
+    Week,
+}
+
+impl HistorySpan {
+    /// Names in requests, and in words.
+    pub(crate) const NAMES: [(&str, &str); TIERS.len()] = [
+        ("10m", "10 minutes"),
+        ("1h", "1 hour"),
+        ("6h", "6 hours"),
+        ("1d", "24 hours"),
+        ("7d", "7 days"),
+    ];
+
+    /// Returns its length in seconds.
+    fn seconds(self) -> u64 {
+        let (step_s, rows) = TIERS[self as usize];
+        step_s * rows as u64
+    }
+}
+
+/// What an annotation is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnnotationKind {
+    /// The tracker started.
+    Start,
+    /// The tracker was stopped.
+    Stop,
+    /// A new process took over without downtime.
+    Upgrade,
+    /// Configuration, lists and certificates were reloaded.
+    Reload,
+    /// A reload failed; the previous configuration stayed in force.
+    ReloadFailed,
+    /// Many networks were banned automatically within a minute.
+    BanWave,
+    /// The records could not be written.
+    RecordsFailed,
+    /// The journal of swarms could not be written.
+    JournalFailed,
+}
+
+/// Something that happened, to be shown beside statistics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Annotation {
+    /// Unix time, seconds.
+    pub time: u64,
+    /// What it is about.
+    pub kind: AnnotationKind,
+    /// What happened, in a few words.
+    pub text: String,
+}
+
+/// Figures of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct HistoryRow {
+    step_s: u64,
+    /// Their time is the end of the step.
+    values: Sample,
+    refusals: Vec<(u8, u64)>,
+    drops: Vec<(u8, u64)>,
+}
+
+/// What is known of a span of time.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StatsHistory {
+    span: HistorySpan,
+    /// Seconds between rows. Rows may be closer at the end, and farther apart at the beginning.
+    step_s: u64,
+    /// Unix time of the beginning of the span, seconds.
+    from: u64,
+    /// Unix time of its end, seconds.
+    to: u64,
+    /// The names of the values in a row. Names that end with `_s` are rates per second: means over the step.
+    /// `p50_us` and `p99_us` are the response times of the step, `time` is its end.
+    fields: [&'static str; FIELDS.len()],
+    /// The oldest first. A row with nothing but a time stands for a time without figures.
+    #[schema(value_type = Vec<Vec<f64>>)]
+    rows: Vec<Value>,
+    /// Refused requests within the span by reason; reasons without any are absent.
+    refusals: BTreeMap<&'static str, u64>,
+    /// Drops within the span by reason; reasons without any are absent.
+    drops: BTreeMap<&'static str, u64>,
+    /// What happened within the span, the oldest first.
+    annotations: Vec<Annotation>,
+}
+
+/// Rows with the same step.
+struct Tier {
+    step_s: u64,
+    rows_max: usize,
+    rows: VecDeque<HistoryRow>,
+    /// The counters when the present step began.
+    begun: Option<CounterSnapshot>,
+}
+
+pub(super) struct History {
+    tiers: [Tier; TIERS.len()],
+    annotations: VecDeque<Annotation>,
+    unwritten: PendingHistory,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        let tier =
+            |(step_s, rows_max)| Tier { step_s, rows_max, rows: VecDeque::new(), begun: None };
+        let (annotations, unwritten) = Default::default();
+        Self { tiers: TIERS.map(tier), annotations, unwritten }
+    }
+}
+
+impl History {
+    /// Completes the steps that end with this snapshot.
+    pub(super) fn add(&mut self, sources: &MetricSources, snapshot: &CounterSnapshot) {
+        for tier in &mut self.tiers {
+            let step_s = tier.step_s;
+            let Some(begun) = &tier.begun else {
+                tier.begun = Some(snapshot.clone());
+                continue;
+            };
+            if begun.time / step_s == snapshot.time / step_s {
+                continue;
+            }
+            let mut values = sample(sources, begun, snapshot);
+            values[0] = (snapshot.time / step_s * step_s) as f64;
+            let [refusals, drops] = snapshot.reasons_since(begun);
+            let row = HistoryRow { step_s, values, refusals, drops };
+            if step_s >= STORED_STEP_S {
+                self.unwritten.rows.push(row.to_stored());
+            }
+            tier.push(row);
+            tier.begun = Some(snapshot.clone());
+        }
+    }
+
+    pub(super) fn annotate(&mut self, annotation: Annotation) {
+        self.unwritten.annotations.push(annotation.clone());
+        self.keep(annotation);
+    }
+
+    fn keep(&mut self, annotation: Annotation) {
+        if self.annotations.len() == ANNOTATIONS_MAX {
+            self.annotations.pop_front();
+        }
+        self.annotations.push_back(annotation);
+    }
+
+    /// Moves what is not written yet to `pending`.
+    pub(super) fn collect(&mut self, pending: &mut PendingHistory) {
+        pending.append(&mut self.unwritten);
+    }
+
+    /// Adds what the records have. Call before the first sample.
+    pub(super) fn restore(&mut self, stored: PendingHistory) {
+        for row in stored.rows.iter().filter_map(HistoryRow::from_stored) {
+            if let Some(tier) = self.tiers.iter_mut().find(|tier| tier.step_s == row.step_s) {
+                tier.push(row);
+            }
+        }
+        stored.annotations.into_iter().for_each(|annotation| self.keep(annotation));
+    }
+
+    /// Returns what is known of a span that ends `now`.
+    pub(super) fn span(&self, span: HistorySpan, now: u64) -> StatsHistory {
+        let from = now.saturating_sub(span.seconds());
+        let rows = self.rows(span, from);
+        let (mut refusals, mut drops) = (BTreeMap::new(), BTreeMap::new());
+        let mut values = Vec::with_capacity(rows.len());
+        let mut end = None;
+        for row in rows {
+            for (index, count) in &row.refusals {
+                *refusals.entry(refusal_label(*index)).or_default() += count;
+            }
+            for (index, count) in &row.drops {
+                *drops.entry(drop_label(*index)).or_default() += count;
+            }
+            // Steps that follow one another touch, give or take a second.
+            let begin = row.time().saturating_sub(row.step_s);
+            if let Some(end) = end.filter(|end| begin > end + 1) {
+                values.push(json!([end + 1]));
+            }
+            end = Some(row.time());
+            values.push(rounded(&row.values));
+        }
+        let annotations = self.annotations.iter().filter(|one| one.time >= from);
+        StatsHistory {
+            span,
+            step_s: TIERS[span as usize].0,
+            from,
+            to: now,
+            fields: FIELDS,
+            rows: values,
+            refusals,
+            drops,
+            annotations: annotations.cloned().collect(),
+        }
+    }
+
+    /// Returns the rows of the span's own step, those with longer steps from before the first, and those with
+    /// shorter steps from after the last.
+    fn rows(&self, span: HistorySpan, from: u64) -> Vec<&HistoryRow> {
+        let (finer, others) = self.tiers.split_at(span as usize);
+        let mut rows: Vec<&HistoryRow> = Vec::new();
+        for tier in others {
+            let first = rows.first().map_or(u64::MAX, |row| row.time());
+            let before = tier.rows.iter().filter(|row| row.time() > from && row.time() < first);
+            rows.splice(0..0, before);
+        }
+        for tier in finer.iter().rev() {
+            let last = rows.last().map_or(from, |row| row.time());
+            rows.extend(tier.rows.iter().filter(|row| row.time() > last));
+        }
+        rows
+    }
+}
+
+impl Tier {
+    fn push(&mut self, row: HistoryRow) {
+        // If the clock was set back, newer rows would be in the future.
+        while self.rows.back().is_some_and(|last| last.time() >= row.time()) {
+            self.rows.pop_back();
+        }
+        if self.rows.len() == self.rows_max {
+            self.rows.pop_front();
+        }
+        self.rows.push_back(row);
+    }
+}
+
+impl HistoryRow {
+    fn time(&self) -> u64 {
+        self.values[0] as u64
+    }
+
+    /// Returns the form in the records: names and values, so that other versions can read it.
+    fn to_stored(&self) -> StoredRow {
+        let values = rounded(&self.values);
+        let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
+        let named = FIELDS.into_iter().map(String::from).zip(values.iter().cloned());
+        let counts = |counts: &[(u8, u64)], label: fn(u8) -> &'static str| {
+            let named = counts.iter().map(|(index, count)| (label(*index).into(), json!(count)));
+            Value::Object(named.collect())
+        };
+        let mut data: Map<String, Value> =
+            named.skip(1).filter(|(_, value)| *value != json!(0)).collect();
+        data.insert("refusals".into(), counts(&self.refusals, refusal_label));
+        data.insert("drops".into(), counts(&self.drops, drop_label));
+        StoredRow { step_s: self.step_s, time: self.time(), data: Value::Object(data).to_string() }
+    }
+
+    /// Reads what [`Self::to_stored`] of this or another version wrote; unknown names are ignored. Returns
+    /// `None` if it is something else.
+    fn from_stored(stored: &StoredRow) -> Option<Self> {
+        let data: Map<String, Value> = serde_json::from_str(&stored.data).ok()?;
+        let values = FIELDS.map(|name| data.get(name).and_then(Value::as_f64).unwrap_or(0.0));
+        let counts = |name: &str, labels: &[&str]| -> Vec<(u8, u64)> {
+            let counts = data.get(name).and_then(Value::as_object).into_iter().flatten();
+            let read = |(label, count): (&String, &Value)| {
+                let index = labels.iter().position(|known| known == label)?;
+                Some((u8::try_from(index).ok()?, count.as_u64()?))
+            };
+            counts.filter_map(read).collect()
+        };
+        let mut row = Self {
+            step_s: stored.step_s,
+            values,
+            refusals: counts("refusals", &Refusal::ALL.map(Refusal::label)),
+            drops: counts("drops", &DropReason::ALL.map(DropReason::label)),
+        };
+        row.values[0] = stored.time as f64;
+        Some(row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(step_s: u64, time: u64) -> HistoryRow {
+        let mut values = [0.0; FIELDS.len()];
+        (values[0], values[1]) = (time as f64, 0.5);
+        let denied = Refusal::Denied.index() as u8;
+        HistoryRow { step_s, values, refusals: vec![(denied, 2)], drops: vec![(0, 1)] }
+    }
+
+    fn times(history: &StatsHistory) -> Vec<u64> {
+        history.rows.iter().map(|row| row[0].as_u64().unwrap()).collect()
+    }
+
+    #[test]
+    fn rows_are_limited_and_in_order() {
+        let mut history = History::default();
+        for time in 0..1000 {
+            history.tiers[0].push(row(2, 2 * time));
+        }
+        assert_eq!(history.tiers[0].rows.len(), 300);
+        history.tiers[0].push(row(2, 1990));
+        let last: Vec<u64> =
+            history.tiers[0].rows.iter().rev().map(HistoryRow::time).take(2).collect();
+        assert_eq!(last, [1990, 1988], "rows of a future that did not come are removed");
+    }
+
+    #[test]
+    fn a_span_has_coarser_rows_before_and_finer_ones_after_its_own() {
+        let mut history = History::default();
+        let rows =
+            [(2, 660), (2, 720), (2, 780), (1, 790), (1, 800), (0, 1798), (0, 1804), (0, 1806)];
+        for (tier, time) in rows {
+            history.tiers[tier].push(row(TIERS[tier].0, time));
+        }
+        let span = history.span(HistorySpan::Hour, 1810);
+        // 801 and 1797: nothing is known from there to the next row.
+        assert_eq!(times(&span), [660, 720, 780, 790, 800, 801, 1798, 1799, 1804, 1806]);
+        assert_eq!((span.refusals["denied"], span.drops["too_short"]), (16, 8));
+        assert_eq!(span.rows[5], json!([801]), "a gap");
+        assert_eq!(times(&history.span(HistorySpan::TenMinutes, 1810)), [1798, 1799, 1804, 1806]);
+    }
+
+    #[test]
+    fn rows_and_annotations_survive_in_the_records() {
+        let stored = row(60, 1200).to_stored();
+        assert_eq!(HistoryRow::from_stored(&stored), Some(row(60, 1200)));
+        let data =
+            r#"{"udp_s":0.5,"unknown":1,"refusals":{"denied":2,"new":1},"drops":{"too_short":1}}"#;
+        let later = StoredRow { data: data.into(), ..stored };
+        assert_eq!(HistoryRow::from_stored(&later), Some(row(60, 1200)));
+        assert_eq!(
+            HistoryRow::from_stored(&StoredRow { data: "[]".into(), ..later.clone() }),
+            None
+        );
+        let mut history = History::default();
+        let annotation =
+            Annotation { time: 1190, kind: AnnotationKind::Start, text: "started".into() };
+        history
+            .restore(PendingHistory { rows: vec![later], annotations: vec![annotation.clone()] });
+        let span = history.span(HistorySpan::TenMinutes, 1210);
+        assert_eq!((times(&span), span.annotations), (vec![1200], vec![annotation]));
+        let mut pending = PendingHistory::default();
+        history.collect(&mut pending);
+        assert!(pending.is_empty(), "what the records have is not written again");
+    }
+}
