@@ -27,6 +27,7 @@ use crate::command::{Tally, is_root};
 use crate::workspace::{binary, root, target};
 use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
+pub(crate) use network::set_up as set_up_network;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -97,7 +98,7 @@ fn run_in_namespace(program: &Path, case: &str, folder: &Path) -> Result<()> {
 }
 
 /// Returns `program` as the first process of new namespaces, with a network of its own.
-fn namespace(program: &Path) -> Command {
+pub(crate) fn namespace(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork", "--kill-child"]);
     // The harness looks there whether a process has ended.

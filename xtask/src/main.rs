@@ -19,6 +19,7 @@ mod fuzz;
 mod nextest;
 mod packages;
 mod release;
+mod screenshots;
 mod setup;
 mod sim;
 mod spec;
@@ -62,6 +63,8 @@ cargo xtask TASK
   release                build everything that is published of a version, from the commit that is checked out
                          (--target TARGET, --out DIR; --verify: twice, and compare the bytes)
   packages [DIR]         install each package of a release in a fresh container, and check the tracker there
+  screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
+                         (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   help                   print this text
 ";
@@ -105,6 +108,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["crash" | "soak" | "upgrade" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
+        ["screenshots", words @ ..] => built(|| screenshots::run(words)),
+        // Internal: `screenshots` runs this in a network namespace, once for every scene.
+        ["screenshots-scene", name, folder, at] => {
+            screenshots::run_scene(name, folder.as_ref(), at.as_ref())
+        }
         ["sim", "--seeds", seeds] => sim::run_many("0", seeds),
         ["sim", "--seeds", seeds, from] => sim::run_many(from, seeds),
         ["sim", seed] => sim::run_one(seed),

@@ -92,13 +92,23 @@ export async function open () {
     /** Types text into the focused element. */
     type: text => send('Input.insertText', { text }),
     /** Presses a key that enters no text, such as Tab. */
-    async press (key, code) {
-      for (const type of ['rawKeyDown', 'keyUp']) await send('Input.dispatchKeyEvent', { type, key, code: key, windowsVirtualKeyCode: code })
+    async press (key, code, text) {
+      for (const type of [text ? 'keyDown' : 'rawKeyDown', 'keyUp']) await send('Input.dispatchKeyEvent', { type, key, code: key, windowsVirtualKeyCode: code, text })
     },
+    /** Presses the key of a character. */
+    async character (key) {
+      for (const type of ['keyDown', 'keyUp']) await send('Input.dispatchKeyEvent', { type, key, text: key })
+    },
+    /** Calls `handle` with method and parameters of each event of the browser. */
+    listen: handle => listeners.push(handle),
     size: (width, height, mobile) => send('Emulation.setDeviceMetricsOverride', { width, height, deviceScaleFactor: 1, mobile }),
     colours: scheme => send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] }),
-    async picture (path) {
-      await writeFile(path, Buffer.from((await send('Page.captureScreenshot', { format: 'png' })).data, 'base64'))
+    /** Writes a picture of the whole page, but not of more than `high` pixels of it. */
+    async picture (path, high = 4000) {
+      const { cssContentSize: { width, height } } = await send('Page.getLayoutMetrics')
+      const clip = { x: 0, y: 0, width, height: Math.min(height, high), scale: 1 }
+      const { data } = await send('Page.captureScreenshot', { format: 'png', captureBeyondViewport: true, clip })
+      await writeFile(path, Buffer.from(data, 'base64'))
     },
     async close () {
       send('Browser.close').catch(() => {})

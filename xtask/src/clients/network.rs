@@ -32,7 +32,7 @@ impl Family {
 
 /// Sets up three addresses on a device. Loopback addresses are not enough for WebRTC: it ignores the
 /// loopback device, and a browser tells its peers only the address of the default route.
-pub(super) fn set_up() -> Result<()> {
+pub(crate) fn set_up() -> Result<()> {
     let ip = |words: &str| {
         let words: Vec<&str> = std::iter::once("ip").chain(words.split(' ')).collect();
         output(command(&words))

@@ -1,0 +1,230 @@
+//! The states in which the dashboard is pictured.
+
+use super::take;
+use crate::clients::set_up_network;
+use crate::command::{command, output};
+use crate::tracker::{self, TOKEN};
+use crate::workspace::{binary, root};
+use anyhow::{Context, Result};
+use harness::nats::{Addresses, Nats};
+use harness::network::Link;
+use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
+use harness::{Process, Tracker, wait_for};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Takes the pictures of a scene into the first folder. The second is for its own files.
+type Scene = (&'static str, fn(&Path, &Path) -> Result<()>);
+
+/// All scenes, by the states in the names of their pictures.
+pub(super) const SCENES: &[Scene] = &[
+    ("empty", empty),
+    ("busy", busy),
+    ("signed-out", |folder, at| with_tracker(folder, at, "signed-out")),
+    ("no-scope", |folder, at| with_tracker(folder, at, "no-scope")),
+    ("gone", |folder, at| with_tracker(folder, at, "gone")),
+    ("disk-full", disk_full),
+    ("certificate", certificate),
+    ("partition", partition),
+];
+
+/// Where the tracker listens for management.
+const ADMIN: &str = "127.0.0.1:6970";
+/// Networks of documentation that clients of the load announce from.
+const CLIENTS: [&str; 4] = ["203.0.113.21", "198.51.100.34", "192.0.2.55", "203.0.113.140"];
+/// How long the load runs before pictures are taken, unless `TIDEGATE_LOAD_S` has another number of seconds.
+const LOAD_S: u64 = 45;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A configuration with durable records, and `more` behind them.
+fn configuration(at: &Path, more: &str) -> Result<String> {
+    let state = at.join("state");
+    fs::create_dir_all(&state)?;
+    Ok(format!("[state]\ndir = {state:?}\n{more}"))
+}
+
+fn empty(folder: &Path, at: &Path) -> Result<()> {
+    set_up_network()?;
+    let tracker = tracker::start(at, &configuration(at, "")?)?;
+    sleep(Duration::from_secs(5));
+    take(folder, ADMIN, "empty", &[], tracker.pid())?;
+    tracker.stop()
+}
+
+/// A fresh tracker, pictured by a script that does the rest.
+fn with_tracker(folder: &Path, at: &Path, state: &str) -> Result<()> {
+    set_up_network()?;
+    let tracker = tracker::start(at, &configuration(at, "")?)?;
+    let _load = load(at)?;
+    sleep(Duration::from_secs(8));
+    take(folder, ADMIN, state, &[], tracker.pid())
+}
+
+/// Starts the load of many kinds.
+fn load(at: &Path) -> Result<Process> {
+    for address in CLIENTS {
+        output(command(&["ip", "address", "add", &format!("{address}/32"), "dev", "lo"]))?;
+    }
+    let mut script = Command::new("node");
+    script.arg(root().join("testing/clients/web/load.mjs")).arg("127.0.0.1:6969").args(CLIENTS);
+    Process::start_with_one_log(script, at, "load")
+}
+
+fn busy(folder: &Path, at: &Path) -> Result<()> {
+    set_up_network()?;
+    let proxies = "[http]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let tracker = tracker::start(at, &configuration(at, proxies)?)?;
+    let _load = load(at)?;
+    let seconds = std::env::var("TIDEGATE_LOAD_S").ok();
+    let seconds = seconds.map_or(Ok(LOAD_S), |seconds| seconds.parse())?;
+    sleep(Duration::from_secs(seconds / 2));
+    tracker.upgrade()?;
+    sleep(Duration::from_secs(seconds - seconds / 2));
+    take(folder, ADMIN, "busy", &[], tracker.pid())
+}
+
+/// Records and journal are on a file system without space.
+fn disk_full(folder: &Path, at: &Path) -> Result<()> {
+    set_up_network()?;
+    let state = at.join("state");
+    fs::create_dir_all(&state)?;
+    let size = ["-o", "size=4m"];
+    let mut mount = command(&["mount", "-t", "tmpfs"]);
+    mount.args(size).arg("tmpfs").arg(&state);
+    output(mount)?;
+    let tracker = tracker::start(at, &configuration(at, "")?)?;
+    let _load = load(at)?;
+    sleep(Duration::from_secs(15));
+    // Until no byte fits any more.
+    let filled = fs::write(state.join("filler"), vec![0; 8 << 20]);
+    anyhow::ensure!(filled.is_err(), "the file system should be full");
+    wait_for(PATIENCE, "the records to fail", || {
+        let status = api(ADMIN, "/api/v1/status")?;
+        Ok(status["health"].as_array().is_some_and(|items| items.len() >= 2))
+    })?;
+    take(folder, ADMIN, "disk-full", &["overview", "log"], tracker.pid())
+}
+
+/// Returns what the API answers.
+fn api(admin: &str, path: &str) -> Result<serde_json::Value> {
+    let mut curl = command(&["curl", "--silent", "--fail", "--header"]);
+    curl.arg(format!("Authorization: Bearer {TOKEN}")).arg(format!("http://{admin}{path}"));
+    Ok(serde_json::from_str(&output(curl)?)?)
+}
+
+/// A certificate that has expired.
+fn certificate(folder: &Path, at: &Path) -> Result<()> {
+    set_up_network()?;
+    issue_expired(at)?;
+    let tls = format!(
+        "[tls]\nlisten = [\"127.0.0.1:6443\"]\ncertificates = [{{ certificate = {:?}, key = {:?} }}]\n",
+        at.join("old.pem"),
+        at.join("old.key")
+    );
+    let tracker = tracker::start(at, &configuration(at, &tls)?)?;
+    sleep(Duration::from_secs(8));
+    take(folder, ADMIN, "certificate", &["overview"], tracker.pid())?;
+    tracker.stop()
+}
+
+/// Makes `old.pem` and `old.key`, for the last January.
+fn issue_expired(at: &Path) -> Result<()> {
+    let sections = "[ca]\ndefault_ca=own\n[own]\ndatabase=index\nserial=serial\nnew_certs_dir=.\npolicy=any\n\
+        x509_extensions=names\ndefault_md=sha256\n[any]\ncommonName=supplied\n[names]\nsubjectAltName=DNS:tracker.example.org\n";
+    fs::write(at.join("ca.conf"), sections)?;
+    fs::write(at.join("index"), "")?;
+    fs::write(at.join("serial"), "01\n")?;
+    let openssl = |words: &str| {
+        let mut openssl =
+            command(&[&["openssl"], &words.split(' ').collect::<Vec<_>>()[..]].concat());
+        openssl.current_dir(at);
+        output(openssl).context("openssl; cargo xtask setup").map(drop)
+    };
+    openssl(
+        "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /CN=tracker.example.org -keyout old.key -out old.csr",
+    )?;
+    openssl(
+        "ca -batch -config ca.conf -selfsign -keyfile old.key -in old.csr -out old.pem -notext -startdate 20260101000000Z -enddate 20260201000000Z",
+    )
+}
+
+/// Three nodes and three NATS servers; the third site loses its links.
+fn partition(folder: &Path, at: &Path) -> Result<()> {
+    let sites = Sites::new(3, Backbone::Switch)?;
+    let hosts: Vec<_> =
+        (1..=3).map(|host| (Arc::clone(sites.host(host)), nats_addresses(host))).collect();
+    let secret = at.join("secret");
+    fs::write(&secret, "5e".repeat(32))?;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
+    let _inside = sites.clients().enter()?;
+    let nats = Nats::start_in(&hosts, "")?;
+    let mut nodes = Vec::new();
+    for number in 1..=3 {
+        nodes.push(start_node(&sites, number, (at, &secret), &nats.urls("nats"))?);
+    }
+    let _loads = [1, 2, 3].map(|number| load_of(number, at));
+    for number in 1..=3 {
+        wait_for(PATIENCE, "all nodes to hear each other", || {
+            Ok(api(&admin_of(number), "/api/v1/cluster")?["problems"]
+                .as_array()
+                .is_some_and(Vec::is_empty))
+        })?;
+    }
+    sleep(Duration::from_secs(20));
+    for other in [1, 2] {
+        sites.set_link(3, other, Link::CUT);
+    }
+    let cut = Instant::now();
+    wait_for(PATIENCE, "node 3 to be gone", || {
+        let cluster = api(&admin_of(1), "/api/v1/cluster")?;
+        Ok(cluster["nodes"]
+            .as_array()
+            .is_some_and(|nodes| nodes.iter().any(|node| node["state"] == "gone")))
+    })?;
+    println!("node 3 is gone {:.0} s after its links were cut", cut.elapsed().as_secs_f32());
+    let pages = ["nodes", "overview"];
+    take(folder, &admin_of(1), "partition", &pages, nodes[0].pid())?;
+    take(folder, &admin_of(3), "cut-off", &pages, nodes[2].pid())
+}
+
+fn admin_of(node: u8) -> String {
+    format!("{}:6970", public_address(node))
+}
+
+fn nats_addresses(host: u8) -> Addresses {
+    let address = |port| (backbone_address(host), port).into();
+    Addresses { client: address(4222), routes: address(6222), monitor: 8222 }
+}
+
+fn start_node(
+    sites: &Sites,
+    number: u8,
+    (at, secret): (&Path, &Path),
+    servers: &[String],
+) -> Result<Tracker> {
+    let folder = at.join(format!("node{number}"));
+    fs::create_dir_all(&folder)?;
+    let address = public_address(number);
+    let cluster = format!(
+        "[udp]\nlisten = [\"{address}:6969\"]\n[http]\nlisten = [\"{address}:6969\"]\n[admin]\nlisten = [\"{address}:6970\"]\n\
+         hosts = [\"*\"]\n[cluster]\nname = \"example\"\nnode = {number}\nzone = \"site-{number}\"\nservers = {servers:?}\n\
+         secret = [{secret:?}]\nreplicas = 3\n"
+    );
+    let mut command = Command::new(binary());
+    command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
+    Tracker::start_in(sites.host(number), command, &folder, &configuration(&folder, &cluster)?)
+}
+
+fn load_of(node: u8, at: &Path) -> Result<Process> {
+    let mut script = Command::new("node");
+    script
+        .arg(root().join("testing/clients/web/load.mjs"))
+        .arg(format!("{}:6969", public_address(node)));
+    script.args(["198.18.0.7", "198.18.0.8"]);
+    Process::start_with_one_log(script, at, &format!("load{node}"))
+}
