@@ -8,16 +8,16 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { announce, join, scrape, scrapeAll } from './tracker.mjs'
 
 const [tracker] = process.argv.slice(2)
-// The client opens one socket per URL, so each name stands for a socket.
+// The client opens one socket per URL, so each path stands for a socket. Many trackers have theirs at /announce.
 const url = name => `ws://${tracker}/${name}`
 // Bytes that JSON escapes or encodes in different ways.
 const torrent = '000a1f22265c7f80a0adc3d7feff0a2f5c75ffbe'
 const other = 'ff'.repeat(20)
 const unknown = '5c'.repeat(20)
 
-const seeder = join(url('one'), torrent)
+const seeder = join(url('announce'), torrent)
 assert.deepEqual(await announce(seeder, 'start', { left: 0 }), { complete: 1, incomplete: 0 })
-const leecher = join(url('two'), torrent)
+const leecher = join(url('announce?name=two'), torrent)
 assert.deepEqual(await announce(leecher, 'start', { left: 9 }), { complete: 1, incomplete: 1 })
 assert.deepEqual(await announce(leecher, 'update', { left: 4 }), { complete: 1, incomplete: 1 })
 assert.deepEqual(await announce(leecher, 'complete', { left: 0 }), { complete: 2, incomplete: 0 })
@@ -25,7 +25,7 @@ assert.deepEqual(await announce(seeder, 'update', { left: 0 }), { complete: 2, i
 assert.deepEqual(await scrape(seeder), { complete: 2, incomplete: 0, downloaded: 1 })
 
 // A second torrent on the first one's socket.
-const neighbour = join(url('one'), other)
+const neighbour = join(url('announce'), other)
 assert.deepEqual(await announce(neighbour, 'start', { left: 5 }), { complete: 0, incomplete: 1 })
 assert.deepEqual(await scrape(neighbour), { complete: 0, incomplete: 1, downloaded: 0 })
 assert.deepEqual(await scrapeAll(url('three'), [torrent, unknown, other]), [

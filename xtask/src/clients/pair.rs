@@ -325,7 +325,9 @@ impl Protocol {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         let path = match (self, key) {
-            (Ws | Wss, key) => key.unwrap_or_default().into(),
+            (Ws | Wss, Some(key)) => key.into(),
+            (Ws, None) => String::new(),
+            // WebSockets are served here, too.
             (_, None) => "announce".into(),
             (_, Some(key)) => format!("announce/{key}"),
         };

@@ -7,7 +7,7 @@ use types::limits;
 use super::key::Origin;
 use super::keys::Sections;
 use super::*;
-use front::http::ForwardedHeader;
+use front::http::{ForwardedHeader, StatsForm};
 use tracker::access::Mode;
 use tracker::{ListenerPolicyId, PrivateAddresses};
 
@@ -612,4 +612,41 @@ fn reload_changes_tables_but_not_their_number() {
     running.take_reloadable(&read("").unwrap());
     let problem = listener_policies(&running).unwrap_err().remove(0).to_string();
     assert!(problem.ends_with("must name a file because access.mode is \"deny\""), "{problem}");
+}
+
+#[test]
+fn full_scrapes_do_not_go_with_private_listeners() {
+    let found = says("[access]\nprivate = true\n[http]\nfull_scrape = true\n");
+    let text = "does not go with access.private: any user could list all torrents";
+    assert_eq!(found, [format!("4: http.full_scrape: {text}")]);
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let listener =
+        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\nhttp.full_scrape = true\n";
+    let policies = config(listener).listener_policies;
+    assert_eq!(policies.iter().map(|it| it.full_scrape).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
+fn statistics_and_public_host_are_checked() {
+    let stats = |path: &str| says(&format!("[http]\nstats = \"page\"\nstats_path = \"{path}\"\n"));
+    for path in
+        ["", "/", "stats", "/announce", "/scrape/x", "/health", "/x/announce", "/a b", "/a?b"]
+    {
+        let expected = "3: http.stats_path: expected a path of its own, e.g. `/stats`";
+        assert_eq!(stats(path), [expected], "{path}");
+    }
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let groups = config("[http]\nstats = \"opentracker\"\nstats_path = \"/secret\"\n").groups;
+    let stats = groups[1].http.stats.as_ref().unwrap();
+    assert_eq!((stats.path.as_str(), stats.form), ("/secret", StatsForm::Opentracker));
+    assert!(
+        stats.networks.contains([10, 1, 2, 3].into()) && !stats.networks.contains([9; 4].into())
+    );
+    assert!(config("").groups[1].http.stats.is_none());
+    for host in ["http://a", "a:80", "a/b", "<b>"] {
+        let found = says(&format!("[http]\npublic_host = \"{host}\"\n"));
+        assert!(found[0].starts_with("2: http.public_host: expected a host name"), "{found:?}");
+    }
+    let host = config("[http]\npublic_host = \"[2001:db8::1]\"\n").public_host;
+    assert_eq!(host.as_deref(), Some("[2001:db8::1]"));
 }

@@ -10,6 +10,7 @@ mod clients;
 mod cluster;
 mod cluster_setup;
 mod config_command;
+mod endpoints;
 #[cfg(target_os = "linux")]
 mod engine_failures;
 #[cfg(target_os = "linux")]

@@ -97,7 +97,8 @@ impl ListStream {
 /// Makes a body, until the client has gone.
 fn make(job: ListJob, mut body: BodyWriter, sources: &ListSources) -> io::Result<()> {
     let ListSources { tracker, site, now } = sources;
-    match job {
+    // Held until the client has taken the last chunk but few.
+    let _permit = match job {
         ListJob::Torrents { list, listener_policy, permit } => {
             list.begin(&mut body.plain);
             let mut pages = TorrentPages::new(limits::FULL_SCRAPE_PAGE);
@@ -109,15 +110,15 @@ fn make(job: ListJob, mut body: BodyWriter, sources: &ListSources) -> io::Result
                 body.check_client()?;
             }
             list.end(&mut body.plain);
-            // What is left to send is little: the next one may begin.
-            drop(permit);
+            Some(permit)
         }
         ListJob::Overview { form, ticket } => {
             let overview = ticket.refresh(tracker, *now);
             let figures = site.figures(tracker, *now);
             body.plain.extend_from_slice(form.text(&figures, &overview).as_bytes());
+            None
         }
-    }
+    };
     body.finish()
 }
 
