@@ -39,6 +39,7 @@ mount --bind "$tidegate" usr/bin/tidegate
 mkdir -p etc/tidegate usr/lib/systemd/system usr/share/tidegate
 install -m 644 "$repository/dist/tidegate.service" usr/lib/systemd/system/
 install -m 644 "$repository/dist/tidegate-xdp.conf" usr/share/tidegate/xdp.conf
+install -m 644 "$repository/dist/tidegate.toml" etc/tidegate/
 grep -q ^tidegate: etc/passwd || echo "tidegate:x:64046:64046::/var/lib/tidegate:/usr/sbin/nologin" >> etc/passwd
 grep -q ^tidegate: etc/group || echo "tidegate:x:64046:" >> etc/group
 

@@ -23,6 +23,7 @@ stop() {
   kill "$pid" 2> /dev/null || true
   while kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
   rm -f "/run/walk/$unit.pid"
+  pid=
 }
 
 start_tidegate() {
@@ -54,6 +55,7 @@ start_tidegate() {
 }
 
 start() {
+  [[ -n $pid ]] && kill -0 "$pid" 2> /dev/null && return
   case $unit in
     tidegate) start_tidegate ;;
     nginx) nginx && cp /run/nginx.pid /run/walk/nginx.pid ;;
