@@ -204,6 +204,13 @@ fn migrate(connection: &Connection, migrations: &[&str]) -> Result<(), rusqlite:
 mod tests {
     use super::*;
 
+    /// Operators decide by it whether they can go back to an older version.
+    #[test]
+    fn documents_name_the_present_schema() {
+        let page = include_str!("../../../../docs/compatibility.md");
+        assert!(page.contains(&format!("| records | schema {} |", MIGRATIONS.len())));
+    }
+
     #[test]
     fn migrates_a_file_of_an_older_schema_once() {
         let steps =
