@@ -199,6 +199,9 @@ fn walk(page: &str, needs: &Needs) {
     let missing = match (missing, tools.iter().find(|path| !path.is_file())) {
         (Some(program), _) => Some(format!("without {program}")),
         (_, Some(path)) => Some(format!("without {}", path.display())),
+        _ if !fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("overlay") => {
+            Some("without overlays in the kernel".into())
+        }
         _ => Network::obstacle(),
     };
     if let Some(obstacle) = missing {
