@@ -17,9 +17,9 @@ use std::process::Command;
 
 /// Pictures of the documentation, and which of those taken they are.
 const PICTURES: [(&str, &str); 6] = [
-    ("dashboard", "overview-wide-light-busy"),
+    ("dashboard", "lead-wide-light-busy"),
     ("dashboard-dark", "overview-wall-dark-busy"),
-    ("dashboard-phone", "overview-narrow-dark-busy"),
+    ("dashboard-phone", "lead-narrow-dark-busy"),
     ("dashboard-torrent", "torrent-wide-light-busy"),
     ("dashboard-broken", "overview-wide-light-disk-full"),
     ("dashboard-partition", "nodes-wide-light-partition"),
@@ -40,7 +40,7 @@ pub(crate) fn run(words: &[&str]) -> Result<Tally> {
     for (name, _) in SCENES.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
         let at = target().join(format!("screenshots-{name}-{}", std::process::id()));
         fs::create_dir_all(&at)?;
-        let mut inside = namespace(Path::new("/proc/self/exe"));
+        let mut inside = namespace(&std::env::current_exe()?);
         inside.args(["screenshots-scene", name]).args([&folder, &at]);
         run_command(inside).with_context(|| format!("{name}: see {}", at.display()))?;
         fs::remove_dir_all(&at)?;

@@ -152,7 +152,7 @@ export function charts (definitions) {
           drag: { setScale: false, x: false, y: false },
           points: { size: 7, width: 1.5, stroke: (chart, at) => lines[at - 1]?.stroke ?? '', fill: () => colour('--card') }
         },
-        scales: { x: { time: true, range: (chart, low, high) => [low, Math.max(high, low + 60)] }, y: scale === 'log' ? { distr: 4, asinh: 1, range: () => [0, range()[1]] } : { range } },
+        scales: { x: { time: true, range: (chart, low, high) => [Math.min(low, high - 60), high] }, y: scale === 'log' ? { distr: 4, asinh: 1, range: () => [0, range()[1]] } : { range } },
         axes: [
           { ...axis, values: ticks, space: 64, size: 28, gap: 6 },
           { ...axis, size: (chart, labels) => Math.max(44, ...(labels ?? []).map(label => 12 + 6.3 * label.length)), gap: 6, space: 34, values: (chart, splits) => splits.map(split => split === 0 ? '0' : format(split)) }

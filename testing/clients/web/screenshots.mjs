@@ -50,7 +50,7 @@ async function signIn (secret) {
 }
 
 /** Pictures of what is shown now. `prepare` makes the page show it in each size and theme. */
-async function pictures (name, prepare = () => {}, sizes = SIZES) {
+async function pictures (name, prepare = () => {}, sizes = SIZES, high = 4000) {
   for (const [size, [width, height, isPhone]] of Object.entries(sizes)) {
     for (const theme of ['light', 'dark']) {
       await page.size(width, height, isPhone)
@@ -58,7 +58,7 @@ async function pictures (name, prepare = () => {}, sizes = SIZES) {
       await prepare()
       // Charts and tables follow the size, transitions end.
       await sleep(400)
-      await page.picture(join(folder, `${name}-${size}-${theme}-${state}.png`))
+      await page.picture(join(folder, `${name}-${size}-${theme}-${state}.png`), high)
     }
   }
 }
@@ -91,6 +91,9 @@ if (state === 'signed-out') {
       const { info_hash: hash } = await busiest()
       await pictures('torrent', () => visit(`torrent/${hash}`))
       await pictures('overview', () => visit('overview'), { wall: WALL })
+      // For the documentation: what is seen first.
+      await pictures('lead', () => visit('overview'), { wide: [1440, 900, false] }, 1130)
+      await pictures('lead', () => visit('overview'), { narrow: [390, 844, true] }, 1400)
     }
   }
 }

@@ -77,8 +77,8 @@ fn load(at: &Path) -> Result<Process> {
 
 fn busy(folder: &Path, at: &Path) -> Result<()> {
     set_up_network()?;
-    let proxies = "[http]\ntrusted_proxies = [\"127.0.0.1\"]\n";
-    let tracker = tracker::start(at, &configuration(at, proxies)?)?;
+    let more = "[http]\ntrusted_proxies = [\"127.0.0.1\"]\n[admin]\nwebhook_ports = [\"443\"]\n";
+    let tracker = tracker::start(at, &configuration(at, more)?)?;
     let _load = load(at)?;
     let seconds = std::env::var("TIDEGATE_LOAD_S").ok();
     let seconds = seconds.map_or(Ok(LOAD_S), |seconds| seconds.parse())?;

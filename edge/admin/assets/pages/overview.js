@@ -55,7 +55,12 @@ function facts ({ version, upgrade_pending: isPending, uptime_s: uptime, records
 
 function urls (list) {
   if (list.length === 0) return h('p', { class: 'empty' }, 'No listener for announces is open. Set [[listen]] in the configuration.')
-  return [announceUrls(list.map(({ url, protocol, private: isPrivate }) => ({ url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url, protocol }))),
+  const rows = list.map(({ url, protocol, private: isPrivate }) => ({ url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url, protocol }))
+  // One of each protocol says it; the others are those of further addresses.
+  const first = rows.filter((row, at) => rows.findIndex(other => other.protocol === row.protocol) === at)
+  const others = rows.filter(row => !first.includes(row))
+  return [announceUrls(first),
+    others.length > 0 && h('details', { class: 'more' }, h('summary', {}, `${count(others.length)} of other addresses`), announceUrls(others)),
     list.some(one => one.private) && h('p', { class: 'hint' }, 'Instead of KEY, each user has a key of their own: see User keys.')]
 }
 
