@@ -279,6 +279,21 @@ fn see(host: &mut Host, command: &Block, output: &Path, expected: &str, soon: bo
     Ok(())
 }
 
+/// Otherwise pages would pass whatever they say, and change the machine of the developer.
+#[test]
+fn a_host_notices_failures_and_writes_to_memory() {
+    if let Some(obstacle) = Network::obstacle() {
+        return eprintln!("skipped: {obstacle}");
+    }
+    let mut host = Host::start(&[]).unwrap();
+    let file = "/etc/tidegate-was-here";
+    assert_eq!(host.run(&format!("touch {file} && ls {file}")).unwrap(), format!("{file}\n"));
+    assert!(!Path::new(file).exists());
+    let error = host.run("echo why; false; echo no").unwrap_err();
+    let message = format!("{error:#}");
+    assert!(message.contains("why\n") && !message.contains("no\n"), "{message}");
+}
+
 #[test]
 fn reads_marked_blocks() {
     let page = "# A\n\n```sh,run\nls\n\npwd\n```\n\n- b\n\n  ```text,seen,soon\n  a …\n    b\n  ```\n```sh\nno\n```\n";
