@@ -301,7 +301,9 @@ impl Node {
         }
         self.reading = Reading::Current;
         self.outbound.allow_walks();
-        if let Some(restored_ms) = self.options.restored_ms.take() {
+        let restored_ms = self.options.restored_ms.take();
+        // With a wrong clock, what this node takes for young is not to be told.
+        if let Some(restored_ms) = restored_ms.filter(|_| !self.members.has_wrong_clock()) {
             // What the process before this one knew is here, but the others may not have heard the last of it.
             let since_ms = match self.own_cut_ms {
                 0 => restored_ms.min(now.unix_ms.saturating_sub(self.lifetime_ms())),

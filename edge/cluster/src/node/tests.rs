@@ -463,5 +463,9 @@ fn a_node_with_a_wrong_clock_reads_all_of_the_log() {
         bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS - ahead_ms, ..Heartbeat::default() });
         bed.input(Input::Log { stream: 9, first: 1, last: 50, last_ms: UNIX_MS });
         assert_eq!(starts(&bed.wait(1300)), [expected]);
+        let block = changes(2, 5, 1);
+        bed.input(Input::Logged { sequence: 50, stored_ms: UNIX_MS, from: 2, block: &block });
+        let is_walk = |output: &Output| matches!(output, Output::Walk { .. });
+        assert_eq!(bed.wait(200).iter().any(is_walk), expected != Start::First);
     }
 }
