@@ -9,11 +9,12 @@ export class Problem extends Error {
 
 async function send (method, path, body) {
   const headers = { 'X-Tidegate': '1' }
-  if (body !== undefined) headers['Content-Type'] = typeof body === 'string' ? 'text/plain' : 'application/json'
+  const isText = typeof body === 'string' || body instanceof Blob
+  if (body !== undefined) headers['Content-Type'] = isText ? 'text/plain' : 'application/json'
   const answer = await fetch(path, {
     method,
     headers,
-    body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body)
+    body: body === undefined || isText ? body : JSON.stringify(body)
   }).catch(() => { throw new Problem(0, 'No response from tidegate. Is it running?') })
   const text = await answer.text()
   const data = text && answer.headers.get('Content-Type')?.includes('json') ? JSON.parse(text) : text

@@ -5,6 +5,9 @@ import { h, put, s } from './dom.js'
 import { count } from './format.js'
 import { generate } from './vendor/lean-qr.js'
 
+/** A button. `name` is for screen readers, where the label says too little. */
+export const button = (label, onclick, kind, name) => h('button', { class: kind, type: 'button', 'aria-label': name, onclick }, label)
+
 // Messages.
 
 let messages
@@ -14,7 +17,7 @@ const MESSAGES_MAX = 4
 
 function show (line) {
   if (!messages?.isConnected) {
-    messages = h('div', { class: 'toasts', role: 'region', 'aria-label': 'Messages' },
+    messages = h('.toasts', { role: 'region', 'aria-label': 'Messages' },
       h('div', { role: 'status', 'aria-live': 'polite' }), h('div', { role: 'alert' }))
     document.body.append(messages)
   }
@@ -26,13 +29,12 @@ function show (line) {
   if (all.length > MESSAGES_MAX) all[0].remove()
 }
 
-const dismissal = line => h('button', { class: 'icon', type: 'button', 'aria-label': 'Dismiss', onclick: () => line().remove() }, '✕')
+const dismissal = line => button('✕', () => line().remove(), 'icon', 'Dismiss')
 
 /** Says that something was done. Goes after some seconds, unless it is pointed at or has the focus. */
 export function say (text, { undo, undone = 'Undone.' } = {}) {
-  const line = h('div', { class: 'toast' }, h('span', {}, text),
-    undo && h('button', {
-      class: 'small',
+  const line = h('.toast', h('span', text),
+    undo && h('button.small', {
       type: 'button',
       onclick: async event => {
         event.target.disabled = true
@@ -55,7 +57,7 @@ export function fail (problem) {
     same.querySelector('.times').textContent = ` (${same.dataset.times} times)`
     return
   }
-  const line = h('div', { class: 'toast bad', 'data-text': text, 'data-times': 1 }, h('span', {}, text, h('span', { class: 'times' })), dismissal(() => line))
+  const line = h('.toast.bad', { 'data-text': text, 'data-times': 1 }, h('span', text, h('span.times')), dismissal(() => line))
   show(line)
 }
 
@@ -78,7 +80,7 @@ export async function attempt (act, done, options) {
 export function dialog ({ title, content = [], actions = [], cancel = 'Cancel', wide = false }) {
   return new Promise(resolve => {
     let value
-    const fault = h('p', { class: 'fault', role: 'alert', hidden: true })
+    const fault = h('p.fault', { role: 'alert', hidden: true })
     const run = async (action, buttons) => {
       fault.hidden = true
       for (const button of buttons) button.disabled = true
@@ -104,8 +106,8 @@ export function dialog ({ title, content = [], actions = [], cancel = 'Cancel', 
         else box.close()
       }
     },
-    h('h2', {}, title), ...content, fault,
-    h('div', { class: 'row end' },
+    h('h2', title), ...content, fault,
+    h('.row.end',
       h('button', { type: 'button', autofocus: actions[0]?.kind === 'danger', onclick: () => box.close() }, actions.length > 0 ? cancel : 'Close'), ...buttons.reverse()))
     const box = h('dialog', { class: wide ? 'wide-dialog' : '', 'aria-label': title }, form)
     // Listens to the element itself: dialogs within it close, too.
@@ -121,7 +123,7 @@ export function dialog ({ title, content = [], actions = [], cancel = 'Cancel', 
 
 /** Asks whether to go on. Resolves to true or false. */
 export async function confirm ({ title, text, action, kind = 'danger' }) {
-  const content = [].concat(text ?? []).map(one => typeof one === 'string' ? h('p', {}, one) : one)
+  const content = [].concat(text ?? []).map(one => typeof one === 'string' ? h('p', one) : one)
   return await dialog({ title, content, actions: [{ label: action, kind, act: () => true }] }) === true
 }
 
@@ -130,7 +132,7 @@ export async function confirm ({ title, text, action, kind = 'danger' }) {
 async function copy (text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text)
   // Without TLS browsers offer only this.
-  const field = h('textarea', { class: 'visually-hidden', readonly: true })
+  const field = h('textarea.visually-hidden', { readonly: true })
   field.value = text
   const focused = document.activeElement
   ;(document.querySelector('dialog[open]') ?? document.body).append(field)
@@ -140,6 +142,8 @@ async function copy (text) {
   focused?.focus({ preventScroll: true })
   if (!copied) throw new Error('The browser does not allow copying. Select the text and copy it by hand.')
 }
+
+const glyph = () => s('svg', { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3' }))
 
 /** A button that copies a text, or what a function returns. `name` says what, for screen readers. */
 export function copyButton (text, label = 'Copy', name = label) {
@@ -153,17 +157,17 @@ export function copyButton (text, label = 'Copy', name = label) {
         await copy(typeof text === 'function' ? text() : text)
         button.classList.add('copied')
         button.textContent = label === '' ? '✓' : 'Copied'
-        setTimeout(() => { button.classList.remove('copied'); button.textContent = label || '⧉' }, 1500)
+        setTimeout(() => { button.classList.remove('copied'); put(button, label || glyph()) }, 1500)
       } catch (problem) { fail(problem) }
     }
-  }, label || '⧉')
+  }, label || glyph())
   return button
 }
 
-/** An info hash, as a link if there is an address. A phone shows its ends; a tap on ⧉ copies all of it. */
+/** An info hash, as a link if there is an address. A phone shows its ends; a tap on the button copies all of it. */
 export function hash (value, href) {
-  const text = [h('span', { class: 'whole' }, value), h('span', { class: 'ends' }, `${value.slice(0, 8)}…${value.slice(-6)}`)]
-  return h('span', { class: 'hash' }, href ? h('a', { href, title: value }, text) : text, copyButton(value, '', 'Copy info hash'))
+  const text = [h('span.whole', value), h('span.ends', `${value.slice(0, 8)}…${value.slice(-6)}`)]
+  return h('span.hash', href ? h('a', { href, title: value }, text) : text, copyButton(value, '', 'Copy info hash'))
 }
 
 /** A QR code. Dark on light in both themes: many readers need that. */
@@ -177,14 +181,14 @@ export function qr (text) {
     s('rect', { x: -4, y: -4, width: code.size + 8, height: code.size + 8, class: 'light' }), s('path', { d: path, class: 'dark' }))
 }
 
-const showQr = (title, text) => dialog({ title, content: [qr(text), h('code', { class: 'secret' }, text)] })
+const showQr = (title, text) => dialog({ title, content: [qr(text), h('code.secret', text)] })
 
 /** Finished announce URLs, each with its protocol, Copy and QR. */
 export function announceUrls (urls) {
-  return h('ul', { class: 'urls' }, urls.map(({ url, protocol = url.split(':')[0] }) => h('li', {},
-    h('span', { class: 'tag' }, protocol), h('code', {}, url),
-    h('span', { class: 'row' }, copyButton(url, 'Copy', `Copy ${url}`),
-      h('button', { class: 'small', type: 'button', 'aria-label': `QR code of ${url}`, onclick: () => showQr('Announce URL', url) }, 'QR')))))
+  return h('ul.urls', urls.map(({ url, protocol = url.split(':')[0] }) => h('li',
+    h('span.tag', protocol), h('code', url),
+    h('span.row', copyButton(url, 'Copy', `Copy ${url}`),
+      button('QR', () => showQr('Announce URL', url), 'small', `QR code of ${url}`)))))
 }
 
 // Searching and paging.
@@ -213,7 +217,7 @@ export function searchBox ({ label, placeholder = label, onSearch, value = '', s
     oninput: () => { clearTimeout(timer); timer = setTimeout(search, SEARCH_MS) },
     onchange: search
   })
-  return h('form', { class: 'search', role: 'search', onsubmit: event => { event.preventDefault(); search() } }, input)
+  return h('form.search', { role: 'search', onsubmit: event => { event.preventDefault(); search() } }, input)
 }
 
 /** Buttons for the pages of a list that has cursors. */
@@ -222,12 +226,12 @@ export function pager ({ onTurn }) {
   let next = null
   let first = 1
   const starts = []
-  const where = h('span', { class: 'soft', 'aria-live': 'polite' })
+  const where = h('span.soft', { 'aria-live': 'polite' })
   const turn = go => () => { go(); onTurn() }
-  const back = h('button', { type: 'button', onclick: turn(() => { own.cursor = before.pop(); first = starts.pop() }) }, '← Previous')
-  const on = h('button', { type: 'button', onclick: turn(() => { before.push(own.cursor); starts.push(first); first += own.count; own.cursor = next }) }, 'Next →')
+  const back = button('← Previous', turn(() => { own.cursor = before.pop(); first = starts.pop() }))
+  const on = button('Next →', turn(() => { before.push(own.cursor); starts.push(first); first += own.count; own.cursor = next }))
   const own = {
-    element: h('div', { class: 'row pager', hidden: true }, back, on, where),
+    element: h('.row.pager', { hidden: true }, back, on, where),
     cursor: null,
     count: 0,
     show ({ next: after, total, count: rows }) {
@@ -260,11 +264,11 @@ const contents = content => [content].flat(9).filter(one => one != null && one !
 export function liveTable ({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
   const rows = new Map()
   const body = h('tbody')
-  const nothing = h('p', { class: 'empty', hidden: true })
+  const nothing = h('p.empty', { hidden: true })
   const heads = columns.map(({ title, kind, sort }) => h('th', { class: kind, scope: 'col' },
-    sort && onSort ? h('button', { type: 'button', onclick: () => onSort(sort) }, title, h('span', { class: 'order', 'aria-hidden': 'true' })) : title || h('span', { class: 'visually-hidden' }, 'Actions')))
-  const table = h('table', { class: cards ? 'cards' : '' }, h('caption', { class: 'visually-hidden' }, caption), h('thead', {}, h('tr', {}, heads)), body)
-  const scroll = h('div', { class: 'scroll', hidden: true }, table)
+    sort && onSort ? h('button', { type: 'button', onclick: () => onSort(sort) }, title, h('span.order', { 'aria-hidden': 'true' })) : title || h('span.visually-hidden', 'Actions')))
+  const table = h('table', { class: cards ? 'cards' : '' }, h('caption.visually-hidden', caption), h('thead', h('tr', heads)), body)
+  const scroll = h('.scroll', { hidden: true }, table)
 
   function fill (entry, row) {
     columns.forEach(({ cell }, at) => {
@@ -277,11 +281,11 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 
   function make () {
     const cells = columns.map(({ title, kind }) => h('td', { class: kind, 'data-label': title }))
-    return { element: h('tr', {}, cells), contents: [] }
+    return { element: h('tr', cells), contents: [] }
   }
 
   return {
-    element: h('div', { class: 'live' }, scroll, nothing),
+    element: h('.live', scroll, nothing),
 
     /** Shows these rows, in this order. */
     update (list, why = empty) {
@@ -322,9 +326,9 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 }
 
 /** A table with search and pages. `load` gets cursor and text, and returns `{ rows, next, total }`. */
-export function pagedTable ({ load, search, every, isHere, noMatch, ...options }) {
+export function pagedTable ({ load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
   const table = liveTable(options)
-  const about = h('span', { class: 'soft', 'aria-live': 'polite' })
+  const about = h('span.soft', { 'aria-live': 'polite' })
   let text = search?.value ?? ''
   let wanted = 0
   const pages = pager({ onTurn: () => again() })
@@ -346,7 +350,7 @@ export function pagedTable ({ load, search, every, isHere, noMatch, ...options }
       pages.reset()
       return again()
     }
-    about.textContent = page.about ?? (page.total === 0 ? '' : `${count(page.total)}${text ? ' found' : ''}`)
+    about.textContent = page.total === 0 ? '' : `${count(page.total)} ${page.total === 1 ? one : many}${text ? ' found' : ''}${page.about ?? ''}`
     table.update(page.rows, text ? (noMatch?.(text) ?? `Nothing matches “${text}”.`) : options.empty)
     pages.show({ next: page.next, total: page.total, count: page.rows.length })
   }
@@ -356,7 +360,7 @@ export function pagedTable ({ load, search, every, isHere, noMatch, ...options }
     box,
     about,
     table,
-    element: h('div', {}, table.element, pages.element),
+    element: h('div', table.element, pages.element),
     again,
     restart () { pages.reset(); return again() },
     stop: () => clearInterval(timer)

@@ -4,30 +4,29 @@ import { session } from './client.js'
 import { fail } from './components.js'
 import { h, put, s } from './dom.js'
 import overview from './pages/overview.js'
-import nodes from './pages/nodes.js'
-import { torrent, torrents } from './pages/torrents.js'
-import lists from './pages/lists.js'
-import { bans, keys, tokens } from './pages/access.js'
-import settings from './pages/settings.js'
-import log from './pages/log.js'
+
+// Other pages are fetched when they are opened first.
+const later = (path, name = 'default') => async (...all) => (await import(`./pages/${path}.js`))[name](...all)
 
 // Path, title, function that renders the page, the scope it needs, the key after `g`, and the picture in the
 // navigation. The function may return a cleanup for when the page is left. An empty line of the navigation comes
 // before a page with `apart`.
 const pages = [
   { path: 'overview', title: 'Overview', fill: overview, scope: 'stats:read', key: 'o', icon: 'M2 13h12M4 10v3M8 4v9M12 7v6' },
-  { path: 'nodes', title: 'Nodes', fill: nodes, scope: 'stats:read', key: 'n', icon: 'M8 3v4M8 7 4 12M8 7l4 5M6.5 3h3M2.5 12.5h3M10.5 12.5h3' },
-  { path: 'torrents', title: 'Torrents', fill: torrents, scope: 'torrents:read', key: 't', icon: 'M3 4h10M3 8h10M3 12h6' },
-  { path: 'lists', title: 'Access lists', fill: lists, scope: 'lists:read', key: 'a', icon: 'M3 4.5l1 1 2-2M8 4.5h5M3 11l3 3M6 11l-3 3M8 12h5', apart: true },
-  { path: 'keys', title: 'User keys', fill: keys, scope: 'keys:read', key: 'k', icon: 'M9.5 6.5a3 3 0 1 0-2.8 2L8 10h2v2h2v2h2v-2.5L9.3 7' },
-  { path: 'bans', title: 'Bans', fill: bans, scope: 'bans:read', key: 'b', icon: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M4.2 4.2l7.6 7.6' },
-  { path: 'tokens', title: 'API tokens', fill: tokens, scope: 'tokens:read', key: 'p', icon: 'M5 3 2 8l3 5M11 3l3 5-3 5' },
-  { path: 'settings', title: 'Configuration', fill: settings, scope: 'config:read', key: 'c', icon: 'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4', apart: true },
-  { path: 'log', title: 'Log', fill: log, scope: 'events:read', key: 'l', icon: 'M3 3.5h10v9H3zM5 6.5h6M5 9.5h4' }
+  { path: 'nodes', title: 'Nodes', fill: later('nodes'), scope: 'stats:read', key: 'n', icon: 'M8 3v4M8 7 4 12M8 7l4 5M6.5 3h3M2.5 12.5h3M10.5 12.5h3' },
+  { path: 'torrents', title: 'Torrents', fill: later('torrents', 'torrents'), scope: 'torrents:read', key: 't', icon: 'M3 4h10M3 8h10M3 12h6' },
+  { path: 'lists', title: 'Access lists', fill: later('lists'), scope: 'lists:read', key: 'a', icon: 'M3 4.5l1 1 2-2M8 4.5h5M3 11l3 3M6 11l-3 3M8 12h5', apart: true },
+  { path: 'keys', title: 'User keys', fill: later('access', 'keys'), scope: 'keys:read', key: 'k', icon: 'M9.5 6.5a3 3 0 1 0-2.8 2L8 10h2v2h2v2h2v-2.5L9.3 7' },
+  { path: 'bans', title: 'Bans', fill: later('access', 'bans'), scope: 'bans:read', key: 'b', icon: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M4.2 4.2l7.6 7.6' },
+  { path: 'tokens', title: 'API tokens', fill: later('access', 'tokens'), scope: 'tokens:read', key: 'p', icon: 'M5 3 2 8l3 5M11 3l3 5-3 5' },
+  { path: 'webhooks', title: 'Webhooks', fill: later('webhooks'), scope: 'events:read', key: 'w', icon: 'M3 12.5h3M10 12.5h3M8 3.5v3M8 6.5l-3.5 6M8 6.5l3.5 6M6.5 3.5h3' },
+  { path: 'settings', title: 'Configuration', fill: later('settings'), scope: 'config:read', key: 'c', icon: 'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4', apart: true },
+  { path: 'log', title: 'Log', fill: later('log'), scope: 'events:read', key: 'l', icon: 'M3 3.5h10v9H3zM5 6.5h6M5 9.5h4' },
+  { path: 'about', title: 'About', fill: later('about'), scope: 'stats:read', key: 'i', icon: 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 7.5v3.5M8 5v.5' }
 ]
 /** Pages that others lead to: path, title, function, and the page that is marked in the navigation. */
 const details = [
-  { path: 'torrent', title: 'Torrent', fill: torrent, within: 'torrents' }
+  { path: 'torrent', title: 'Torrent', fill: later('torrents', 'torrent'), within: 'torrents' }
 ]
 
 /** How long `g` waits for its second key. */

@@ -45,6 +45,9 @@ pub const AUDIT: &str = "tidegate::audit";
 
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
+/// Their names in the configuration, in the same order.
+pub(crate) const LEVEL_NAMES: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
 /// Returns the area of a target.
 pub fn area_of(target: &str) -> &'static str {
     let prefix = |area: &Area| {
@@ -145,6 +148,11 @@ mod tests {
             assert_eq!(levels.to_string(), expected, "{text}");
             assert_eq!(levels.to_string().parse(), Ok(levels));
         }
+    }
+
+    #[test]
+    fn names_of_levels_are_those_of_the_configuration() {
+        assert_eq!(LEVELS.map(level_name), LEVEL_NAMES);
     }
 
     #[test]

@@ -24,6 +24,7 @@ export async function open () {
   const [, , , requests, responses] = child.stdio
   const waiting = new Map()
   const listeners = []
+  const answered = []
   let [number, rest, session] = [0, '', undefined]
   responses.setEncoding('utf8').on('data', text => {
     const messages = (rest + text).split('\0')
@@ -77,8 +78,9 @@ export async function open () {
     until,
     /** Answers requests whose URL matches a pattern with 200 and what `answer` returns, as JSON. */
     async answer (urlPattern, answer) {
+      const part = urlPattern.replaceAll('*', '')
       listeners.push((method, params) => {
-        if (method !== 'Fetch.requestPaused') return
+        if (method !== 'Fetch.requestPaused' || !params.request.url.includes(part)) return
         send('Fetch.fulfillRequest', {
           requestId: params.requestId,
           responseCode: 200,
@@ -86,7 +88,8 @@ export async function open () {
           body: Buffer.from(JSON.stringify(answer(params.request))).toString('base64')
         })
       })
-      await send('Fetch.enable', { patterns: [{ urlPattern }] })
+      answered.push({ urlPattern })
+      await send('Fetch.enable', { patterns: answered })
     },
     go: url => send('Page.navigate', { url }),
     /** Types text into the focused element. */

@@ -12,7 +12,10 @@ import { start } from './dashboard/browser.mjs'
 import signIn from './dashboard/sign-in.mjs'
 import overview from './dashboard/overview.mjs'
 import torrents from './dashboard/torrents.mjs'
-import changes from './dashboard/changes.mjs'
+import access from './dashboard/access.mjs'
+import webhooks from './dashboard/webhooks.mjs'
+import settings from './dashboard/settings.mjs'
+import log from './dashboard/log.mjs'
 import keyboard from './dashboard/keyboard.mjs'
 import accessibility from './dashboard/accessibility.mjs'
 import phone from './dashboard/phone.mjs'
@@ -20,7 +23,7 @@ import nodes from './dashboard/nodes.mjs'
 import session from './dashboard/session.mjs'
 import policy from './dashboard/policy.mjs'
 
-const areas = { signIn, overview, torrents, changes, keyboard, accessibility, phone, nodes, session, policy }
+const areas = { signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy }
 
 const dashboard = await start({
   tracker: process.argv[2],

@@ -1,141 +1,269 @@
 // User keys, bans and API tokens.
 
 import { api } from '../client.js'
-import { confirm, field, h, put, table, toast } from '../dom.js'
+import { announceUrls, attempt, button, confirm, copyButton, dialog, pagedTable, say } from '../components.js'
+import { h, put } from '../dom.js'
 import { bytes, count, span, time } from '../format.js'
+import { checkboxes, expires, expiry, fileButton, labelled, number, textField } from '../forms.js'
+import { names } from '../names.js'
 
-/** A page with a form above and a table below. */
-async function records (main, { title, form, load }) {
-  const body = h('section', { class: 'card' })
-  const fresh = h('div', {})
-  put(main, h('div', { class: 'head' }, h('h1', {}, title)), fresh, form && h('section', { class: 'card' }, form), body)
-  async function again () {
-    try { put(body, ...await load(again)) } catch (problem) { toast(problem.message, true) }
+const PAGE = 50
+
+/** Returns what loads a page of the records below `path`. */
+const loader = (path, list) => async ({ cursor, text }) => {
+  const query = new URLSearchParams({ limit: PAGE })
+  if (text) query.set('q', text)
+  if (cursor) query.set('cursor', cursor)
+  const page = await api.get(`${path}?${query}`)
+  return { rows: page[list], next: page.next, total: page.total }
+}
+
+function layout (main, title, list, about, ...more) {
+  put(main, h('.head', h('h1', title), list.box),
+    h('p.hint', about), ...more,
+    h('section.card', h('.top', list.about), list.element))
+  return list.again()
+}
+
+// Keys.
+
+const LIMITS = [
+  ['torrents', 'Torrents', { hint: 'At the same time. 0 = unlimited.' }],
+  ['addresses', 'Addresses', { max: 65535, hint: 'IP addresses at the same time. 0 = unlimited.' }],
+  ['peers_per_torrent', 'Peers per torrent', { max: 65535, hint: 'Clients in one torrent. 0 = unlimited.' }],
+  ['announces_per_minute', 'Announces per minute', { max: 65535, hint: 'More are refused. 0 = unlimited.' }]
+]
+
+function keyForm (key) {
+  const name = textField('name', 'Name', { value: key?.name ?? '', maxlength: 100, autofocus: true, hint: 'For you: who has this key.' })
+  const ends = expiry(key ? key.expires ?? null : undefined)
+  const limits = LIMITS.map(([field, label, options]) => number(field, label, { ...options, value: key?.[field] ?? 0 }))
+  return {
+    content: [h('.fields', name.element, ends.element), h('.fields', limits.map(limit => limit.element))],
+    value: () => ({ name: name.value(), expires: ends.value(), ...Object.fromEntries(limits.map((limit, at) => [LIMITS[at][0], limit.value()])) })
   }
-  await again()
-  return { again, fresh }
 }
 
-/** A form with `fields` and a button; calls `create` with the values. */
-function creator (action, fields, create) {
-  return h('form', {
-    class: 'inline',
-    onsubmit: async event => {
-      event.preventDefault()
-      const form = event.currentTarget
-      try { await create(Object.fromEntries(new FormData(form)), form); form.reset() } catch (problem) { toast(problem.message, true) }
-    }
-  }, ...fields, h('button', { class: 'primary' }, action))
-}
+const showKey = (title, key) => dialog({
+  title,
+  wide: true,
+  content: [
+    h('p', key.name ? `Key of ${key.name}:` : 'Key:'), h('.row', h('code.secret', key.key), copyButton(key.key, 'Copy', 'Copy key')),
+    ...(key.announce_urls.length > 0
+      ? [h('p', 'Announce URLs with it, for the user’s torrents. Behind a proxy or NAT, replace the host by the public one:'), announceUrls(key.announce_urls.map(url => ({ url })))]
+      : [h('p', 'No listener asks for keys ([access] private = true does), so there is no announce URL with one.')])
+  ]
+})
 
-const expiry = () => field('Expires', h('select', { name: 'lifetime' },
-  [['', 'never'], ['3600', 'in 1 hour'], ['86400', 'in 1 day'], ['604800', 'in 1 week'], ['2592000', 'in 30 days'], ['31536000', 'in 1 year']]
-    .map(([value, text]) => h('option', { value }, text))))
-const expires = seconds => seconds ? { expires: Math.floor(Date.now() / 1000) + Number(seconds) } : {}
+const limitsOf = key => LIMITS.filter(([field]) => key[field] > 0).map(([field, label]) => `${count(key[field])} ${label.toLowerCase()}`).join(', ')
 
-const remover = (question, action, path, again) => h('button', {
-  class: 'small danger',
-  onclick: async () => {
-    if (!await confirm(question, action)) return
-    try { await api.delete(path); await again() } catch (problem) { toast(problem.message, true) }
+export async function keys (main, { may, isHere }) {
+  const writes = may('keys:write')
+  const list = pagedTable({
+    isHere,
+    caption: 'Keys',
+    one: 'key',
+    cards: true,
+    key: key => key.id,
+    empty: 'No keys. Listeners with [access] private = true refuse clients without one.',
+    search: { label: 'Search by name, beginning of the key, or id', placeholder: 'Name, beginning of the key, id' },
+    load: loader('/keys', 'keys'),
+    columns: [
+      { title: 'Name', cell: key => key.name || '–' },
+      { title: 'Key', cell: key => h('span.mono', `${key.key.slice(0, 6)}…`, copyButton(key.key, '', 'Copy key')) },
+      { title: 'Uploaded', cell: key => bytes(key.totals.uploaded), kind: 'num' },
+      { title: 'Downloaded', cell: key => bytes(key.totals.downloaded), kind: 'num' },
+      { title: 'Seeding time', cell: key => span(key.totals.seeding_s), kind: 'num wide' },
+      { title: 'First used', cell: key => key.first_used ? time(key.first_used) : h('span.soft', 'not yet'), kind: 'wide' },
+      { title: 'Limits', cell: key => limitsOf(key) || h('span.soft', 'none'), kind: 'wide' },
+      { title: 'Expires', cell: key => expires(key.expires) },
+      {
+        title: '',
+        kind: 'actions',
+        cell: key => [
+          button('URLs', () => attempt(async () => showKey('Announce URLs', await api.get(`/keys/${key.id}`))), 'small', `Announce URLs of ${key.name || key.id}`), ' ',
+          writes && button('Change', () => change(key.id), 'small', `Change ${key.name || key.id}`), ' ',
+          writes && button('Revoke', () => revoke(key.id), 'small danger', `Revoke ${key.name || key.id}`)
+        ]
+      }
+    ]
+  })
+
+  async function create () {
+    const form = keyForm()
+    const key = await dialog({ title: 'Create key', content: form.content, wide: true, actions: [{ label: 'Create', act: () => api.post('/keys', form.value()) }] })
+    if (!key) return
+    await list.restart()
+    await showKey('Key created', key)
   }
-}, action)
 
-export async function keys (main, { may }) {
-  const form = may('keys:write') && creator('Create key', [
-    field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
-    field('Max torrents (0 = unlimited)', h('input', { name: 'torrents', type: 'number', min: 0, value: 0 })),
-    field('Max addresses (0 = unlimited)', h('input', { name: 'addresses', type: 'number', min: 0, max: 65535, value: 0 })),
-    expiry()
-  ], async ({ name, torrents, addresses, lifetime }) => {
-    const key = await api.post('/keys', { name, torrents: Number(torrents), addresses: Number(addresses), ...expires(lifetime) })
-    const urls = key.announce_urls
-    put(page.fresh, h('section', { class: 'card' },
-      h('p', {}, `Key created for ${key.name}:`), h('code', { class: 'secret' }, key.key),
-      h('p', {}, urls.length > 0
-        ? 'Announce URLs with it. Behind a proxy or NAT, replace the host by the public one:'
-        : 'No listener is private ([access] private = true), so no announce URL takes a key.'),
-      ...urls.map(url => h('code', { class: 'secret' }, url))))
-    await page.again()
-  })
-  const page = await records(main, {
-    title: 'User keys',
-    form,
-    load: async again => {
-      const { keys, total } = await api.get('/keys?limit=200')
-      return [h('div', { class: 'top' }, h('h2', {}, 'Keys'), h('span', { class: 'soft' }, `${count(total)} active`)),
-        keys.length === 0
-          ? h('p', { class: 'empty' }, 'No keys. Listeners with [access] private = true refuse clients without a key.')
-          : table([
-            ['Name', key => key.name || '–'],
-            ['Key', key => h('span', { class: 'mono' }, `${key.key.slice(0, 4)}…`), 'wide'],
-            ['Uploaded', key => bytes(key.totals.uploaded), 'num'],
-            ['Downloaded', key => bytes(key.totals.downloaded), 'num'],
-            ['Seeding time', key => span(key.totals.seeding_s), 'num wide'],
-            ['Expires', key => time(key.expires), 'wide'],
-            ['', key => may('keys:write') && remover(`Revoke the key ${key.name || key.id}? Clients that use it will be refused.`, 'Revoke', `/keys/${key.id}`, again), 'actions']
-          ], keys, 'Keys')]
+  async function change (id) {
+    let key
+    if (!await attempt(async () => { key = await api.get(`/keys/${id}`) })) return
+    const form = keyForm(key)
+    const changed = await dialog({ title: `Change ${key.name || `key ${id}`}`, content: form.content, wide: true, actions: [{ label: 'Apply', act: () => api.patch(`/keys/${id}`, form.value()) }] })
+    if (changed) {
+      say('Key changed.')
+      await list.again()
     }
-  })
+  }
+
+  async function revoke (id) {
+    let key
+    if (!await attempt(async () => { key = await api.get(`/keys/${id}`) })) return
+    const go = await confirm({ title: `Revoke the key ${key.name || id}?`, text: 'Clients that use it are refused at once.', action: 'Revoke' })
+    if (!go) return
+    const { name, expires: ends, torrents, addresses, peers_per_torrent: peers, announces_per_minute: announces } = key
+    const again = { key: key.key, name, expires: ends, torrents, addresses, peers_per_torrent: peers, announces_per_minute: announces }
+    await attempt(() => api.delete(`/keys/${id}`), `Key ${name || id} revoked.`, {
+      undo: () => api.post('/keys', again).then(list.again),
+      undone: 'The key is valid again, with its limits. Its totals begin at 0.'
+    })
+    await list.again()
+  }
+
+  await layout(main, 'User keys', list, 'A key is a part of a user’s announce URL. Listeners with [access] private = true serve only clients with a valid key, and count for each what its clients report.',
+    writes && h('.row.tools', button('Create key …', create, 'primary')))
+  return list.stop
 }
 
-export async function bans (main, { may }) {
-  const form = may('bans:write') && creator('Ban', [
-    field('Address or network', h('input', { name: 'network', required: true, placeholder: '192.0.2.0/24', spellcheck: 'false' })),
-    field('Reason', h('input', { name: 'reason', maxlength: 100 })),
-    expiry()
-  ], async ({ network, reason, lifetime }) => {
-    const ban = await api.post('/bans', { network: network.trim(), reason, ...expires(lifetime) })
-    toast(`${ban.network} banned.`)
-    await page.again()
+// Bans.
+
+const BULK = 1000
+
+export async function bans (main, { may, isHere }) {
+  const writes = may('bans:write')
+  const list = pagedTable({
+    isHere,
+    caption: 'Bans',
+    one: 'ban',
+    cards: true,
+    key: ban => ban.network,
+    empty: 'No bans.',
+    noMatch: text => `No ban matches “${text}”. An IP address finds the bans that contain it.`,
+    search: { label: 'Search by network, reason, or an address that may be banned', placeholder: 'Address, network or reason' },
+    load: loader('/bans', 'bans'),
+    columns: [
+      { title: 'Network', cell: ban => h('span.mono', ban.network) },
+      { title: 'Reason', cell: ban => [ban.automatic ? h('span', { title: ban.reason }, reasons(ban.reason)) : ban.reason || '–', ban.automatic && [' ', h('span.tag', 'automatic')]] },
+      { title: 'Banned', cell: ban => time(ban.created), kind: 'wide' },
+      { title: 'Expires', cell: ban => expires(ban.expires) },
+      { title: '', kind: 'actions', cell: ban => writes && button('Remove', () => remove(ban), 'small danger', `Remove the ban of ${ban.network}`) }
+    ]
   })
-  const page = await records(main, {
-    title: 'Bans',
-    form,
-    load: async again => {
-      const { bans, total } = await api.get('/bans?limit=200')
-      return [h('div', { class: 'top' }, h('h2', {}, 'Banned networks'), h('span', { class: 'soft' }, `${count(total)} active`)),
-        bans.length === 0
-          ? h('p', { class: 'empty' }, 'No bans.')
-          : table([
-            ['Network', ban => h('span', { class: 'mono' }, ban.network)],
-            ['Reason', ban => [ban.reason || '–', ban.automatic && h('span', { class: 'tag' }, 'automatic')]],
-            ['Banned', ban => time(ban.created), 'wide'],
-            ['Expires', ban => time(ban.expires)],
-            ['', ban => may('bans:write') && remover(`Remove the ban of ${ban.network}?`, 'Remove', `/bans/${ban.network}`, again), 'actions']
-          ], bans, 'Bans')]
+  const known = await names()
+  const reasons = label => known('bans', label).title
+
+  async function remove ({ network, reason, expires: ends }) {
+    const again = { network, reason, ...(ends ? { expires: ends } : {}) }
+    await attempt(() => api.delete(`/bans/${network}`), `${network} is no longer banned.`, { undo: () => api.post('/bans', again).then(list.again), undone: `${network} is banned again.` })
+    await list.again()
+  }
+
+  async function ban () {
+    const networks = h('textarea', { name: 'networks', required: true, autofocus: true, spellcheck: 'false', placeholder: '192.0.2.0/24\n2001:db8::/32' })
+    const reason = textField('reason', 'Reason', { maxlength: 100, hint: 'For you and the log. Clients are not told.' })
+    const ends = expiry()
+    const act = async () => {
+      const all = networks.value.split('\n').map(line => line.replace(/[#;].*/, '').trim()).filter(Boolean)
+      if (all.length === 0) throw new Error('Networks: expected at least one address or network.')
+      const rest = { reason: reason.value(), ...(ends.value() ? { expires: ends.value() } : {}) }
+      if (all.length === 1) return api.post('/bans', { network: all[0], ...rest }).then(made => `${made.network} banned.`)
+      for (let at = 0; at < all.length; at += BULK) await api.post('/bans/bulk', { networks: all.slice(at, at + BULK), ...rest })
+      return `${count(all.length)} networks banned.`
     }
-  })
+    const done = await dialog({
+      title: 'Ban networks',
+      wide: true,
+      content: [
+        labelled('Addresses or networks, one per line', networks, 'Text after # or ; is ignored, so that published block lists can be used as they are.'),
+        h('.row', fileButton('From a file …', '.txt,.netset,.ipset,text/plain', async file => { networks.value = await file.text() })),
+        h('.fields', reason.element, ends.element)
+      ],
+      actions: [{ label: 'Ban', act }]
+    })
+    if (!done) return
+    say(done)
+    await list.restart()
+  }
+
+  await layout(main, 'Bans', list, 'Requests from banned networks are dropped without a reply. The tracker bans networks itself if [bans] says so.',
+    writes && h('.row.tools', button('Ban networks …', ban, 'primary')))
+  return list.stop
 }
 
-const SCOPES = ['*', 'stats:read', 'torrents:read', 'torrents:write', 'peers:read', 'peers:write', 'lists:read', 'lists:write',
-  'keys:read', 'keys:write', 'bans:read', 'bans:write', 'tokens:read', 'tokens:write', 'config:read', 'config:write', 'certificates:write', 'events:read']
+// Tokens.
 
-export async function tokens (main, { may }) {
-  const form = may('tokens:write') && creator('Create token', [
-    field('Name', h('input', { name: 'name', maxlength: 100, required: true })),
-    field('Permissions (Ctrl-click selects several)', h('select', { name: 'scopes', multiple: true, required: true, size: 8 },
-      SCOPES.filter(may).map(scope => h('option', { value: scope }, scope === '*' ? '* (full access)' : scope)))),
-    expiry()
-  ], async ({ name, lifetime }, form) => {
-    const scopes = [...form.elements.scopes.selectedOptions].map(option => option.value)
-    const token = await api.post('/tokens', { name, scopes, ...expires(lifetime) })
-    put(page.fresh, h('section', { class: 'card' }, h('p', {}, `Token ${token.name} created. Copy it now, it cannot be shown again:`), h('code', { class: 'secret' }, token.secret)))
-    await page.again()
+const PRESETS = [
+  ['Full access', () => ['*']],
+  ['Read only', all => all.filter(scope => scope.endsWith(':read'))],
+  ['Monitoring', () => ['stats:read']],
+  ['Site with user keys', () => ['stats:read', 'keys:read', 'keys:write']],
+  ['Moderator', all => all.filter(scope => /^(stats:read|(torrents|peers|lists|bans):)/.test(scope))]
+]
+
+export async function tokens (main, { may, isHere }) {
+  const writes = may('tokens:write')
+  const known = await names()
+  const scopes = known.lists.scopes
+  const list = pagedTable({
+    isHere,
+    caption: 'Tokens',
+    one: 'token',
+    cards: true,
+    key: token => token.id,
+    search: { label: 'Search by name or permission', placeholder: 'Name or permission' },
+    load: loader('/tokens', 'tokens'),
+    columns: [
+      { title: 'Name', cell: token => token.name || '–' },
+      { title: 'Permissions', cell: token => token.scopes.map(scope => [h('span.tag', { title: known('scopes', scope).text }, scope === '*' ? 'full access' : scope), ' ']) },
+      { title: 'Created', cell: token => token.created ? time(token.created) : '–', kind: 'wide' },
+      { title: 'Expires', cell: token => expires(token.expires) },
+      {
+        title: '',
+        kind: 'actions',
+        cell: token => token.id === 0
+          ? h('span.soft', { title: 'It is valid as long as the environment variable is set.' }, 'set by the environment')
+          : writes && token.scopes.every(may) && button('Revoke', () => revoke(token), 'small danger', `Revoke ${token.name}`)
+      }
+    ]
   })
-  const page = await records(main, {
-    title: 'API tokens',
-    form,
-    load: async again => {
-      const { tokens } = await api.get('/tokens')
-      return [h('div', { class: 'top' }, h('h2', {}, 'Tokens')),
-        table([
-          ['Name', token => token.name || '–'],
-          ['Permissions', token => token.scopes.map(scope => h('span', { class: 'tag' }, scope === '*' ? 'full access' : scope))],
-          ['Created', token => token.created ? time(token.created) : '–', 'wide'],
-          ['Expires', token => time(token.expires)],
-          ['', token => may('tokens:write') && token.id > 0 && token.scopes.every(may) && remover(`Revoke the token ${token.name}? Programs that use it lose access at once.`, 'Revoke', `/tokens/${token.id}`, again), 'actions']
-        ], tokens, 'Tokens')]
+
+  async function revoke ({ id, name }) {
+    const go = await confirm({ title: `Revoke the token ${name || id}?`, text: 'Programs that use it lose access at once. This cannot be undone: create a new token instead.', action: 'Revoke' })
+    if (go && await attempt(() => api.delete(`/tokens/${id}`), `Token ${name || id} revoked.`)) await list.again()
+  }
+
+  async function create () {
+    const choices = scopes.filter(scope => may(scope.name)).map(({ name, title, text }) => ({ name, title: text || title, text: name }))
+    const name = textField('name', 'Name', { maxlength: 100, required: true, autofocus: true, hint: 'For you: what uses this token.' })
+    const ends = expiry()
+    const boxes = checkboxes('Permissions', choices, ['stats:read'])
+    const usable = PRESETS.map(([label, of]) => [label, of(choices.map(scope => scope.name).filter(scope => scope !== '*'))]).filter(([, wanted]) => wanted.length > 0 && wanted.every(may))
+    const act = () => {
+      const wanted = boxes.value()
+      if (wanted.length === 0) throw new Error('Permissions: choose at least one.')
+      return api.post('/tokens', { name: name.value(), scopes: wanted.includes('*') ? ['*'] : wanted, expires: ends.value() })
     }
-  })
+    const token = await dialog({
+      title: 'Create token',
+      wide: true,
+      content: [
+        h('.fields', name.element, ends.element),
+        h('.row', { role: 'group', 'aria-label': 'Presets' }, usable.map(([label, wanted]) => h('button.small', { type: 'button', onclick: () => boxes.set(wanted) }, label))),
+        boxes.element
+      ],
+      actions: [{ label: 'Create', act }]
+    })
+    if (!token) return
+    await list.restart()
+    await dialog({
+      title: 'Token created',
+      content: [h('p', `Copy the token ${token.name} now. It cannot be shown again:`), h('.row', h('code.secret', token.secret), copyButton(token.secret, 'Copy', 'Copy token'))]
+    })
+  }
+
+  await layout(main, 'API tokens', list, 'Programs, and people in this dashboard, sign in with a token. Give each only what it needs.',
+    writes && h('.row.tools', button('Create token …', create, 'primary')))
+  return list.stop
 }

@@ -1,58 +1,94 @@
 // The access lists: info hashes added through the API.
 
 import { api } from '../client.js'
-import { field, h, put, table, toast } from '../dom.js'
+import { attempt, button, dialog, hash, pagedTable, say } from '../components.js'
+import { h, put } from '../dom.js'
 import { count } from '../format.js'
+import { fileButton, labelled } from '../forms.js'
+import { understand } from './torrents.js'
 
-export default async function lists (main, { may, isHere }) {
-  let [list, cursor] = ['deny', null]
-  const before = []
-  const body = h('section', { class: 'card' })
-  const entries = h('textarea', { 'aria-label': 'Info hashes', placeholder: '0123456789abcdef0123456789abcdef01234567', spellcheck: 'false' })
-  const tabs = h('div', { class: 'choice', role: 'group', 'aria-label': 'List' }, ['deny', 'allow'].map(name => h('button', {
-    'aria-pressed': String(name === list),
-    onclick: event => {
-      list = name
-      for (const tab of tabs.children) tab.setAttribute('aria-pressed', String(tab === event.target))
-      before.length = 0
-      cursor = null
-      load()
-    }
-  }, name === 'deny' ? 'Deny list' : 'Allow list')))
-  const change = method => async () => {
-    try {
-      const outcome = await api[method](`/lists/${list}`, `${entries.value.trim()}\n`)
-      entries.value = ''
-      toast(`${count(outcome.changed)} of ${count(outcome.requested)} entries ${method === 'post' ? 'added' : 'removed'}.`)
-      await load()
-    } catch (problem) { toast(problem.message, true) }
-  }
-  put(main, h('div', { class: 'head' }, h('h1', {}, 'Access lists'), tabs),
-    may('lists:write') && h('section', { class: 'card' }, field('Info hashes, one per line', entries),
-      h('div', { class: 'row' }, h('button', { class: 'primary', onclick: change('post') }, 'Add'), h('button', { class: 'danger', onclick: change('delete') }, 'Remove'))),
-    h('p', { class: 'soft' }, 'Deny list: these torrents are refused where [access] mode is "deny" or "both". Allow list: only these are served where it is "allow" or "both". Entries of list files also count but are not shown here.'),
-    body)
+const LISTS = {
+  deny: ['Deny list', 'These torrents are refused.', ['deny', 'both']],
+  allow: ['Allow list', 'Only these torrents are served.', ['allow', 'both']]
+}
 
-  async function load () {
-    const query = new URLSearchParams({ limit: 100 })
-    if (cursor) query.set('cursor', cursor)
-    let page
-    try { page = await api.get(`/lists/${list}?${query}`) } catch (problem) { return toast(problem.message, true) }
-    if (!isHere()) return
-    const next = page.next ?? null
-    put(body, h('div', { class: 'top' }, h('h2', {}, list === 'deny' ? 'Deny list' : 'Allow list'), h('span', { class: 'soft' }, `${count(page.total)} entries`)),
-      page.entries.length > 0
-        ? table([
-          ['Info hash', entry => h('a', { class: 'hash', href: `#/torrent/${entry}` }, entry)],
-          ['', entry => may('lists:write') && h('button', {
-            class: 'small danger',
-            onclick: async () => { try { await api.delete(`/lists/${list}/${entry}`); await load() } catch (problem) { toast(problem.message, true) } }
-          }, 'Remove'), 'actions']
-        ], page.entries, 'Entries')
-        : h('p', { class: 'empty' }, 'No entries.'),
-      (before.length > 0 || next !== null) && h('div', { class: 'row turn' },
-        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Previous'),
-        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'Next →')))
+export default async function lists (main, { may, rest: [path], isHere }) {
+  const chosen = LISTS[path] ? path : 'deny'
+  const [title, effect, modes] = LISTS[chosen]
+  const writes = may('lists:write')
+  const url = entry => `/lists/${chosen}/${entry}`
+  const list = pagedTable({
+    isHere,
+    caption: title,
+    one: 'entry',
+    many: 'entries',
+    key: entry => entry,
+    empty: 'No entries.',
+    noMatch: text => `No entry begins with “${text}”.`,
+    search: { label: 'Search by info hash, its beginning, or magnet link', placeholder: 'Info hash or magnet link' },
+    load: async ({ cursor, text }) => {
+      const { hash: whole, prefix, name } = understand(text)
+      if (name) return { rows: [], next: null, total: 0 }
+      const query = new URLSearchParams({ limit: 50 })
+      // Of the hash of a v2 torrent, lists have the first 40 digits.
+      if (whole || prefix) query.set('q', (whole ?? prefix).slice(0, 40))
+      if (cursor) query.set('cursor', cursor)
+      const page = await api.get(`/lists/${chosen}?${query}`)
+      return { rows: page.entries, next: page.next, total: page.total }
+    },
+    columns: [
+      { title: 'Info hash', cell: entry => hash(entry, `#/torrent/${entry}`) },
+      { title: '', kind: 'actions', cell: entry => writes && button('Remove', () => remove(entry), 'small danger', `Remove ${entry}`) }
+    ]
+  })
+
+  async function remove (entry) {
+    await attempt(() => api.delete(url(entry)), 'Entry removed.', { undo: () => api.put(url(entry)).then(list.again), undone: 'Entry added again.' })
+    await list.again()
   }
-  await load()
+
+  /** Adds or removes the entries of a text or a file. Undo is offered where it is exact. */
+  async function edit (method, body) {
+    const { requested, changed, total } = await api[method](`/lists/${chosen}`, body)
+    const is = method === 'post' ? 'added' : 'removed'
+    const before = requested > changed ? `, ${count(requested - changed)} ${method === 'post' ? 'were there before' : 'were not there'}` : ''
+    const undo = changed > 0 && changed === requested && (() => api[method === 'post' ? 'delete' : 'post'](`/lists/${chosen}`, body).then(list.restart))
+    say(`${count(changed)} entries ${is}${before}. The list has ${count(total)} now.`, undo ? { undo } : {})
+    await list.restart()
+  }
+
+  function change (method, label) {
+    const entries = h('textarea', { autofocus: true, required: true, spellcheck: 'false', placeholder: '0123456789abcdef0123456789abcdef01234567' })
+    const act = () => edit(method, `${entries.value.trim()}\n`).then(() => true)
+    return dialog({
+      title: `${label}: ${title.toLowerCase()}`,
+      wide: true,
+      content: [labelled('Info hashes, one per line', entries, '40 or 64 hex digits, then any note. # begins a comment. If one line is invalid, nothing is changed.')],
+      actions: [{ label, kind: method === 'post' ? 'primary' : 'danger', act }]
+    })
+  }
+
+  const notice = h('p.offline', { hidden: true })
+  const tab = (name, text) => h('a', { href: `#/lists/${name}`, 'aria-current': name === chosen ? 'true' : undefined }, text)
+  put(main, h('.head', h('h1', 'Access lists'), list.box),
+    h('.row.tools',
+      h('nav.choice', { 'aria-label': 'List' }, Object.entries(LISTS).map(([name, [text]]) => tab(name, text))),
+      writes && [
+        button('Add …', () => change('post', 'Add entries'), 'primary'),
+        button('Remove several …', () => change('delete', 'Remove entries')),
+        ...fileButton('Upload a file …', '.txt,text/plain', file => attempt(() => edit('post', file)))
+      ],
+      h('a.button', { href: `/api/v1/lists/${chosen}?format=text`, download: `tidegate-${chosen}.txt` }, 'Download')),
+    notice,
+    h('p.hint', `${effect} Entries of list files ([access] ${chosen}) count, too, but are not shown here.`),
+    h('section.card', h('.top', h('h2', title), list.about), list.element))
+  if (may('config:read')) {
+    api.get('/config').then(({ settings }) => {
+      const mode = settings.find(setting => setting.name === 'access.mode')?.value
+      notice.hidden = modes.includes(mode)
+      notice.textContent = `This list has no effect now, except on listeners with their own mode: access.mode is “${mode}”. Set it to ${modes.map(one => `“${one}”`).join(' or ')} under Configuration.`
+    }, () => {})
+  }
+  await list.again()
+  return list.stop
 }

@@ -1,58 +1,181 @@
-// Live events, and the last lines of the log.
+// Live events, and the log, with filters.
 
 import { api, follow } from '../client.js'
-import { h, put, toast } from '../dom.js'
-import { clock } from '../format.js'
+import { attempt, button, dialog, fail, say } from '../components.js'
+import { h, put } from '../dom.js'
+import { clock, count } from '../format.js'
+import { labelled } from '../forms.js'
+import { names } from '../names.js'
 
-const KINDS = ['torrent_added', 'torrent_removed', 'completed', 'ban', 'key_first_used', 'reload', 'warning']
-const LINES = 300
+const KEPT = 1000
+const SHOWN = 300
+const PERIOD_MS = 2000
+// Events that are many: not shown unless asked for.
+const MANY = ['torrent_added', 'torrent_removed', 'completed']
 
-export default async function log (main, { may, isHere }) {
-  const events = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Events' })
-  const lines = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log' })
-  const level = h('input', { 'aria-label': 'Log levels', title: 'As in info,front=debug', size: '24', spellcheck: 'false' })
-  const wanted = new Set(KINDS.slice(2))
-  const kinds = KINDS.map(kind => h('label', { class: 'row' }, h('input', {
-    type: 'checkbox',
-    checked: wanted.has(kind),
-    onchange: event => { event.target.checked ? wanted.add(kind) : wanted.delete(kind); listen() }
-  }), kind.replaceAll('_', ' ')))
-  put(main, h('div', { class: 'head' }, h('h1', {}, 'Log')),
-    h('div', { class: 'grid' },
-      h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Events'), h('div', { class: 'row soft' }, kinds)), events),
-      may('config:read') && h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'Log lines'), h('div', { class: 'row' }, may('config:write') && h('label', { class: 'row soft' }, 'Log levels', level))), lines)))
+/** A list of lines, newest first, that keeps more than it shows so that filters find older ones. */
+function feed (label, isWanted, empty) {
+  const kept = []
+  const list = h('.log', { tabindex: '0', role: 'log', 'aria-live': 'off', 'aria-label': label })
+  const nothing = h('p.empty', empty)
+  const own = {
+    element: h('div', list, nothing),
+    add (line) {
+      kept.unshift(line)
+      if (kept.length > KEPT) kept.pop()
+      if (!isWanted(line)) return
+      list.prepend(line.element())
+      while (list.children.length > SHOWN) list.lastChild.remove()
+      nothing.hidden = true
+    },
+    refilter () {
+      const wanted = kept.filter(isWanted).slice(0, SHOWN)
+      put(list, wanted.map(line => line.element()))
+      nothing.hidden = wanted.length > 0
+    },
+    clear () { kept.length = 0; own.refilter() }
+  }
+  return own
+}
 
-  const add = (list, ...cells) => {
-    list.prepend(h('div', {}, ...cells))
-    while (list.children.length > LINES) list.lastChild.remove()
+const line = (when, what, kind, text) => () => h('div', h('span.soft', clock(when)), h('span', { class: kind }, what), h('span', text))
+
+/** A button that pauses, and says how many came meanwhile. */
+function pause (onGo) {
+  let waiting = 0
+  const button = h('button.small', { type: 'button', 'aria-pressed': 'false', onclick: () => own.set(!own.isOn) }, 'Pause')
+  const own = {
+    element: button,
+    isOn: false,
+    set (isOn) {
+      own.isOn = isOn
+      waiting = 0
+      button.setAttribute('aria-pressed', String(isOn))
+      button.textContent = isOn ? 'Continue' : 'Pause'
+      if (!isOn) onGo()
+    },
+    count (more) {
+      waiting += more
+      if (waiting > 0) button.textContent = `Continue (${count(waiting)} new)`
+    }
+  }
+  return own
+}
+
+function eventsCard (known) {
+  const kinds = known.lists.events
+  const wanted = new Set(kinds.map(kind => kind.name).filter(name => !MANY.includes(name)))
+  const list = feed('Events', () => true, 'Waiting for events.')
+  let held = []
+  const stopped = pause(() => { for (const one of held.splice(0)) list.add(one) })
+  const add = one => {
+    if (!stopped.isOn) return list.add(one)
+    held.push(one)
+    if (held.length > KEPT) held.shift()
+    stopped.count(1)
   }
   let stop = () => {}
   function listen () {
     stop()
-    stop = wanted.size === 0 ? () => {} : follow(`/events?kinds=${[...wanted].join(',')}`, [...KINDS, 'missed'], (name, event) => {
-      if (name === 'missed') return add(events, h('span', {}), h('span', { class: 'WARN' }, 'missed'), h('span', {}, `${event} events were dropped: too many at once`))
-      add(events, h('span', { class: 'soft' }, clock(event.time)), h('span', {}, name.replaceAll('_', ' ')),
-        h('span', {}, Object.entries(event.data).map(([key, value]) => `${key} ${value}`).join(' · ')))
+    stop = wanted.size === 0 ? () => {} : follow(`/events?kinds=${[...wanted].join(',')}`, [...kinds.map(kind => kind.name), 'missed'], (name, event) => {
+      const now = Date.now() / 1000
+      if (name === 'missed') return add({ element: line(now, 'missed', 'WARN', `${count(event)} events were dropped: too many at once`) })
+      const text = Object.entries(event.data).filter(([, value]) => value !== null && value !== '').map(([key, value]) => `${key.replaceAll('_', ' ')} ${Array.isArray(value) ? value.join(', ') || 'none' : value}`).join(' · ')
+      add({ element: line(event.time, known('events', name).title, name === 'warning' ? 'WARN' : '', text) })
     })
   }
   listen()
-  if (events.children.length === 0) add(events, h('span', { class: 'soft' }, clock(Date.now() / 1000)), h('span', { class: 'soft' }, 'waiting for events'), h('span', {}))
-
-  if (!may('config:read')) return () => stop()
-  level.value = (await api.get('/log/level')).level
-  level.addEventListener('change', async () => {
-    try { await api.put('/log/level', { level: level.value }); toast(`Log levels set to ${level.value} until the next reload.`) } catch (problem) { toast(problem.message, true) }
-  })
-  let after = 0
-  async function tail () {
-    const { lines: fresh } = await api.get(`/log?after=${after}`).catch(() => ({ lines: [] }))
-    if (!isHere()) return
-    for (const line of fresh) {
-      after = line.id
-      add(lines, h('span', { class: 'soft' }, clock(line.time)), h('span', { class: line.level }, `${line.level} ${line.area}`), h('span', {}, line.message))
-    }
+  const boxes = kinds.map(({ name, title, text }) => h('label.row.soft', { title: text }, h('input', {
+    type: 'checkbox',
+    checked: wanted.has(name),
+    onchange: event => { event.target.checked ? wanted.add(name) : wanted.delete(name); listen() }
+  }), title))
+  return {
+    element: h('section.card.span12', h('.top', h('h2', 'Events'), stopped.element), h('.row.filters', boxes), list.element),
+    stop: () => stop()
   }
-  await tail()
-  const timer = setInterval(tail, 2000)
-  return () => { stop(); clearInterval(timer) }
+}
+
+/** Asks for the log levels, by area. */
+async function changeLevels (known) {
+  const { level } = await api.get('/log/level')
+  const parts = level.split(',')
+  const [rest] = parts.filter(part => !part.includes('='))
+  const own = new Map(parts.filter(part => part.includes('=')).map(part => part.split('=')))
+  const select = (chosen, other) => h('select', other && h('option', { value: '' }, other), known.lists.log_levels.map(({ name, title }) => h('option', { value: name, selected: name === chosen }, title)))
+  const all = select(rest ?? 'info')
+  const areas = known.lists.log_areas.map(area => [area, select(own.get(area.name), 'as all others')])
+  const act = () => {
+    const wanted = [all.value, ...areas.filter(([, input]) => input.value).map(([area, input]) => `${area.name}=${input.value}`)].join(',')
+    return api.put('/log/level', { level: wanted })
+  }
+  const done = await dialog({
+    title: 'Log levels',
+    wide: true,
+    content: [h('p.hint', 'They hold until the next reload. To keep them, set log.level under Configuration.'), labelled('All areas', all),
+      h('.fields', areas.map(([area, input]) => labelled(area.title, input, area.text)))],
+    actions: [{ label: 'Apply', act }]
+  })
+  if (done) say(`Log levels: ${done.level}.`)
+}
+
+function linesCard (known, { may, isHere }) {
+  const order = known.lists.log_levels.map(level => level.name)
+  const filter = { level: order.length - 1, area: '', text: '' }
+  const isWanted = one => order.indexOf(one.level) <= filter.level && (!filter.area || one.area === filter.area) && (!filter.text || one.text.includes(filter.text))
+  const list = feed('Log', isWanted, 'No line matches.')
+  const changed = act => event => { act(event.target.value); list.refilter() }
+  const level = h('select', { 'aria-label': 'Least severe level', onchange: changed(value => { filter.level = Number(value) }) },
+    known.lists.log_levels.map(({ title }, at) => h('option', { value: at, selected: at === filter.level }, at === 0 ? `${title} only` : at === filter.level ? 'All levels' : `${title} and worse`)))
+  const area = h('select', { 'aria-label': 'Area', onchange: changed(value => { filter.area = value }) },
+    h('option', { value: '' }, 'All areas'), known.lists.log_areas.map(({ name, title }) => h('option', { value: name }, title)))
+  const text = h('input', { type: 'search', 'data-search': true, 'aria-label': 'Text in lines', placeholder: 'Text', oninput: changed(value => { filter.text = value.toLowerCase() }) })
+  let after = 0
+  let isLost = false
+  const stopped = pause(() => tail())
+  async function tail () {
+    let fresh
+    try {
+      fresh = (await api.get(`/log?after=${after}`)).lines
+      isLost = false
+    } catch (problem) {
+      if (!isLost && isHere()) fail(problem)
+      isLost = true
+      return
+    }
+    if (!isHere() || fresh.length === 0) return
+    after = fresh.at(-1).id
+    if (stopped.isOn) stopped.count(fresh.length)
+    for (const one of fresh) {
+      const severity = one.level.toLowerCase()
+      const own = { level: severity, area: one.area, text: `${one.area} ${one.message}`.toLowerCase(), element: line(one.time, `${one.level} ${one.area}`, one.level, one.message) }
+      stopped.isOn ? held.push(own) : list.add(own)
+    }
+    if (held.length > KEPT) held.splice(0, held.length - KEPT)
+  }
+  const held = []
+  const go = stopped.set
+  stopped.set = isOn => {
+    if (!isOn) for (const one of held.splice(0)) list.add(one)
+    go(isOn)
+  }
+  const timer = setInterval(() => { if (!document.hidden) tail() }, PERIOD_MS)
+  return {
+    element: h('section.card.span12',
+      h('.top', h('h2', 'Log lines'), h('.row', may('config:write') && button('Log levels …', () => attempt(() => changeLevels(known)), 'small'), stopped.element)),
+      h('.row.filters', level, area, text), list.element),
+    start: tail,
+    stop: () => clearInterval(timer)
+  }
+}
+
+export default async function log (main, page) {
+  const known = await names()
+  if (!page.isHere()) return
+  const cards = []
+  if (page.may('config:read')) cards.push(linesCard(known, page))
+  cards.push(eventsCard(known))
+  put(main, h('.head', h('h1', 'Log')), h('.grid', cards.map(card => card.element)))
+  await Promise.all(cards.map(card => card.start?.()))
+  return () => cards.forEach(card => card.stop())
 }

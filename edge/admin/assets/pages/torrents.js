@@ -1,117 +1,206 @@
 // The list of torrents, and the page of one torrent.
 
 import { api } from '../client.js'
-import { confirm, h, put, table, toast } from '../dom.js'
-import { count, span } from '../format.js'
+import { attempt, button, confirm, fail, hash, liveTable, pagedTable } from '../components.js'
+import { h, put } from '../dom.js'
+import { bytes, count, part, span } from '../format.js'
 
-const SORTS = [['seeders', 'Seeders'], ['leechers', 'Leechers'], ['downloads', 'Downloads'], ['age', 'Age']]
+const REFRESH_MS = 5000
+// The tracker knows the age of a torrent to 1024 s: the first announce was up to that much later than stated.
+const AGE_STEP_S = 1024
 
-export async function torrents (main, { isHere }) {
-  let [sort, order, filter] = ['seeders', 'desc', '']
-  const before = []
-  let cursor = null
-  const body = h('div', {})
-  const about = h('span', { class: 'soft' })
-  const search = h('input', { type: 'search', placeholder: 'Info hash or prefix', 'aria-label': 'Info hash or prefix', maxlength: 64, size: 34, spellcheck: 'false' })
-  const find = h('form', {
-    class: 'row',
-    onsubmit: event => {
-      event.preventDefault()
-      filter = search.value.trim().toLowerCase()
-      if (/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(filter)) location.hash = `#/torrent/${filter}`
-      else again()
-    }
-  }, search, h('button', {}, 'Search'))
-  put(main, h('div', { class: 'head' }, h('h1', {}, 'Torrents'), find), h('section', { class: 'card' }, h('div', { class: 'top' }, about), body))
-
-  const again = () => { before.length = 0; cursor = null; return load() }
-  const turnTo = by => { order = by === sort && order === 'desc' ? 'asc' : 'desc'; sort = by; again() }
-
-  async function load () {
-    const query = new URLSearchParams({ sort, order, limit: 50 })
-    if (filter) query.set('filter', filter)
-    if (cursor) query.set('cursor', cursor)
-    let page
-    try { page = await api.get(`/torrents?${query}`) } catch (problem) { return toast(problem.message, true) }
-    if (!isHere()) return
-    about.textContent = `${count(page.total)} torrents${filter ? ` with info hashes that begin with ${filter}` : ''}, as of ${span(page.age_s ?? 0)} ago`
-    const columns = [
-      ['Info hash', torrent => h('a', { class: 'hash', href: `#/torrent/${torrent.info_hash}` }, torrent.info_hash)],
-      ['Seeders', torrent => count(torrent.seeders), 'num'],
-      ['Leechers', torrent => count(torrent.leechers), 'num'],
-      ['Downloads', torrent => count(torrent.downloads), 'num'],
-      ['Age', torrent => span(torrent.age_s), 'num wide']
-    ]
-    const listed = table(columns, page.torrents, 'Torrents')
-    listed.querySelectorAll('th').forEach((head, at) => {
-      const by = SORTS[at - 1]?.[0]
-      if (!by) return
-      if (by === sort) head.setAttribute('aria-sort', order === 'asc' ? 'ascending' : 'descending')
-      put(head, h('button', { onclick: () => turnTo(by) }, head.textContent, by === sort ? (order === 'asc' ? ' ▴' : ' ▾') : ''))
-    })
-    const next = page.next ?? null
-    put(body, page.torrents.length > 0 ? listed : h('p', { class: 'empty' }, 'No torrents.'),
-      h('div', { class: 'row turn' },
-        h('button', { disabled: before.length === 0, onclick: () => { cursor = before.pop(); load() } }, '← Previous'),
-        h('button', { disabled: next === null, onclick: () => { before.push(cursor); cursor = next; load() } }, 'Next →')))
-  }
-  await load()
-  // The server refreshes the list every few seconds.
-  const timer = setInterval(() => { if (!document.hidden) load() }, 5000)
-  return () => clearInterval(timer)
+/** Returns the age of a torrent, as far as it is known. */
+export function age (seconds) {
+  if (seconds <= AGE_STEP_S) return '< 17 min'
+  return seconds < 8 * AGE_STEP_S ? `~ ${span(seconds)}` : span(seconds)
 }
 
-export async function torrent (main, { rest: [hash], may, isHere }) {
-  const head = h('div', { class: 'head' }, h('h1', {}, 'Torrent'), h('a', { class: 'button', href: '#/torrents' }, '← All torrents'))
-  const body = h('div', { class: 'grid' })
-  put(main, head, body)
+const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567'
 
+function base32 (text) {
+  let bits = ''
+  for (const letter of text.toLowerCase()) bits += BASE32.indexOf(letter).toString(2).padStart(5, '0')
+  return bits.match(/.{8}/g).map(byte => parseInt(byte, 2).toString(16).padStart(2, '0')).join('')
+}
+
+/** Returns what a search means: `{ hash }`, `{ prefix }`, `{ name }` or `{}`. Takes magnet links, too. */
+export function understand (text) {
+  const words = text.trim()
+  const id = words.match(/urn:bt(?:ih:([0-9a-f]{40}|[a-z2-7]{32})|mh:1220([0-9a-f]{64}))(?![0-9a-z])/i)
+  const whole = (id ? id[1] ?? id[2] : words).toLowerCase()
+  if (/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(whole)) return { hash: whole }
+  if (/^[a-z2-7]{32}$/.test(whole)) return { hash: base32(whole) }
+  if (/^[0-9a-f]{1,39}$/.test(whole)) return { prefix: whole }
+  return words ? { name: words } : {}
+}
+
+const title = torrent => torrent.name && h('.name', torrent.name)
+
+export async function torrents (main, { isHere }) {
+  let [sort, order, wanted] = ['seeders', 'desc', {}]
+  const list = pagedTable({
+    isHere,
+    caption: 'Torrents',
+    one: 'torrent',
+    key: torrent => torrent.info_hash,
+    empty: 'No torrents yet. They appear when the first client announces.',
+    every: REFRESH_MS,
+    search: { label: 'Search by info hash, its beginning, magnet link or name', placeholder: 'Info hash, magnet link or name' },
+    noMatch: text => wanted.name
+      ? `No torrent named “${text}”. The tracker knows names of torrents from .torrent files only.`
+      : `No torrent whose info hash begins with ${text}.`,
+    onSort: by => {
+      order = by === sort && order === 'desc' ? 'asc' : 'desc'
+      sort = by
+      list.table.sorted(sort, order)
+      list.restart()
+    },
+    columns: [
+      { title: 'Torrent', cell: torrent => [title(torrent), hash(torrent.info_hash, `#/torrent/${torrent.info_hash}`)] },
+      { title: 'Size', cell: torrent => torrent.size == null ? '' : bytes(torrent.size), kind: 'num wide' },
+      { title: 'Seeders', cell: torrent => count(torrent.seeders), kind: 'num', sort: 'seeders' },
+      { title: 'Leechers', cell: torrent => count(torrent.leechers), kind: 'num', sort: 'leechers' },
+      { title: 'Downloads', cell: torrent => count(torrent.downloads), kind: 'num wide', sort: 'downloads' },
+      { title: 'Age', cell: torrent => age(torrent.age_s), kind: 'num wide', sort: 'age' }
+    ],
+    load: async ({ cursor, text }) => {
+      wanted = understand(text)
+      if (wanted.hash) {
+        location.hash = `#/torrent/${wanted.hash}`
+        return
+      }
+      const query = new URLSearchParams({ sort, order, limit: 50 })
+      if (wanted.prefix) query.set('filter', wanted.prefix)
+      if (wanted.name) query.set('name', wanted.name)
+      if (cursor) query.set('cursor', cursor)
+      const page = await api.get(`/torrents?${query}`)
+      const omitted = page.omitted > 0 ? `, ${count(page.omitted)} with few peers not listed` : ''
+      return { rows: page.torrents, next: page.next, total: page.total, about: `${omitted}, as of ${span(page.age_s ?? 0)} ago` }
+    }
+  })
+  put(main, h('.head', h('h1', 'Torrents'), list.box),
+    h('section.card', h('.top', list.about), list.element))
+  list.table.sorted(sort, order)
+  await list.again()
+  return list.stop
+}
+
+const FAMILIES = [['v4', 'IPv4'], ['v6', 'IPv6'], ['web', 'WebTorrent']]
+const ROLES = { seeder: 'seeder', leecher: 'leecher', partial_seed: 'partial seed' }
+
+/** Bars for counts: `rows` are [name, count]. */
+function bars (heading, rows, note) {
+  const all = rows.reduce((sum, [, value]) => sum + value, 0)
+  return h('section.card.span4', h('.top', h('h2', heading), note && h('span.soft', note)),
+    all === 0
+      ? h('p.empty', 'Not known.')
+      : h('.bars', rows.filter(([, value]) => value > 0).map(([name, value]) => h('.bar',
+        h('span.name', { title: name }, name), h('span.value', `${count(value)} · ${part(value / all)}`),
+        h('progress', { max: all, value, 'aria-label': name })))))
+}
+
+function ageBars (ages) {
+  return ages.map(({ up_to_s: end, peers }, at) => {
+    const from = at === 0 ? 0 : ages[at - 1].up_to_s
+    return [end == null ? `over ${span(from)}` : at === 0 ? `up to ${span(end)}` : `${span(from)} to ${span(end)}`, peers]
+  })
+}
+
+export async function torrent (main, { rest: [id], may, isHere }) {
+  const facts = h('dl.facts')
+  const state = h('span.tag')
+  const actions = h('.row')
+  const name = h('h1', 'Torrent')
+  const breakdown = h('.grid.span12')
+  const shown = h('span.soft')
+  const peers = liveTable({
+    caption: 'Peers',
+    key: peer => `${peer.address ?? ''} ${peer.id ?? ''} ${peer.place}`,
+    empty: 'No peers.',
+    columns: [
+      { title: 'Address', cell: peer => h('span.mono', peer.address ?? 'WebTorrent') },
+      { title: 'Role', cell: peer => ROLES[peer.role] ?? String(peer.role) },
+      { title: 'Last announce', cell: peer => peer.age_s < 16 ? '< 16 s ago' : `${span(peer.age_s)} ago`, kind: 'num' },
+      { title: 'Peer id', cell: peer => h('span.mono', peer.id ?? ''), kind: 'wide' }
+    ]
+  })
+  const body = h('.grid',
+    h('section.card.span12', h('.top', hash(id), state), facts, actions),
+    breakdown,
+    h('section.card.span12', h('.top', h('h2', 'Peers'), shown), peers.element))
+  const missing = h('section.card', { hidden: true })
+  put(main, h('.head', name, h('a.button', { href: '#/torrents' }, '← All torrents')), missing, body)
+
+  const path = `/torrents/${id}`
+  const deny = `/lists/deny/${id}`
+  const change = (act, done, options) => async () => { if (await attempt(act, done, options)) await load() }
+  const unfreeze = () => api.delete(`${path}/freeze`)
+  const freeze = () => api.put(`${path}/freeze`)
+  const buttons = frozen => [
+    may('torrents:write') && (frozen
+      ? button('Unfreeze', change(unfreeze, 'Unfrozen: announces are accepted again.', { undo: () => freeze().then(load) }))
+      : h('button', { type: 'button', title: 'Refuse announces, keep the torrent and its peers', onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) }) }, 'Freeze')),
+    may('lists:write') && h('button', {
+      type: 'button',
+      title: 'Refuse this torrent for good, where [access] mode has a deny list',
+      onclick: change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny), undone: 'Removed from the deny list.' })
+    }, 'Add to deny list'),
+    may('torrents:write') && h('button', {
+      type: 'button',
+      class: 'danger',
+      onclick: async () => {
+        const go = await confirm({
+          title: 'Remove this torrent and its peers?',
+          text: ['Its peers and counts go at once, and this cannot be undone. It comes back with the next announce of a client; its peers return within one announce interval.', 'To keep it away, add it to the deny list or freeze it.'],
+          action: 'Remove'
+        })
+        if (go && await attempt(() => api.delete(path), 'Torrent removed.')) location.hash = '#/torrents'
+      }
+    }, 'Remove')
+  ]
+
+  let frozen
   async function load () {
     let one
-    try { one = await api.get(`/torrents/${hash}`) } catch (problem) {
-      return put(body, h('section', { class: 'card span12' }, h('p', { class: 'hash' }, hash), h('p', { class: 'empty' }, problem.message)))
+    try { one = await api.get(path) } catch (problem) {
+      if (!isHere()) return
+      if (problem.status !== 404 && problem.status !== 400) return fail(problem)
+      body.hidden = true
+      missing.hidden = false
+      return put(missing, hash(id), h('p.empty', problem.status === 404 ? 'This torrent has no peers at present. It appears here when a client announces it.' : problem.message),
+        may('lists:write') && problem.status === 404 && button('Add to deny list', change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny) })))
     }
     if (!isHere()) return
-    const change = (act, done) => async () => {
-      try { await act(); toast(done); await load() } catch (problem) { toast(problem.message, true) }
-    }
-    const path = `/torrents/${one.info_hash}`
-    const actions = may('torrents:write')
-      ? h('div', { class: 'row' },
-        one.frozen
-          ? h('button', { onclick: change(() => api.delete(`${path}/freeze`), 'Unfrozen: announces are accepted again.') }, 'Unfreeze')
-          : h('button', { onclick: change(() => api.put(`${path}/freeze`), 'Frozen: announces are refused.') }, 'Freeze'),
-        may('lists:write') && h('button', { onclick: change(() => api.put(`/lists/deny/${one.info_hash}`), 'Added to the deny list.') }, 'Add to deny list'),
-        h('button', {
-          class: 'danger',
-          onclick: async () => {
-            if (await confirm('Remove this torrent and its peers? It comes back when a client announces it again. To keep it away, add it to the deny list.', 'Remove')) {
-              await change(() => api.delete(path), 'Torrent removed.')()
-            }
-          }
-        }, 'Remove'))
-      : null
-    const counts = ['v4', 'v6', 'web'].filter(family => one[family])
-    put(body,
-      h('section', { class: 'card span12' },
-        h('div', { class: 'top' }, h('span', { class: 'hash' }, one.info_hash), one.frozen ? h('span', { class: 'tag bad' }, 'frozen') : h('span', { class: 'tag good' }, 'served')),
-        h('dl', { class: 'facts' },
-          h('dt', {}, 'Seeders'), h('dd', {}, count(one.seeders)),
-          h('dt', {}, 'Leechers'), h('dd', {}, count(one.leechers)),
-          h('dt', {}, 'Downloads'), h('dd', {}, count(one.downloads)),
-          h('dt', {}, 'First seen'), h('dd', {}, `${span(one.age_s)} ago`),
-          counts.map(family => [h('dt', {}, { v4: 'IPv4', v6: 'IPv6', web: 'WebTorrent' }[family]), h('dd', {}, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`)]).flat()),
-        actions),
-      h('section', { class: 'card span12' },
-        h('div', { class: 'top' }, h('h2', {}, 'Peers'), h('span', { class: 'soft' }, `${count(one.peers.length)} shown`)),
-        one.peers.length > 0
-          ? table([
-            ['Address', peer => h('span', { class: 'mono' }, peer.address ?? 'WebTorrent')],
-            ['Role', peer => String(peer.role).replace('_', ' ')],
-            ['Last announce', peer => `${span(peer.age_s)} ago`, 'num'],
-            ...(one.peers.some(peer => peer.id) ? [['Peer id', peer => h('span', { class: 'mono' }, peer.id ?? ''), 'wide']] : [])
-          ], one.peers, 'Peers')
-          : h('p', { class: 'empty' }, 'No peers.')))
+    body.hidden = false
+    missing.hidden = true
+    if (one.name) name.textContent = one.name
+    state.className = one.frozen ? 'tag bad' : 'tag good'
+    state.textContent = one.frozen ? 'frozen' : 'served'
+    const rows = [
+      one.size != null && ['Size', bytes(one.size)],
+      ['Seeders', count(one.seeders)],
+      ['Leechers', one.partial_seeds > 0 ? `${count(one.leechers)}, of them ${count(one.partial_seeds)} partial seeds` : count(one.leechers)],
+      ['Downloads', count(one.downloads)],
+      ['First seen', `${age(one.age_s)} ago`],
+      ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0)
+        .map(([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`])
+    ].filter(Boolean)
+    const terms = rows.flatMap(([term, value]) => [h('dt', term), h('dd', value)])
+    if (!terms.every((term, at) => facts.children[at]?.isEqualNode(term)) || facts.children.length !== terms.length) put(facts, terms)
+    if (frozen !== one.frozen) put(actions, buttons(frozen = one.frozen))
+    const { counted, clients, ages, networks } = one.breakdown
+    const total = one.seeders + one.leechers
+    const known = clients.reduce((sum, client) => sum + client.peers, 0)
+    const cards = h('div',
+      bars('Clients', clients.map(client => [client.name ?? 'other', client.peers]), known > 0 && known < total && `known of ${count(known)} peers`),
+      bars('Last announce', ageBars(ages), counted < total && `of ${count(counted)} peers looked at`),
+      bars('Networks', networks.map(({ network, peers }) => [network, peers]), counted < total && 'most peers first'))
+    if (breakdown.childNodes.length === 0 || [...cards.children].some((card, at) => !card.isEqualNode(breakdown.children[at]))) put(breakdown, [...cards.children])
+    breakdown.hidden = total === 0
+    shown.textContent = one.peers.length < total ? `${count(one.peers.length)} of ${count(total)}` : count(total)
+    peers.update(one.peers.map((peer, place) => ({ ...peer, place: peer.address ? '' : place })))
   }
   await load()
+  const timer = setInterval(() => { if (!document.hidden) load() }, REFRESH_MS)
+  return () => clearInterval(timer)
 }

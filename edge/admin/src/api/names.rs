@@ -11,7 +11,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use crate::cluster::NodeState;
 use crate::events::EventKind;
-use crate::log_levels::AREAS;
+use crate::log_levels::{AREAS, LEVEL_NAMES};
 use crate::recorder::HistorySpan;
 use crate::schema::ToSchema;
 
@@ -33,6 +33,8 @@ struct Names {
     /// Spans of `/stats/history`.
     spans: Vec<Name>,
     log_areas: Vec<Name>,
+    /// Most severe first.
+    log_levels: Vec<Name>,
 }
 
 /// A name.
@@ -99,6 +101,7 @@ async fn names() -> Result<Json<Names>, Problem> {
         node_states: NodeState::ALL.iter().map(|one| name(one.label(), "")).collect(),
         spans: HistorySpan::NAMES.map(span).into(),
         log_areas: AREAS.iter().map(|area| name(area.name, "")).collect(),
+        log_levels: LEVEL_NAMES.map(|level| name(level, "")).into(),
     }))
 }
 

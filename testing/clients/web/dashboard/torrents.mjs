@@ -1,17 +1,57 @@
-// Torrents: the list, one torrent, and freezing it.
+// Torrents: search, the list while it refreshes, one torrent, and what changes it, with undo.
 
 import assert from 'node:assert/strict'
 
+const button = name => `[...document.querySelectorAll('button')].findLast(one => one.textContent === ${JSON.stringify(name)})`
+
 export default async function (dashboard) {
-  const { page, hash, has, click, visit, announce } = dashboard
+  const { page, hash, has, click, visit, announce, write } = dashboard
+  const other = 'ff00ff00ff00ff00ff00ff00ff00ff00ff00ff00'
+  await announce(1, 0)
+  await announce(2, 5, other)
+  const rows = 'document.querySelectorAll("tbody tr").length'
   await visit('torrents', 'Torrents')
-  await page.until(has(hash), 'the torrent in the list')
-  await visit(`torrent/${hash}`)
+  await page.until(`${has(hash)} && ${has(other)}`, 'both torrents in the list')
+  await page.until(has('< 17 min'), 'the age as far as it is known')
+  assert.ok(!await page.value('/\\b\\d+ min\\b/.test(document.querySelector("tbody").innerText.replaceAll("< 17 min", ""))'))
+
+  // A refresh keeps focus, selection and rows.
+  await page.value(`globalThis.row = [...document.querySelectorAll('tbody tr')].find(row => row.innerText.includes(${JSON.stringify(other)})); row.querySelector('a').focus()`)
+  await announce(4, 0, other)
+  await announce(5, 0, other)
+  await page.until('row.cells[2].innerText === "2"', 'the list to refresh')
+  assert.ok(await page.value('row.isConnected && document.activeElement === row.querySelector("a")'))
+  // It replaces no text that is selected.
+  const asked = 'performance.getEntriesByType("resource").filter(one => one.name.includes("/torrents?")).length'
+  await page.value(`getSelection().selectAllChildren(row.cells[0]); globalThis.before = ${asked}`)
+  await page.until(`${asked} > before`, 'the next refresh')
+  assert.ok(await page.value('!getSelection().isCollapsed'))
+  await page.value('getSelection().removeAllRanges()')
+
+  // A prefix; nothing; and a magnet link, which leads to the torrent.
+  await write('[data-search]', 'FF00ff')
+  await page.until(`${rows} === 1 && ${has(other)}`, 'the one with this beginning')
+  await write('[data-search]', '0123')
+  await page.until(has('No torrent whose info hash begins with 0123.'), 'that there is none')
+  await write('[data-search]', `magnet:?xt=urn:btih:${hash.toUpperCase()}&dn=x`)
+  await page.until(`location.hash === '#/torrent/${hash}'`, 'the torrent of the magnet link')
+
   await page.until(has('Last announce'), 'its peers')
+  await page.until(has('127.0.0.0/24') + ' || ' + has('10.'), 'the networks of its peers')
   await click('Freeze')
   await page.until('document.querySelector(".tag.bad")', 'the torrent to be frozen')
   assert.match(await announce(3, 5), /failure reason.*frozen/s)
-  await click('Unfreeze')
+  await page.until(button('Undo'), 'an offer to undo')
+  await click('Undo')
   await page.until('document.querySelector(".tag.good")', 'the torrent to be served')
   assert.doesNotMatch(await announce(3, 5), /failure reason/)
+  await click('Remove')
+  await page.until(has('this cannot be undone'), 'the question')
+  await page.value('document.querySelector("dialog button.danger").click()')
+  await page.until(`location.hash === '#/torrents'`, 'the list')
+  await visit(`torrent/${hash}`)
+  await page.until(has('has no peers at present'), 'that the torrent is gone')
+  page.errors.splice(0)
+  await announce(1, 0)
+  await announce(3, 5)
 }

@@ -1,0 +1,128 @@
+// Webhooks: URLs that events are posted to, their tests and their deliveries.
+
+import { api } from '../client.js'
+import { attempt, button, confirm, copyButton, dialog, fail, liveTable, pagedTable, say } from '../components.js'
+import { h, put } from '../dom.js'
+import { clock, time } from '../format.js'
+import { checkboxes, textField } from '../forms.js'
+import { names } from '../names.js'
+
+const REFRESH_MS = 5000
+// Events that a new webhook gets unless chosen otherwise: those an operator acts on.
+const USUAL = ['ban', 'reload', 'warning']
+
+const result = delivery => delivery.status ? `status ${delivery.status}` : delivery.error ?? 'no response'
+
+function outcome (delivery) {
+  if (!delivery) return h('span.soft', 'none yet')
+  const kind = { delivered: 'tag good', failed: 'tag', dropped: 'tag bad' }[delivery.outcome] ?? 'tag'
+  return [h('span', { class: kind }, delivery.outcome), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
+}
+
+export default async function webhooks (main, { may, isHere }) {
+  const writes = may('config:write')
+  const known = await names()
+  const list = pagedTable({
+    isHere,
+    caption: 'Webhooks',
+    one: 'webhook',
+    cards: true,
+    key: webhook => webhook.id,
+    empty: 'No webhooks.',
+    every: REFRESH_MS,
+    search: { label: 'Search by URL or event', placeholder: 'URL or event' },
+    // There are few: the API returns all of them.
+    load: async ({ text }) => {
+      const words = text.toLowerCase()
+      const { webhooks: all } = await api.get('/webhooks')
+      const rows = all.filter(({ url, events }) => [url, ...events].some(one => one.toLowerCase().includes(words)))
+      return { rows, next: null, total: rows.length }
+    },
+    columns: [
+      { title: 'URL', cell: webhook => h('span.mono.break', webhook.url) },
+      { title: 'Events', cell: webhook => webhook.events.map(kind => [h('span.tag', { title: known('events', kind).text }, known('events', kind).title), ' ']) },
+      { title: 'Last delivery', cell: webhook => outcome(webhook.last_delivery) },
+      {
+        title: '',
+        kind: 'actions',
+        cell: webhook => [
+          writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`), ' ',
+          button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`), ' ',
+          writes && button('Remove', () => remove(webhook), 'small danger', `Remove ${webhook.url}`)
+        ]
+      }
+    ]
+  })
+
+  async function test (id, button) {
+    button.disabled = true
+    try {
+      const delivery = await api.post(`/webhooks/${id}/test`)
+      const text = `${result(delivery)} after ${delivery.duration_ms} ms`
+      if (delivery.outcome === 'delivered') say(`The receiver accepted the test event: ${text}.`)
+      else fail(`The receiver did not accept the test event: ${text}.`)
+    } catch (problem) { fail(problem) }
+    button.disabled = false
+    await list.again()
+  }
+
+  async function deliveries ({ id, url }) {
+    const table = liveTable({
+      caption: 'Deliveries',
+      cards: true,
+      key: one => `${one.event_id} ${one.attempt} ${one.time} ${one.duration_ms}`,
+      empty: 'None since the start of the tracker.',
+      columns: [
+        { title: 'Time', cell: one => clock(one.time) },
+        { title: 'Event', cell: one => one.kind === 'test' ? 'test' : `${known('events', one.kind).title} (${one.event_id})` },
+        { title: 'Attempt', cell: one => String(one.attempt), kind: 'num' },
+        { title: 'Outcome', cell: one => h('span', { class: one.outcome === 'delivered' ? 'tag good' : one.outcome === 'dropped' ? 'tag bad' : 'tag' }, one.outcome) },
+        { title: 'Response', cell: result },
+        { title: 'Took', cell: one => `${one.duration_ms} ms`, kind: 'num' }
+      ]
+    })
+    const load = async () => table.update((await api.get(`/webhooks/${id}/deliveries`)).deliveries)
+    if (!await attempt(load)) return
+    const timer = setInterval(() => load().catch(() => {}), REFRESH_MS)
+    await dialog({
+      title: 'Deliveries',
+      wide: true,
+      content: [h('p.mono.break', url), h('p.hint', 'The last 50 attempts, newest first. An event that failed is posted again after 1 s, 5 s, 30 s, 2 min and 10 min, and then dropped.'), table.element]
+    })
+    clearInterval(timer)
+  }
+
+  async function remove ({ id, url }) {
+    const go = await confirm({ title: 'Remove this webhook?', text: [url, 'Events that wait for it are dropped. This cannot be undone: a new webhook has a new secret.'], action: 'Remove' })
+    if (go && await attempt(() => api.delete(`/webhooks/${id}`), 'Webhook removed.')) await list.again()
+  }
+
+  async function create () {
+    const { settings } = await api.get('/config')
+    const ports = settings.find(setting => setting.name === 'admin.webhook_ports')?.value ?? []
+    const url = textField('url', 'URL', { type: 'url', required: true, autofocus: true, maxlength: 2000, hint: `Its port must be one of [admin] webhook_ports: ${ports.length > 0 ? `now ${ports.join(', ')}` : 'now there is none, so every URL is refused'}.` })
+    const kinds = checkboxes('Events', known.lists.events, USUAL)
+    const act = () => {
+      if (kinds.value().length === 0) throw new Error('Events: choose at least one.')
+      return api.post('/webhooks', { url: url.value(), events: kinds.value() })
+    }
+    const webhook = await dialog({ title: 'Create webhook', wide: true, content: [url.element, kinds.element], actions: [{ label: 'Create', act }] })
+    if (!webhook) return
+    await list.again()
+    await dialog({
+      title: 'Webhook created',
+      content: [
+        h('p', 'The key of its signatures. Copy it now, it cannot be shown again:'),
+        h('.row', h('code.secret', webhook.secret), copyButton(webhook.secret, 'Copy', 'Copy secret')),
+        h('p.hint', 'The header Tidegate-Signature of each post has the time and the HMAC-SHA256 of time, a dot and the body under this key.')
+      ]
+    })
+  }
+
+  put(main, h('.head', h('h1', 'Webhooks'), list.box),
+    h('p.hint', 'Events are posted to these URLs as JSON, signed, and again if the receiver does not accept them.'),
+    writes && h('.row.tools', button('Create webhook …', () => attempt(create), 'primary')),
+    h('section.card', h('.top', list.about), list.element))
+  await list.again()
+  return list.stop
+}
