@@ -14,6 +14,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("haproxy", "real-client tests of clients behind a proxy, walk-throughs"),
     ("nginx", "walk-throughs of the book"),
     ("caddy", "walk-throughs of the book"),
+    ("sqlite3", "walk-throughs of the book: backups"),
     ("chromium", "real-client tests of WebTorrent, tests of the dashboard"),
     ("prometheus", "tests of metrics, alarms and the Grafana dashboard"),
     ("libfaketime", "tests of restarts with another wall clock"),

@@ -47,6 +47,7 @@ macro_rules! pages {
 }
 
 pages! {
+    backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], ..needs(&["openssl"]) };
     configure: "configure/index.md", needs(&[]);
     private: "run/private.md", needs(&[]);
@@ -54,6 +55,7 @@ pages! {
     public: "run/public.md", needs(&[]);
     start: "start.md", needs(&[]);
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
+    upgrade: "operate/upgrade.md", Needs { prelude: Some("running.sh"), ..needs(&[]) };
     webtorrent: "run/webtorrent.md", needs(&[]);
     xdp: "xdp.md", needs(&[]);
 }

@@ -34,8 +34,10 @@ for program in systemctl journalctl; do
 done
 
 # The package.
-touch usr/bin/tidegate
-mount --bind "$tidegate" usr/bin/tidegate
+# By a link, so that pages can replace it.
+touch run/walk/tidegate
+mount --bind "$tidegate" run/walk/tidegate
+ln -s /run/walk/tidegate usr/bin/tidegate
 mkdir -p etc/tidegate usr/lib/systemd/system usr/share/tidegate
 install -m 644 "$repository/dist/tidegate.service" usr/lib/systemd/system/
 install -m 644 "$repository/dist/tidegate-xdp.conf" usr/share/tidegate/xdp.conf

@@ -1,6 +1,12 @@
 #!/bin/bash
 # Stands in for systemd's journal in the walk-throughs: prints what a service has written.
-for word; do
-  [[ $word == -* ]] || unit=${word%.service}
+lines=+1
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    -n) lines=$2 && shift ;;
+    -*) ;;
+    *) unit=${1%.service} ;;
+  esac
+  shift
 done
-cat "/run/walk/$unit.journal"
+tail -n "$lines" "/run/walk/$unit.journal"

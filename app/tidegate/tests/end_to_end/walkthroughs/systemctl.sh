@@ -6,11 +6,14 @@ verb=$1
 shift
 while [[ $1 == -* ]]; do
   [[ $verb == enable && $1 == --now ]] && verb=start
+  [[ $1 == -s ]] && signal=$2 && shift
   shift
 done
 unit=${1%.service}
 journal=/run/walk/$unit.journal
 pid=$(cat "/run/walk/$unit.pid" 2> /dev/null || true)
+# Whichever process has taken over from the first one.
+[[ -n $pid && $unit == tidegate ]] && pid=$(pgrep --newest --exact tidegate || true)
 
 # Prints the values of a key of the unit and of its drop-ins.
 values() {
@@ -78,6 +81,7 @@ case $verb in
       caddy) caddy reload --config /etc/caddy/Caddyfile ;;
     esac
     ;;
+  kill) kill -s "$signal" "$pid" ;;
   is-active) kill -0 "$pid" 2> /dev/null && echo active ;;
   *) echo "unknown verb $verb" && exit 1 ;;
 esac
