@@ -5,25 +5,25 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// An authority. Its files, and those of its certificates, are in a folder.
-pub(super) struct Authority {
+pub(crate) struct Authority {
     folder: PathBuf,
 }
 
 impl Authority {
     /// Makes one.
-    pub(super) fn create(folder: &Path) -> Result<Self> {
+    pub(crate) fn create(folder: &Path) -> Result<Self> {
         let authority = Self { folder: folder.to_owned() };
         authority.request("authority", &[])?;
         Ok(authority)
     }
 
     /// Returns the path of the certificate of the authority in `folder`, which clients must trust.
-    pub(super) fn file(folder: &Path) -> PathBuf {
+    pub(crate) fn file(folder: &Path) -> PathBuf {
         folder.join("authority.pem")
     }
 
     /// Makes `NAME.pem` and `NAME.key` for these names, such as `IP:127.0.0.1`.
-    pub(super) fn issue(&self, name: &str, alternative_names: &str) -> Result<()> {
+    pub(crate) fn issue(&self, name: &str, alternative_names: &str) -> Result<()> {
         let names = format!("subjectAltName={alternative_names}");
         let plain = "basicConstraints=critical,CA:FALSE";
         let signed = ["-CA", "authority.pem", "-CAkey", "authority.key"];

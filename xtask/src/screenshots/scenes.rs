@@ -1,7 +1,7 @@
 //! The states in which the dashboard is pictured.
 
 use super::take;
-use crate::clients::set_up_network;
+use crate::clients::{Authority, set_up_network};
 use crate::command::{command, output};
 use crate::tracker::{self, TOKEN};
 use crate::workspace::{binary, root};
@@ -103,9 +103,9 @@ fn disk_full(folder: &Path, at: &Path) -> Result<()> {
     // Until no byte fits any more.
     let filled = fs::write(state.join("filler"), vec![0; 8 << 20]);
     anyhow::ensure!(filled.is_err(), "the file system should be full");
-    wait_for(PATIENCE, "the records to fail", || {
+    wait_for(PATIENCE, "the journal to fail", || {
         let status = api(ADMIN, "/api/v1/status")?;
-        Ok(status["health"].as_array().is_some_and(|items| items.len() >= 2))
+        Ok(status["health"].as_array().is_some_and(|items| !items.is_empty()))
     })?;
     take(folder, ADMIN, "disk-full", &["overview", "log"], tracker.pid())
 }
@@ -122,7 +122,7 @@ fn certificate(folder: &Path, at: &Path) -> Result<()> {
     set_up_network()?;
     issue_expired(at)?;
     let tls = format!(
-        "[tls]\nlisten = [\"127.0.0.1:6443\"]\ncertificates = [{{ certificate = {:?}, key = {:?} }}]\n",
+        "[tls]\nlisten = [\"127.0.0.1:6443\"]\ncertificates = [{{ chain = {:?}, key = {:?} }}]\n",
         at.join("old.pem"),
         at.join("old.key")
     );
@@ -162,10 +162,18 @@ fn partition(folder: &Path, at: &Path) -> Result<()> {
     fs::write(&secret, "5e".repeat(32))?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
     let _inside = sites.clients().enter()?;
-    let nats = Nats::start_in(&hosts, "")?;
+    let addresses = [1, 2, 3].map(|host| format!("IP:{}", backbone_address(host)));
+    Authority::create(at)?.issue("server", &addresses.join(","))?;
+    // The harness speaks no TLS.
+    let tls = format!(
+        "allow_non_tls: true\ntls {{ cert_file: {:?}, key_file: {:?} }}\n",
+        at.join("server.pem"),
+        at.join("server.key")
+    );
+    let nats = Nats::start_in(&hosts, &tls)?;
     let mut nodes = Vec::new();
     for number in 1..=3 {
-        nodes.push(start_node(&sites, number, (at, &secret), &nats.urls("nats"))?);
+        nodes.push(start_node(&sites, number, (at, &secret), &nats.urls("tls"))?);
     }
     let _loads = [1, 2, 3].map(|number| load_of(number, at));
     for number in 1..=3 {
@@ -213,7 +221,8 @@ fn start_node(
     let cluster = format!(
         "[udp]\nlisten = [\"{address}:6969\"]\n[http]\nlisten = [\"{address}:6969\"]\n[admin]\nlisten = [\"{address}:6970\"]\n\
          hosts = [\"*\"]\n[cluster]\nname = \"example\"\nnode = {number}\nzone = \"site-{number}\"\nservers = {servers:?}\n\
-         secret = [{secret:?}]\nreplicas = 3\n"
+         secret = [{secret:?}]\nreplicas = 3\nca = {:?}\n",
+        Authority::file(at)
     );
     let mut command = Command::new(binary());
     command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
