@@ -262,3 +262,48 @@ fn sends_peer_dictionaries_only_if_configured() {
     let short = "5:peersld2:ip9:127.0.0.14:porti6881eeee";
     assert!(response.text().ends_with(short), "{}", response.text());
 }
+
+/// The decisions that docs/http.md describes.
+#[test]
+fn numwant_is_obeyed_up_to_the_maximum_and_compact_is_never_a_reason_to_refuse() {
+    let server = HttpServer::start();
+    server.tracker.reconfigure(&Policy { numwant_max: 80, ..Policy::default() });
+    let mut client = server.client();
+    for port in 1..=100 {
+        client.request(get(&announce(port, "&numwant=0"), ""));
+    }
+    for (more, peers) in [
+        ("&numwant=0", 0),
+        ("&numwant=7", 7),
+        ("", 50),
+        ("&numwant=", 50),
+        ("&numwant=-1", 50),
+        ("&numwant=many", 50),
+        ("&numwant=99", 80),
+        ("&numwant=99999999999", 80),
+        ("&numwant=3&compact=0", 3),
+        ("&numwant=3&compact=1", 3),
+        ("&numwant=3&compact=x&no_peer_id=1", 3),
+    ] {
+        let response = client.request(get(&announce(1000, more), ""));
+        let expected = format!("5:peers{}:", 6 * peers);
+        assert!(response.has(&expected), "{more}: {}", response.text());
+    }
+}
+
+/// A v2 torrent has one swarm, whichever form of its hash clients send.
+//= bep52#truncated-hash
+//= type=test
+#[test]
+fn full_v2_hashes_join_the_swarm_of_truncated_ones() {
+    let server = HttpServer::start();
+    let mut client = server.client();
+    let full = "a".repeat(20) + "bcdefghijklm";
+    client.request(get(&announce(1, ""), ""));
+    let request = announce(2, "").replace(&"a".repeat(20), &full);
+    let response = client.request(get(&request, ""));
+    assert!(response.has("10:incompletei2e") && response.has("5:peers6:"), "{}", response.text());
+    let scraped = client.request(get(&format!("/scrape?info_hash={full}"), ""));
+    let expected = format!("d5:filesd32:{full}d8:completei0e");
+    assert!(scraped.has(&expected) && scraped.has("10:incompletei2e"), "{}", scraped.text());
+}
