@@ -3,8 +3,8 @@
 //!
 //! Plain form of the list: collect all torrents, sort, write. Departures:
 //! 1. Memory does not grow with the number of torrents. Each page is a pass over the store that keeps the
-//!    smallest hashes after those of the last page. With 10 million torrents that is 77 passes, of which
-//!    each reads little more than the hashes.
+//!    smallest hashes after those of the last page. With 4 million torrents that is 31 passes, of which
+//!    each reads little more than the hashes (`bench/record/2026-11-23-full-scrape.md`).
 //! 2. A pass keeps up to twice a page, and selects when that is full. Nothing is assumed of how hashes
 //!    are distributed: clients can invent them.
 

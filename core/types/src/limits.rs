@@ -29,8 +29,8 @@ pub const HTTP_HEAD_MAX: usize = 16 * 1024;
 pub const HTTP_HEADERS_MAX: usize = 64;
 /// Full scrapes that are sent at a time. Each has a thread, and a page and chunks in memory: 14 MB.
 pub const FULL_SCRAPES_AT_ONCE: usize = 2;
-/// Torrents of a page of a full scrape. The list is sorted, and each page is a pass over all torrents: 10
-/// million make 77 passes of 0.1 s.
+/// Torrents of a page of a full scrape. The list is sorted, and each page is a pass over all torrents: 4
+/// million make 31 passes, 2.3 s in all (`bench/record/2026-11-23-full-scrape.md`).
 pub const FULL_SCRAPE_PAGE: usize = 1 << 17;
 /// Full scrapes that are remembered, to limit the next: 32 bytes each. As many as an hour may have.
 pub const FULL_SCRAPES_REMEMBERED: usize = 3600;
