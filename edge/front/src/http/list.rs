@@ -97,8 +97,7 @@ impl ListStream {
 /// Makes a body, until the client has gone.
 fn make(job: ListJob, mut body: BodyWriter, sources: &ListSources) -> io::Result<()> {
     let ListSources { tracker, site, now } = sources;
-    // Held until the client has taken the last chunk but few.
-    let _permit = match job {
+    let permit = match job {
         ListJob::Torrents { list, listener_policy, permit } => {
             list.begin(&mut body.plain);
             let mut pages = TorrentPages::new(limits::FULL_SCRAPE_PAGE);
@@ -119,7 +118,7 @@ fn make(job: ListJob, mut body: BodyWriter, sources: &ListSources) -> io::Result
             None
         }
     };
-    body.finish()
+    body.finish(permit)
 }
 
 /// Compresses and frames a body, and sends it in chunks.
@@ -159,8 +158,8 @@ impl BodyWriter {
         Ok(())
     }
 
-    /// Sends the rest.
-    fn finish(mut self) -> io::Result<()> {
+    /// Sends the rest. Returns the permit before that: a client that has it all may ask for the next list.
+    fn finish(mut self, permit: Option<FullScrapePermit>) -> io::Result<()> {
         let rest = match self.gzip.take() {
             None => self.plain,
             Some(mut gzip) => {
@@ -171,6 +170,7 @@ impl BodyWriter {
         let mut last = Vec::with_capacity(rest.len() + 32);
         self.framing.part(&mut last, &rest);
         self.framing.end(&mut last);
+        drop(permit);
         if last.is_empty() { Ok(()) } else { hand_over(&self.sender, last) }
     }
 }

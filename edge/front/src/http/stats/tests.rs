@@ -1,6 +1,7 @@
 //! The texts as tools read them: exporters for Prometheus, the parsers of a Perl module for every mode, a
 //! script for Munin, and the tests of bittorrent-tracker.
 
+use tracker::counters::Counters;
 use tracker::{FamilyTotals, Totals};
 use types::{InfoHash, PeerId};
 
@@ -28,11 +29,14 @@ fn figures() -> Figures {
         errors: Errors { malformed: 2, bad_parameter: 3, not_modest: 1, denied: 5, not_found: 6 },
         ..Figures::default()
     };
+    let mut counters = Counters::default();
     for (name, announces) in [(b"-qB5000-", 640), (b"-TR4000-", 64)] {
         let mut id = [0; 20];
         id[..8].copy_from_slice(name);
-        (0..announces).for_each(|_| figures.clients.pass(1, || Some(PeerId(id))));
+        let from = [192, 0, 2, 1].into();
+        (0..announces).for_each(|_| counters.announced(1, || Some((PeerId(id), from))));
     }
+    figures.clients = counters.clients;
     figures
 }
 
