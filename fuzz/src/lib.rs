@@ -8,7 +8,9 @@ mod cluster;
 mod config;
 mod forwarded;
 mod frame;
+mod geo;
 mod journal;
+mod jwt;
 mod letters;
 mod lists;
 mod torrent;
@@ -344,6 +346,16 @@ pub fn journal(bytes: &[u8]) {
 /// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
 pub fn frame(bytes: &[u8]) {
     frame::check(bytes);
+}
+
+/// MMDB files are refused, or read without harm and within bounds.
+pub fn geo(bytes: &[u8]) {
+    geo::check(bytes);
+}
+
+/// Key sets and tokens are refused, unless the signature is right.
+pub fn jwt(bytes: &[u8]) {
+    jwt::check(bytes);
 }
 
 /// A node of a cluster takes any messages in any order, and what it keeps stays bounded.

@@ -125,3 +125,13 @@ fn frame() {
 fn cluster() {
     replay_with("cluster", tidegate_fuzz::cluster, STORE_MUTATIONS);
 }
+
+#[test]
+fn geo() {
+    replay_with("geo", tidegate_fuzz::geo, STORE_MUTATIONS);
+}
+
+#[test]
+fn jwt() {
+    replay_with("jwt", tidegate_fuzz::jwt, STORE_MUTATIONS);
+}

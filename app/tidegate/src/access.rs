@@ -1,5 +1,9 @@
-//! Access lists and users' keys from files: read at startup, on SIGHUP, and when the files change.
+//! Who is served: access lists, folders of torrents, users' keys, the keys of tokens, and networks. Read from
+//! files at startup, on SIGHUP, and when the files change.
 
+mod networks;
+pub(crate) mod token_keys;
+mod torrents;
 mod user_keys;
 
 use std::collections::BTreeMap;
@@ -11,30 +15,65 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use tracker::access::{AccessLists, HashList};
-use tracker::{ListenerPolicy, Tracker};
+use tracker::{ListenerPolicy, Networks, Tracker};
 use types::UserKey;
 
-use crate::config::Config;
+use crate::config::{Config, ListenerPolicyConfig, TokenConfig};
+use token_keys::TokenKeys;
+use user_keys::FileKeys;
 
-pub(crate) use user_keys::FileKeys;
+pub(crate) use torrents::TorrentFolders;
+
+/// What is in use of the files, so that the next reading can tell what has changed.
+#[derive(Default)]
+pub(crate) struct AccessState {
+    users: FileKeys,
+    pub(crate) token_keys: TokenKeys,
+    pub(crate) folders: TorrentFolders,
+}
 
 /// The contents of the files.
 pub(crate) struct AccessFiles {
     listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,
+    refused: Networks,
+    tokens: Option<TokenConfig>,
+    token_keys: Option<Vec<u8>>,
 }
 
-/// Reads the files of `config`.
-pub(crate) fn read(config: &Config) -> Result<AccessFiles> {
+/// Reads the files of `config`, and what has changed of its folders.
+pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFiles> {
+    folders.set_names_max(config.torrent_names);
+    folders.retain(config.folders());
     Ok(AccessFiles {
-        listener_policies: read_policies(config)?,
+        listener_policies: read_policies(config, folders)?,
         keys: user_keys::read(&config.keys)?,
+        refused: networks::refused(config)?,
+        tokens: config.tokens.clone(),
+        token_keys: token_keys::read(config)?,
     })
+}
+
+/// Replaces the torrents of folders that have changed.
+pub(crate) fn apply_folders(config: &Config, folders: &TorrentFolders, tracker: &Tracker) {
+    let mut policies: Vec<ListenerPolicy> = tracker.listener_policies().load().to_vec();
+    for (policy, config) in policies.iter_mut().zip(&config.listener_policies) {
+        if let Some(list) = folder_of(config).and_then(|path| folders.list(path)) {
+            policy.lists.torrents = list;
+        }
+    }
+    tracker.listener_policies().replace(policies);
+}
+
+/// Returns the folder of torrents that decide at a listener.
+fn folder_of(policy: &ListenerPolicyConfig) -> Option<&Path> {
+    let path = policy.torrents.as_path();
+    Some(path).filter(|path| policy.uses_allow() && !path.as_os_str().is_empty())
 }
 
 /// Reads the lists of every listener policy. Lists that a mode does not use are not read; a file used by
 /// several policies is read once.
-fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
+fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
     let mut listener_policies = Vec::new();
     for policy in &config.listener_policies {
@@ -51,22 +90,29 @@ fn read_policies(config: &Config) -> Result<Vec<ListenerPolicy>> {
             }
             list.clone_from(&known[path]);
         }
+        if let Some(path) = folder_of(policy) {
+            lists.torrents = folders.read(path)?;
+        }
         listener_policies.push(ListenerPolicy {
             lists,
             private_addresses: policy.private_addresses,
             private: policy.private,
+            tokens: policy.tokens,
             clients: policy.clients.clone(),
             full_scrape: policy.full_scrape,
+            external: policy.external.clone(),
         });
     }
     Ok(listener_policies)
 }
 
 impl AccessFiles {
-    /// Applies lists and keys.
-    pub(crate) fn apply(self, tracker: &Tracker, users: &mut FileKeys) {
+    /// Applies lists, keys and networks.
+    pub(crate) fn apply(self, tracker: &Tracker, state: &mut AccessState) {
         // Keys first, so that no private listener refuses a key that is about to be added.
-        users.replace(tracker.passkeys(), &self.keys);
+        state.users.replace(tracker.passkeys(), &self.keys);
+        state.token_keys.configure(tracker, self.tokens.as_ref(), self.token_keys);
+        tracker.bans().refuse(self.refused);
         tracker.listener_policies().replace(self.listener_policies);
     }
 
@@ -82,7 +128,8 @@ impl AccessFiles {
             lists.into_values().sum()
         };
         let (allow, deny) = (
-            count(|listener_policy| &listener_policy.lists.allow),
+            count(|listener_policy| &listener_policy.lists.allow)
+                + count(|listener_policy| &listener_policy.lists.torrents),
             count(|listener_policy| &listener_policy.lists.deny),
         );
         format!("{allow} allowed, {deny} denied, {} keys", self.keys.len())
@@ -103,7 +150,7 @@ pub(crate) struct FileWatcher {
 
 /// Distinguishes versions of a file. Follows links, so that a changed link is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileState {
+pub(crate) struct FileState {
     modified: Option<SystemTime>,
     len: u64,
     inode: u64,
@@ -135,8 +182,15 @@ impl FileWatcher {
     }
 }
 
-fn file_state(path: &Path) -> Option<FileState> {
-    use std::os::unix::fs::MetadataExt;
-    let meta = fs::metadata(path).ok()?;
-    Some(FileState { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() })
+impl FileState {
+    /// Returns the state of the file with this metadata.
+    fn of(meta: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() }
+    }
+}
+
+/// Returns the state of the file at `path`, if there is one.
+pub(crate) fn file_state(path: &Path) -> Option<FileState> {
+    fs::metadata(path).ok().as_ref().map(FileState::of)
 }

@@ -8,6 +8,7 @@
 //! [`Settings`] hold the value of each key and where it comes from; [`Config`] is what the tracker is
 //! built from, checked as a whole.
 
+mod access;
 mod acme;
 mod choices;
 mod cluster;
@@ -38,9 +39,10 @@ use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::{BURST_S, MEMORY_SHARE};
 
 use choices::Sandboxing;
-use keys::{LimitsSection, Sections};
+use keys::{BansSection, LimitsSection, Sections};
 use setting::Setting;
 
+pub(crate) use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
 pub(crate) use acme::AcmeConfig;
 pub(crate) use choices::{Challenge, LogFormat, Transport};
 pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
@@ -86,6 +88,13 @@ pub(crate) struct Config {
     pub(crate) bans: BanRules,
     /// The file of users' keys, or an empty path.
     pub(crate) keys: PathBuf,
+    /// Which networks are served.
+    pub(crate) networks: NetworkRules,
+    /// How tokens are verified, if there are keys for it.
+    pub(crate) tokens: Option<TokenConfig>,
+    /// Bytes for the names of torrents.
+    pub(crate) torrent_names: usize,
+    pub(crate) geo: GeoConfig,
     /// Bytes, or unlimited.
     pub(crate) memory_budget: Option<u64>,
     pub(crate) admin_listen: Vec<SocketAddr>,
@@ -159,13 +168,12 @@ impl Config {
                 network_connections: network_connections(sections, &groups),
                 ..limits(sections, exempt)
             },
-            bans: BanRules {
-                malformed_per_min: bans.malformed_per_min.value,
-                wrong_keys_per_min: bans.wrong_keys_per_min.value,
-                bad_connection_ids_per_min: bans.bad_connection_ids_per_min.value,
-                time_s: bans.duration_s.value,
-            },
+            bans: ban_rules(bans),
             keys: access.keys.value.clone().into(),
+            networks: NetworkRules::from_sections(access, &sections.geo, &mut problems),
+            tokens: TokenConfig::from_section(access, &mut problems),
+            torrent_names: access.torrent_names_mib.size() << 20,
+            geo: GeoConfig::from_section(&sections.geo),
             memory_budget: memory_budget(sections.limits.memory_mib.value),
             admin_listen,
             admin_tls: admin.tls.value,
@@ -207,8 +215,16 @@ impl Config {
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
         let lists = self.listener_policies.iter().flat_map(ListenerPolicyConfig::files);
-        let all = lists.chain([self.keys.as_path()]).chain(certificates.map(PathBuf::as_path));
+        let tokens = self.tokens.as_ref().and_then(TokenConfig::file);
+        let own = [self.keys.as_path()].into_iter().chain(tokens).chain(self.geo.files());
+        let all = lists.chain(own).chain(certificates.map(PathBuf::as_path));
         all.filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Returns the folders of torrent files.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        let folders = self.listener_policies.iter().map(|policy| policy.torrents.as_path());
+        folders.filter(|path| !path.as_os_str().is_empty())
     }
 
     /// Checks for keys that contradict each other.
@@ -326,6 +342,15 @@ fn policy(sections: &Sections) -> Policy {
         connection_id_lifetime_s: tracker.connection_id_lifetime_s.value,
         full_scrape_interval_s: http.full_scrape_interval_s.value,
         full_scrapes_per_hour: http.full_scrapes_per_hour.value,
+    }
+}
+
+fn ban_rules(bans: &BansSection) -> BanRules {
+    BanRules {
+        malformed_per_min: bans.malformed_per_min.value,
+        wrong_keys_per_min: bans.wrong_keys_per_min.value,
+        bad_connection_ids_per_min: bans.bad_connection_ids_per_min.value,
+        time_s: bans.duration_s.value,
     }
 }
 

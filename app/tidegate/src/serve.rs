@@ -5,10 +5,12 @@
 //! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
 //! tracker would look alive to its supervisor.
 
+mod approval;
 mod build;
 mod check;
 mod cluster;
 mod confine;
+mod geo;
 mod listeners;
 mod log;
 mod outbound;
@@ -28,20 +30,19 @@ mod workers;
 mod xdp;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use admin::{AnnotationKind, AnnounceUrl, Api, Command, Records, Service};
+use admin::{AnnotationKind, AnnounceUrl, Api, Command, Records, Service, TorrentNames};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use journal::Feed;
 use net::process::{self, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
-use net::xdp::{HandOver, InheritedXdp};
+use net::xdp::InheritedXdp;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -49,10 +50,10 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
-use crate::access::{self, FileKeys};
+use crate::access::{self, AccessState};
 use crate::acme::{self, CertStore};
 use crate::cluster::secret::ClusterSecrets;
-use crate::config::{AcmeConfig, Config, Settings, Transport};
+use crate::config::{Config, Settings, Transport};
 use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
 use cluster::{ClusterInputs, ClusterState, OpenCluster};
@@ -88,6 +89,8 @@ enum Event {
     Command(Command),
     /// All swarms that there were are restored.
     SwarmsRestored,
+    /// A folder has other torrents than before.
+    TorrentsChanged,
 }
 
 /// Serves until a signal stops the process. `file` is where `settings` came from, for reloads.
@@ -122,8 +125,8 @@ pub(crate) fn serve(
     let cluster = OpenCluster::open(&config, secrets.as_ref())?;
     let tracker = Arc::new(new_tracker(&config, &handoff, secrets.as_ref())?);
     cluster.iter().for_each(|cluster| cluster.join(&tracker));
-    let mut file_keys = FileKeys::default();
-    reload::apply(&config, &tracker, &mut file_keys)?;
+    let mut access = AccessState::default();
+    reload::apply(&config, &tracker, &mut access)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     let xdp = xdp::open(&mut config, &bound, InheritedXdp::from_inherited(&mut inherited))?;
@@ -133,7 +136,7 @@ pub(crate) fn serve(
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
     if overrides::apply(&overrides, &mut settings, &mut config, file.as_deref())? {
-        reload::apply(&config, &tracker, &mut file_keys)?;
+        reload::apply(&config, &tracker, &mut access)?;
         log.configure(&config.log);
     }
     let journal = OpenJournal::open(&config, old_process.is_some());
@@ -152,7 +155,7 @@ pub(crate) fn serve(
         signals,
         watcher,
         tracker,
-        file_keys,
+        access,
         certificates,
         bound,
         xdp,
@@ -178,7 +181,7 @@ struct Opened {
     signals: Signals,
     watcher: access::FileWatcher,
     tracker: Arc<Tracker>,
-    file_keys: FileKeys,
+    access: AccessState,
     certificates: Arc<Certificates>,
     bound: BoundListeners,
     xdp: Option<OpenXdp>,
@@ -215,14 +218,14 @@ impl Opened {
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
         old_process.as_mut().map_or(Ok(()), |old| old.receive_swarms(target, handoff.swarms))?;
         let source = SwarmSource::new(&tracker, &feed, clock);
-        let parts = hand_over_parts(&bound, self.xdp.as_ref())?;
+        let parts = xdp::hand_over_parts(&bound, self.xdp.as_ref())?;
         let upgrader = Upgrader::new(self.launcher, parts, handoff, source);
         let (events, event_receiver) = channel();
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
-        let open = journal.as_ref();
+        let (open, names) = (journal.as_ref(), self.access.folders.names());
         let shared =
-            Shared { tracker: &tracker, certificates: &certificates, clock, journal: open };
+            Shared { tracker: &tracker, certificates: &certificates, clock, journal: open, names };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
@@ -237,19 +240,19 @@ impl Opened {
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
-        let (acme, acme_configs) = watch::channel(config.acme.clone());
         let xdp_rules = SharedRules::new(&config);
         let reloader = Reloader {
             xdp_rules,
             file,
             configured: self.settings.clone(),
             settings: self.settings,
+            followers: watch::Sender::new(Arc::new(config.clone())),
+            acme: watch::Sender::new(config.acme.clone()),
             config,
             tracker,
-            file_keys: self.file_keys,
+            access: self.access,
             watcher: self.watcher,
             certificates,
-            acme,
             log: self.log,
             sandbox,
             reading: ReadState::default(),
@@ -259,23 +262,12 @@ impl Opened {
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
         };
         let startup_text = startup_text + &first_token.text(dashboard);
-        let start = Start { bound, xdp: self.xdp, acme_configs, startup_text, old_process };
+        let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
         let serving =
             Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
-}
-
-/// What a new process gets of the sockets: copies of them, and what leaves the AF_XDP sockets.
-type HandOverParts = (Vec<(String, OwnedFd)>, Option<HandOver>);
-
-fn hand_over_parts(bound: &BoundListeners, xdp: Option<&OpenXdp>) -> Result<HandOverParts> {
-    let mut descriptors = bound.descriptors()?;
-    let Some(xdp) = xdp else { return Ok((descriptors, None)) };
-    let (of_xdp, queues) = xdp.hand_over()?;
-    descriptors.extend(of_xdp);
-    Ok((descriptors, Some(queues)))
 }
 
 /// What threads share.
@@ -284,6 +276,8 @@ struct Shared<'a> {
     certificates: &'a Arc<Certificates>,
     clock: Clock,
     journal: Option<&'a OpenJournal>,
+    /// The names of torrents.
+    names: &'a Arc<TorrentNames>,
 }
 
 /// Starts the records and the admin listeners, which are served while swarms are restored.
@@ -334,8 +328,6 @@ struct Serving {
 struct Start {
     bound: BoundListeners,
     xdp: Option<OpenXdp>,
-    /// The configuration of the thread that renews certificates.
-    acme_configs: watch::Receiver<Option<AcmeConfig>>,
     /// What the start prints.
     startup_text: String,
     old_process: Option<OldProcess>,
@@ -429,10 +421,12 @@ impl Serving {
     }
 
     fn start(&mut self, start: Start) -> Result<()> {
-        let Start { bound, mut xdp, acme_configs, startup_text, old_process } = start;
-        let Reloader { config, certificates, xdp_rules, .. } = &self.reloader;
+        let Start { bound, mut xdp, startup_text, old_process } = start;
+        let Reloader { config, certificates, xdp_rules, access, followers, acme, .. } =
+            &self.reloader;
         let tls = TlsConfig::new(certificates);
         let take_over = xdp.as_mut().map(OpenXdp::take_over).unwrap_or_default();
+        self.workers.start_followers(followers.subscribe(), access, self.events.clone())?;
         self.workers.start_sweep(config.cluster.is_some())?;
         let site = self.workers.site(bound.public_urls(), config);
         self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
@@ -442,7 +436,7 @@ impl Serving {
         if config.listens(Transport::Tls) {
             let challenges = Arc::clone(&config.challenges);
             let store = CertStore { certificates: Arc::clone(certificates), challenges };
-            self.workers.start_acme(store, acme_configs)?;
+            self.workers.start_acme(store, acme.subscribe())?;
         }
         print(&startup_text)?;
         self.workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
@@ -491,6 +485,7 @@ impl Serving {
             }
             Event::ThreadExit(ended) => return Some(End::Failed(ended)),
             Event::Command(command) => self.execute(command),
+            Event::TorrentsChanged => self.reloader.replace_torrents(),
             // It took longer than the start waited.
             Event::SwarmsRestored => {
                 if let Err(error) = self.start_cluster() {

@@ -34,6 +34,9 @@ pub struct AccessLists {
     pub mode: Mode,
     /// The allow list.
     pub allow: Arc<HashList>,
+    /// The torrents of a folder of torrent files, which are on the allow list, too. Apart, because they
+    /// change one by one.
+    pub torrents: Arc<HashList>,
     /// The deny list.
     pub deny: Arc<HashList>,
 }
@@ -67,6 +70,7 @@ impl AccessLists {
         }
         if matches!(self.mode, Mode::Allow | Mode::Both) {
             self.allow.prefetch(hash);
+            self.torrents.prefetch(hash);
             live.allow.prefetch(hash);
         }
     }
@@ -76,9 +80,9 @@ impl AccessLists {
         self.mode == Mode::Open
     }
 
-    /// Returns whether a torrent is on the allow list or the live one, whatever the mode.
+    /// Returns whether a torrent is on the allow list, in the folder or on the live list, whatever the mode.
     pub(crate) fn is_listed(&self, live: &LiveLists, hash: &InfoHash) -> bool {
-        self.allow.contains(hash) || live.allow.contains(hash)
+        self.allow.contains(hash) || self.torrents.contains(hash) || live.allow.contains(hash)
     }
 
     fn allowed(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
@@ -99,7 +103,21 @@ mod tests {
         let list = |bytes: &[u8]| {
             Arc::new(bytes.iter().map(|byte| InfoHash([*byte; 20])).collect::<HashList>())
         };
-        AccessLists { mode, allow: list(&[1, 2]), deny: list(&[2, 3]) }
+        AccessLists { mode, allow: list(&[1, 2]), torrents: list(&[]), deny: list(&[2, 3]) }
+    }
+
+    #[test]
+    fn torrents_of_a_folder_are_allowed() {
+        let live = LiveLists::default();
+        let torrents = Arc::new([InfoHash([3; 20]), InfoHash([4; 20])].into_iter().collect());
+        let admits = |mode, byte| {
+            let lists = AccessLists { torrents: Arc::clone(&torrents), ..lists(mode) };
+            lists.admit(&live, &InfoHash([byte; 20]))
+        };
+        assert_eq!(admits(Mode::Allow, 4), Ok(()));
+        assert_eq!(admits(Mode::Both, 4), Ok(()));
+        assert_eq!(admits(Mode::Both, 3), Err(Refusal::Denied));
+        assert_eq!(admits(Mode::Allow, 5), Err(Refusal::NotAllowed));
     }
 
     #[test]

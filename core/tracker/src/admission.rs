@@ -15,6 +15,7 @@
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
 //! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
+//! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce; called for by the caller |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
 //! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
@@ -29,7 +30,7 @@
 //! step 5, before step 1, since a packet says nothing else about itself; it answers with silence
 //! until the connection id is verified.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -58,7 +59,12 @@ pub struct View<'a> {
     bans: BansView,
     /// Networks without limits. Loaded on first use: only clients over a limit or cap need it.
     exempt: OnceCell<Guard<Arc<Networks>>>,
+    /// Tokens that may still be verified for this batch.
+    verifications: Cell<u32>,
 }
+
+/// Tokens that are verified for one batch of requests, at some 50 µs each.
+const VERIFICATIONS_PER_BATCH: u32 = 16;
 
 /// Permission to scrape or to open a WebSocket, given by [`View::authorize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +110,7 @@ impl Tracker {
             listeners: self.listener_policies.load(),
             bans: self.bans.view(),
             exempt: OnceCell::new(),
+            verifications: Cell::new(VERIFICATIONS_PER_BATCH),
         }
     }
 }
@@ -124,6 +131,13 @@ impl View<'_> {
     /// Returns whether a listener serves scrapes of all torrents.
     pub(crate) fn has_full_scrape(&self, listener_policy: ListenerPolicyId) -> bool {
         self.listener(listener_policy).full_scrape
+    }
+
+    /// Returns the address under which others get a peer that announces from `ip`: its own, or that of
+    /// [`ListenerPolicy::external`].
+    #[inline]
+    pub fn peer_ip(&self, listener_policy: ListenerPolicyId, ip: IpAddr) -> IpAddr {
+        self.listener(listener_policy).peer_ip(ip)
     }
 
     /// Returns a connection id for a client at `ip` (BEP 15): a keyed hash of time slice and address,
@@ -184,6 +198,36 @@ impl View<'_> {
             (true, Some(key)) => Some(self.tracker.passkeys.hash_and_prefetch(key)),
         };
         Ok(UnverifiedGrant { listener_policy, from, kind, key })
+    }
+
+    /// Returns whether announces at a listener need a token. If so, call [`View::authorize_token`].
+    #[inline]
+    pub fn needs_token(&self, listener_policy: ListenerPolicyId) -> bool {
+        self.listener(listener_policy).tokens
+    }
+
+    /// Checks the token of an announce. Peers stop without one, so that those whose token has expired can
+    /// leave.
+    pub fn authorize_token(
+        &self,
+        grant: &UnverifiedGrant,
+        token: Option<&[u8]>,
+        info_hash: &InfoHash,
+        event: Event,
+    ) -> Result<(), Refusal> {
+        if event == Event::Stopped {
+            return Ok(());
+        }
+        let token = token.ok_or(Refusal::TokenMissing)?;
+        let Tracker { tokens, limiter, .. } = self.tracker;
+        let prefix = (!self.is_exempt(grant.from)).then(|| limiter.prefix(grant.from).address());
+        let mut left = self.verifications.get();
+        let admitted = tokens.admit(self.now, token, info_hash, prefix, &mut left);
+        self.verifications.set(left);
+        if admitted == Err(Refusal::TokenInvalid) {
+            self.report_offence(grant.from, BanReason::WrongKeys);
+        }
+        admitted
     }
 
     /// Does step 4 of the [order of checks](self). Announces do not need it, except those that fail
@@ -362,6 +406,11 @@ impl UnverifiedGrant {
     #[cfg(test)]
     pub(crate) fn unchecked(listener_policy: ListenerPolicyId, from: IpAddr) -> Self {
         Self { listener_policy, from, kind: RequestKind::Announce, key: None }
+    }
+
+    #[inline]
+    pub(crate) fn listener_policy(&self) -> ListenerPolicyId {
+        self.listener_policy
     }
 
     /// Returns the client's address, which was verified.

@@ -1,4 +1,4 @@
-//! Banned networks: banned by an operator, or automatically for offences.
+//! Banned networks: banned by an operator, automatically for offences, or by the configuration.
 //!
 //! Plain form: a list of networks with expiry times, scanned for each request. Departures:
 //! 1. Requests read an image of the list ([`ranges`]), which is built aside and replaced as a whole: no
@@ -6,12 +6,15 @@
 //! 2. While nothing is banned a request reads one word.
 //! 3. Automatic bans are added to the list at once, and to the image by the sweep, a few times a second:
 //!    a flood of offences does not build an image for each ban.
+//! 4. Networks that the configuration refuses ([`Bans::refuse`]) are in the image only: a request looks its
+//!    address up once, whatever refuses it.
 
 mod offences;
 mod ranges;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
+use crate::Networks;
 use offences::OffenceCounters;
 use ranges::Ranges;
 
@@ -35,7 +39,17 @@ pub struct Bans {
     /// Held while the image is built, so that an older one never replaces a newer one.
     builder: Mutex<()>,
     list: Mutex<List>,
+    /// Networks that the configuration refuses.
+    refused: Mutex<Arc<Refused>>,
     offences: OffenceCounters,
+}
+
+/// Networks that are refused without being banned.
+#[derive(Default)]
+struct Refused {
+    networks: Networks,
+    /// The same by family, as [`Ranges::new`] wants them.
+    bounds: [Vec<(u128, u128, Tick)>; 2],
 }
 
 #[derive(Default)]
@@ -79,6 +93,8 @@ pub(crate) struct Image {
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
 
+/// The end of what has no end.
+const FOREVER: Tick = Tick(u32::MAX);
 /// Automatic bans kept until they are taken. Those over the limit hold, but are not reported.
 const FRESH_MAX: usize = 4096;
 
@@ -90,6 +106,7 @@ impl Bans {
             image: ArcSwap::default(),
             builder: Mutex::default(),
             list: Mutex::default(),
+            refused: Mutex::default(),
             offences: OffenceCounters::new(key),
         }
     }
@@ -118,6 +135,29 @@ impl Bans {
         drop(list);
         self.build();
         removed
+    }
+
+    /// Refuses the clients of these networks, instead of those of the last call, as if the networks were
+    /// banned. They are not among the bans that are counted. In force for every worker when this returns.
+    pub fn refuse(&self, networks: Networks) {
+        let mut refused = self.refused.lock();
+        if refused.networks == networks {
+            return;
+        }
+        let [mut v4, mut v6] = [Vec::new(), Vec::new()];
+        for network in networks.prefixes() {
+            let of_family = if network.address().is_ipv4() { &mut v4 } else { &mut v6 };
+            let (first, last) = network.bounds();
+            of_family.push((first, last, FOREVER));
+        }
+        *refused = Arc::new(Refused { networks, bounds: [v4, v6] });
+        drop(refused);
+        self.build();
+    }
+
+    /// Returns the number of ranges of addresses that the configuration refuses.
+    pub fn refused_ranges(&self) -> usize {
+        self.refused.lock().networks.len()
     }
 
     /// Returns whether `ip` is in a banned network. A v4-mapped v6 address counts as its v4 address.
@@ -198,10 +238,18 @@ impl Bans {
         for (network, ban) in &list.networks {
             let of_family = if network.address().is_ipv4() { &mut v4 } else { &mut v6 };
             let (first, last) = network.bounds();
-            of_family.push((first, last, ban.until.unwrap_or(Tick(u32::MAX))));
+            of_family.push((first, last, ban.until.unwrap_or(FOREVER)));
         }
         // Building takes long: do it without the lock that workers need.
         drop(list);
+        let refused = Arc::clone(&self.refused.lock());
+        for (networks, refused) in [&mut v4, &mut v6].into_iter().zip(&refused.bounds) {
+            if !refused.is_empty() {
+                networks.extend(refused);
+                // Two sorted parts: the sort merges them.
+                networks.sort_by_key(|(first, last, _)| (*first, Reverse(*last)));
+            }
+        }
         let version = self.image.load().version + 1;
         let image = Image { version, v4: Ranges::new(v4), v6: Ranges::new(v6) };
         let is_any = !(image.v4.is_empty() && image.v6.is_empty());

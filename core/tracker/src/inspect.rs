@@ -55,6 +55,12 @@ impl Tracker {
         self.store.peers_at(now, ip, peers_max)
     }
 
+    /// Calls `visit` with the address of every peer in every torrent, without WebTorrent peers, and without
+    /// holding a lock. As slow as [`Self::peers_at`].
+    pub fn each_address(&self, visit: impl FnMut(IpAddr)) {
+        self.store.each_address(visit);
+    }
+
     /// Removes the peers at `ip` from all torrents, and returns their number. As slow as
     /// [`Self::peers_at`].
     pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {

@@ -25,6 +25,7 @@ mod networks;
 mod passkeys;
 mod policy;
 mod request_kind;
+mod tokens;
 mod webtorrent;
 
 use std::net::IpAddr;
@@ -48,7 +49,9 @@ pub use inspect::TorrentDetails;
 pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, PermitDenied, Rate, TableUsage,
 };
-pub use listener_policies::{ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses};
+pub use listener_policies::{
+    ExternalAddress, ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
+};
 pub use networks::Networks;
 pub use passkeys::{
     BadSessions, ImportedSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionWalk,
@@ -59,6 +62,7 @@ pub use request_kind::RequestKind;
 pub use swarm::{
     FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentStats, Totals,
 };
+pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
@@ -149,6 +153,7 @@ pub struct Tracker {
     connection_ids: ConnectionIds,
     limiter: Limiter,
     passkeys: PasskeyStore,
+    tokens: Tokens,
     bans: Bans,
     live: LiveLists,
     downloads: Downloads,
@@ -171,6 +176,7 @@ impl Tracker {
             ),
             limiter: Limiter::new(keys.limits),
             passkeys: PasskeyStore::new(keys.sessions),
+            tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
             downloads: Downloads::new(keys.limits),
@@ -201,7 +207,9 @@ impl Tracker {
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
         let exempt = self.limiter.exempt();
-        self.store.sweep(now, parts, &|ip| exempt.contains(ip));
+        // Peers beside the tracker are exempt by the addresses that they announce from.
+        let is_exempt = |ip| exempt.contains(ip) || self.listener_policies.is_external(ip);
+        self.store.sweep(now, parts, &is_exempt);
         let policy = self.policy.load();
         self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
         self.bans.settle(now);
@@ -283,6 +291,11 @@ impl Tracker {
         self.passkeys.import_changed_sessions(now, (cut_ago_s, lifetime_s), body)
     }
 
+    /// Returns the tokens of listeners that ask for them.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
     /// Returns the banned networks.
     pub fn bans(&self) -> &Bans {
         &self.bans
@@ -352,7 +365,11 @@ impl View<'_> {
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
             match self.admit_torrent(&request.grant, session, &request.claim()) {
                 Err(refusal) => answers.refuse(slot, refusal),
-                Ok(()) => admitted.push(store_announce(slot, request, policy)),
+                Ok(()) => {
+                    let ip =
+                        self.peer_ip(request.grant.listener_policy(), request.grant.client_ip());
+                    admitted.push(store_announce(slot, request, ip, policy));
+                }
             }
         }
         let counts_durably = tracker.downloads.is_on();
@@ -381,8 +398,13 @@ impl AnnounceRequest {
     }
 }
 
-/// Returns what the store has to do for an admitted announce.
-fn store_announce(slot: u8, request: &AnnounceRequest, policy: &Policy) -> StoreAnnounce {
+/// Returns what the store has to do for an admitted announce of the peer that others get at `ip`.
+fn store_announce(
+    slot: u8,
+    request: &AnnounceRequest,
+    ip: IpAddr,
+    policy: &Policy,
+) -> StoreAnnounce {
     let announce = &request.announce;
     let (action, want) = match announce.event {
         //= bep15#announce-stopped
@@ -397,7 +419,7 @@ fn store_announce(slot: u8, request: &AnnounceRequest, policy: &Policy) -> Store
         slot,
         info_hash: announce.info_hash,
         //= bep7#source-address
-        peer: PeerKey::new(request.grant.client_ip(), announce.port),
+        peer: PeerKey::new(ip, announce.port),
         peer_id: announce.peer_id,
         role: announce.role(),
         action,

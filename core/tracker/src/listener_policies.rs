@@ -3,14 +3,14 @@
 //! A policy is a value that listeners refer to by number. All policies are replaced as a whole: every
 //! batch sees either the old ones or the new ones.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use types::{Refusal, Scope};
 
-use crate::ClientRules;
 use crate::access::AccessLists;
+use crate::{ClientRules, Networks};
 
 /// The number of a listener's policy. Several listeners may share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,10 +25,42 @@ pub struct ListenerPolicy {
     pub private_addresses: PrivateAddresses,
     /// Whether clients need a key.
     pub private: bool,
+    /// Whether announces need a token that permits their torrent.
+    pub tokens: bool,
     /// Which client software is served.
     pub clients: ClientRules,
     /// Whether scrapes may ask for all torrents, if the listener is not private.
     pub full_scrape: bool,
+    /// Under which addresses peers of the tracker's own networks are given to others. `None` = under
+    /// their own.
+    pub external: Option<Arc<ExternalAddress>>,
+}
+
+/// Public addresses for peers that are beside the tracker, behind the same router: others cannot reach
+/// the addresses that they announce from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExternalAddress {
+    /// Of IPv4 peers; `None` = they keep their own.
+    pub v4: Option<Ipv4Addr>,
+    /// Of IPv6 peers; `None` = they keep their own.
+    pub v6: Option<Ipv6Addr>,
+    /// The networks of the peers that get these addresses.
+    pub networks: Networks,
+}
+
+impl ExternalAddress {
+    /// Returns the address that replaces `ip`, if one does.
+    fn replacement(&self, ip: IpAddr) -> Option<IpAddr> {
+        let external = match ip.to_canonical() {
+            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
+            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+        };
+        external.filter(|_| self.networks.contains(ip))
+    }
+
+    fn contains(&self, ip: IpAddr) -> bool {
+        self.v4.is_some_and(|v4| ip == v4) || self.v6.is_some_and(|v6| ip == v6)
+    }
 }
 
 /// Which peers with addresses that are not public ([`Scope::Local`]) are accepted. Addresses that no
@@ -53,6 +85,13 @@ impl ListenerPolicyId {
 }
 
 impl ListenerPolicy {
+    /// Returns the address under which others get a peer at `ip`.
+    #[inline]
+    pub(crate) fn peer_ip(&self, ip: IpAddr) -> IpAddr {
+        let external = self.external.as_ref();
+        external.and_then(|external| external.replacement(ip)).unwrap_or(ip)
+    }
+
     /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is whether it reached
     /// the tracker at an address that is not public.
     #[inline]
@@ -60,6 +99,8 @@ impl ListenerPolicy {
         match (Scope::of(ip), self.private_addresses) {
             (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
             (Scope::Local, PrivateAddresses::Auto) if via_local_address => Ok(()),
+            // Others get another address.
+            (Scope::Local, _) if self.peer_ip(ip) != ip => Ok(()),
             _ => Err(Refusal::AddressNotPublic),
         }
     }
@@ -89,12 +130,50 @@ impl ListenerPolicies {
         listener_policies.extend(self.0.load().iter().skip(len).cloned());
         self.0.store(Arc::new(listener_policies));
     }
+
+    /// Returns whether others get some listener's peers under `ip` instead of their own addresses.
+    pub(crate) fn is_external(&self, ip: IpAddr) -> bool {
+        let is_in =
+            |policy: &ListenerPolicy| policy.external.as_ref().is_some_and(|it| it.contains(ip));
+        self.0.load().iter().any(is_in)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::access::Mode;
+
+    #[test]
+    fn peers_beside_the_tracker_get_its_address() {
+        let external = ExternalAddress {
+            v4: Some([192, 0, 2, 7].into()),
+            v6: None,
+            networks: Networks::parse(["10.0.0.0/8", "fc00::/7"]).unwrap(),
+        };
+        let policy = ListenerPolicy {
+            external: Some(Arc::new(external)),
+            private_addresses: PrivateAddresses::Deny,
+            ..ListenerPolicy::default()
+        };
+        let given = |ip: &str| {
+            let ip = ip.parse().unwrap();
+            policy.admit_address(ip, false).map(|()| policy.peer_ip(ip).to_string())
+        };
+        let refused = Err(Refusal::AddressNotPublic);
+        assert_eq!(given("10.1.2.3"), Ok("192.0.2.7".into()));
+        assert_eq!(given("::ffff:10.1.2.3"), Ok("192.0.2.7".into()));
+        assert_eq!(given("1.1.1.1"), Ok("1.1.1.1".into()));
+        assert_eq!(given("192.168.0.1"), refused, "not in the networks");
+        assert_eq!(given("fd00::1"), refused, "no address of its family");
+        assert_eq!(given("224.0.0.1"), refused);
+        let policies = ListenerPolicies::default();
+        policies.replace(vec![policy.clone()]);
+        assert!(
+            policies.is_external([192, 0, 2, 7].into())
+                && !policies.is_external([10, 1, 2, 3].into())
+        );
+    }
 
     #[test]
     fn policies_are_replaced_as_a_whole() {

@@ -19,13 +19,25 @@ impl Networks {
     ///
     /// If a text is neither.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseIpPrefixError> {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for text in texts {
-            let prefix: IpPrefix = text.parse()?;
-            let family = if prefix.address().is_ipv4() { &mut v4 } else { &mut v6 };
-            family.push(prefix.bounds());
+        texts.into_iter().map(str::parse).collect()
+    }
+
+    /// Returns all addresses that are not in the set.
+    pub fn complement(&self) -> Self {
+        Self { v4: complement(&self.v4, u32::MAX.into()), v6: complement(&self.v6, u128::MAX) }
+    }
+
+    /// Returns the addresses that are in either set.
+    pub fn union(&self, other: &Self) -> Self {
+        Self {
+            v4: joined([&*self.v4, &*other.v4].concat()),
+            v6: joined([&*self.v6, &*other.v6].concat()),
         }
-        Ok(Self { v4: joined(v4), v6: joined(v6) })
+    }
+
+    /// Returns the number of ranges of addresses that the set consists of.
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
     }
 
     /// Returns whether the set is empty.
@@ -54,6 +66,29 @@ impl Networks {
             IpAddr::V6(ip) => contains(&self.v6, ip.to_bits()),
         }
     }
+}
+
+impl FromIterator<IpPrefix> for Networks {
+    fn from_iter<I: IntoIterator<Item = IpPrefix>>(prefixes: I) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for prefix in prefixes {
+            let family = if prefix.address().is_ipv4() { &mut v4 } else { &mut v6 };
+            family.push(prefix.bounds());
+        }
+        Self { v4: joined(v4), v6: joined(v6) }
+    }
+}
+
+/// Returns the ranges between sorted ranges, up to `max`.
+fn complement(ranges: &[(u128, u128)], max: u128) -> Vec<(u128, u128)> {
+    let mut gaps = Vec::with_capacity(ranges.len() + 1);
+    let mut next = Some(0);
+    for (first, last) in ranges {
+        gaps.extend(next.filter(|next| next < first).map(|next| (next, first - 1)));
+        next = last.checked_add(1).filter(|next| *next <= max);
+    }
+    gaps.extend(next.map(|next| (next, max)));
+    gaps
 }
 
 /// Sorts ranges, and joins those that overlap or touch.
@@ -118,12 +153,16 @@ mod tests {
                 networks.prefixes().iter().map(ToString::to_string).collect();
             let again = Networks::parse(prefixes.iter().map(String::as_str)).unwrap();
             assert_eq!(again, networks, "{prefixes:?}");
+            let others = networks.complement();
+            assert_eq!(others.complement(), networks);
+            assert_eq!(others.union(&networks), Networks::parse(["0.0.0.0/0", "::/0"]).unwrap());
             for _ in 0..100 {
                 let v4 = Ipv4Addr::new(10, random(4) as u8, random(4) as u8, random(256) as u8);
                 let v6 = format!("fd00::{:x}:{:x}", random(16), random(1 << 16)).parse().unwrap();
                 for ip in [IpAddr::V4(v4), v6] {
                     let expected = naive.iter().any(|network| network.contains(ip));
                     assert_eq!(networks.contains(ip), expected, "{ip} in {texts:?}");
+                    assert_ne!(others.contains(ip), expected, "{ip} not in {texts:?}");
                 }
             }
         }

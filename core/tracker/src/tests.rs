@@ -356,6 +356,52 @@ fn ids_are_included_on_request() {
 }
 
 #[test]
+fn peers_beside_the_tracker_are_given_under_its_public_address() {
+    let tracker = tracker(Policy::default());
+    let external = ExternalAddress {
+        v4: Some([8, 8, 8, 8].into()),
+        v6: None,
+        networks: Networks::parse(["10.0.0.0/8"]).unwrap(),
+    };
+    let external = Some(Arc::new(external));
+    tracker.listener_policies().replace(vec![ListenerPolicy { external, ..Default::default() }]);
+    // The limits know them by their own addresses.
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+    let by = |from: &str, port| {
+        let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
+        let mut request = AnnounceRequest { grant, via_local_address: false, ..request(1, 1) };
+        request.announce.port = port;
+        request
+    };
+    let caps = u16::from(u8::MAX);
+    for port in 1..=caps {
+        announce(&tracker, &[by("10.1.2.3", port)]);
+    }
+    let peers = tracker.torrent(Tick(0), &InfoHash([1; 20]), 1000).unwrap().peers;
+    assert_eq!(peers.len(), usize::from(caps), "no cap for exempt peers");
+    let is_external = |peer: &PeerInfo| peer.address.unwrap().ip() == IpAddr::from([8, 8, 8, 8]);
+    assert!(peers.iter().all(is_external));
+    // Two hosts with the same port cannot both be reached at one address.
+    announce(&tracker, &[by("10.1.2.4", 1)]);
+    assert_eq!(tracker.totals().v4.leechers, u64::from(caps));
+    let mut stop = by("10.1.2.3", 1);
+    stop.announce.event = Event::Stopped;
+    announce(&tracker, &[stop]);
+    assert_eq!(tracker.totals().v4.leechers, u64::from(caps) - 1);
+    // Bans hold for the address that they announce from.
+    let banned = tracker.bans().put(&[("10.1.2.0/24".parse().unwrap(), None)]);
+    let view = tracker.view(Tick(0));
+    let listener = ListenerPolicyId(0);
+    let from =
+        |ip: &str| view.authorize(listener, ip.parse().unwrap(), RequestKind::Announce, None);
+    assert_eq!((banned, from("10.1.2.3").err()), (1, Some(Refusal::Banned)));
+    assert!(from("10.1.3.3").is_ok() && from("8.8.8.8").is_ok());
+    assert_eq!(view.peer_ip(listener, [10, 9, 9, 9].into()), IpAddr::from([8, 8, 8, 8]));
+    assert_eq!(view.peer_ip(listener, [1, 1, 1, 1].into()), IpAddr::from([1, 1, 1, 1]));
+}
+
+#[test]
 fn policy_decides_about_addresses_that_are_not_public() {
     use PrivateAddresses::{Allow, Auto, Deny};
     let refused = |private_addresses, from: &str, via_local_address| {

@@ -235,6 +235,27 @@ pub const KEY_FIRST_REPORTS_MAX: usize = 1 << 18;
 /// Bytes per second above which a peer's report is implausible: 100 Gbit/s. Higher reports, faulty
 /// or forged, are counted as this.
 pub const KEY_BYTES_PER_S_MAX: u64 = 100_000_000_000 / 8;
+/// Bytes of a token: more than [`URL_DATA_MAX`] lets pass over UDP. One signed by RSA of 4096 bits takes
+/// some 1000.
+pub const TOKEN_LEN_MAX: usize = 4096;
+/// Keys that tokens are verified with. A signer has one, and two while it changes.
+pub const TOKEN_KEYS_MAX: usize = 64;
+/// Bytes of a file or response with such keys: [`TOKEN_KEYS_MAX`] keys with a chain of certificates each.
+pub const TOKEN_KEY_SET_MAX: usize = 1 << 20;
+/// Ranges of addresses that `access.networks_allow` and `networks_deny` may come to: 40 MB. The whole
+/// routing table of the internet has a million prefixes of IPv4 and a quarter of that of IPv6.
+pub const NETWORK_RANGES_MAX: usize = 1_000_000;
+/// Bytes of an MMDB file: ten times the largest that are in use.
+pub const GEO_FILE_MAX: u64 = 1 << 30;
+/// Networks in an MMDB file that are looked at: four times as many as the largest have. The file's tree is
+/// a graph, and a damaged one can have more paths than could ever be followed.
+pub const GEO_NETWORKS_MAX: usize = 32 << 20;
+/// Torrent files in a folder: some 200 bytes each, and each is looked at every few seconds.
+pub const TORRENT_FILES_MAX: usize = 1_000_000;
+/// Bytes of a torrent file. Those of terabytes in small pieces take 10 MB.
+pub const TORRENT_FILE_MAX: u64 = 32 << 20;
+/// How deep folders are followed below `access.allow_torrents`.
+pub const TORRENT_FOLDER_DEPTH_MAX: usize = 8;
 /// Bans in force at a time: some 100 bytes each, and every change sorts all.
 pub const BANS_MAX: usize = 1_000_000;
 /// How many of them may be automatic.

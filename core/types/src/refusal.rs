@@ -165,6 +165,22 @@ refusals! {
     /// The key has bounds, and the table of sessions is full: the announce could not be counted.
     KeyTableFull => "key_table_full", AFTER_A_SESSION,
         "the tracker cannot keep track of more clients with limited keys: try again later";
+    /// An announce without a token, at a listener that asks for one.
+    TokenMissing => "token_missing", Retry::Never,
+        "this tracker asks for a token: the announce URL must contain it, as in /announce?jwt=TOKEN";
+    /// The token's form, signature, issuer or audience is wrong, or it is not valid yet.
+    TokenInvalid => "token_invalid", AFTER_AN_HOUR,
+        "the token in the announce URL is not valid: download the torrent file again";
+    /// The token has expired.
+    TokenExpired => "token_expired", AFTER_AN_HOUR,
+        "the token in the announce URL has expired: download the torrent file again";
+    /// The token permits another torrent than the one that is announced.
+    TokenOtherTorrent => "token_other_torrent", Retry::Never,
+        "the token in the announce URL is for another torrent";
+    /// The token was not verified: too many others were, or there are no keys. UDP answers with silence
+    /// instead.
+    TokenUnverified => "token_unverified", AFTER_A_MOMENT,
+        "the tracker cannot verify the token in the announce URL now: try again later";
     /// The client's network is banned. UDP answers with silence instead.
     Banned => "banned", AFTER_AN_HOUR,
         "your address or network is banned from this tracker";

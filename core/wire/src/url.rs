@@ -89,6 +89,12 @@ pub fn query_key(query: &[u8]) -> Option<&[u8]> {
     named(b"passkey").or_else(|| named(b"key"))
 }
 
+/// Returns the token in a query: that of `jwt=TOKEN`. It is not decoded: tokens consist of letters, digits,
+/// `-`, `_` and `.`, which clients do not escape.
+pub fn query_token(query: &[u8]) -> Option<&[u8]> {
+    parameters(query).find(|(name, _)| *name == b"jwt").map(|(_, value)| value)
+}
+
 /// Returns the names and values of a query, in order. A parameter without `=` has an empty value.
 pub(crate) fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = Some(query);
@@ -143,6 +149,15 @@ mod tests {
         for other in others.into_iter().chain(almost) {
             assert_eq!(parsed(other), open("unknown"), "{other}");
         }
+    }
+
+    #[test]
+    fn finds_the_token_of_a_query() {
+        let found = |query: &'static str| query_token(query.as_bytes());
+        assert_eq!(found("jwt=a.b-_.c&info_hash=x"), Some(&b"a.b-_.c"[..]));
+        assert_eq!(found("info_hash=x&jwt=a&jwt=b"), Some(&b"a"[..]));
+        assert_eq!(found("jwt"), Some(&b""[..]));
+        assert_eq!([found(""), found("xjwt=a&jwtx=b")], [None, None]);
     }
 
     #[test]

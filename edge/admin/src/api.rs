@@ -25,6 +25,7 @@ mod input;
 mod keys;
 mod lists;
 mod names;
+mod networks;
 #[cfg(test)]
 mod openapi;
 mod operation;
@@ -95,6 +96,7 @@ async fn record_stats(api: &Api) {
 fn routes() -> Vec<Route> {
     let tables = [
         stats::routes(),
+        networks::routes(),
         keys::routes(),
         bans::routes(),
         lists::routes(),

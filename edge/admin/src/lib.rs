@@ -20,6 +20,7 @@ mod live;
 mod log_levels;
 mod log_tail;
 mod metrics;
+mod networks;
 mod outbound;
 mod public_address;
 mod recorder;
@@ -29,6 +30,7 @@ mod schema;
 mod sources;
 mod swarms;
 mod torrent_list;
+mod torrent_names;
 mod traces;
 mod webhooks;
 
@@ -55,6 +57,7 @@ pub use events::{Event, EventHub, EventKind};
 pub use live::Live;
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
+pub use networks::{Breakdown, GeoFile, NetworkCount, NetworkStats};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use recorder::{Annotation, AnnotationKind};
@@ -64,6 +67,7 @@ pub use sources::{
     AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, Status, UpgradeStats,
     XdpInterface, XdpRingDrops, XdpStats,
 };
+pub use torrent_names::{TorrentLabel, TorrentNames};
 pub use traces::TraceOptions;
 
 use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};

@@ -3,6 +3,7 @@
 mod cluster;
 mod journal;
 mod listeners;
+mod networks;
 mod page;
 mod xdp;
 
@@ -33,6 +34,8 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     cluster::render_cluster(&mut page, sources.cluster().as_ref());
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
+    networks::render_networks(&mut page, &sources.status.networks());
+    networks::render_approval(&mut page, sources);
     render_limits(&mut page, sources);
     render_certificates(&mut page, sources);
     render_process(&mut page, sources);
@@ -99,7 +102,10 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
     let policies = sources.tracker.listener_policies().load();
     let lists = |id: ListenerPolicyId| {
         let lists = policies.get(usize::from(id.0)).map(|policy| &policy.lists);
-        let sizes = lists.map(|lists| [("allow", lists.allow.len()), ("deny", lists.deny.len())]);
+        let sizes = lists.map(|lists| {
+            let torrents = ("torrents", lists.torrents.len());
+            [("allow", lists.allow.len()), ("deny", lists.deny.len()), torrents]
+        });
         sizes.into_iter().flatten()
     };
     let name = "tidegate_access_list_entries";
@@ -265,6 +271,7 @@ pub(super) mod tests {
     use types::Tick;
 
     use super::*;
+    use crate::networks::{Breakdown, NetworkCount, NetworkStats};
     use crate::{
         AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
         ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
@@ -474,6 +481,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn peers_of_networks_are_named_up_to_a_number() {
+        let sources = sources();
+        let row = |key: &str, peers| NetworkCount { key: key.into(), name: "x".into(), peers };
+        let systems = Breakdown::new(vec![row("64500", 5), row("64501", 9), row("64502", 2)], 3);
+        let stats =
+            NetworkStats { systems: Some(systems), metrics_max: 2, ..NetworkStats::default() };
+        sources.status.set_networks(stats);
+        let page = render(&sources, None);
+        let found = page.lines().filter(|line| line.starts_with("tidegate_peers_by_"));
+        let expected = [("64501", 9), ("64500", 5), ("other", 2), ("unknown", 3)]
+            .map(|(asn, peers)| format!("tidegate_peers_by_system{{asn=\"{asn}\"}} {peers}"));
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn every_family_and_series_is_rendered_once() {
         let sources = sources();
         let address = "1.2.3.4:5".parse().unwrap();
@@ -526,6 +548,9 @@ pub(super) mod tests {
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
         let _ = sources.cluster.set(Box::new(cluster));
+        let counts = Some(Breakdown::default());
+        let (systems, countries) = (counts.clone(), counts);
+        sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });
         let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();

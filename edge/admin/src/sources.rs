@@ -12,7 +12,9 @@ use tracker::counters::MetricsRegistry;
 use types::Tick;
 
 use crate::cluster::ClusterStats;
+use crate::networks::NetworkStats;
 use crate::schema::ToSchema;
+use crate::torrent_names::TorrentNames;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
 pub struct MetricSources {
@@ -62,9 +64,25 @@ pub struct Status {
     pub udp_engine: OnceLock<String>,
     /// What the XDP program has done. Empty without one.
     pub xdp: Mutex<XdpStats>,
+    /// Peers by network. Empty without files that say where networks belong.
+    pub networks: Mutex<Arc<NetworkStats>>,
+    /// Names of torrents.
+    pub torrent_names: Arc<TorrentNames>,
+    /// Requests for the keys of tokens that failed.
+    pub jwt_key_failures: AtomicU64,
 }
 
 impl Status {
+    /// Returns the last count of peers by network.
+    pub(crate) fn networks(&self) -> Arc<NetworkStats> {
+        Arc::clone(&self.networks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the count of peers by network.
+    pub fn set_networks(&self, stats: NetworkStats) {
+        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stats);
+    }
+
     /// Returns what the XDP program has done.
     pub(crate) fn xdp(&self) -> XdpStats {
         // Replaced as a whole, so a panic elsewhere does not matter.

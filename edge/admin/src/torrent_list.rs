@@ -11,6 +11,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::{self, AtomicBool};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -57,6 +58,8 @@ pub(crate) struct PageRequest {
     pub(crate) ascending: bool,
     /// Only torrents whose info hash has this prefix.
     pub(crate) prefix: HashPrefix,
+    /// Only these torrents, sorted; `None` = all.
+    pub(crate) only: Option<Arc<[InfoHash]>>,
     /// The position behind which the page starts; `None` = the first page.
     pub(crate) after: Option<Cursor>,
     /// Rows, at most [`ROWS_PER_PAGE_MAX`].
@@ -279,9 +282,14 @@ impl Snapshot {
 
     fn page(&self, request: &PageRequest) -> ListPage {
         let range = request.prefix.range(&self.rows, &self.by_hash);
-        let total = range.len();
+        let only = request.only.as_ref().map(|only| self.chosen(range.clone(), only, request.sort));
+        let total = only.as_ref().map_or_else(|| range.len(), Vec::len);
         let limit = request.limit.clamp(1, ROWS_PER_PAGE_MAX);
         let numbers = match self.order(request.sort) {
+            _ if only.is_some() => {
+                let only = only.unwrap_or_default();
+                self.after(0..total, request, limit + 1, |at| only[at])
+            }
             // One row more than the page, to see whether there is a next page.
             None => self.after(range, request, limit + 1, |at| self.by_hash[at]),
             Some(order) if total == order.len() => {
@@ -301,11 +309,23 @@ impl Snapshot {
         ListPage { rows, next, total, age: self.taken_at.elapsed(), omitted: self.omitted }
     }
 
+    /// Returns the row numbers of those torrents of `only` that are among the positions `range` of the order by
+    /// info hash, sorted by `sort`, ascending.
+    fn chosen(&self, range: Range<usize>, only: &[InfoHash], sort: SortKey) -> Vec<u32> {
+        let hash = |number: &u32| self.rows[*number as usize].info_hash;
+        let by_hash = &self.by_hash[range];
+        let find = |wanted: &InfoHash| by_hash.binary_search_by_key(wanted, hash).ok();
+        let mut numbers: Vec<u32> = only.iter().filter_map(find).map(|at| by_hash[at]).collect();
+        // Stable: equal values stay sorted by info hash.
+        numbers.sort_by_key(|number| sort.value(&self.rows[*number as usize]));
+        numbers
+    }
+
     /// Returns `count` row numbers behind the cursor, among the positions `range` of an ascending order.
     /// `number` returns the row number at a position.
     fn after(
         &self,
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         request: &PageRequest,
         count: usize,
         number: impl Fn(usize) -> u32,
@@ -441,7 +461,7 @@ impl HashPrefix {
     }
 
     /// Returns the range of the positions in `by_hash` whose rows have this prefix.
-    fn range(&self, rows: &[TorrentRow], by_hash: &[u32]) -> std::ops::Range<usize> {
+    fn range(&self, rows: &[TorrentRow], by_hash: &[u32]) -> Range<usize> {
         let compare = |number: &u32| {
             let whole = self.digits / 2;
             let (row, own) = (rows[*number as usize].info_hash.0, self.bytes);

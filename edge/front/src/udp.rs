@@ -337,7 +337,7 @@ impl DatagramContext<'_> {
                 if options.is_malformed() {
                     self.counters.drop(DropReason::MalformedOptions);
                 }
-                match self.authorize(&options) {
+                match self.authorize(&options, &announce) {
                     Ok(grant) => return Some((grant, announce, transaction_id)),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
@@ -361,21 +361,30 @@ impl DatagramContext<'_> {
         None
     }
 
-    /// Authorizes an announce by the key in the client's URL, which clients send if it says more than
-    /// `/announce` (BEP 41). The key itself is verified with the rest of the batch.
+    /// Authorizes an announce by the key or token in the client's URL, which clients send if it says more
+    /// than `/announce` (BEP 41). The key itself is verified with the rest of the batch.
     //= bep41#url-data-use
-    fn authorize(&self, options: &Options<'_>) -> Result<UnverifiedGrant, Refusal> {
+    fn authorize(
+        &self,
+        options: &Options<'_>,
+        announce: &Announce,
+    ) -> Result<UnverifiedGrant, Refusal> {
         match options.single_url_data() {
-            Some(url) => self.authorize_url(url),
-            None if options.is_empty() => self.authorize_url(b""),
-            None => self.authorize_url(options.url_data(&mut [0; limits::URL_DATA_MAX])),
+            Some(url) => self.authorize_url(url, announce),
+            None if options.is_empty() => self.authorize_url(b"", announce),
+            None => self.authorize_url(options.url_data(&mut [0; limits::URL_DATA_MAX]), announce),
         }
     }
 
-    fn authorize_url(&self, url: &[u8]) -> Result<UnverifiedGrant, Refusal> {
+    fn authorize_url(&self, url: &[u8], announce: &Announce) -> Result<UnverifiedGrant, Refusal> {
         let url = url::read(url);
         let is_private = self.view.is_private(self.listener_policy);
-        self.authorize_key(user_key(is_private, url.key, url.query))
+        let grant = self.authorize_key(user_key(is_private, url.key, url.query))?;
+        if self.view.needs_token(self.listener_policy) {
+            let (token, torrent) = (url::query_token(url.query), &announce.info_hash);
+            self.view.authorize_token(&grant, token, torrent, announce.event)?;
+        }
+        Ok(grant)
     }
 
     fn authorize_key(&self, key: Option<&[u8]>) -> Result<UnverifiedGrant, Refusal> {
@@ -411,6 +420,10 @@ impl DatagramContext<'_> {
         reject_log::refused("udp", self.ip, refusal);
         if refusal == Refusal::Banned {
             return self.counters.drop(DropReason::Banned);
+        }
+        if refusal == Refusal::TokenUnverified {
+            // The client sends the announce again after some seconds, sooner than after an error.
+            return self.counters.drop(DropReason::TokenUnverified);
         }
         if refusal == Refusal::TooManyRequests {
             if let Some(heavy_hitters) = &mut self.heavy_hitters {

@@ -39,6 +39,18 @@ const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
 const PRIVATE_NETWORKS: [&str; 6] =
     ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
 
+/// `tracker.external_address_for` by default: the same, and link-local networks.
+const LOCAL_NETWORKS: [&str; 8] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "::1",
+    "fc00::/7",
+    "fe80::/10",
+];
+
 settings! {
     /// UDP tracker (BEP 15).
     ["udp"] udp: UdpSection {
@@ -260,6 +272,14 @@ settings! {
         /// address.
         private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
             PrivateAddresses::Auto;
+        /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
+        /// the tracker, whose address is in external_address_for, are given to others under it, so that
+        /// they can be reached from outside: the router must forward their ports. [] = off.
+        external_address: List, reloadable, per_listener = [];
+        /// Addresses and networks of the peers that external_address replaces. By default private,
+        /// loopback and link-local ones.
+        external_address_for: List, reloadable, per_listener =
+            LOCAL_NETWORKS;
         /// Seconds between the announces of a WebTorrent client. It is removed after two intervals
         /// of silence.
         websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
@@ -277,6 +297,18 @@ settings! {
         allow: Text, reloadable, per_listener = "";
         /// File with the info hashes of the deny list, in the same format.
         deny: Text, reloadable, per_listener = "";
+        /// Folder of .torrent files, with the folders in it: their torrents are on the allow list, v2 and
+        /// hybrid ones by each of their hashes. Files that are added, changed or removed are noticed within
+        /// seconds. The API and the dashboard show the names and sizes of these torrents.
+        allow_torrents: Text, reloadable, per_listener = "";
+        /// MiB for the names of these torrents. 0 = no names. Torrents beyond that have none.
+        torrent_names_mib: Int(0, 65_536), reloadable = 64;
+        /// Addresses, networks and autonomous systems whose clients alone are served, e.g.
+        /// ["198.51.100.0/24", "AS64500"]. [] = all. Systems need geo.asn, and are read again when that
+        /// file changes. Proxies that are trusted are always served.
+        networks_allow: List, reloadable = [];
+        /// Addresses, networks and autonomous systems whose clients are refused as if they were banned.
+        networks_deny: List, reloadable = [];
         /// true: users need a key in their announce URL: /announce/KEY, /KEY/announce, ?passkey=KEY
         /// or ?key=KEY; for WebSocket also /KEY. UDP scrapes cannot carry a key and are refused.
         private: Flag, reloadable, per_listener = false;
@@ -288,11 +320,42 @@ settings! {
         /// key has 16 to 64 characters of A-Z a-z 0-9 _ -. # starts a comment. Read again like the
         /// lists.
         keys: Text, reloadable = "";
+        /// true: announces need a JSON Web Token for their torrent in the announce URL, /announce?jwt=TOKEN,
+        /// with the claims exp and infohash. Scrapes need none. Not together with private.
+        jwt: Flag, reloadable, per_listener = false;
+        /// Where the public keys of these tokens are: a file with a JSON Web Key Set, or its https URL.
+        /// Accepted are ES256, EdDSA (Ed25519) and RS256 with at least 2048 bits.
+        jwt_keys: Text, reloadable = "";
+        /// The issuer that tokens must name (iss). Empty = any.
+        jwt_issuer: Text, reloadable = "";
+        /// The audience that tokens must name (aud). Empty = any.
+        jwt_audience: Text, reloadable = "";
+        /// Seconds between requests for jwt_keys, if that is a URL.
+        jwt_refresh_s: Int(10, DAY_S), reloadable = 300;
+        /// Tokens verified a second at most, at some 50 microseconds each. Verified ones are remembered.
+        /// Announces with further new tokens are told to try again later; over UDP they are dropped, and
+        /// clients send them again.
+        jwt_verify_per_s: Int(1, RATE_MAX), reloadable = 2000;
         /// Peer id prefixes (BEP 20) of the client software to accept, e.g. ["-TR", "-qB"]. [] =
         /// all. Software can lie about its peer id.
         clients_allow: List, reloadable, per_listener = [];
         /// Peer id prefixes of the client software to refuse, e.g. ["-XL", "-TR2"].
         clients_deny: List, reloadable, per_listener = [];
+    }
+
+    /// Networks and countries of peers, from MMDB files that you provide. They are looked up beside the
+    /// requests, never for one.
+    ["geo"] geo: GeoSection {
+        /// MMDB file with the autonomous system of each network, e.g. GeoLite2-ASN.mmdb. Empty = none. Read
+        /// again when it changes. For statistics, and for AS numbers in access.networks_allow and
+        /// networks_deny.
+        asn: Text, reloadable = "";
+        /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
+        country: Text, reloadable = "";
+        /// Seconds between counts of peers by system and by country.
+        interval_s: Int(1, DAY_S), reloadable = 300;
+        /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.
+        metrics_max: Int(0, 1000), reloadable = 20;
     }
 
     /// Bounds on memory, and on what clients may use, counted by the prefix of their address.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use front::http::{Challenges, HttpOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::access::Mode;
-use tracker::{ClientRules, ListenerPolicyId, Networks, PrivateAddresses};
+use tracker::{ClientRules, ExternalAddress, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
 
+use super::access::{check_tokens, external_address};
 use super::choices::{ProxyProtocol, StatsChoice, Transport};
 use super::key::Problem;
 use super::keys::Sections;
@@ -41,10 +42,16 @@ pub(crate) struct ListenerPolicyConfig {
     pub(crate) mode: Mode,
     pub(crate) allow: PathBuf,
     pub(crate) deny: PathBuf,
+    /// A folder of torrent files, or an empty path.
+    pub(crate) torrents: PathBuf,
     pub(crate) private_addresses: PrivateAddresses,
     pub(crate) private: bool,
+    /// Whether announces need a token.
+    pub(crate) tokens: bool,
     pub(crate) clients: ClientRules,
     pub(crate) full_scrape: bool,
+    /// The addresses for peers beside the tracker, if there are any.
+    pub(crate) external: Option<Arc<ExternalAddress>>,
 }
 
 impl ListenerPolicyConfig {
@@ -54,14 +61,18 @@ impl ListenerPolicyConfig {
             mode: access.mode.value,
             allow: access.allow.value.clone().into(),
             deny: access.deny.value.clone().into(),
+            torrents: access.allow_torrents.value.clone().into(),
             private_addresses: sections.tracker.private_addresses.value,
             private: access.private.value,
+            tokens: access.jwt.value,
             clients: ClientRules {
                 allow: access.clients_allow.value.iter().collect(),
                 deny: access.clients_deny.value.iter().collect(),
             },
             full_scrape: sections.http.full_scrape.value,
+            external: external_address(&sections.tracker, problems).map(Arc::new),
         };
+        check_tokens(access, problems);
         if config.full_scrape && config.private {
             let text = "does not go with access.private: any user could list all torrents";
             problems.push(sections.http.full_scrape.problem(text));
@@ -71,7 +82,9 @@ impl ListenerPolicyConfig {
         for (is_used, file) in
             [(config.uses_allow(), &access.allow), (config.uses_deny(), &access.deny)]
         {
-            if is_used && file.value.is_empty() && needs_file {
+            let has_folder =
+                file.key.name == "access.allow" && !config.torrents.as_os_str().is_empty();
+            if is_used && file.value.is_empty() && needs_file && !has_folder {
                 let mode = access.mode.json();
                 let text = format!("must name a file because access.mode is {mode}");
                 problems.push(file.problem(text));

@@ -1,9 +1,36 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
+use std::net::IpAddr;
+
 use net::Engine;
+use types::Scope;
 
 use super::key::unique;
-use super::{AcmeConfig, Challenge, ClusterConfig, Config, ListenerGroup, Transport};
+use super::{
+    AcmeConfig, Challenge, ClusterConfig, Config, ListenerGroup, ListenerPolicyConfig, Transport,
+};
+
+/// Returns what to know of a listener's policy.
+fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let external = policy.external.as_ref();
+    let addresses = external.into_iter().flat_map(|external| {
+        external.v4.map(IpAddr::V4).into_iter().chain(external.v6.map(IpAddr::V6))
+    });
+    for ip in addresses.filter(|ip| Scope::of(*ip) != Scope::Public) {
+        warnings.push(format!(
+            "tracker.external_address has {ip}, which is not a public address: peers elsewhere cannot reach it"
+        ));
+    }
+    if !policy.torrents.as_os_str().is_empty() && !policy.uses_allow() {
+        warnings.push(
+            "access.allow_torrents names a folder, but access.mode does not use the allow list: set it to \
+             \"allow\" or \"both\""
+                .into(),
+        );
+    }
+    warnings
+}
 
 impl Config {
     /// Returns warnings for the log, one sentence each.
@@ -35,6 +62,7 @@ impl Config {
                     .into(),
             );
         }
+        warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         if self.bans.bad_connection_ids_per_min > 0 {
             warnings.push(
                 "bans.bad_connection_ids_per_min is on: anyone who forges UDP source addresses can \

@@ -1,15 +1,18 @@
 //! What `tidegate config check` looks at, beside the configuration itself.
 
+use std::path::PathBuf;
+
 use net::process::Identity;
 
 use cluster::nats::{self, Finding};
 
 use super::swarms::file_system;
 use super::{listeners, state, xdp};
+use crate::access::{self, TorrentFolders};
 use crate::cluster::nats_options;
 use crate::cluster::secret::ClusterSecrets;
 use crate::config::Config;
-use crate::{access, acme, certificates};
+use crate::{acme, certificates};
 
 /// What [`check`] finds.
 #[derive(Default)]
@@ -25,13 +28,14 @@ pub(crate) struct Findings {
 /// Returns what there is to say about serving `config` on this machine.
 pub(crate) fn check(config: &Config) -> Findings {
     let mut problems = Vec::new();
-    if let Err(error) = access::read(config) {
+    if let Err(error) = access::read(config, &TorrentFolders::default()) {
         problems.push(format!("{error:#}"));
     }
     match certificates::read(config) {
         Ok(read) => problems.extend(certificates::warnings(config, &read)),
         Err(error) => problems.push(format!("{error:#}")),
     }
+    problems.extend(geo_problems(config));
     problems.extend(acme::check(config));
     problems.extend(state::check(config));
     problems.extend(file_system::check(config));
@@ -48,6 +52,16 @@ pub(crate) fn check(config: &Config) -> Findings {
     xdp::check(config, is_running, &mut findings);
     check_cluster(config, is_running, &mut findings);
     findings
+}
+
+/// Returns what is wrong with the files that say where networks belong.
+fn geo_problems(config: &Config) -> Vec<String> {
+    let files = [("geo.asn", &config.geo.asn), ("geo.country", &config.geo.country)];
+    let named = files.into_iter().filter(|(_, path)| !path.as_os_str().is_empty());
+    let problem = |(key, path): (&str, &PathBuf)| {
+        Some(format!("{key}: {}", geo::Database::read(path).err()?))
+    };
+    named.filter_map(problem).collect()
 }
 
 /// Reads the files of the cluster, and asks the NATS servers.

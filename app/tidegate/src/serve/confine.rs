@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::{state, swarms};
 use crate::acme;
-use crate::config::{AcmeConfig, ClusterConfig, Config};
+use crate::config::{AcmeConfig, ClusterConfig, Config, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -69,6 +69,7 @@ fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.trace.as_ref().map(|trace| trace.port));
+    ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
     let cluster = config.cluster.as_ref();
     ports.extend(cluster.iter().flat_map(|cluster| &cluster.servers).map(|server| server.port));
     // Connecting to hosts requires resolving their names.
@@ -80,6 +81,9 @@ fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
     let of_cluster = cluster.into_iter().flat_map(ClusterConfig::files).map(PathBuf::as_path);
     let mut readable = directories(files.chain(authorities).chain(resolver).chain(of_cluster));
     readable.extend(cluster.into_iter().flat_map(super::cluster::readable));
+    let folders =
+        config.folders().flat_map(|path| [std::path::absolute(path), path.canonicalize()]);
+    readable.extend(folders.flatten());
     let cache = acme.map(|acme| acme.cache.clone());
     SandboxPolicy {
         readable,
@@ -92,13 +96,21 @@ fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
 pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Option<String> {
     let sandbox = sandbox?;
     let remedy = "restart or upgrade (SIGUSR2) to apply it, or set process.sandbox = \"off\"";
-    if let Some(path) = config.files().find(|path| !sandbox.can_read(path)) {
+    if let Some(path) = config.files().chain(config.folders()).find(|path| !sandbox.can_read(path))
+    {
         let directories: Vec<_> =
             sandbox.folders().iter().map(|folder| folder.display().to_string()).collect();
         return Some(format!(
             "the sandbox does not allow reading {}, only files in {}: {remedy}",
             path.display(),
             if directories.is_empty() { "no directory".into() } else { directories.join(", ") },
+        ));
+    }
+    if let Some(port) = config.tokens.as_ref().and_then(TokenConfig::port)
+        && !sandbox.can_connect(port)
+    {
+        return Some(format!(
+            "the sandbox does not allow connecting to port {port} for access.jwt_keys: {remedy}"
         ));
     }
     let acme = config.acme.as_ref()?;

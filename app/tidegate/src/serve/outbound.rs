@@ -1,4 +1,4 @@
-//! Posts webhooks and traces to other machines, over TLS for https URLs. Redirects are not followed, and
+//! Posts webhooks and traces to other machines, and fetches keys of tokens, over TLS for https URLs. Redirects are not followed, and
 //! webhooks reach public addresses only, but for those that the operator allows.
 
 mod resolver;
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use admin::{PostRequest, SendPost, TraceOptions};
 use anyhow::{Context, Result, anyhow};
-use http_body_util::Full;
-use hyper::Request;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -84,6 +84,40 @@ fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
             });
         sent
     })
+}
+
+/// Requests what the configuration names a URL of.
+pub(super) struct Fetcher(Pool);
+
+impl Fetcher {
+    /// Starts the threads that resolve names.
+    pub(super) fn new() -> Result<Self> {
+        pool(&Targets::Any).map(Self)
+    }
+
+    /// Returns the body of a response with status 200, of at most `bytes_max` bytes. Redirects are not
+    /// followed.
+    pub(super) async fn get(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+        let fetched = tokio::time::timeout(RESPONSE_TIMEOUT, self.get_slowly(url, bytes_max)).await;
+        fetched.unwrap_or_else(|_| {
+            Err(format!("no complete response within {} s", RESPONSE_TIMEOUT.as_secs()))
+        })
+    }
+
+    async fn get_slowly(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+        let request = Request::get(url)
+            .header("accept", "application/json")
+            .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")))
+            .body(Full::default())
+            .map_err(|error| error.to_string())?;
+        let answer = self.0.request(request).await.map_err(|error| errors::describe(&error))?;
+        if answer.status() != StatusCode::OK {
+            return Err(format!("expected status 200, found {}", answer.status().as_u16()));
+        }
+        let body = Limited::new(answer.into_body(), bytes_max).collect().await;
+        let body = body.map_err(|error| format!("cannot read the response: {error}"))?;
+        Ok(body.to_bytes().into())
+    }
 }
 
 /// Returns the IP address that a URL has instead of a host name.

@@ -61,6 +61,10 @@ fn is_needed(name: &str, value: &Value) -> bool {
         "access.private" => *value == Value::Bool(false),
         "access.private_and_open" => *value == Value::Bool(true),
         "access.mode" => value == "open",
+        "access.jwt" => *value == Value::Bool(false),
+        "access.networks_allow" | "access.networks_deny" => {
+            value.as_array().is_some_and(Vec::is_empty)
+        }
         _ => false,
     };
     name.starts_with("access.") && !opens

@@ -22,7 +22,7 @@ use super::log::Log;
 use super::swarms::SharedPace;
 use super::xdp::SharedRules;
 use super::{Event, confine};
-use crate::access::{self, AccessFiles, FileKeys};
+use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
 use crate::acme;
 use crate::certificates;
 use crate::config::{self, AcmeConfig, Config, Problem, Settings};
@@ -35,10 +35,12 @@ pub(super) struct Reloader {
     pub(super) configured: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
-    /// The keys from the file that are in use.
-    pub(super) file_keys: FileKeys,
+    /// What is in use of the files that decide who is served.
+    pub(super) access: AccessState,
     pub(super) watcher: access::FileWatcher,
     pub(super) certificates: Arc<Certificates>,
+    /// Sends the configuration to the threads that follow folders and count peers.
+    pub(super) followers: watch::Sender<Arc<Config>>,
     /// Sends the configuration to the thread that renews certificates.
     pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: Log,
@@ -96,7 +98,7 @@ pub(super) enum ReadOutcome {
     /// Configuration, lists and certificates.
     Everything(Result<Box<NewConfig>, Vec<String>>),
     /// Lists and certificates.
-    ReadFiles(ReadFiles),
+    ReadFiles(Box<ReadFiles>),
 }
 
 /// Each is applied if it was read without a mistake.
@@ -153,10 +155,14 @@ impl Reloader {
     ) {
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
         let (running, before) = (self.settings.clone(), self.settings.clone());
+        // Those in use are not touched.
+        let folders = TorrentFolders::default();
         let work = move || {
             // A failure has been logged at startup.
             let _ = lower_priority();
-            let read = || read_all(file.as_deref(), &values, running, sandbox.as_deref());
+            let source =
+                Source { file: file.as_deref(), sandbox: sandbox.as_deref(), folders: &folders };
+            let read = || read_all(&source, &values, running);
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
             let outcome = |new: Box<NewConfig>| {
@@ -189,8 +195,11 @@ impl Reloader {
         }
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
         let (running, overrides) = (self.settings.clone(), self.overrides.clone());
+        let folders = self.access.folders.clone();
         let read = move || {
-            let read = || read_all(file.as_deref(), &overrides, running, sandbox.as_deref());
+            let source =
+                Source { file: file.as_deref(), sandbox: sandbox.as_deref(), folders: &folders };
+            let read = || read_all(&source, &overrides, running);
             // No state that a panic left inconsistent is used again.
             let read = catch_unwind(AssertUnwindSafe(read));
             ReadOutcome::Everything(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
@@ -208,14 +217,14 @@ impl Reloader {
     }
 
     fn read_files(&mut self, events: &Sender<Event>) {
-        let config = self.config.clone();
+        let (config, folders) = (self.config.clone(), self.access.folders.clone());
         let read = move || {
-            let access = catch_unwind(AssertUnwindSafe(|| access::read(&config)));
+            let access = catch_unwind(AssertUnwindSafe(|| access::read(&config, &folders)));
             let certificates = catch_unwind(AssertUnwindSafe(|| certificates::read(&config)));
-            ReadOutcome::ReadFiles(ReadFiles {
+            ReadOutcome::ReadFiles(Box::new(ReadFiles {
                 access: access.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
                 certificates: certificates.unwrap_or_else(|_| Err(anyhow!(PANICKED))),
-            })
+            }))
         };
         self.read(events, read);
     }
@@ -245,7 +254,7 @@ impl Reloader {
                 problems.iter().for_each(|problem| error!("reload failed: {problem}"));
                 Err(problems)
             }
-            ReadOutcome::ReadFiles(files) => self.replace_files(files),
+            ReadOutcome::ReadFiles(files) => self.replace_files(*files),
         };
         let status = &metric_sources.status;
         let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
@@ -269,7 +278,7 @@ impl Reloader {
         match access {
             Ok(access) => {
                 info!(lists = access.summary(), "reloaded access lists");
-                access.apply(&self.tracker, &mut self.file_keys);
+                access.apply(&self.tracker, &mut self.access);
             }
             Err(error) => {
                 error!("access lists not reloaded; the previous ones stay in use: {error:#}");
@@ -284,6 +293,11 @@ impl Reloader {
             }
         }
         if problems.is_empty() { Ok(ReloadOutcome::default()) } else { Err(problems) }
+    }
+
+    /// Applies what has changed in folders of torrents.
+    pub(super) fn replace_torrents(&self) {
+        access::apply_folders(&self.config, &self.access.folders, &self.tracker);
     }
 
     fn replace_certificates(&self, certificates: Vec<Certificate>) {
@@ -303,7 +317,8 @@ impl Reloader {
         self.tracker.reconfigure(&config.policy);
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
-        access.apply(&self.tracker, &mut self.file_keys);
+        access.apply(&self.tracker, &mut self.access);
+        self.followers.send_replace(Arc::new(config.clone()));
         self.xdp_rules.set(&config);
         if let (Some(pace), Some(swarms)) = (&self.pace, &config.swarms) {
             pace.set(swarms);
@@ -331,24 +346,30 @@ impl Reloader {
 }
 
 /// Applies at startup what a reload can change.
-pub(super) fn apply(config: &Config, tracker: &Tracker, file_keys: &mut FileKeys) -> Result<()> {
+pub(super) fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
     tracker.reconfigure(&config.policy);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
-    access::read(config)?.apply(tracker, file_keys);
+    access::read(config, &access.folders)?.apply(tracker, access);
     Ok(())
 }
 
 const PANICKED: &str = "reading the files panicked (see the message above)";
 
+/// What a reload reads from.
+struct Source<'a> {
+    file: Option<&'a Path>,
+    sandbox: Option<&'a Sandbox>,
+    folders: &'a TorrentFolders,
+}
+
 /// Reads everything. `running` are the settings in use, which get the reloadable new values.
 fn read_all(
-    file: Option<&Path>,
+    source: &Source<'_>,
     overrides: &[(String, Value)],
     mut running: Settings,
-    sandbox: Option<&Sandbox>,
 ) -> Result<Box<NewConfig>, Vec<String>> {
-    let (settings, mut config) = crate::load_with(file, overrides)?;
+    let (settings, mut config) = crate::load_with(source.file, overrides)?;
     running.take_reloadable(&settings);
     // Listeners are added and removed only by a restart. A valid new configuration may contradict the
     // listeners there are.
@@ -358,12 +379,12 @@ fn read_all(
     let listener_policies = config::listener_policies(&running);
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
-    if let Some(reload_conflict) = confine::reload_conflict(sandbox, &config) {
+    if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
         return Err(vec![reload_conflict]);
     }
     let watcher = access::FileWatcher::new(&config);
     let problem = |error| vec![format!("{error:#}")];
-    let access = access::read(&config).map_err(problem)?;
+    let access = access::read(&config, source.folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;
     Ok(Box::new(NewConfig { settings, running, config, watcher, access, certificates }))

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,10 +23,13 @@ use tracing::{info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::Shared;
+use super::approval::Approval;
+use super::geo::GeoCounter;
 use super::listeners::BoundListener;
 use super::swarms::{OpenJournal, unix_ms};
 use super::xdp::{self, OpenXdp, SharedRules};
+use super::{Event, Shared};
+use crate::access::AccessState;
 use crate::acme::{self, CertStore};
 use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
 
@@ -76,7 +80,7 @@ impl Workers {
         let metric_sources = MetricSources {
             tracker: Arc::clone(tracker),
             registry: Arc::clone(&registry),
-            status: Status::default(),
+            status: Status { torrent_names: Arc::clone(shared.names), ..Status::default() },
             process,
             clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.expiries()),
@@ -329,6 +333,32 @@ impl Workers {
         let stop = self.stop_async.subscribe();
         self.start("acme".into(), lower_priority, move || {
             acme::serve(&store, &metric_sources, configs, stop)
+        })
+    }
+
+    /// Starts the threads that follow folders and keys, and that count peers by network.
+    pub(super) fn start_followers(
+        &mut self,
+        configs: watch::Receiver<Arc<Config>>,
+        access: &AccessState,
+        events: Sender<Event>,
+    ) -> Result<()> {
+        let (tracker, sources) = (Arc::clone(&self.tracker), Arc::clone(&self.metric_sources));
+        let counter = GeoCounter::new(configs.clone(), Arc::clone(&tracker), Arc::clone(&sources));
+        let approval = Approval {
+            configs,
+            folders: access.folders.clone(),
+            token_keys: access.token_keys.clone(),
+            tracker,
+            sources,
+            events,
+        };
+        let stop = self.stop_async.subscribe();
+        self.start("approval".into(), lower_priority, move || approval.run(stop))?;
+        let stop = Arc::clone(&self.stop);
+        self.start("geo".into(), lower_priority, move || {
+            counter.run(&stop);
+            Ok(())
         })
     }
 

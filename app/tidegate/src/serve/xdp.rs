@@ -175,6 +175,20 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
+/// What a new process gets of the sockets: copies of them, and what leaves the AF_XDP sockets.
+pub(super) type HandOverParts = (Vec<(String, OwnedFd)>, Option<HandOver>);
+
+pub(super) fn hand_over_parts(
+    bound: &BoundListeners,
+    xdp: Option<&OpenXdp>,
+) -> Result<HandOverParts> {
+    let mut descriptors = bound.descriptors()?;
+    let Some(xdp) = xdp else { return Ok((descriptors, None)) };
+    let (of_xdp, queues) = xdp.hand_over()?;
+    descriptors.extend(of_xdp);
+    Ok((descriptors, Some(queues)))
+}
+
 impl OpenXdp {
     /// Returns what an upgrade hands over: descriptors with their names, and what stops serving them.
     pub(super) fn hand_over(&self) -> io::Result<(Vec<(String, OwnedFd)>, HandOver)> {

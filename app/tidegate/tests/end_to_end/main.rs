@@ -5,6 +5,7 @@
 mod access_lists;
 mod admin_command;
 mod api;
+mod approval;
 mod client_commands;
 mod clients;
 mod cluster;

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use primitives::memory::LINE;
 use types::{Family, InfoHash, PackedV4, PackedV6, PeerKey, Tick};
 
 use super::walk::Walk;
@@ -127,6 +128,51 @@ impl Shard {
             left = left.saturating_sub(1 + visited);
         }
         walk.has_more()
+    }
+
+    /// Appends the addresses of the peers in about the next `lines` lines of a walk to `addresses`. Returns
+    /// false at the end of the walk.
+    pub(crate) fn addresses(
+        &self,
+        walk: &mut Walk,
+        lines: u32,
+        addresses: &mut Vec<IpAddr>,
+    ) -> bool {
+        let mut left = lines;
+        while left > 0
+            && let Some(number) = walk.torrent(&self.records)
+        {
+            let (record, before) = (self.records.at(number), addresses.len());
+            if record.is_spilled() {
+                let (family, role) = walk.set();
+                let next = match family {
+                    Family::V4 => self.addresses_in(walk, &record.sets().v4[role], addresses),
+                    Family::V6 => self.addresses_in(walk, &record.sets().v6[role], addresses),
+                };
+                walk.advance(record.info_hash, next);
+            } else {
+                addresses.extend(record.inline_peers().iter().map(address));
+                walk.leave();
+            }
+            let lines = (addresses.len() - before) * size_of::<PackedV4>() / LINE;
+            left = left.saturating_sub(1 + lines as u32);
+        }
+        walk.has_more()
+    }
+
+    /// Appends the addresses in the next page of a set. Returns the place behind it.
+    fn addresses_in<E: Entry>(
+        &self,
+        walk: &Walk,
+        set: &PeerSet<E>,
+        addresses: &mut Vec<IpAddr>,
+    ) -> Option<u64> {
+        if set.len() == 0 {
+            return None;
+        }
+        let (page, next) = walk.page(set, &self.arena);
+        addresses.extend(set.entries(&self.arena, page).iter().map(address));
+        next
     }
 
     /// Calls `visit` with the peers at `ip` in the current part of the walk, and removes those for
@@ -260,6 +306,10 @@ impl Shard {
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
         lines
     }
+}
+
+fn address<E: Entry>(entry: &E) -> IpAddr {
+    entry.peer_key().socket_addr().ip()
 }
 
 fn seen(now: Tick, role: usize, meta: PeerMeta) -> PeerInfo {

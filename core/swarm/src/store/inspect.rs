@@ -87,6 +87,22 @@ impl Store {
         found
     }
 
+    /// Calls `visit` with the address of every peer in every torrent, without holding a lock. WebTorrent
+    /// peers have none. A peer that announces meanwhile may be missed or visited twice.
+    pub fn each_address(&self, mut visit: impl FnMut(IpAddr)) {
+        let mut addresses = Vec::new();
+        for shard in 0..self.shards.len() {
+            let mut walk = Walk::default();
+            let mut goes_on = true;
+            while goes_on {
+                let held = self.lock(shard);
+                goes_on = held.addresses(&mut walk, STEP_LINES, &mut addresses);
+                MutexGuard::unlock_fair(held);
+                addresses.drain(..).for_each(&mut visit);
+            }
+        }
+    }
+
     /// Removes the peers at an address and returns how many there were. One that announces
     /// meanwhile may stay.
     pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {

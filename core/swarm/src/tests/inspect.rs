@@ -26,6 +26,12 @@ pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: 
         torrent.peers.iter().map(|(key, peer)| (key.socket_addr().ip(), (*hash, *key, peer.role)))
     });
     let there: Vec<_> = there.collect();
+    let mut addresses = Vec::new();
+    store.each_address(|ip| addresses.push(ip));
+    let mut known: Vec<IpAddr> = there.iter().map(|(ip, _)| *ip).collect();
+    addresses.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(addresses, known);
     for (ip, _) in there.iter().take(2) {
         let found = store.peers_at(now, *ip, usize::MAX);
         let known = there.iter().filter(|(of, _)| of == ip).map(|(_, peer)| *peer);

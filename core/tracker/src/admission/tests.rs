@@ -199,11 +199,16 @@ impl Scene {
         };
         let refused: &[&[u8]] = if fails(Refusal::ClientRefused) { &[&PEER.0] } else { &[] };
         ListenerPolicy {
-            lists: AccessLists { mode, allow: only(OTHER_TORRENT), deny: only(TORRENT) },
+            lists: AccessLists {
+                mode,
+                allow: only(OTHER_TORRENT),
+                deny: only(TORRENT),
+                ..AccessLists::default()
+            },
             private_addresses: PrivateAddresses::Deny,
             private: self.is_private(failing),
             clients: ClientRules { deny: refused.iter().collect(), ..ClientRules::default() },
-            full_scrape: false,
+            ..ListenerPolicy::default()
         }
     }
 

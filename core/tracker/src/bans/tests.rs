@@ -15,6 +15,33 @@ fn bans() -> Bans {
 }
 
 #[test]
+fn refused_networks_hold_beside_bans() {
+    let bans = bans();
+    let networks = |texts: &[&str]| Networks::parse(texts.iter().copied()).unwrap();
+    let contains = |text: &str| bans.contains(Tick(5), text.parse().unwrap());
+    bans.refuse(networks(&["10.1.0.0/16", "2001:db8::/33", "10.3.0.0/30"]));
+    assert!(contains("10.1.2.3") && contains("2001:db8::1") && contains("10.3.0.1"));
+    assert!(!contains("10.2.0.0") && !contains("10.3.0.4") && !contains("2001:db8:8000::"));
+    assert_eq!((bans.len(), bans.refused_ranges()), (0, 3));
+    // Bans in, around and beside them.
+    let ends = Some(Tick(7));
+    bans.put(&[(network("10.1.2.0/24"), ends), (network("10.0.0.0/14"), ends)]);
+    bans.put(&[(network("10.9.0.0/16"), None), (network("10.3.0.0/30"), ends)]);
+    assert!(contains("10.2.0.0") && contains("10.9.0.0") && contains("10.3.0.4"));
+    bans.settle(Tick(8));
+    assert!(contains("10.1.2.3") && !contains("10.2.0.0") && contains("10.3.0.1"));
+    let ranges = bans.ranges(0).unwrap();
+    assert_eq!((ranges.v4.len(), ranges.v6.len()), (3, 1));
+    // The same again builds nothing.
+    bans.refuse(networks(&["10.3.0.0/30", "2001:db8::/33", "10.1.0.0/16"]));
+    assert_eq!(bans.ranges(ranges.version), None);
+    bans.refuse(Networks::default());
+    assert!(!contains("10.1.2.3") && contains("10.9.0.0") && bans.len() == 1);
+    bans.remove(&[network("10.9.0.0/16")]);
+    assert!(!bans.is_any.load(Ordering::Relaxed));
+}
+
+#[test]
 fn agrees_with_a_scan_of_all_networks() {
     let mut random = Random::new(3);
     let v4 =

@@ -39,6 +39,9 @@ labelled! {
         ConnectRate = "connect_rate",
         /// UDP: an announce or scrape over the rate of its prefix.
         RequestRate = "request_rate",
+        /// UDP: an announce with a token that was not verified, because too many others were or there are no
+        /// keys.
+        TokenUnverified = "token_unverified",
         /// UDP: a request of a banned network. TCP: a connection of one.
         Banned = "banned",
         /// TCP: the connection broke.

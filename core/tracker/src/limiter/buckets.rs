@@ -121,6 +121,13 @@ impl Buckets {
         true
     }
 
+    /// Returns whether a request of the prefix would be within the limit, and counts nothing.
+    pub(crate) fn is_within(&self, hash: u64, now: Tick, rate: Rate) -> bool {
+        let Some(set) = self.sets.get(hash as usize & (self.sets.len() - 1)) else { return true };
+        let tag = (hash >> (u64::BITS - TAG_BITS)) as u32;
+        choose(set, tag, now, rate.per_s).is_none_or(|(_, bucket)| bucket.debt < rate.burst)
+    }
+
     /// Returns the number of buckets with a debt at `now`, if a second drains `per_s`.
     pub(super) fn in_use(&self, now: Tick, per_s: u32) -> usize {
         let has_debt = |word: &&AtomicU64| {

@@ -21,6 +21,7 @@ use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
 };
+use crate::torrent_names::{TorrentLabel, TorrentNames};
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{TorrentsRead, TorrentsWrite};
@@ -49,6 +50,12 @@ struct Torrent {
     downloads: u32,
     /// Seconds since its first announce, rounded up by up to 17 minutes.
     age_s: u32,
+    /// Its name; absent: unknown. Names come from `access.allow_torrents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Total length of its files in bytes; absent: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
 }
 
 /// A page of torrents. The list is refreshed every few seconds while it is being read.
@@ -71,6 +78,12 @@ struct TorrentPage {
 struct TorrentDetail {
     /// 40 hex digits.
     info_hash: String,
+    /// Its name; absent: unknown. Names come from `access.allow_torrents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Total length of its files in bytes; absent: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
     seeders: u32,
     leechers: u32,
     /// Leechers that are partial seeds (BEP 21).
@@ -135,6 +148,9 @@ struct TorrentPageQuery {
     /// A prefix of hexadecimal info hashes.
     #[param(pattern = "^[0-9a-f]{0,40}$", nullable = false)]
     filter: Option<String>,
+    /// A part of torrents' names, in any case. Torrents without a name are left out.
+    #[param(min_length = 1, max_length = 255, nullable = false)]
+    name: Option<String>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, ToSchema)]
@@ -197,10 +213,27 @@ impl From<&PeerInfo> for Peer {
     }
 }
 
-fn torrent(now: Tick, row: &TorrentRow) -> Torrent {
+fn torrent(now: Tick, row: &TorrentRow, names: &TorrentNames) -> Torrent {
     let TorrentRow { info_hash, seeders, leechers, downloads, first_seen } = *row;
     let age_s = now.since(first_seen);
-    Torrent { info_hash: info_hash.to_string(), seeders, leechers, downloads, age_s }
+    let (name, size) = label(names, &info_hash);
+    let info_hash = info_hash.to_string();
+    Torrent { info_hash, seeders, leechers, downloads, age_s, name, size }
+}
+
+/// Returns a torrent's name and size, as far as they are known.
+fn label(names: &TorrentNames, info_hash: &InfoHash) -> (Option<String>, Option<u64>) {
+    let label = names.find(info_hash);
+    label.map_or((None, None), |label| (Some(label.name.into()), label.size))
+}
+
+/// Returns the torrents whose names contain `text`.
+async fn named(api: &Shared, text: String) -> Result<Arc<[InfoHash]>, Problem> {
+    // Millions of names take a while.
+    let shared = Arc::clone(api);
+    let search = move || shared.sources().status.torrent_names.search(&text).into();
+    let found = tokio::task::spawn_blocking(search).await;
+    found.map_err(|_| Problem::unavailable("the tracker is shutting down"))
 }
 
 async fn list(
@@ -212,17 +245,25 @@ async fn list(
     let parse =
         |text: String| text.parse::<Cursor>().map_err(|_| bad("cursor", "the `next` of a page"));
     let prefix = query.filter.unwrap_or_default().parse::<HashPrefix>();
+    let only = match query.name {
+        None => None,
+        Some(text) if (1..=TorrentLabel::NAME_MAX).contains(&text.chars().count()) => {
+            Some(named(&api, text).await?)
+        }
+        Some(_) => return Err(bad("name", "1 to 255 characters")),
+    };
     let request = PageRequest {
         sort: query.sort.unwrap_or_default().into(),
         ascending: query.order == Some(Order::Asc),
         prefix: prefix.map_err(|_| bad("filter", "up to 40 hex digits"))?,
         after: query.cursor.map(parse).transpose()?,
         limit: page_limit(query.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
+        only,
     };
     let page = api.torrent_list.page(&request).await;
-    let now = api.tick();
+    let (now, names) = (api.tick(), &api.sources().status.torrent_names);
     Ok(Json(TorrentPage {
-        torrents: page.rows.iter().map(|row| torrent(now, row)).collect(),
+        torrents: page.rows.iter().map(|row| torrent(now, row, names)).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
         total: page.total as u64,
         age_s: page.age.as_secs_f64(),
@@ -243,13 +284,21 @@ async fn get(
     let counted =
         if details.peers.len() < peers as usize { None } else { inspect(INSPECT_PEERS_MAX) };
     let breakdown = Breakdown::of(&counted.as_ref().unwrap_or(&details).peers);
-    Ok(Json(detail(now, &details, breakdown)))
+    Ok(Json(detail(now, &details, breakdown, &api.sources().status.torrent_names)))
 }
 
-fn detail(now: Tick, details: &TorrentDetails, breakdown: Breakdown) -> TorrentDetail {
+fn detail(
+    now: Tick,
+    details: &TorrentDetails,
+    breakdown: Breakdown,
+    names: &TorrentNames,
+) -> TorrentDetail {
     let counts = details.stats.counts;
+    let (name, size) = label(names, &details.stats.info_hash);
     TorrentDetail {
         info_hash: details.stats.info_hash.to_string(),
+        name,
+        size,
         seeders: counts.seeders(),
         leechers: counts.leechers(),
         partial_seeds: counts.partial_seeds,

@@ -63,7 +63,8 @@ fn filled(torrents: u32) -> Tracker {
 }
 
 fn request(sort: SortKey) -> PageRequest {
-    PageRequest { sort, ascending: false, prefix: HashPrefix::default(), after: None, limit: 7 }
+    let prefix = HashPrefix::default();
+    PageRequest { sort, ascending: false, prefix, only: None, after: None, limit: 7 }
 }
 
 fn with_overview<T>(
@@ -120,6 +121,18 @@ fn pages_add_up_to_the_sorted_list() {
                     assert_eq!(all_pages(&overview, request).await, expected, "{sort:?} {prefix}");
                 }
             }
+        }
+        // A choice of torrents, of which one is not there.
+        let mut only: Vec<InfoHash> = naive.iter().step_by(3).map(|row| row.info_hash).collect();
+        only.push(InfoHash([9; 20]));
+        only.sort_unstable();
+        for sort in sorts {
+            let request = PageRequest { only: Some(only.clone().into()), ..request(sort) };
+            let mut expected: Vec<TorrentRow> =
+                naive.iter().filter(|row| only.contains(&row.info_hash)).copied().collect();
+            expected.sort_by_key(|row| (sort.value(row), row.info_hash));
+            expected.reverse();
+            assert_eq!(all_pages(&overview, request).await, expected, "{sort:?}");
         }
         let oldest = overview.page(&request(SortKey::Age)).await.rows[0];
         assert_eq!(Some(oldest.first_seen), naive.iter().map(|row| row.first_seen).min());

@@ -11,7 +11,7 @@ use tracker::{
     Tracker, View,
 };
 use types::{
-    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, Tick, UserKey, limits,
 };
 use wire::http::{
@@ -19,6 +19,7 @@ use wire::http::{
     ResponseFraming, ScrapeQuery, ScrapedHash, Status, StreamFraming, Target, TorrentList, Upgrade,
 };
 use wire::proxy;
+use wire::url::query_token;
 use wire::ws::switching_protocols;
 
 use super::list::{ListJob, ListSources, ListStream};
@@ -385,15 +386,14 @@ impl State {
             Upgrade::None => return NextStep::Close,
         };
         let last = ResponseFraming { method: request.method, keep_alive: false };
-        let is_private = view.is_private(options.listener_policy);
+        let policy_id = options.listener_policy;
+        let is_private = view.is_private(policy_id);
         let user = listener.web_options.user_key(request, is_private);
         if !listener.web_options.admits(origin) {
             //= rfc6455#origin
             counters.drop(DropReason::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) =
-            view.authorize(options.listener_policy, ip, RequestKind::Other, user)
-        {
+        } else if let Err(refusal) = view.authorize(policy_id, ip, RequestKind::Other, user) {
             reject_log::refused("ws", ip, refusal);
             counters.refuse(refusal);
             last.text(&mut self.out, Status::Forbidden, refusal.text());
@@ -406,7 +406,10 @@ impl State {
         } else {
             switching_protocols(&mut self.out, key);
             let user = user.and_then(|key| UserKey::parse(key).ok()).map(Box::new);
-            return NextStep::Upgrade(Box::new(WsClient { ip, user }));
+            let token = query_token(request.query).filter(|_| view.needs_token(policy_id));
+            let token = token.filter(|token| token.len() <= limits::TOKEN_LEN_MAX);
+            let token = token.map(Box::from);
+            return NextStep::Upgrade(Box::new(WsClient { ip, user, token }));
         }
         NextStep::Drain
     }
@@ -421,11 +424,16 @@ impl State {
         let HttpClient { listener, remote, .. } = client;
         let policy_id = listener.options.listener_policy;
         let grant = view.authorize_unverified(policy_id, ip, RequestKind::Announce, key)?;
-        let query = match http::announce_query(query) {
+        let parsed = match http::announce_query(query) {
             Ok(query) => query,
             // A missing or invalid key is reported, and counted, before any other error.
             Err(refusal) => return view.verify(grant).and(Err(refusal)),
         };
+        if view.needs_token(policy_id) {
+            let Announce { info_hash, event, .. } = &parsed.announce;
+            view.authorize_token(&grant, query_token(query), info_hash, *event)?;
+        }
+        let query = parsed;
         let is_compact = query.compact || !listener.options.non_compact;
         let peer_format = match (is_compact, query.no_peer_id) {
             (true, _) => PeerFormat::Compact,
@@ -444,7 +452,7 @@ impl State {
         let mut response = AnnounceResponse {
             body: &mut self.body,
             peer_format,
-            ip,
+            ip: view.peer_ip(policy_id, ip),
             reply: Err(Refusal::Truncated),
             v4_left: 0,
         };
@@ -483,7 +491,7 @@ impl State {
 struct AnnounceResponse<'a> {
     body: &'a mut Vec<u8>,
     peer_format: PeerFormat,
-    /// The client's address.
+    /// The client's address, as others get it.
     ip: IpAddr,
     /// The reply, once the tracker has accepted the announce.
     reply: Result<AnnounceReply<'static>, Refusal>,

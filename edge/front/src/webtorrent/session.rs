@@ -4,7 +4,9 @@ use std::mem::take;
 use std::rc::Rc;
 
 use tracker::counters::DropReason;
-use tracker::{BanReason, Offers, RelayTargets, RequestKind, WebAnnounceRequest};
+use tracker::{
+    BanReason, Offers, RelayTargets, RequestKind, UnverifiedGrant, View, WebAnnounceRequest,
+};
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
     limits,
@@ -253,9 +255,9 @@ impl Session {
             self.check_room(&info_hash, position)?;
         }
         let view = context.tracker.view(context.now);
-        let (policy_id, ip) = (self.listener.options.listener_policy, self.client.ip);
+        let ip = self.client.ip;
         let request = WebAnnounceRequest {
-            grant: view.authorize_unverified(policy_id, ip, RequestKind::Announce, self.user())?,
+            grant: self.authorize(&view, &info_hash, event)?,
             info_hash,
             peer: WebPeer { connection: self.key, peer_id },
             event,
@@ -298,6 +300,21 @@ impl Session {
         counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
         Ok(())
+    }
+
+    /// Authorizes an announce by the client's key or token.
+    fn authorize(
+        &self,
+        view: &View<'_>,
+        info_hash: &InfoHash,
+        event: Event,
+    ) -> Result<UnverifiedGrant, Refusal> {
+        let (policy_id, kind) = (self.listener.options.listener_policy, RequestKind::Announce);
+        let grant = view.authorize_unverified(policy_id, self.client.ip, kind, self.user())?;
+        if view.needs_token(policy_id) {
+            view.authorize_token(&grant, self.client.token.as_deref(), info_hash, event)?;
+        }
+        Ok(grant)
     }
 
     /// Returns an error if the connection may not have another peer, at `position` of its peers.

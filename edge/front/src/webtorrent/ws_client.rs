@@ -11,4 +11,6 @@ pub(crate) struct WsClient {
     pub(crate) ip: IpAddr,
     /// The passkey of the request for the WebSocket, if it had one. Each message is authorized by it.
     pub(crate) user: Option<Box<UserKey>>,
+    /// The token of that request, if the listener asks for one. Each announce is authorized by it.
+    pub(crate) token: Option<Box<[u8]>>,
 }

@@ -166,7 +166,7 @@ fn lists_all_torrents_over_tls() {
 fn lists_only_what_the_listener_serves() {
     let server = server(HttpOptions::default(), 50, true);
     let deny: HashList = (10..50).map(hash).collect();
-    let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
+    let lists = AccessLists { mode: Mode::Deny, deny: Arc::new(deny), ..AccessLists::default() };
     set_policy(
         &server.tracker,
         ListenerPolicy { full_scrape: true, lists, ..ListenerPolicy::default() },

@@ -186,7 +186,7 @@ fn accepts_requests_byte_by_byte() {
 fn refuses_with_status_200_and_a_failure_reason() {
     let server = HttpServer::start();
     let deny: HashList = [InfoHash([b'd'; 20])].into_iter().collect();
-    let lists = AccessLists { mode: Mode::Deny, allow: Arc::default(), deny: Arc::new(deny) };
+    let lists = AccessLists { mode: Mode::Deny, deny: Arc::new(deny), ..AccessLists::default() };
     set_lists(&server.tracker, lists);
     let denied = announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "dddddddddddddddddddd");
     let cases = [

@@ -1,0 +1,112 @@
+//! The keys of tokens, from a file or a URL.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use jwt::KeySet;
+use tracing::info;
+use tracker::{TokenRules, TokenVerifier, Tracker};
+use types::limits::TOKEN_KEY_SET_MAX;
+
+use crate::config::{Config, KeySource, TokenConfig};
+
+/// The keys in use.
+#[derive(Clone, Default)]
+pub(crate) struct TokenKeys(Arc<Mutex<Option<InUse>>>);
+
+/// A key set in use, and how it is used.
+#[derive(PartialEq, Eq)]
+struct InUse {
+    config: TokenConfig,
+    bytes: Vec<u8>,
+}
+
+/// Reads and checks the file of keys, if there is one.
+pub(super) fn read(config: &Config) -> Result<Option<Vec<u8>>> {
+    let Some(path) = config.tokens.as_ref().and_then(TokenConfig::file) else { return Ok(None) };
+    read_file(path).context("access.jwt_keys").map(Some)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut read = || File::open(path)?.take(TOKEN_KEY_SET_MAX as u64 + 1).read_to_end(&mut bytes);
+    read().with_context(|| format!("cannot read {}", path.display()))?;
+    KeySet::parse(&bytes).with_context(|| path.display().to_string())?;
+    Ok(bytes)
+}
+
+impl TokenKeys {
+    /// Applies the configuration and the keys of its file. Keys from a URL stay while the URL does.
+    pub(crate) fn configure(
+        &self,
+        tracker: &Tracker,
+        config: Option<&TokenConfig>,
+        file: Option<Vec<u8>>,
+    ) {
+        let Some(config) = config else {
+            *self.lock() = None;
+            return tracker.tokens().set_verifier(None);
+        };
+        tracker.tokens().set_rules(TokenRules {
+            verifications_per_s: config.verifications_per_s,
+            ..TokenRules::default()
+        });
+        let bytes = file.or_else(|| {
+            let in_use = self.lock();
+            in_use.as_ref().filter(|it| it.config.keys == config.keys).map(|it| it.bytes.clone())
+        });
+        match bytes {
+            // The file was checked when it was read.
+            Some(bytes) => drop(self.replace(tracker, config, bytes)),
+            None => {
+                *self.lock() = None;
+                tracker.tokens().set_verifier(None);
+            }
+        }
+    }
+
+    /// Replaces the keys. Does nothing if they are those in use: tokens that were verified stay verified.
+    ///
+    /// # Errors
+    ///
+    /// If `bytes` are not a usable key set. Those in use stay.
+    pub(crate) fn replace(
+        &self,
+        tracker: &Tracker,
+        config: &TokenConfig,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let set = KeySet::parse(&bytes)?;
+        let new = InUse { config: config.clone(), bytes };
+        let mut in_use = self.lock();
+        if in_use.as_ref() == Some(&new) {
+            return Ok(());
+        }
+        info!(keys = set.len(), skipped = set.skipped(), "loaded the keys of tokens");
+        let verifier = set.verifier(config.issuer.as_deref(), config.audience.as_deref());
+        let verifier: Box<dyn TokenVerifier> = Box::new(verifier);
+        tracker.tokens().set_verifier(Some(verifier));
+        *in_use = Some(new);
+        Ok(())
+    }
+
+    /// Returns whether there are keys.
+    pub(crate) fn are_there(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<InUse>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the URL of the keys, if they come from one.
+pub(crate) fn url(config: &TokenConfig) -> Option<&str> {
+    match &config.keys {
+        KeySource::File(_) => None,
+        KeySource::Url { url, .. } => Some(url),
+    }
+}

@@ -1,0 +1,270 @@
+//! Counts peers by autonomous system and by country, every few minutes, on a thread of its own with low priority.
+//! No request waits for it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use admin::{Breakdown, GeoFile, MetricSources, NetworkCount, NetworkStats};
+use geo::{Country, Database, System};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+use tracker::Tracker;
+
+use crate::access::{FileState, file_state};
+use crate::config::{Config, GeoConfig};
+
+/// How often the thread looks whether there is something to do.
+const STEP: Duration = Duration::from_millis(200);
+/// A count that took 1 s is not repeated within 20 s: counting takes at most 5 % of a core.
+const PAUSE_FACTOR: u32 = 20;
+/// Peers that are looked up in one count: a second's work. Of more, every second, third, … one is.
+const SAMPLE_MAX: u64 = 1_000_000;
+
+/// Counts peers.
+pub(super) struct GeoCounter {
+    configs: watch::Receiver<Arc<Config>>,
+    tracker: Arc<Tracker>,
+    sources: Arc<MetricSources>,
+    asn: GeoSource,
+    country: GeoSource,
+}
+
+/// A file that says where networks belong, as it was when it was last read.
+#[derive(Default)]
+struct GeoSource {
+    path: PathBuf,
+    seen: Option<FileState>,
+    database: Option<Database>,
+    problem: Option<String>,
+}
+
+/// The peers of a count so far, by what their networks belong to.
+#[derive(Default)]
+struct Sums {
+    peers: u64,
+    sampled: u64,
+    systems: BTreeMap<u32, (String, u64)>,
+    systems_unknown: u64,
+    countries: BTreeMap<Country, u64>,
+    countries_unknown: u64,
+}
+
+impl GeoCounter {
+    pub(super) fn new(
+        configs: watch::Receiver<Arc<Config>>,
+        tracker: Arc<Tracker>,
+        sources: Arc<MetricSources>,
+    ) -> Self {
+        Self { configs, tracker, sources, asn: GeoSource::default(), country: GeoSource::default() }
+    }
+
+    /// Counts until `stop` becomes true.
+    pub(super) fn run(mut self, stop: &AtomicBool) {
+        let mut due = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            // The sender lives as long as this thread.
+            let is_other = self.configs.has_changed().unwrap_or(false);
+            if is_other || Instant::now() >= due {
+                let config = self.configs.borrow_and_update().geo.clone();
+                let began = Instant::now();
+                // A file may be made to do harm. What a panic leaves behind is replaced as a whole.
+                if catch_unwind(AssertUnwindSafe(|| self.count(&config))).is_err() {
+                    error!("counting peers by network panicked (see the message above)");
+                }
+                let pause = Duration::from_secs(config.interval_s.into());
+                due = Instant::now() + pause.max(began.elapsed() * PAUSE_FACTOR);
+            }
+            thread::sleep(STEP);
+        }
+    }
+
+    fn count(&mut self, config: &GeoConfig) {
+        self.asn.follow("geo.asn", &config.asn);
+        self.country.follow("geo.country", &config.country);
+        let sources = [("asn", &self.asn), ("country", &self.country)];
+        let files = sources.iter().filter_map(|(kind, source)| source.file(kind)).collect();
+        let problems = sources.iter().filter_map(|(_, source)| source.problem.clone()).collect();
+        let stats = NetworkStats {
+            files,
+            problems,
+            metrics_max: config.metrics_max,
+            ..NetworkStats::default()
+        };
+        let (asn, country) = (self.asn.database.as_ref(), self.country.database.as_ref());
+        if asn.is_none() && country.is_none() {
+            return self.sources.status.set_networks(stats);
+        }
+        let known = self.tracker.totals();
+        let all = [known.v4, known.v6].map(|role| role.seeders + role.leechers).iter().sum::<u64>();
+        let sums = sums(all.div_ceil(SAMPLE_MAX).max(1), asn, country, |see| {
+            self.tracker.each_address(see);
+        });
+        self.sources.status.set_networks(sums.stats(stats, asn.is_some(), country.is_some()));
+    }
+}
+
+/// Looks up one of `every` addresses that `visit` passes on.
+fn sums(
+    every: u64,
+    asn: Option<&Database>,
+    country: Option<&Database>,
+    visit: impl FnOnce(&mut dyn FnMut(IpAddr)),
+) -> Sums {
+    let mut sums = Sums::default();
+    let (mut asn, mut country) = (asn.map(Database::systems), country.map(Database::countries));
+    visit(&mut |ip| {
+        sums.peers += 1;
+        if sums.peers % every != 0 {
+            return;
+        }
+        sums.sampled += 1;
+        if let Some(asn) = &mut asn {
+            match asn.find(ip) {
+                Some(System { number, name }) => {
+                    sums.systems.entry(number).or_insert((name, 0)).1 += 1;
+                }
+                None => sums.systems_unknown += 1,
+            }
+        }
+        if let Some(country) = &mut country {
+            match country.find(ip) {
+                Some(country) => *sums.countries.entry(country).or_default() += 1,
+                None => sums.countries_unknown += 1,
+            }
+        }
+    });
+    sums
+}
+
+impl Sums {
+    /// Completes the statistics, scaled to all peers.
+    fn stats(self, stats: NetworkStats, has_systems: bool, has_countries: bool) -> NetworkStats {
+        let (peers, sampled) = (self.peers, self.sampled);
+        let scaled = |count: u64| {
+            (u128::from(count) * u128::from(peers) / u128::from(sampled.max(1))) as u64
+        };
+        let systems = self.systems.into_iter().map(|(number, (name, peers))| NetworkCount {
+            key: number.to_string(),
+            name,
+            peers: scaled(peers),
+        });
+        let countries = self.countries.into_iter().map(|(country, peers)| NetworkCount {
+            key: country.to_string(),
+            name: String::new(),
+            peers: scaled(peers),
+        });
+        let systems = Breakdown::new(systems.collect(), scaled(self.systems_unknown));
+        let countries = Breakdown::new(countries.collect(), scaled(self.countries_unknown));
+        NetworkStats {
+            counted_at: Some(Instant::now()),
+            peers,
+            sampled,
+            systems: has_systems.then_some(systems),
+            countries: has_countries.then_some(countries),
+            ..stats
+        }
+    }
+}
+
+impl GeoSource {
+    /// Reads the file at `path`, if that or the file is another one than the last time. A file that cannot be
+    /// read leaves the last one in use.
+    fn follow(&mut self, key: &str, path: &Path) {
+        if self.path != path {
+            *self = Self { path: path.to_owned(), ..Self::default() };
+        }
+        if path.as_os_str().is_empty() {
+            return;
+        }
+        let seen = file_state(path);
+        if seen.is_some() && seen == self.seen {
+            return;
+        }
+        match Database::read(path) {
+            Ok(database) => {
+                info!(file = %path.display(), kind = database.kind(), "read {key}");
+                (self.database, self.problem) = (Some(database), None);
+            }
+            Err(error) => {
+                let problem = format!("{key}: {error}");
+                if self.problem.as_ref() != Some(&problem) {
+                    warn!("{problem}");
+                }
+                self.problem = Some(problem);
+            }
+        }
+        self.seen = seen;
+    }
+
+    fn file(&self, kind: &'static str) -> Option<GeoFile> {
+        let database = self.database.as_ref()?;
+        let built = database.built().and_then(|built| built.duration_since(UNIX_EPOCH).ok());
+        Some(GeoFile { kind, name: database.kind(), built: built.map(|built| built.as_secs()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use geo::writer::{countries, systems};
+    use harness::Directory;
+
+    use super::*;
+
+    #[test]
+    fn counts_are_by_network_and_scaled_from_a_sample() {
+        let asn = systems(&[("10.0.0.0/8", 64500, "ten"), ("11.0.0.0/8", 64501, "eleven")]);
+        let asn = Database::from_bytes(asn).unwrap();
+        let country = Database::from_bytes(countries(&[("10.0.0.0/9", "DE")])).unwrap();
+        let visit = |see: &mut dyn FnMut(IpAddr)| {
+            for number in 0..1000_u32 {
+                let [_, _, high, low] = number.to_be_bytes();
+                // Three of ten are in no file's networks.
+                let first = [10, 10, 10, 10, 10, 11, 11, 12, 12, 12][number as usize % 10];
+                see(IpAddr::from([first, high, low, 1]));
+            }
+        };
+        let whole = sums(1, Some(&asn), Some(&country), visit);
+        let whole = whole.stats(NetworkStats::default(), true, true);
+        let found = whole.systems.as_ref().unwrap();
+        let rows: Vec<_> =
+            found.rows.iter().map(|row| (&*row.key, &*row.name, row.peers)).collect();
+        assert_eq!(rows, [("64500", "ten", 500), ("64501", "eleven", 200)]);
+        assert_eq!((found.unknown, whole.peers, whole.sampled), (300, 1000, 1000));
+        let found = whole.countries.as_ref().unwrap();
+        assert_eq!((&*found.rows[0].key, found.rows[0].peers, found.unknown), ("DE", 500, 500));
+        let sample = sums(7, Some(&asn), None, visit).stats(NetworkStats::default(), true, false);
+        assert_eq!((sample.peers, sample.sampled, sample.countries), (1000, 142, None));
+        let ten = sample.systems.unwrap().rows[0].peers;
+        assert!((400..600).contains(&ten), "{ten}");
+    }
+
+    #[test]
+    fn a_file_is_followed_and_a_damaged_one_changes_nothing() {
+        let directory = Directory::new().unwrap();
+        let path = directory.path("asn.mmdb");
+        let number = |source: &GeoSource| {
+            source.database.as_ref()?.system([10, 0, 0, 1].into()).map(|system| system.number)
+        };
+        let mut source = GeoSource::default();
+        source.follow("geo.asn", &path);
+        assert!(source.problem.as_ref().unwrap().starts_with("geo.asn: "));
+        std::fs::write(&path, systems(&[("10.0.0.0/8", 1, "one")])).unwrap();
+        source.follow("geo.asn", &path);
+        assert_eq!((number(&source), source.problem.clone()), (Some(1), None));
+        std::fs::write(&path, "damaged").unwrap();
+        source.follow("geo.asn", &path);
+        assert!(number(&source) == Some(1) && source.problem.is_some());
+        std::fs::write(&path, systems(&[("10.0.0.0/8", 2, "a longer name")])).unwrap();
+        source.follow("geo.asn", &path);
+        assert_eq!((number(&source), source.problem.clone()), (Some(2), None));
+        assert_eq!(source.file("asn").unwrap().name, "GeoLite2-ASN");
+        source.follow("geo.asn", Path::new(""));
+        assert!(source.database.is_none() && source.problem.is_none());
+    }
+}

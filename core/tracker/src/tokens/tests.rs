@@ -1,0 +1,147 @@
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+/// A token is a torrent's byte, the seconds that it is valid, and any bytes; 0 seconds = expired.
+struct Plain(Arc<AtomicUsize>);
+
+impl TokenVerifier for Plain {
+    fn verify(&self, token: &[u8]) -> Result<VerifiedToken, TokenFault> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        match token {
+            [byte, 0, ..] if *byte > 0 => Err(TokenFault::Expired),
+            [byte, valid_s, ..] if *byte > 0 => {
+                Ok(VerifiedToken { info_hash: InfoHash([*byte; 20]), valid_s: (*valid_s).into() })
+            }
+            _ => Err(TokenFault::Invalid),
+        }
+    }
+}
+
+struct Scene {
+    tokens: Tokens,
+    verified: Arc<AtomicUsize>,
+}
+
+impl Scene {
+    fn new(rules: TokenRules) -> Self {
+        let (tokens, verified) = (Tokens::new([7; 16]), Arc::<AtomicUsize>::default());
+        tokens.set_verifier(Some(Box::new(Plain(Arc::clone(&verified)))));
+        tokens.set_rules(rules);
+        Self { tokens, verified }
+    }
+
+    fn admit(&self, now: u32, token: &[u8], torrent: u8) -> Result<(), Refusal> {
+        self.admit_from(now, token, torrent, Some([1, 2, 3, 4].into()))
+    }
+
+    fn admit_from(
+        &self,
+        now: u32,
+        token: &[u8],
+        torrent: u8,
+        prefix: Option<IpAddr>,
+    ) -> Result<(), Refusal> {
+        self.tokens.admit(Tick(now), token, &InfoHash([torrent; 20]), prefix, &mut 9)
+    }
+
+    fn verified(&self) -> usize {
+        self.verified.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn verified_tokens_are_remembered_until_they_expire() {
+    let scene = Scene::new(TokenRules::default());
+    for now in [0, 3, 5] {
+        assert_eq!(scene.admit(now, &[1, 5], 1), Ok(()));
+    }
+    assert_eq!(scene.admit(5, &[1, 5], 2), Err(Refusal::TokenOtherTorrent));
+    assert_eq!(scene.admit(6, &[1, 5], 1), Err(Refusal::TokenExpired));
+    assert_eq!(scene.verified(), 1);
+    assert_eq!(scene.admit(0, &[1, 5, 1], 1), Ok(()), "another token");
+    assert_eq!(scene.verified(), 2);
+    assert_eq!(scene.tokens.stats().remembered, 2);
+}
+
+#[test]
+fn faults_are_told_apart_and_not_remembered() {
+    let scene = Scene::new(TokenRules::default());
+    for _ in 0..2 {
+        assert_eq!(scene.admit(0, &[0, 5], 0), Err(Refusal::TokenInvalid));
+        assert_eq!(scene.admit(0, &[1, 0], 1), Err(Refusal::TokenExpired));
+    }
+    assert_eq!(scene.verified(), 4);
+    assert_eq!(scene.admit(0, b"", 1), Err(Refusal::TokenInvalid));
+    assert_eq!(scene.admit(0, &vec![1; limits::TOKEN_LEN_MAX + 1], 1), Err(Refusal::TokenInvalid));
+    let TokenStats { valid, refused, remembered, .. } = scene.tokens.stats();
+    assert_eq!((scene.verified(), valid, refused, remembered), (4, 0, 4, 0));
+}
+
+#[test]
+fn a_new_verifier_forgets_what_the_old_one_verified() {
+    let scene = Scene::new(TokenRules::default());
+    scene.admit(0, &[1, 99], 1).unwrap();
+    scene.tokens.set_verifier(Some(Box::new(Plain(Arc::clone(&scene.verified)))));
+    scene.admit(0, &[1, 99], 1).unwrap();
+    assert_eq!(scene.verified(), 2);
+    assert_eq!(scene.tokens.stats().remembered, 1);
+    // What a worker verified by the old one meanwhile, and remembers late, does not count.
+    let tables = scene.tokens.tables.get().unwrap();
+    let info_hash = InfoHash([1; 20]);
+    tables.insert(Entry { tag: [5, 5], info_hash, until: Tick(99), verifier: 1 });
+    assert!(tables.find([5, 5]).is_none() && scene.tokens.stats().remembered == 1);
+    scene.tokens.set_verifier(None);
+    assert_eq!(scene.tokens.stats().remembered, 0);
+    assert_eq!(scene.admit(0, &[1, 99], 1), Err(Refusal::TokenUnverified));
+    let never = Tokens::new([7; 16]);
+    let refusal = never.admit(Tick(0), &[1, 9], &InfoHash([1; 20]), None, &mut 1);
+    assert_eq!(refusal, Err(Refusal::TokenUnverified));
+}
+
+#[test]
+fn verifications_are_limited_by_second_and_batch() {
+    let scene = Scene::new(TokenRules { verifications_per_s: 3, ..TokenRules::default() });
+    let tokens = (0..5).map(|number| [1, 99, number]);
+    let verdicts: Vec<bool> = tokens.map(|token| scene.admit(7, &token, 1).is_ok()).collect();
+    assert_eq!(verdicts, [true, true, true, false, false]);
+    // Remembered ones need no verification.
+    assert_eq!(scene.admit(7, &[1, 99, 0], 1), Ok(()));
+    assert_eq!(scene.admit(8, &[1, 99, 3], 1), Ok(()));
+    let mut left = 1;
+    let mut admit =
+        |number| scene.tokens.admit(Tick(9), &[1, 99, number], &InfoHash([1; 20]), None, &mut left);
+    assert_eq!([admit(10), admit(11)], [Ok(()), Err(Refusal::TokenUnverified)]);
+    assert_eq!(scene.tokens.stats().deferred, 3);
+}
+
+#[test]
+fn prefixes_with_many_bad_tokens_are_not_verified() {
+    let scene = Scene::new(TokenRules { failures_per_min: 2, ..TokenRules::default() });
+    for number in 0..9 {
+        let refusal = scene.admit(0, &[0, number], 1).unwrap_err();
+        let expected = if number < 2 { Refusal::TokenInvalid } else { Refusal::TokenUnverified };
+        assert_eq!(refusal, expected, "{number}");
+    }
+    assert_eq!(scene.verified(), 2);
+    assert_eq!(scene.admit(0, &[1, 99], 1), Err(Refusal::TokenUnverified));
+    let other = Some([1, 2, 3, 5].into());
+    assert_eq!(scene.admit_from(0, &[1, 99], 1, other), Ok(()));
+    assert_eq!(scene.admit(0, &[1, 99], 1), Ok(()), "remembered by now");
+    assert_eq!(scene.admit(60, &[1, 98], 1), Ok(()), "a minute later");
+    let exempt = (0..9).map(|number| scene.admit_from(61, &[0, number], 1, None));
+    assert!(exempt.into_iter().all(|verdict| verdict == Err(Refusal::TokenInvalid)));
+}
+
+#[test]
+fn a_full_table_keeps_its_size() {
+    let scene = Scene::new(TokenRules { verifications_per_s: u32::MAX, ..TokenRules::default() });
+    let tables = scene.tokens.tables.get().unwrap();
+    for number in 0..100_u64 {
+        // All in one set.
+        let (tag, until) = ([number << 8, 1], Tick(number as u32));
+        tables.insert(Entry { tag, info_hash: InfoHash([1; 20]), until, verifier: 1 });
+    }
+    assert_eq!(tables.len(), WAYS as u64);
+    assert!(tables.find([99 << 8, 1]).is_some() && tables.find([1 << 8, 1]).is_none());
+}

@@ -1,0 +1,263 @@
+//! Where addresses belong: autonomous systems and countries, from MMDB files that the operator brings.
+//!
+//! The file may be damaged, or made to do harm: reading it costs at most [`limits::GEO_FILE_MAX`] of memory,
+//! and visits at most [`limits::GEO_NETWORKS_MAX`] networks. Knows no tracker and no request.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+#[doc(hidden)]
+pub mod writer;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::SystemTime;
+
+use maxminddb::{MaxMindDbError, Reader, WithinOptions};
+use primitives::IpPrefix;
+use serde::Deserialize;
+use types::limits;
+
+/// An MMDB file, in memory.
+pub struct Database {
+    reader: Reader<Vec<u8>>,
+}
+
+/// An autonomous system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct System {
+    /// Its number.
+    pub number: u32,
+    /// Its name, at most 64 characters and without control characters; empty if the file has none.
+    pub name: String,
+}
+
+/// The two capital letters of a country (ISO 3166-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Country([u8; 2]);
+
+/// Looks up addresses, and decodes each record of a file once.
+pub struct Lookup<'a, T> {
+    database: &'a Database,
+    decode: fn(&Database, IpAddr) -> Option<T>,
+    /// By the place of the record in the file.
+    known: HashMap<usize, Option<T>>,
+}
+
+/// Why a file cannot be used: a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeoError(String);
+
+/// Characters of a system's name.
+const NAME_MAX: usize = 64;
+/// Records that a lookup remembers. The internet has 80,000 systems.
+const KNOWN_MAX: usize = 1 << 18;
+
+/// What files say of a network's system: MaxMind's and DB-IP's names, then IPinfo's.
+#[derive(Deserialize)]
+struct SystemRecord<'a> {
+    autonomous_system_number: Option<u32>,
+    #[serde(borrow)]
+    autonomous_system_organization: Option<&'a str>,
+    #[serde(borrow)]
+    asn: Option<&'a str>,
+    #[serde(borrow, alias = "as_name")]
+    name: Option<&'a str>,
+}
+
+/// What files say of a network's country, likewise.
+#[derive(Deserialize)]
+struct CountryRecord<'a> {
+    #[serde(borrow)]
+    country: Option<CountryField<'a>>,
+    #[serde(borrow)]
+    country_code: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum CountryField<'a> {
+    Code(&'a str),
+    Named {
+        #[serde(borrow)]
+        iso_code: Option<&'a str>,
+    },
+}
+
+impl Database {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is too large or is not an MMDB file.
+    pub fn read(path: &Path) -> Result<Self, GeoError> {
+        let bad = |why: &dyn fmt::Display| GeoError(format!("{}: {why}", path.display()));
+        let mut bytes = Vec::new();
+        let read = File::open(path)
+            .and_then(|file| file.take(limits::GEO_FILE_MAX + 1).read_to_end(&mut bytes));
+        match read {
+            Err(error) => Err(bad(&format_args!("cannot read the file: {error}"))),
+            Ok(len) if len as u64 > limits::GEO_FILE_MAX => {
+                Err(bad(&format_args!("larger than {} bytes", limits::GEO_FILE_MAX)))
+            }
+            Ok(_) => Self::from_bytes(bytes).map_err(|why| bad(&why)),
+        }
+    }
+
+    /// Takes the contents of a file.
+    ///
+    /// # Errors
+    ///
+    /// If they are not those of an MMDB file.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, GeoError> {
+        Ok(Self { reader: Reader::from_source(bytes)? })
+    }
+
+    /// Returns what the file calls itself, such as `GeoLite2-ASN`, at most 64 characters.
+    pub fn kind(&self) -> String {
+        plain(&self.reader.metadata().database_type)
+    }
+
+    /// Returns when the file was made, if it says so.
+    pub fn built(&self) -> Option<SystemTime> {
+        self.reader.metadata().build_time().ok()
+    }
+
+    /// Returns the system that an address belongs to.
+    pub fn system(&self, ip: IpAddr) -> Option<System> {
+        let result = self.reader.lookup(ip.to_canonical()).ok()?;
+        system(&result.decode::<SystemRecord<'_>>().ok()??)
+    }
+
+    /// Returns the country that an address belongs to.
+    pub fn country(&self, ip: IpAddr) -> Option<Country> {
+        let result = self.reader.lookup(ip.to_canonical()).ok()?;
+        let record = result.decode::<CountryRecord<'_>>().ok()??;
+        let code = match record.country {
+            Some(CountryField::Code(code)) => Some(code),
+            Some(CountryField::Named { iso_code }) => iso_code,
+            None => None,
+        };
+        code.or(record.country_code).and_then(Country::parse)
+    }
+
+    /// Returns what looks up the systems of many addresses.
+    pub fn systems(&self) -> Lookup<'_, System> {
+        Lookup { database: self, decode: Self::system, known: HashMap::new() }
+    }
+
+    /// Returns what looks up the countries of many addresses.
+    pub fn countries(&self) -> Lookup<'_, Country> {
+        Lookup { database: self, decode: Self::country, known: HashMap::new() }
+    }
+
+    /// Returns the networks of these systems, in the order of the file. Reads all of it, which takes a
+    /// second or so.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged, or has more networks than [`limits::GEO_NETWORKS_MAX`].
+    pub fn networks_of(&self, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
+        self.networks_up_to(limits::GEO_NETWORKS_MAX, systems)
+    }
+
+    /// The same, for fuzzing: visits at most `most` networks.
+    #[doc(hidden)]
+    pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
+        let mut wanted: HashMap<usize, bool> = HashMap::new();
+        let mut found = Vec::new();
+        // With the networks without data: else a damaged tree of empty paths could not be left.
+        let options = WithinOptions::default().include_networks_without_data();
+        for (count, network) in self.reader.networks(options)?.enumerate() {
+            if count >= most {
+                return Err(GeoError(format!("more than {most} networks: the file is damaged")));
+            }
+            let network = network?;
+            let Some(offset) = network.offset() else { continue };
+            let is_wanted = match wanted.get(&offset) {
+                Some(is_wanted) => *is_wanted,
+                None => {
+                    let system = network.decode::<SystemRecord<'_>>()?;
+                    let number = system.as_ref().and_then(system_number);
+                    let is_wanted = number.is_some_and(|number| systems.contains(&number));
+                    if wanted.len() < KNOWN_MAX {
+                        wanted.insert(offset, is_wanted);
+                    }
+                    is_wanted
+                }
+            };
+            if is_wanted {
+                let network = network.network()?;
+                found.push(IpPrefix::new(network.network(), network.prefix()));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl<T: Clone> Lookup<'_, T> {
+    /// Returns what an address belongs to.
+    pub fn find(&mut self, ip: IpAddr) -> Option<T> {
+        let offset = self.database.reader.lookup(ip.to_canonical()).ok()?.offset()?;
+        if let Some(known) = self.known.get(&offset) {
+            return known.clone();
+        }
+        let found = (self.decode)(self.database, ip);
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert(offset, found.clone());
+        }
+        found
+    }
+}
+
+impl Country {
+    fn parse(code: &str) -> Option<Self> {
+        let code: [u8; 2] = code.as_bytes().try_into().ok()?;
+        code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
+    }
+}
+
+fn system(record: &SystemRecord<'_>) -> Option<System> {
+    let name = record.autonomous_system_organization.or(record.name).unwrap_or_default();
+    Some(System { number: system_number(record)?, name: plain(name) })
+}
+
+fn system_number(record: &SystemRecord<'_>) -> Option<u32> {
+    let text = || record.asn?.strip_prefix("AS")?.parse().ok();
+    record.autonomous_system_number.or_else(text)
+}
+
+/// Returns the beginning of a text without control characters.
+fn plain(text: &str) -> String {
+    text.chars().filter(|it| !it.is_control()).take(NAME_MAX).collect()
+}
+
+impl From<MaxMindDbError> for GeoError {
+    fn from(error: MaxMindDbError) -> Self {
+        Self(format!("not a usable MMDB file: {}", plain(&error.to_string())))
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Database {}", self.kind())
+    }
+}
+
+impl fmt::Display for Country {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{}", char::from(*byte)))
+    }
+}
+
+impl fmt::Display for GeoError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GeoError {}

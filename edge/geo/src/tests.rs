@@ -1,0 +1,126 @@
+use super::writer::{Field, countries, systems, write};
+use super::*;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn example() -> Vec<u8> {
+    systems(&[
+        ("1.2.0.0/16", 64500, "Example\nNet"),
+        ("1.2.3.0/24", 64501, ""),
+        ("2606:4700::/32", 64500, "Example\nNet"),
+        ("8.0.0.0/7", 64502, &"x".repeat(100)),
+    ])
+}
+
+#[test]
+fn finds_systems_of_both_families() {
+    let database = Database::from_bytes(example()).unwrap();
+    let found = |text: &str| database.system(ip(text)).map(|system| (system.number, system.name));
+    assert_eq!(found("1.2.9.9"), Some((64500, "ExampleNet".into())));
+    assert_eq!(found("::ffff:1.2.3.4"), Some((64501, "".into())));
+    assert_eq!(found("2606:4700::1"), Some((64500, "ExampleNet".into())));
+    assert_eq!(found("9.9.9.9"), Some((64502, "x".repeat(64))));
+    assert_eq!([found("1.3.0.0"), found("::1")], [None, None]);
+    assert_eq!(database.kind(), "GeoLite2-ASN");
+    let built = database.built().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(built.as_secs(), 1_700_000_000);
+}
+
+#[test]
+fn lookups_of_many_agree_with_single_ones() {
+    let database = Database::from_bytes(example()).unwrap();
+    let mut systems = database.systems();
+    for text in ["1.2.9.9", "1.2.3.4", "1.2.9.8", "2606:4700::1", "7.7.7.7", "1.2.3.5"] {
+        assert_eq!(systems.find(ip(text)), database.system(ip(text)), "{text}");
+    }
+    assert_eq!(systems.known.len(), 2);
+}
+
+#[test]
+fn lists_the_networks_of_systems() {
+    let database = Database::from_bytes(example()).unwrap();
+    let found = |systems: &[u32]| {
+        let networks = database.networks_of(systems).unwrap();
+        networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(found(&[64501, 64502]), "1.2.3.0/24 8.0.0.0/7");
+    let networks = found(&[64500]);
+    assert!(networks.starts_with("1.2.0.0/23 1.2.2.0/24 1.2.4.0/22"), "{networks}");
+    assert!(networks.ends_with("1.2.128.0/17 2606:4700::/32"), "{networks}");
+    assert_eq!(found(&[1]), "");
+}
+
+#[test]
+fn reads_the_fields_of_several_vendors() {
+    let map = |entries: &[(&str, &str)]| {
+        let text = |(name, text): &(&str, &str)| (String::from(*name), Field::Text((*text).into()));
+        Field::Map(entries.iter().map(text).collect())
+    };
+    let network = |text: &str| text.parse().unwrap();
+    let file = write(
+        "ipinfo",
+        &[
+            (network("1.0.0.0/8"), map(&[("asn", "AS77"), ("name", "Seven"), ("country", "DE")])),
+            (network("2.0.0.0/8"), map(&[("asn", "x"), ("country_code", "FR")])),
+            (network("3.0.0.0/8"), map(&[("country", "de")])),
+            (network("4.0.0.0/8"), Field::Text("no map".into())),
+        ],
+    );
+    let database = Database::from_bytes(file).unwrap();
+    assert_eq!(database.system(ip("1.1.1.1")), Some(System { number: 77, name: "Seven".into() }));
+    let country = |text: &str| database.country(ip(text)).map(|country| country.to_string());
+    assert_eq!([country("1.1.1.1"), country("2.2.2.2")], [Some("DE".into()), Some("FR".into())]);
+    assert_eq!([country("3.3.3.3"), country("4.4.4.4"), country("5.5.5.5")], [None, None, None]);
+    assert_eq!(database.system(ip("2.2.2.2")), None);
+    let maxmind = Database::from_bytes(countries(&[("1.0.0.0/8", "NL")])).unwrap();
+    assert_eq!(maxmind.country(ip("1.2.3.4")).unwrap().to_string(), "NL");
+}
+
+#[test]
+fn damaged_files_are_refused_or_read_without_harm() {
+    let good = example();
+    for len in 0..good.len() {
+        let _ = check(good[..len].to_vec());
+    }
+    for at in 0..good.len() {
+        for bit in [0x01, 0x80, 0xff] {
+            let mut bad = good.clone();
+            bad[at] ^= bit;
+            let _ = check(bad);
+        }
+    }
+    let says = Database::from_bytes(b"not a database".to_vec()).unwrap_err().to_string();
+    assert!(says.starts_with("not a usable MMDB file: "), "{says}");
+    let missing = Database::read(Path::new("/nonexistent/none.mmdb")).unwrap_err().to_string();
+    assert!(missing.starts_with("/nonexistent/none.mmdb: cannot read the file: "), "{missing}");
+}
+
+/// A tree whose branches all lead to the next node has more paths than anyone could follow.
+#[test]
+fn a_tree_with_countless_paths_is_left() {
+    let mut bytes = example();
+    let count = bytes.windows(16).position(|window| window == [0; 16]).unwrap();
+    let nodes = count / 8;
+    for node in 0..nodes {
+        for branch in 0..2 {
+            let at = node * 8 + branch * 4;
+            let next = if node + 1 < nodes { node + 1 } else { nodes };
+            bytes[at..at + 4].copy_from_slice(&(next as u32).to_be_bytes());
+        }
+    }
+    let database = Database::from_bytes(bytes).unwrap();
+    assert!(nodes > 100, "{nodes} nodes");
+    assert!(database.networks_up_to(1000, &[64500]).is_err());
+}
+
+/// Does with a file what the tracker does.
+fn check(bytes: Vec<u8>) -> Result<(), GeoError> {
+    let database = Database::from_bytes(bytes)?;
+    let _ = (database.kind(), database.built());
+    for text in ["1.2.3.4", "2606:4700::1", "::", "255.255.255.255"] {
+        let _ = (database.system(ip(text)), database.country(ip(text)));
+    }
+    database.networks_up_to(1000, &[64500]).map(drop)
+}
