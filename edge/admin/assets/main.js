@@ -70,7 +70,7 @@ function signIn (why) {
         start(await session.open(token.value.trim()))
       } catch (problem) {
         fault.hidden = false
-        fault.textContent = problem.message
+        fault.textContent = problem.message.replace(/^./, first => first.toUpperCase())
         token.select()
       }
     }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use clap::Args;
 
-pub(crate) use api::{Api, TOKEN_VARIABLES};
+pub(crate) use api::{Api, TOKEN_VARIABLES, authorization};
 pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};

@@ -16,6 +16,7 @@ mod chart;
 mod cluster;
 mod compare;
 mod crash;
+mod dashboards;
 mod datagrams;
 mod docs;
 mod figures;
@@ -71,6 +72,7 @@ enum Command {
     Rates(rates::Rates),
     Private(private::Private),
     Api(api::ApiCommand),
+    Dashboards(dashboards::Dashboards),
     Flood(flood::FloodCommand),
     Attacks(attacks::Attacks),
     Soak(soak::SoakCommand),
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Rates(command) => command.run(),
         Command::Private(command) => command.run(),
         Command::Api(command) => command.run(),
+        Command::Dashboards(command) => command.run(),
         Command::Flood(command) => command.run(),
         Command::Attacks(command) => command.run(),
         Command::Soak(command) => command.run(),

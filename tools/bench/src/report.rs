@@ -15,8 +15,8 @@ use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
 use crate::{
-    api, attacks, cluster, compare, crash, flood, latency, private, rates, restart, store, upgrade,
-    xdp,
+    api, attacks, cluster, compare, crash, dashboards, flood, latency, private, rates, restart,
+    store, upgrade, xdp,
 };
 
 pub(crate) use document::{Block, Document};
@@ -32,6 +32,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["testers", protocol] => compare::testers_report(&runs, protocol),
         ["private"] => private::report(&runs),
         ["api"] => api::report(&runs),
+        ["dashboards"] => dashboards::report(&runs),
         ["flood"] => flood::report(&runs),
         ["attacks"] => attacks::report(&runs),
         ["latency"] => latency::report(&runs),

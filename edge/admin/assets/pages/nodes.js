@@ -144,7 +144,7 @@ export default async function nodes (main, { may, isHere }) {
   let shown = ''
   function draw () {
     const isGood = cluster.problems.length === 0
-    state.className = `tag ${isGood ? 'good' : 'bad'}`
+    state.className = `tag ${isGood ? 'good' : cluster.state === 'linked' ? 'warn' : 'bad'}`
     state.textContent = words(cluster.state)
     summary.textContent = `Node ${cluster.node} of cluster ${cluster.name}. ${cluster.summary}`
     // Replaced only if it differs, so that screen readers do not repeat it.

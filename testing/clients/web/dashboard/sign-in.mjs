@@ -10,7 +10,7 @@ export default async function (dashboard) {
   assert.deepEqual(page.errors, [])
   await write('input[name=token]', `tg_${'x'.repeat(32)}`)
   await click('Sign in')
-  await page.until(has('unknown or revoked token'), 'the refusal of a wrong token')
+  await page.until(has('Unknown or revoked token'), 'the refusal of a wrong token')
   // The browser notes that a request was answered with 401.
   assert.equal(page.errors.splice(0).length, 1)
   await write('input[name=token]', token)
