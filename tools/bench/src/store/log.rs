@@ -64,6 +64,8 @@ pub(super) fn changes(size: Size) -> Figures {
     let (from, into) = (&store(*b"a key of 16 byte"), &store(*b"16 other letters"));
     let jobs = fill(from, size);
     fill(into, size);
+    // As nodes do.
+    into.remember_removals(true);
     let (mut random, mut answer) = (Random::new(2), Answer::new());
     let mut now = AGE_UNIT_S;
     let mut announce = |now: u32, jobs: &[StoreAnnounce]| {
@@ -120,6 +122,7 @@ fn taken(store: &Store) -> Vec<Change> {
 pub(super) fn replay(into: &dyn Contender, threads: u32, torrents: u32) -> Figures {
     let Some(into) = into.merging() else { return Figures::default() };
     into.set_lifetimes(LIFETIME_S, LIFETIME_S);
+    into.remember_removals(true);
     let blocks = &log_of(torrents);
     let at = |thread: u32| into.shards() * thread as usize / threads as usize;
     let start = Instant::now();
