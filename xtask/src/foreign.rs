@@ -1,38 +1,47 @@
-//! `cargo check` for a system other than Linux, so that the portable engine keeps compiling.
+//! `cargo check` for other targets: a system that is not Linux, so that the portable engine keeps compiling, and Linux
+//! with musl, whose types of system calls differ from glibc's.
 
 use crate::command::{Tally, command, output, run};
 use anyhow::Result;
 use std::path::Path;
 
-const TARGET: &str = "x86_64-unknown-freebsd";
+/// Targets, and the packages that are checked for them. Releases are for musl; only `tidegate-net` has what differs.
+const TARGETS: &[(&str, &[&str])] = &[
+    ("x86_64-unknown-freebsd", &["--package", "tidegate", "--package", "tidegate-bench"]),
+    ("x86_64-unknown-linux-musl", &["--package", "tidegate-net"]),
+];
 
-/// Checks the binaries. Prints a message if the target is not installed.
+/// Checks the packages. Prints a message about targets that are not installed.
 pub(crate) fn check() -> Result<Tally> {
-    if !is_installed() {
-        println!("skipped: rustup target add {TARGET}");
-        return Ok(Tally::default());
+    let mut tally = Tally::default();
+    for (target, packages) in TARGETS {
+        if !is_installed(target) {
+            println!("skipped: rustup target add {target}");
+            continue;
+        }
+        let words = ["cargo", "check", "--quiet", "--locked", "--target", target];
+        let mut command = command(&[&words[..], packages].concat());
+        command.env("RUSTFLAGS", "-D warnings");
+        // C code of dependencies cannot be compiled without that system's headers, and a check does not link
+        // anything.
+        let name = target.replace('-', "_");
+        command.envs([(format!("CC_{name}"), "true"), (format!("AR_{name}"), "true")]);
+        tally.add(run(command)?);
     }
-    let words = ["cargo", "check", "--quiet", "--locked", "--target", TARGET];
-    let packages = ["--package", "tidegate", "--package", "tidegate-bench"];
-    let mut command = command(&[words.as_slice(), &packages].concat());
-    command.env("RUSTFLAGS", "-D warnings");
-    // C code of dependencies cannot be compiled without that system's headers, and a check does not link
-    // anything.
-    let name = TARGET.replace('-', "_");
-    command.envs([(format!("CC_{name}"), "true"), (format!("AR_{name}"), "true")]);
-    run(command)
+    Ok(tally)
 }
 
-/// Adds the target by rustup. That needs the network, so a failure is not an error: [`check`] is skipped then.
-pub(crate) fn add_target() {
-    if !is_installed()
-        && let Err(error) = output(command(&["timeout", "120", "rustup", "target", "add", TARGET]))
-    {
-        println!("cannot install target {TARGET}: {error:#}");
+/// Adds the targets by rustup. That needs the network, so a failure is not an error: [`check`] skips them then.
+pub(crate) fn add_targets() {
+    for (target, _) in TARGETS.iter().filter(|(target, _)| !is_installed(target)) {
+        let words = ["timeout", "120", "rustup", "target", "add", target];
+        if let Err(error) = output(command(&words)) {
+            println!("cannot install target {target}: {error:#}");
+        }
     }
 }
 
-fn is_installed() -> bool {
-    let words = ["rustc", "--print", "target-libdir", "--target", TARGET];
+fn is_installed(target: &str) -> bool {
+    let words = ["rustc", "--print", "target-libdir", "--target", target];
     output(command(&words)).is_ok_and(|path| Path::new(path.trim()).is_dir())
 }

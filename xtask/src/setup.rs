@@ -19,7 +19,7 @@ const HELM_VERSION: &str = "v3.22.0";
 const MDBOOK: &str = "0.5.4";
 
 /// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, the NATS server, Python
-/// programs, mdBook, and the foreign target if it can be had.
+/// programs, mdBook, and the foreign targets if they can be had.
 pub(crate) fn run_setup() -> Result<Tally> {
     debian::install_all()?;
     install_web_clients()?;
@@ -28,7 +28,7 @@ pub(crate) fn run_setup() -> Result<Tally> {
     CARGO_TOOLS.install()?;
     API_TOOLS.install()?;
     install_mdbook()?;
-    foreign::add_target();
+    foreign::add_targets();
     Ok(Tally::ONE)
 }
 

@@ -26,6 +26,10 @@ pub const LINE: usize = 64;
 /// Lines in a huge page (2 MiB), to which larger regions are aligned.
 pub const HUGE_LINES: usize = (2 << 20) / LINE;
 
+/// Not named by `libc` for musl.
+#[cfg(all(target_os = "linux", not(miri)))]
+const MADV_COLLAPSE: libc::c_int = 25;
+
 const _: () = assert!(size_of::<Line>() == LINE);
 const _: () = assert!(align_of::<Line>() == LINE);
 
@@ -113,7 +117,7 @@ impl Region {
             let (start, bytes) = (self.first.as_ptr().cast(), self.len * LINE);
             libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
             // Since Linux 6.1. Older kernels do the same in the background.
-            libc::madvise(start, bytes, libc::MADV_COLLAPSE);
+            libc::madvise(start, bytes, MADV_COLLAPSE);
         }
     }
 

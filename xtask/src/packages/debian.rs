@@ -57,8 +57,7 @@ pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let guest = guest.boot()?;
     installs(&guest)?;
     upgrades(&guest, &name)?;
-    let restart = "systemctl restart tidegate";
-    guest.run(restart)?;
+    guest.run("systemctl restart tidegate")?;
     has_peer(&guest, "after a restart")?;
     guest.run("systemctl stop tidegate && systemctl start tidegate.socket tidegate")?;
     guest.run(&format!("tidegate check {URLS}"))?;
@@ -94,6 +93,7 @@ fn installs(guest: &Running) -> Result<()> {
         systemd-analyze verify tidegate.service
         rm -r /etc/systemd/system/tidegate.service.d
         systemctl daemon-reload
+        journalctl --unit tidegate | grep 'memory [0-9]* MiB for torrents' | grep -v 'memory [0-9]\\{9,\\} MiB'
         test -s /usr/share/man/man1/tidegate.1.gz || ls /usr/share/bash-completion/completions/tidegate",
     )?;
     Ok(())

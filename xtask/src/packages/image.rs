@@ -3,16 +3,15 @@
 use super::{URLS, find};
 use crate::command::{command, output, run};
 use crate::release::{Architecture, version};
-use crate::workspace::target;
 use anyhow::{Context, Result, ensure};
-use harness::{PATIENCE, wait_for};
-use std::fs;
-use std::path::{Path, PathBuf};
+use harness::{Directory, PATIENCE, wait_for};
+use std::path::Path;
 use std::process::Command;
 
 /// Podman with a storage of its own, which is removed at the end.
 struct Podman {
-    folder: PathBuf,
+    /// With a short path, because of the sockets in it.
+    folder: Directory,
 }
 
 impl Podman {
@@ -25,9 +24,9 @@ impl Podman {
         ]);
         podman
             .arg("--root")
-            .arg(self.folder.join("root"))
+            .arg(self.folder.path("root"))
             .arg("--runroot")
-            .arg(self.folder.join("run"));
+            .arg(self.folder.path("run"));
         podman.args(words);
         podman
     }
@@ -41,14 +40,12 @@ impl Drop for Podman {
     fn drop(&mut self) {
         let _ = output(self.command(&["rm", "--all", "--force", "--time=5"]));
         let _ = output(self.command(&["rmi", "--all", "--force"]));
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 /// Loads, runs and checks the image.
 pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
-    let podman = Podman { folder: target().join("packages/podman") };
-    fs::create_dir_all(&podman.folder)?;
+    let podman = Podman { folder: Directory::new()? };
     let file =
         find(folder, &format!("-image-{}.tar.gz", architecture.debian))?.display().to_string();
     println!("{}", podman.output(&["load", "--input", &file])?);

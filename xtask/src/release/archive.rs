@@ -1,6 +1,6 @@
 //! Archives whose bytes depend on their files only: sorted, owned by root, with one time.
 
-use crate::command::{command, run};
+use crate::command::{command, output, run};
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -34,13 +34,13 @@ fn tar(folder: &Path, archive: &Path, epoch: u64) -> std::process::Command {
 pub(super) fn gzip(files: &[&Path]) -> Result<()> {
     let mut gzip = command(&["gzip", "-9n", "--force"]);
     gzip.args(files);
-    run(gzip).map(drop)
+    output(gzip).map(drop)
 }
 
 /// Returns the SHA-256 of a file in hexadecimal digits.
 pub(super) fn sha256(file: &Path) -> Result<String> {
     let mut sum = command(&["sha256sum"]);
     sum.arg(file);
-    let printed = crate::command::output(sum)?;
+    let printed = output(sum)?;
     Ok(printed.split_whitespace().next().context("sha256sum prints nothing")?.to_owned())
 }

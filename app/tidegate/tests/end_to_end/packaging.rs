@@ -54,6 +54,8 @@ fn matches_the_service_unit_with_the_command_line() {
     let stop_s: u32 = value("tidegate.service", "TimeoutStopSec").parse().unwrap();
     assert!(stop_s > default("process.shutdown_timeout_s").parse::<u32>().unwrap() + 3);
     assert_eq!(value("tidegate.service", "Type"), "notify");
+    // It would hide /proc/meminfo, and with it the bound of limits.memory_mib = "auto".
+    assert_eq!(values("tidegate.service", "ProcSubset"), [""; 0]);
     assert_eq!(value("tidegate.service", "ExecReload"), "/bin/kill -HUP $MAINPID");
 }
 

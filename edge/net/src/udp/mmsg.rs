@@ -4,6 +4,9 @@
 //!
 //! The kernel gets arrays of headers that point to buffers. The arrays are filled for each call from
 //! borrows that last until it returns, so no pointer is kept.
+//!
+//! Both are called by number, because musl's sendmmsg makes a system call for each datagram. Where musl's headers have
+//! padding, the kernel has the upper halves of lengths: zero from the beginning, and never written here.
 #![allow(unsafe_code)]
 
 use super::coalescer::{Coalescer, Next, sleep_precisely};
@@ -119,12 +122,13 @@ impl MmsgIo {
         // buffer of at least REQUEST_MAX bytes, and a control buffer of at least `control_len`
         // bytes, all owned by `self` and untouched until the call returns.
         let count = unsafe {
-            libc::recvmmsg(
+            libc::syscall(
+                libc::SYS_recvmmsg,
                 socket.socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
-                BATCH_MAX as u32,
+                BATCH_MAX,
                 libc::MSG_DONTWAIT,
-                null_mut(),
+                null_mut::<libc::timespec>(),
             )
         };
         let Ok(count) = usize::try_from(count) else { return receive_failed() };
@@ -186,10 +190,11 @@ impl MmsgIo {
             // SAFETY: the socket is open; `send` filled each header with an address, one vector over a
             // reply, and a control message or none, all owned by `self` and untouched since.
             let sent = unsafe {
-                libc::sendmmsg(
+                libc::syscall(
+                    libc::SYS_sendmmsg,
                     socket.socket.as_raw_fd(),
                     left.as_mut_ptr(),
-                    left.len() as u32,
+                    left.len(),
                     libc::MSG_DONTWAIT,
                 )
             };
@@ -211,12 +216,18 @@ impl MmsgIo {
     }
 }
 
+/// The type of `msg_controllen`.
+#[cfg(target_env = "musl")]
+type ControlLen = libc::socklen_t;
+#[cfg(not(target_env = "musl"))]
+type ControlLen = usize;
+
 /// Returns the length of the control message of each datagram on `socket`.
-fn control_len(socket: &UdpSocket) -> usize {
+fn control_len(socket: &UdpSocket) -> ControlLen {
     match (socket.reports_destination, socket.local_addr().is_ipv4()) {
         (false, _) => 0,
-        (true, true) => ControlMessage::V4_LEN,
-        (true, false) => ControlMessage::V6_LEN,
+        (true, true) => ControlMessage::V4_LEN as ControlLen,
+        (true, false) => ControlMessage::V6_LEN as ControlLen,
     }
 }
 
