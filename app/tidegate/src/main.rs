@@ -2,7 +2,7 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several; [`manual`] and
+//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@import`] those of other trackers; [`mod@cluster`] sets up several; [`manual`] and
 //! [`version`] describe the program. Everything that measures is another program, tidegate-bench.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod cluster;
 mod config;
 mod dates;
 mod errors;
+mod import;
 mod journal;
 mod manual;
 mod scrape;
@@ -60,6 +61,7 @@ enum Command {
     Check(check::Check),
     Journal(journal::JournalArgs),
     Admin(admin::Admin),
+    Import(import::Import),
     Top(top::Top),
     /// Set up a cluster, look at it and manage it.
     #[command(subcommand)]
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
         Command::Config { command: ConfigFileCommand::Check } => check_config(file),
+        Command::Import(import) => import.run(),
         Command::Announce(announce) => return cli::exit(announce.run()),
         Command::Scrape(scrape) => return cli::exit(scrape.run()),
         Command::Check(check) => return cli::exit(check.run()),

@@ -15,6 +15,7 @@ mod failure;
 mod health;
 mod json;
 mod merge;
+mod offline;
 mod op;
 mod replica;
 mod replication;
@@ -34,11 +35,13 @@ use tokio::sync::oneshot;
 
 pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
+pub use offline::{OfflineCounts, OfflineKey, OfflineRecords};
 pub(crate) use op::Outcome;
 pub use op::RecordOp;
 pub use replica::ReplicationState;
 pub use replication::{LogPosition, OutboxEntry, SnapshotPart, StreamPosition};
 pub use tables::counts::PendingCounts;
+pub use tables::lists::List;
 pub use writer::{ChangeSource, LiveState, Writer};
 
 use op::Consequences;

@@ -38,6 +38,16 @@ pub(crate) fn load(
     if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
 }
 
+/// Reads a configuration from `text`, as if it were the file `path`.
+///
+/// Returns all mistakes if there are any.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
+    let mut settings = Settings::default();
+    let mut problems = Vec::new();
+    settings.read_file(&File { path, text }, &mut problems);
+    if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
+}
+
 impl Settings {
     /// Replaces the reloadable values with those of `new`. Listeners are neither added nor removed.
     pub(crate) fn take_reloadable(&mut self, new: &Self) {

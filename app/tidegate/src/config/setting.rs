@@ -235,7 +235,7 @@ fn described(value: &Json) -> String {
 }
 
 /// Returns a value as TOML.
-pub(super) fn toml(value: &Json) -> String {
+pub(crate) fn toml(value: &Json) -> String {
     match value {
         Json::String(text) => toml::Value::String(text.clone()).to_string(),
         Json::Array(items) => {

@@ -115,6 +115,8 @@ pub(super) enum Reason {
     Corrupt(String),
     /// Locked by another process.
     Locked,
+    /// Of a node of a cluster.
+    Clustered,
     /// Something else.
     Other(String),
 }
@@ -138,6 +140,10 @@ impl fmt::Display for OpenError {
             Reason::Locked => {
                 f.write_str("is locked by another process: stop it or use another folder")
             }
+            Reason::Clustered => f.write_str(
+                "belongs to a node of a cluster, and the other nodes would not get what is imported: import into a \
+                 folder of its own, start one node with it, and let the other nodes join",
+            ),
             Reason::Other(text) => write!(f, "cannot be opened: {text}"),
         }
     }

@@ -199,3 +199,15 @@ pub(in super::super) fn raise(
     )?;
     counts.iter().try_for_each(|(hash, count)| raise.execute(params![hash.0, count]).map(drop))
 }
+
+/// The same; returns how many are higher now.
+pub(in super::super) fn raise_counted(
+    connection: &Connection,
+    counts: &[(InfoHash, u32)],
+) -> Result<usize, rusqlite::Error> {
+    let mut raise = connection.prepare(
+        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
+         ON CONFLICT (hash) DO UPDATE SET count = excluded.count WHERE excluded.count > count",
+    )?;
+    counts.iter().try_fold(0, |sum, (hash, count)| Ok(sum + raise.execute(params![hash.0, count])?))
+}

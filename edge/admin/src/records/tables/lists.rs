@@ -8,8 +8,11 @@ use types::InfoHash;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum List {
+    /// The torrents that are served.
     Allow,
+    /// The torrents that are not served.
     Deny,
+    /// The torrents that take no new peers.
     Frozen,
 }
 

@@ -1,0 +1,119 @@
+//! Files with one info hash a line: access lists, and opentracker's `statedump`, which has counts behind each.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use types::InfoHash;
+
+use crate::error::{ImportError, Place};
+
+/// Bytes of a line. Notes behind a hash may be longer.
+const LINE_MAX: usize = 1024;
+
+/// A line of the file.
+pub(crate) enum Entry {
+    /// An info hash.
+    Hash(InfoHash),
+    /// An info hash, and how often the torrent was downloaded.
+    Downloads(InfoHash, u64),
+    /// Something else, and what was expected.
+    Invalid(String),
+}
+
+/// Reads lines, and calls `take` with what each one has. Empty lines and comments are passed.
+pub(crate) fn read(
+    mut input: impl Read,
+    file: &Arc<str>,
+    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
+    let mut place = Place { file: Arc::clone(file), line: 1 };
+    let mut line: Vec<u8> = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let len = match input.read(&mut buffer) {
+            Ok(len) => len,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(place.error(format_args!("cannot read: {error}"))),
+        };
+        let mut rest = buffer.get(..len).unwrap_or_default();
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (piece, behind) = rest.split_at(end);
+            append(&mut line, piece);
+            take_line(&place, &line, take)?;
+            line.clear();
+            place.line += 1;
+            rest = behind.get(1..).unwrap_or_default();
+        }
+        append(&mut line, rest);
+        if len == 0 {
+            return take_line(&place, &line, take);
+        }
+    }
+}
+
+fn append(line: &mut Vec<u8>, piece: &[u8]) {
+    let room = LINE_MAX.saturating_sub(line.len());
+    line.extend(piece.iter().take(room));
+}
+
+fn take_line(
+    place: &Place,
+    line: &[u8],
+    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
+    if let Some(entry) = downloads(line) {
+        return take(place, entry);
+    }
+    match InfoHash::from_line(line) {
+        Ok(None) => Ok(()),
+        Ok(Some(hash)) => take(place, Entry::Hash(hash)),
+        Err(error) => take(place, Entry::Invalid(error.to_string())),
+    }
+}
+
+/// Parses `HASH:BASE:DOWNLOADS`.
+fn downloads(line: &[u8]) -> Option<Entry> {
+    let text = std::str::from_utf8(line).ok()?.trim();
+    let mut parts = text.split(':');
+    let hash = parts.next()?.parse().ok()?;
+    let (_base, count): (u64, u64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then_some(Entry::Downloads(hash, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_lists_and_statedumps() {
+        let (a, b) = ("ab".repeat(20), "CD".repeat(20));
+        let text = format!("{a}\r\n\n# note\n{b} a note\n{a}:29388:17\nnothing\n{a}:x:1\n{b}");
+        let mut found = Vec::new();
+        read(text.as_bytes(), &"f".into(), &mut |place, entry| {
+            found.push(match entry {
+                Entry::Hash(hash) => format!("{} {hash}", place.line),
+                Entry::Downloads(hash, count) => format!("{} {hash} {count}", place.line),
+                Entry::Invalid(text) => format!("{} {text}", place.line),
+            });
+            Ok(())
+        })
+        .unwrap();
+        let b = b.to_lowercase();
+        assert_eq!(found[..3], [format!("1 {a}"), format!("4 {b}"), format!("5 {a} 17")]);
+        assert!(found[3].starts_with("6 expected 40 or 64 hex digits"), "{found:?}");
+        assert!(found[4].starts_with("7 expected 40 or 64 hex digits"), "{found:?}");
+        assert_eq!(found[5..], [format!("8 {b}")]);
+    }
+
+    #[test]
+    fn a_huge_line_takes_no_memory() {
+        let input = std::io::repeat(b'a').take(10_000_000);
+        let mut count = 0;
+        read(input, &"f".into(), &mut |_, entry| {
+            count += u32::from(matches!(entry, Entry::Invalid(_)));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(count, 1);
+    }
+}

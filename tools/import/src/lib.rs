@@ -1,0 +1,40 @@
+//! Reads what other trackers leave behind: configurations become a [`Draft`] of tidegate's; lists, users and
+//! counts go to a [`Sink`], row by row, so that dumps may be larger than the memory.
+//!
+//! ```text
+//!  file ─ sniff ─▶ configuration ─▶ Document: keys, values, lines ─▶ rival ─▶ Draft
+//!            └──▶ SQL dump, CSV, SQLite, list ─▶ rows ─▶ rival ─▶ Sink
+//! ```
+//!
+//! It does not know tidegate's keys and records: the application checks and writes both.
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod document;
+mod draft;
+mod error;
+mod hash_file;
+mod mapper;
+mod options;
+mod report;
+mod rival;
+mod rivals;
+mod row;
+mod sink;
+mod source;
+mod sql;
+mod sqlite;
+mod table_file;
+mod yaml;
+
+pub use draft::{Draft, DraftKey, DraftListener, Without};
+pub use error::{ImportError, Place};
+pub use options::{Here, Options};
+pub use report::{Report, Skipped};
+pub use rival::{KeyRow, Rival};
+pub use row::{Field, Row};
+pub use sink::{ImportedKey, ListKind, Sink};
+pub use source::import;
+pub use sql::read as read_sql;
+pub use table_file::read as read_table;
+pub use yaml::check as check_yaml;

@@ -1,0 +1,84 @@
+//! What each tracker's configuration and data mean here.
+
+pub(crate) mod aquatic;
+pub(crate) mod bittorrent_tracker;
+pub(crate) mod chihaya;
+pub(crate) mod ocelot;
+pub(crate) mod opentracker;
+pub(crate) mod torrust;
+pub(crate) mod unit3d;
+pub(crate) mod wt_tracker;
+
+mod data;
+
+pub(crate) use data::Data;
+
+use types::InfoHash;
+
+use crate::document::Document;
+use crate::error::ImportError;
+use crate::mapper::Mapper;
+use crate::rival::Rival;
+use crate::sink::ListKind;
+use crate::source::ConfigText;
+
+/// Seconds in a day, the maximum of intervals here.
+const DAY_S: u32 = 24 * 3600;
+
+/// What the configuration says about the data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// The list that files of info hashes are for.
+    pub(crate) list: Option<ListKind>,
+    /// Whether keys are valid after their time.
+    pub(crate) ignores_expiry: bool,
+    /// Peers of a user in one torrent; 0 = unlimited.
+    pub(crate) peers_per_torrent: u16,
+    /// Entries of lists that are in the configuration itself.
+    pub(crate) entries: Vec<(ListKind, InfoHash)>,
+}
+
+impl Rival {
+    /// Parses a configuration file.
+    pub(crate) fn parse(self, text: &ConfigText) -> Result<Document, ImportError> {
+        let ConfigText { file, text } = text;
+        match self {
+            Self::Opentracker => opentracker::parse(file, text),
+            Self::Chihaya => Document::yaml(file, text),
+            Self::Torrust | Self::Aquatic => Document::toml(file, text),
+            Self::BittorrentTracker => bittorrent_tracker::parse(file, text),
+            Self::WtTracker => Document::json(file, text),
+            Self::Unit3d => Document::lines(file, text, Some('=')),
+            Self::Ocelot => ocelot::parse(file, text),
+        }
+    }
+
+    /// Takes the keys of a configuration file.
+    pub(crate) fn configure(
+        self,
+        mapper: &mut Mapper<'_>,
+        plan: &mut Plan,
+    ) -> Result<(), ImportError> {
+        match self {
+            Self::Opentracker => opentracker::configure(mapper, plan),
+            Self::Chihaya => chihaya::configure(mapper, plan),
+            Self::Torrust => torrust::configure(mapper, plan),
+            Self::BittorrentTracker => bittorrent_tracker::configure(mapper),
+            Self::WtTracker => wt_tracker::configure(mapper),
+            Self::Aquatic => aquatic::configure(mapper, plan),
+            Self::Unit3d => unit3d::configure(mapper, plan),
+            Self::Ocelot => ocelot::configure(mapper),
+        }
+    }
+
+    /// Returns whether its tables are read.
+    pub(crate) fn wants(self, table: &str) -> bool {
+        let names: &[&str] = match self {
+            Self::Torrust => torrust::TABLES,
+            Self::Unit3d => unit3d::TABLES,
+            Self::Ocelot => ocelot::TABLES,
+            _ => &[],
+        };
+        names.iter().any(|name| name.eq_ignore_ascii_case(table))
+    }
+}

@@ -1,0 +1,375 @@
+//! aquatic: TOML of aquatic_udp, aquatic_http and aquatic_ws, a file each.
+
+use serde_json::{Value, json};
+
+use super::{DAY_S, Plan};
+use crate::document::Found;
+use crate::draft::DraftListener;
+use crate::error::{ImportError, Place};
+use crate::mapper::Mapper;
+use crate::rival::KeyRow;
+use crate::sink::ListKind;
+
+pub(crate) const KEYS: &[KeyRow] = &[
+    KeyRow {
+        theirs: "network.use_ipv4 network.use_ipv6 network.address_ipv4 network.address_ipv6 network.address",
+        ours: &["udp.listen", "http.listen", "tls.listen"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "socket_workers",
+        ours: &["udp.workers", "http.workers"],
+        remark: "0 = one per core here.",
+    },
+    KeyRow { theirs: "swarm_workers", ours: &[], remark: "workers share one store" },
+    KeyRow { theirs: "log_level", ours: &["log.level"], remark: "" },
+    KeyRow {
+        theirs: "network.socket_recv_buffer_size",
+        ours: &["udp.receive_buffer_bytes"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "network.poll_timeout_ms network.resend_buffer_max_len network.ring_size network.set_reuseport_lb \
+                 network.set_only_ipv6 network.only_ipv6 network.tcp_backlog network.websocket_max_frame_size \
+                 network.websocket_write_buffer_size network.keep_alive",
+        ours: &[],
+        remark: "nothing to choose",
+    },
+    KeyRow {
+        theirs: "network.use_io_uring",
+        ours: &[],
+        remark: "udp.engine has other engines; the default needs no privileges",
+    },
+    KeyRow {
+        theirs: "network.enable_tls network.tls_certificate_path network.tls_private_key_path",
+        ours: &["tls.listen", "tls.certificates"],
+        remark: "Read again when the files change, without a signal.",
+    },
+    KeyRow {
+        theirs: "network.runs_behind_reverse_proxy network.reverse_proxy_ip_header_name \
+                 network.reverse_proxy_ip_header_format",
+        ours: &["http.trusted_proxies"],
+        remark: "Proxies must write X-Forwarded-For or Forwarded. Name your proxies; `--proxy` does it.",
+    },
+    KeyRow {
+        theirs: "network.websocket_max_message_size",
+        ours: &["http.websocket_message_bytes"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "network.enable_http_health_checks",
+        ours: &[],
+        remark: "health is at /health/live and /health/ready of admin.listen",
+    },
+    KeyRow {
+        theirs: "protocol.max_scrape_torrents protocol.max_offers",
+        ours: &[],
+        remark: "fixed: 256 torrents in a scrape over HTTP, 122 over UDP, 128 over WebSocket; 64 offers",
+    },
+    KeyRow {
+        theirs: "protocol.max_response_peers protocol.max_peers",
+        ours: &["tracker.numwant_max"],
+        remark: "One value for all protocols.",
+    },
+    KeyRow {
+        theirs: "protocol.peer_announce_interval",
+        ours: &["tracker.interval_s", "tracker.websocket_interval_s"],
+        remark: "aquatic_ws has its own here, too.",
+    },
+    KeyRow {
+        theirs: "cleaning.max_connection_age",
+        ours: &["tracker.connection_id_lifetime_s"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "cleaning.max_peer_age",
+        ours: &["tracker.peer_lifetime_s"],
+        remark: "That of aquatic_ws is two intervals here.",
+    },
+    KeyRow {
+        theirs: "cleaning.max_connection_idle",
+        ours: &["http.idle_timeout_s", "http.websocket_idle_timeout_s"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "cleaning.torrent_cleaning_interval cleaning.connection_cleaning_interval cleaning.max_offer_age \
+                 cleaning.close_after_tls_update_grace_period",
+        ours: &[],
+        remark: "nothing to choose: expiry is continuous, offers may be answered for 60 s, connections keep their \
+                 certificate",
+    },
+    KeyRow {
+        theirs: "privileges.drop_privileges privileges.user privileges.group",
+        ours: &["process.user"],
+        remark: "If the user exists on this machine; its own group.",
+    },
+    KeyRow {
+        theirs: "privileges.chroot_path",
+        ours: &[],
+        remark: "the sandbox (process.sandbox) replaces chroot. The access list was looked for below this directory",
+    },
+    KeyRow {
+        theirs: "access_list.mode access_list.path",
+        ours: &["access.mode", "access.allow", "access.deny"],
+        remark: "The same file; it is followed without a signal.",
+    },
+    KeyRow {
+        theirs: "statistics.run_prometheus_endpoint statistics.prometheus_endpoint_address \
+                 metrics.run_prometheus_endpoint metrics.prometheus_endpoint_address",
+        ours: &["admin.listen"],
+        remark: "Metrics are at /metrics; names differ.",
+    },
+    KeyRow {
+        theirs: "statistics.* metrics.*",
+        ours: &[],
+        remark: "figures are at /metrics, on the dashboard and in the API, always",
+    },
+    KeyRow {
+        theirs: "scrape_exports.*",
+        ours: &[],
+        remark: "all torrents with their counts are in the API, `tidegate admin torrents list`, and by http.full_scrape",
+    },
+];
+
+pub(crate) const DIFFERENCES: &[&str] = &[
+    "One process serves all protocols, and all peers of a torrent are in one swarm.",
+    "The HTTP port serves WebTorrent, too, and a WebTorrent port HTTP announces.",
+    "Downloads are counted, and survive restarts with state.dir. aquatic always reports 0.",
+    "Scrapes obey access lists, too. IPv4 clients learn of IPv6 peers over HTTP.",
+    "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
+    "A reply is a random sample of single peers, not of runs of neighbours. Seeders receive no seeders.",
+];
+
+/// Which of the programs a file is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Udp,
+    Http,
+    Ws,
+}
+
+pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
+    let program = program(mapper)?;
+    let listen = listen(mapper, program)?;
+    listeners(mapper, program, &listen, plan)?;
+    let (workers, interval) = match program {
+        Program::Udp => ("udp.workers", "tracker.interval_s"),
+        Program::Http => ("http.workers", "tracker.interval_s"),
+        Program::Ws => ("http.workers", "tracker.websocket_interval_s"),
+    };
+    mapper.set_number("socket_workers", workers, (0, 1024))?;
+    if let Some((level, found)) = mapper.text("log_level")? {
+        let level = if level == "off" { "error".into() } else { level };
+        mapper.draft.set("log.level", json!(level), found.comment());
+    }
+    mapper.set_number(
+        "network.socket_recv_buffer_size",
+        "udp.receive_buffer_bytes",
+        (0, 1 << 30),
+    )?;
+    let bounds = (1024, 128 * 1024);
+    mapper.set_number(
+        "network.websocket_max_message_size",
+        "http.websocket_message_bytes",
+        bounds,
+    )?;
+    let most = if program == Program::Ws { DAY_S / 2 } else { DAY_S };
+    mapper.set_number("protocol.peer_announce_interval", interval, (1, most))?;
+    for path in ["protocol.max_response_peers", "protocol.max_peers"] {
+        mapper.set_number(path, "tracker.numwant_max", (0, 1000))?;
+    }
+    let lifetime = "tracker.connection_id_lifetime_s";
+    mapper.set_number("cleaning.max_connection_age", lifetime, (1, DAY_S))?;
+    if program == Program::Ws {
+        if let Some(found) = mapper.document.take("cleaning.max_peer_age") {
+            mapper.draft.without(&found.path, &found.place, "two intervals of silence here");
+        }
+        let idle = "http.websocket_idle_timeout_s";
+        // More than the default of http.websocket_ping_s.
+        mapper.set_number("cleaning.max_connection_idle", idle, (60, DAY_S))?;
+    } else {
+        mapper.set_number("cleaning.max_peer_age", "tracker.peer_lifetime_s", (2, DAY_S))?;
+        mapper.set_number("cleaning.max_connection_idle", "http.idle_timeout_s", (1, 3600))?;
+    }
+    privileges(mapper)?;
+    metrics(mapper)
+}
+
+/// Finds out which program a file is for, by keys that only it has, or else by the file's name.
+fn program(mapper: &Mapper<'_>) -> Result<Program, ImportError> {
+    let document = &mapper.document;
+    let has_any = |paths: &[&str]| paths.iter().any(|path| document.has(path));
+    if has_any(&["network.address", "network.websocket_max_message_size", "protocol.max_offers"]) {
+        return Ok(Program::Ws);
+    }
+    if has_any(&["network.socket_recv_buffer_size", "protocol.max_response_peers"])
+        || document.has_below("scrape_exports")
+        || document.has_below("statistics")
+    {
+        return Ok(Program::Udp);
+    }
+    if has_any(&["network.keep_alive", "network.runs_behind_reverse_proxy", "protocol.max_peers"]) {
+        return Ok(Program::Http);
+    }
+    let name = document.file.to_ascii_lowercase();
+    let by_name = [("udp", Program::Udp), ("http", Program::Http), ("ws", Program::Ws)];
+    let by_name = by_name.iter().find(|(word, _)| name.contains(word));
+    by_name.map(|(_, program)| *program).ok_or_else(|| {
+        Place::file(&document.file).error(
+            "expected keys of aquatic_udp, aquatic_http or aquatic_ws, found only keys that all have: \
+             rename the file so that its name contains udp, http or ws",
+        )
+    })
+}
+
+/// Returns the addresses, with the comment about them.
+fn listen(mapper: &mut Mapper<'_>, program: Program) -> Result<Vec<(String, String)>, ImportError> {
+    let by_default = |address: &str| (address.to_owned(), "aquatic's default.".to_owned());
+    if program == Program::Ws {
+        let only_ipv6 = mapper.flag("network.only_ipv6")?.is_some_and(|(only, _)| only);
+        let Some((listen, found)) = mapper.addresses("network.address", 3000)? else {
+            return Ok(vec![by_default("0.0.0.0:3000")]);
+        };
+        let kept = listen.into_iter().filter(|it| it.starts_with('[') || !only_ipv6);
+        return Ok(kept.map(|it| (it, found.comment())).collect());
+    }
+    let mut all = Vec::new();
+    for (flag, path, address) in [
+        ("network.use_ipv4", "network.address_ipv4", "0.0.0.0:3000"),
+        ("network.use_ipv6", "network.address_ipv6", "[::]:3000"),
+    ] {
+        let is_used = mapper.flag(flag)?.is_none_or(|(is_used, _)| is_used);
+        let found = mapper.text(path)?;
+        match found {
+            _ if !is_used => {}
+            Some((text, found)) => match text.parse::<std::net::SocketAddr>() {
+                Ok(_) => all.push((text, found.comment())),
+                Err(_) => return Err(found.expected("an IP address and a port")),
+            },
+            None => all.push(by_default(address)),
+        }
+    }
+    Ok(all)
+}
+
+/// Sets what listens, with its certificate, proxies and access list.
+fn listeners(
+    mapper: &mut Mapper<'_>,
+    program: Program,
+    listen: &[(String, String)],
+    plan: &mut Plan,
+) -> Result<(), ImportError> {
+    let tls = mapper.flag("network.enable_tls")?;
+    let chain = mapper.text("network.tls_certificate_path")?;
+    let key = mapper.text("network.tls_private_key_path")?;
+    let addresses: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
+    let is_tls = tls.as_ref().is_some_and(|(is_on, _)| *is_on);
+    let (protocol, section) = match (program, is_tls) {
+        (Program::Udp, _) => ("udp", "udp.listen"),
+        (_, false) => ("http", "http.listen"),
+        (_, true) => ("tls", "tls.listen"),
+    };
+    let own = access(mapper, plan)?;
+    let path = |file: Option<(String, Found)>| file.map_or_else(String::new, |(file, _)| file);
+    if let Some(keys) = own {
+        let comments = listen.iter().map(|(_, comment)| comment.clone()).collect();
+        let mut listener =
+            DraftListener { protocol, listen: addresses, keys: Vec::new(), comments };
+        keys.into_iter().for_each(|(name, value, comment)| listener.set(name, value, comment));
+        mapper.listener(listener);
+    } else if let Some((true, found)) = tls {
+        mapper.set_tls(&addresses, &path(chain), &path(key), &found.comment());
+    } else {
+        for (address, comment) in listen {
+            mapper.draft.push(section, address, comment.as_str());
+        }
+    }
+    if let Some((true, found)) = mapper.flag("network.runs_behind_reverse_proxy")? {
+        mapper.trust_proxies(&found.comment());
+    }
+    Ok(())
+}
+
+/// Keys of a listener, with comments.
+type OwnKeys = Vec<(&'static str, Value, String)>;
+
+/// Sets the access list. If another program's file has set a different one, returns the keys for a listener of its own.
+fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, ImportError> {
+    let mode = mapper.text("access_list.mode")?;
+    let file = mapper.text("access_list.path")?;
+    let root = mapper.text("privileges.chroot_path")?;
+    let is_chroot = mapper.flag("privileges.drop_privileges")?;
+    let (mode, found) = match mode {
+        Some((mode, found)) if mode == "allow" || mode == "deny" => (mode, found),
+        _ => {
+            let is_first = mapper.draft.find("access.mode").is_none_or(|key| key.value == "open");
+            let comment = "access_list.mode is off there.";
+            if is_first {
+                mapper.draft.set_default("access.mode", json!("open"), comment);
+                restore(mapper, root, is_chroot);
+                return Ok(None);
+            }
+            restore(mapper, root, is_chroot);
+            return Ok(Some(vec![("access.mode", json!("open"), comment.into())]));
+        }
+    };
+    let file = file.map_or_else(|| "./access-list.txt".into(), |(file, _)| file);
+    let file = match (&root, &is_chroot) {
+        (Some((root, _)), Some((true, _))) => {
+            std::path::Path::new(root).join(file.trim_start_matches('/')).display().to_string()
+        }
+        _ => file,
+    };
+    restore(mapper, root, is_chroot);
+    let (mode, ours, kind) = match mode.as_str() {
+        "deny" => ("deny", "access.deny", ListKind::Deny),
+        _ => ("allow", "access.allow", ListKind::Allow),
+    };
+    plan.list.get_or_insert(kind);
+    let is_other = mapper.draft.find("access.mode").is_some_and(|key| key.value != mode)
+        || mapper.draft.find(ours).is_some_and(|key| key.value != file);
+    if is_other {
+        let error = mapper.here.check_list(file.as_ref()).err();
+        if let Some(error) = error {
+            return Err(found.place.error(format_args!("access_list.path: {error}")));
+        }
+        return Ok(Some(vec![
+            ("access.mode", json!(mode), found.comment()),
+            (ours, json!(file), found.comment()),
+        ]));
+    }
+    mapper.set_list(&found, mode, &file)?;
+    Ok(None)
+}
+
+/// Names the directory of chroot, and uses the privileges.
+fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option<(bool, Found)>) {
+    if let Some((_, found)) = root {
+        let reason = KEYS.iter().find(|row| row.is(&found.path)).map_or("", |row| row.remark);
+        mapper.draft.without(&found.path, &found.place, reason);
+    }
+    let user = mapper.document.take("privileges.user");
+    let _ = mapper.document.take("privileges.group");
+    if let (Some((true, _)), Some(found)) = (drops, user) {
+        let name = found.value.as_str().unwrap_or_default().to_owned();
+        mapper.set_user(&name, &found);
+    }
+}
+
+fn privileges(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    // Taken together with the access list, whose path depends on chroot.
+    mapper.text("privileges.user").map(drop)
+}
+
+fn metrics(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    for section in ["statistics", "metrics"] {
+        let runs = mapper.flag(&format!("{section}.run_prometheus_endpoint"))?;
+        let listen = mapper.addresses(&format!("{section}.prometheus_endpoint_address"), 9000)?;
+        if let (Some((true, _)), Some((listen, found))) = (runs, listen)
+            && mapper.draft.find("admin.listen").is_none()
+        {
+            mapper.set_admin(&listen, &found.comment());
+        }
+    }
+    Ok(())
+}

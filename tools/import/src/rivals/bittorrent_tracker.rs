@@ -1,0 +1,187 @@
+//! bittorrent-tracker: its command line, or the options of `new Server` as JSON.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::DAY_S;
+use crate::document::Document;
+use crate::error::ImportError;
+use crate::mapper::Mapper;
+use crate::rival::KeyRow;
+
+pub(crate) const KEYS: &[KeyRow] = &[
+    KeyRow {
+        theirs: "port http-hostname udp-hostname udp6-hostname",
+        ours: &["http.listen", "udp.listen"],
+        remark: "Without a port, 8000.",
+    },
+    KeyRow {
+        theirs: "http udp ws",
+        ours: &["http.listen", "udp.listen", "http.websocket"],
+        remark: "Plain HTTP and WebSocket share a port there and here. With ws alone, HTTP announces are served, too.",
+    },
+    KeyRow {
+        theirs: "interval",
+        ours: &["tracker.interval_s", "tracker.websocket_interval_s"],
+        remark: "Milliseconds there.",
+    },
+    KeyRow {
+        theirs: "trust-proxy trustProxy",
+        ours: &["http.trusted_proxies"],
+        remark: "There any sender of X-Forwarded-For is trusted, and the first address counts. Name your proxies; \
+                 `--proxy` does it.",
+    },
+    KeyRow {
+        theirs: "peersCacheTtl",
+        ours: &["tracker.peer_lifetime_s"],
+        remark: "Milliseconds there.",
+    },
+    KeyRow {
+        theirs: "peersCacheLength",
+        ours: &[],
+        remark: "a swarm may have any number of peers; limits.memory_mib bounds them all",
+    },
+    KeyRow {
+        theirs: "stats",
+        ours: &["http.stats"],
+        remark: "Everybody reads them there; here this machine and private networks do: http.stats_networks.",
+    },
+    KeyRow { theirs: "quiet q silent s", ours: &["log.level"], remark: "error." },
+    KeyRow {
+        theirs: "filter",
+        ours: &[],
+        remark: "a function cannot be imported: use access lists, keys, client rules or the API",
+    },
+];
+
+pub(crate) const DIFFERENCES: &[&str] = &[
+    "Connection ids of UDP are checked. Without that, anyone can have others' addresses announced.",
+    "The `ip` field of a UDP announce is ignored: it would let anyone name a victim.",
+    "An announce with numwant 0 gets no peers; there it gets 50.",
+    "The interval of WebTorrent clients is 120 s there, too, unless interval is set.",
+    "Downloads are counted, and survive restarts with state.dir. There, they are the number of seeders.",
+    "A WebSocket peer is bound to its connection. Messages and connections have limits: [http] and [limits].",
+];
+
+/// Parses a command line, or JSON.
+pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError> {
+    if text.trim_start().starts_with('{') {
+        return Document::json(file, text);
+    }
+    let mut words = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.split(" #").next().unwrap_or(text).trim().trim_end_matches('\\');
+        if !text.starts_with('#') {
+            words
+                .extend(text.split_whitespace().map(|word| (word.trim_matches(['"', '\'']), line)));
+        }
+    }
+    let mut options = Vec::new();
+    let mut words = words.into_iter().skip_while(|(word, _)| !word.starts_with('-')).peekable();
+    while let Some((word, line)) = words.next() {
+        let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+            continue;
+        };
+        let (name, value) = match name.split_once('=') {
+            Some((name, value)) => (name, Value::String(value.into())),
+            None if is_flag(name) => match name.strip_prefix("no-") {
+                Some(name) => (name, Value::Bool(false)),
+                None => (name, Value::Bool(true)),
+            },
+            None => match words.next_if(|(next, _)| !next.starts_with('-')) {
+                Some((value, _)) => (name, Value::String(value.into())),
+                None => (name, Value::Bool(true)),
+            },
+        };
+        let name = if name == "p" { "port" } else { name };
+        options.push((name.to_owned(), value, line));
+    }
+    Document::words(file, options)
+}
+
+fn is_flag(name: &str) -> bool {
+    let name = name.strip_prefix("no-").unwrap_or(name);
+    ["http", "udp", "ws", "stats", "trust-proxy", "quiet", "q", "silent", "s"].contains(&name)
+}
+
+pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    listen(mapper)?;
+    if let Some((milliseconds, found)) = mapper.number("interval")? {
+        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
+        mapper.set_bounded(&found, "tracker.interval_s", seconds, (1, DAY_S));
+        mapper.set_bounded(&found, "tracker.websocket_interval_s", seconds, (1, DAY_S / 2));
+    } else {
+        let comment = "bittorrent-tracker's default.";
+        mapper.draft.set("tracker.interval_s", json!(600), comment);
+        mapper.draft.set("tracker.websocket_interval_s", json!(120), comment);
+    }
+    if let Some((milliseconds, found)) = mapper.number("peersCacheTtl")? {
+        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
+        mapper.set_bounded(&found, "tracker.peer_lifetime_s", seconds, (2, DAY_S));
+    }
+    let stats = mapper.flag("stats")?;
+    let word = if stats.as_ref().is_none_or(|(is_on, _)| *is_on) { "page" } else { "off" };
+    let comment = "bittorrent-tracker's default.".into();
+    let comment = stats.map_or(comment, |(_, found)| found.comment());
+    mapper.draft.set("http.stats", json!(word), comment);
+    for path in ["trust-proxy", "trustProxy"] {
+        if let Some((true, found)) = mapper.flag(path)? {
+            mapper.trust_proxies(&found.comment());
+        }
+    }
+    for path in ["quiet", "q", "silent", "s"] {
+        if let Some((true, found)) = mapper.flag(path)? {
+            mapper.draft.set("log.level", json!("error"), found.comment());
+        }
+    }
+    let is_there = mapper.draft.find("tracker.peer_lifetime_s").is_some();
+    if !is_there {
+        mapper.draft.set("tracker.peer_lifetime_s", json!(1200), "bittorrent-tracker's default.");
+    }
+    Ok(())
+}
+
+fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    let (port, comment) = match mapper.number("port")? {
+        Some((port, found)) => {
+            let port = u16::try_from(port).map_err(|_| found.expected("a port from 0 to 65535"))?;
+            (port, found.comment())
+        }
+        None => (8000, "bittorrent-tracker's default.".into()),
+    };
+    let mut servers = [None; 3];
+    for (name, server) in ["http", "udp", "ws"].iter().zip(&mut servers) {
+        // In JSON it may be a table of options.
+        *server = match mapper.document.take(name) {
+            Some(found) => Some(found.value != Value::Bool(false) && found.value != "false"),
+            None if mapper.document.has_below(name) => Some(true),
+            None => None,
+        };
+    }
+    // On the command line, the first of them turns the others off.
+    let has_on = servers.contains(&Some(true));
+    let has_off = servers.contains(&Some(false));
+    let [http, udp, ws] = servers.map(|server| server.unwrap_or(!has_on || has_off));
+    let mut addresses = |path: &str, default: &str| -> Result<Vec<String>, ImportError> {
+        Ok(match mapper.addresses(path, port)? {
+            Some((addresses, _)) => addresses,
+            None => crate::addresses::parse(default, port)
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        })
+    };
+    let tcp = addresses("http-hostname", "[::]")?;
+    let mut datagrams = addresses("udp-hostname", "0.0.0.0")?;
+    // The socket of udp6 accepts IPv6 only.
+    let v6 = addresses("udp6-hostname", "[::]")?;
+    datagrams.extend(v6.into_iter().filter(|address| address.starts_with('[')));
+    let tcp = if http || ws { tcp } else { Vec::new() };
+    let datagrams = if udp { datagrams } else { Vec::new() };
+    mapper.draft.set("http.listen", json!(tcp), comment.as_str());
+    mapper.draft.set("http.websocket", json!(ws), "By the options http, udp and ws.");
+    mapper.draft.set("udp.listen", json!(datagrams), comment);
+    Ok(())
+}

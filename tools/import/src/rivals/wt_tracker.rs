@@ -1,0 +1,201 @@
+//! wt-tracker: JSON.
+
+use serde_json::json;
+
+use super::DAY_S;
+use crate::draft::DraftListener;
+use crate::error::{ImportError, Place};
+use crate::mapper::Mapper;
+use crate::rival::KeyRow;
+
+pub(crate) const KEYS: &[KeyRow] = &[
+    KeyRow {
+        theirs: "servers.server.port servers.server.host",
+        ours: &["http.listen", "tls.listen"],
+        remark: "Without them, 0.0.0.0:8000.",
+    },
+    KeyRow {
+        theirs: "servers.server.key_file_name servers.server.cert_file_name",
+        ours: &["tls.certificates"],
+        remark: "Read again when the files change.",
+    },
+    KeyRow {
+        theirs: "servers.server.passphrase",
+        ours: &[],
+        remark: "the key must not be encrypted: openssl pkey -in KEY -out PLAIN writes a plain one; protect it by its \
+                 owner and mode",
+    },
+    KeyRow {
+        theirs: "servers.server.dh_params_file_name servers.server.ssl_ciphers \
+                 servers.server.ssl_prefer_low_memory_usage",
+        ours: &[],
+        remark: "nothing to choose: TLS 1.2 and 1.3 with the ciphers that browsers prefer",
+    },
+    KeyRow {
+        theirs: "servers.server.ca_file_name",
+        ours: &[],
+        remark: "clients have no certificates",
+    },
+    KeyRow {
+        theirs: "servers.websockets.path",
+        ours: &["http.websocket_paths"],
+        remark: "`/*` is every path. Other patterns are not taken.",
+    },
+    KeyRow {
+        theirs: "servers.websockets.maxPayloadLength",
+        ours: &["http.websocket_message_bytes"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "servers.websockets.idleTimeout",
+        ours: &["http.websocket_idle_timeout_s"],
+        remark: "Clients that answer pings are not idle.",
+    },
+    KeyRow {
+        theirs: "servers.websockets.compression",
+        ours: &[],
+        remark: "messages are not compressed, which would take tens of kilobytes for each connection",
+    },
+    KeyRow {
+        theirs: "servers.websockets.maxConnections",
+        ours: &["http.connections_max"],
+        remark: "0 is no limit there. Of each worker in [http], of a whole [[listener]].",
+    },
+    KeyRow { theirs: "tracker.maxOffers", ours: &[], remark: "fixed: 64 offers of an announce" },
+    KeyRow {
+        theirs: "tracker.announceInterval",
+        ours: &["tracker.websocket_interval_s"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "websocketsAccess.allowOrigins",
+        ours: &["http.websocket_origins_allow"],
+        remark: "",
+    },
+    KeyRow {
+        theirs: "websocketsAccess.denyOrigins websocketsAccess.denyEmptyOrigin",
+        ours: &["http.websocket_origins_deny"],
+        remark: "Clients without an Origin are an empty text in the list.",
+    },
+];
+
+pub(crate) const DIFFERENCES: &[&str] = &[
+    "Announces over HTTP are served on the same ports. UDP is off; set udp.listen to serve it, too.",
+    "An answer is passed on only if its offer was made, and not more than 60 s ago.",
+    "/stats.json is served to this machine and private networks: http.stats_networks. More is on the dashboard and at \
+     /metrics of admin.listen.",
+    "There is no index.html of your own: a reverse proxy or a web server serves pages.",
+    "Downloads are counted. There, they are the number of seeders.",
+];
+
+pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    mapper.draft.set("udp.listen", json!([]), "wt-tracker has no UDP.");
+    mapper.draft.set("http.stats", json!("page"), "As wt-tracker's /stats.json.");
+    let servers = mapper.document.items("servers");
+    if servers.is_empty() {
+        let listen = json!(["0.0.0.0:8000"]);
+        mapper.draft.set("http.listen", listen, "wt-tracker's default: no servers.");
+    }
+    for (number, server) in servers.iter().enumerate() {
+        self::server(mapper, server, number == 0)?;
+    }
+    mapper.draft.set_default("http.listen", json!([]), "No server without TLS there.");
+    let interval = "tracker.websocket_interval_s";
+    mapper.set_number("tracker.announceInterval", interval, (1, DAY_S / 2))?;
+    for (path, ours) in [
+        ("websocketsAccess.allowOrigins", "http.websocket_origins_allow"),
+        ("websocketsAccess.denyOrigins", "http.websocket_origins_deny"),
+    ] {
+        if let Some((origins, found)) = mapper.texts(path)? {
+            origins.iter().for_each(|it| mapper.draft.push(ours, it, found.comment()));
+        }
+    }
+    if let Some((true, found)) = mapper.flag("websocketsAccess.denyEmptyOrigin")? {
+        mapper.draft.push("http.websocket_origins_deny", "", found.comment());
+    }
+    Ok(())
+}
+
+/// Takes a server. The first one sets the sections; others with different rules become listeners of their own.
+fn server(mapper: &mut Mapper<'_>, server: &str, is_first: bool) -> Result<(), ImportError> {
+    let port = mapper.number(&format!("{server}.server.port"))?;
+    let port = port.map(|(port, found)| {
+        u16::try_from(port).map_err(|_| found.expected("a port from 0 to 65535"))
+    });
+    let port = port.transpose()?.unwrap_or(8000);
+    let place = Place::file(&mapper.document.file);
+    let comment = format!("From {server} ({place}).");
+    let host = mapper.addresses(&format!("{server}.server.host"), port)?;
+    let listen = host.map_or_else(|| vec![format!("0.0.0.0:{port}")], |(listen, _)| listen);
+    let key = mapper.text(&format!("{server}.server.key_file_name"))?;
+    let chain = mapper.text(&format!("{server}.server.cert_file_name"))?;
+    let rules = rules(mapper, server)?;
+    let set = |mapper: &mut Mapper<'_>| {
+        for (name, value) in &rules {
+            mapper.draft.set(name, value.clone(), comment.as_str());
+        }
+    };
+    if let (Some((key, _)), Some((chain, _))) = (&key, &chain) {
+        if is_first {
+            set(mapper);
+        } else if rules
+            .iter()
+            .any(|(name, value)| mapper.draft.find(name).is_some_and(|known| known.value != *value))
+        {
+            set(mapper);
+        }
+        mapper.set_tls(&listen, chain, key, &comment);
+        return Ok(());
+    }
+    let is_same = rules
+        .iter()
+        .all(|(name, value)| mapper.draft.find(name).is_none_or(|known| known.value == *value));
+    if is_first || is_same {
+        set(mapper);
+        listen.iter().for_each(|it| mapper.draft.push("http.listen", it, comment.as_str()));
+    } else {
+        let comments = vec![comment.clone()];
+        let mut listener = DraftListener { protocol: "http", listen, keys: Vec::new(), comments };
+        for (name, value) in rules {
+            listener.set(name, value, comment.as_str());
+        }
+        mapper.listener(listener);
+    }
+    Ok(())
+}
+
+/// Takes the rules of a server's WebSockets.
+fn rules(
+    mapper: &mut Mapper<'_>,
+    server: &str,
+) -> Result<Vec<(&'static str, serde_json::Value)>, ImportError> {
+    let mut rules = Vec::new();
+    if let Some((path, found)) = mapper.text(&format!("{server}.websockets.path"))? {
+        match path.as_str() {
+            "/*" => rules.push(("http.websocket_paths", json!([]))),
+            path if path.starts_with('/') && !path.contains(['*', ':']) => {
+                rules.push(("http.websocket_paths", json!([path])));
+            }
+            _ => mapper.draft.without(
+                &found.path,
+                &found.place,
+                "a pattern; see http.websocket_paths",
+            ),
+        }
+    }
+    let path = |name: &str| format!("{server}.websockets.{name}");
+    let bounded = |number: i64, low: i64, high: i64| json!(number.clamp(low, high));
+    if let Some((bytes, _)) = mapper.number(&path("maxPayloadLength"))? {
+        rules.push(("http.websocket_message_bytes", bounded(bytes, 1024, 128 * 1024)));
+    }
+    if let Some((seconds, _)) = mapper.number(&path("idleTimeout"))? {
+        // More than the default of http.websocket_ping_s.
+        rules.push(("http.websocket_idle_timeout_s", bounded(seconds, 60, DAY_S.into())));
+    }
+    if let Some((count, _)) = mapper.number(&path("maxConnections"))?
+        && count > 0
+    {
+        rules.push(("http.connections_max", bounded(count, 1, 10_000_000)));
+    }
+    Ok(rules)
+}

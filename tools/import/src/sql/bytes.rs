@@ -1,0 +1,133 @@
+//! Bytes of a dump, one after the other, with the number of the line.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use memchr::memchr;
+
+use crate::error::{ImportError, Place};
+
+const BUFFER: usize = 64 * 1024;
+/// What is at the beginning and at the end of a dump of mysqldump.
+const BEGINNINGS: [&[u8]; 2] = [b"-- MySQL dump ", b"-- MariaDB dump "];
+const END: &[u8] = b"-- Dump completed";
+/// Bytes at either end in which these are, with other words around them.
+const SPAN: usize = 256;
+
+pub(super) struct Bytes<R> {
+    input: R,
+    file: Arc<str>,
+    buffer: Box<[u8]>,
+    at: usize,
+    len: usize,
+    line: u64,
+    /// The first bytes of the file.
+    head: Vec<u8>,
+    /// The last bytes of the buffers before this one.
+    tail: Vec<u8>,
+}
+
+impl<R: Read> Bytes<R> {
+    pub(super) fn new(input: R, file: &Arc<str>) -> Self {
+        Self {
+            input,
+            file: Arc::clone(file),
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            at: 0,
+            len: 0,
+            line: 1,
+            head: Vec::new(),
+            tail: Vec::new(),
+        }
+    }
+
+    /// Returns the present place.
+    pub(super) fn place(&self) -> Place {
+        Place { file: Arc::clone(&self.file), line: self.line }
+    }
+
+    /// Returns the bytes that are in memory; none at the end of the file.
+    pub(super) fn buffered(&mut self) -> Result<&[u8], ImportError> {
+        if self.at == self.len {
+            self.fill()?;
+        }
+        Ok(self.rest())
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.buffer.get(self.at..self.len).unwrap_or_default()
+    }
+
+    fn fill(&mut self) -> Result<(), ImportError> {
+        let old = self.buffer.get(..self.len).unwrap_or_default();
+        self.tail.extend(old.iter().skip(old.len().saturating_sub(SPAN)));
+        self.tail.drain(..self.tail.len().saturating_sub(SPAN));
+        (self.at, self.len) = (0, 0);
+        loop {
+            match self.input.read(&mut self.buffer) {
+                Ok(len) => {
+                    self.len = len;
+                    break;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.place().error(format_args!("cannot read: {error}"))),
+            }
+        }
+        let room = SPAN - self.head.len();
+        let new = self.buffer.get(..self.len).unwrap_or_default();
+        self.head.extend(new.iter().take(room));
+        Ok(())
+    }
+
+    /// Returns the next byte without passing it.
+    pub(super) fn peek(&mut self) -> Result<Option<u8>, ImportError> {
+        Ok(self.buffered()?.first().copied())
+    }
+
+    /// Passes the next byte and returns it.
+    pub(super) fn bump(&mut self) -> Result<Option<u8>, ImportError> {
+        let byte = self.peek()?;
+        if let Some(byte) = byte {
+            self.at += 1;
+            self.line += u64::from(byte == b'\n');
+        }
+        Ok(byte)
+    }
+
+    /// Passes `count` bytes of those in memory.
+    pub(super) fn pass(&mut self, count: usize) {
+        let count = count.min(self.len - self.at);
+        let passed = self.rest().get(..count).unwrap_or_default();
+        self.line += memchr::memchr_iter(b'\n', passed).count() as u64;
+        self.at += count;
+    }
+
+    /// Passes the rest of the line and returns its first `keep` bytes; `None` at the end of the file.
+    pub(super) fn line(&mut self, keep: usize) -> Result<Option<Vec<u8>>, ImportError> {
+        let mut line = Vec::new();
+        loop {
+            let buffered = self.buffered()?;
+            if buffered.is_empty() {
+                return Ok((!line.is_empty()).then_some(line));
+            }
+            let end = memchr(b'\n', buffered);
+            let count = end.unwrap_or(buffered.len());
+            let room = keep.saturating_sub(line.len());
+            line.extend(buffered.iter().take(count.min(room)));
+            self.pass(count + usize::from(end.is_some()));
+            if end.is_some() {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    /// Returns whether the dump was begun by mysqldump.
+    pub(super) fn begins_as_dump(&self) -> bool {
+        BEGINNINGS.iter().any(|words| memchr::memmem::find(&self.head, words).is_some())
+    }
+
+    /// Returns whether the last bytes say that the dump is complete. Call it at the end.
+    pub(super) fn is_complete_dump(&self) -> bool {
+        memchr::memmem::find(&self.tail, END).is_some()
+    }
+}
