@@ -6,7 +6,11 @@ import { h, put, s } from './dom.js'
 import overview from './pages/overview.js'
 
 // Other pages are fetched when they are opened first.
-const later = (path, name = 'default') => async (...all) => (await import(`./pages/${path}.js`))[name](...all)
+const later = (path, name = 'default') => async (main, page) => {
+  const pages = await import(`./pages/${path}.js`)
+  // Another page may have been opened meanwhile.
+  return page.isHere() ? pages[name](main, page) : undefined
+}
 
 // Path, title, function that renders the page, the scope it needs, the key after `g`, and the picture in the
 // navigation. The function may return a cleanup for when the page is left. An empty line of the navigation comes

@@ -123,4 +123,4 @@ export async function open () {
 }
 
 // A browser that hangs must not hang the test.
-setTimeout(() => { console.log('the browser hangs'); process.exit(1) }, 4 * PATIENCE_MS).unref()
+setTimeout(() => { console.log('the browser hangs'); process.exit(1) }, 8 * PATIENCE_MS).unref()

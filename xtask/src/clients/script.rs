@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const SCRIPT_MAX: Duration = Duration::from_secs(120);
+const SCRIPT_MAX: Duration = Duration::from_secs(240);
 
 /// Runs the script with this file name against a tracker with default settings. Fails unless it exits with 0.
 pub(super) fn play(name: &str, folder: &Path) -> Result<()> {

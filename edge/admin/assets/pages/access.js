@@ -152,6 +152,7 @@ export async function bans (main, { may, isHere }) {
     ]
   })
   const known = await names()
+  if (!isHere()) return
   const reasons = label => known('bans', label).title
 
   async function remove ({ network, reason, expires: ends }) {
@@ -205,6 +206,7 @@ const PRESETS = [
 export async function tokens (main, { may, isHere }) {
   const writes = may('tokens:write')
   const known = await names()
+  if (!isHere()) return
   const scopes = known.lists.scopes
   const list = pagedTable({
     isHere,

@@ -22,6 +22,7 @@ function outcome (delivery) {
 export default async function webhooks (main, { may, isHere }) {
   const writes = may('config:write')
   const known = await names()
+  if (!isHere()) return
   const list = pagedTable({
     isHere,
     caption: 'Webhooks',
