@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use admin::{
     AcmeAttempts, Api, ApiDeps, ApiOptions, Command, FirstTokenDisplay, Live, MetricSources,
-    ProcessStats, Records, ReloadOutcome, Service, Status,
+    ProcessStats, Records, ReloadOutcome, Service, Settings, Status,
 };
 use harness::http::{Connection, Response};
 use serde_json::Value;
@@ -154,7 +154,9 @@ fn create_first_key(address: SocketAddr) {
 /// Handles commands as the tracker does, without the files.
 fn obey(command: Command) {
     match command {
-        Command::Settings(reply) => drop(reply.send(Vec::new())),
+        Command::Settings(reply) => {
+            drop(reply.send(Settings { settings: Vec::new(), sections: Vec::new() }));
+        }
         Command::Reload(reply) => drop(reply.send(Ok(ReloadOutcome::default()))),
         Command::SetOverrides { values, reply, .. } => {
             let mistakes = crate::config::mistakes(&values);
@@ -163,7 +165,7 @@ fn obey(command: Command) {
             drop(reply.send(outcome));
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
-        Command::ClusterResync(reply) => drop(reply.send(Ok(()))),
+        Command::ClusterResync(reply) | Command::Upgrade(reply) => drop(reply.send(Ok(()))),
         Command::NodeIgnored { .. } => {}
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }

@@ -51,7 +51,8 @@ use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::bencode::{Encoder, Value, dict_entry, parse, parse_lenient};
 use wire::http::{
     AnnounceQuery, AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, ScrapeQuery,
-    ScrapedHash, StreamFraming, Target, TorrentList, announce_query, client, failure, host_of, parameter, read_head, scrape,
+    ScrapedHash, StreamFraming, Target, TorrentList, announce_query, client, failure, host_of,
+    parameter, read_head, scrape,
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
