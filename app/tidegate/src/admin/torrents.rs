@@ -144,7 +144,11 @@ fn change_each(
 /// Returns the statistics of a torrent, one per line, and a table of its peers.
 fn detail(torrent: &Value) -> String {
     let mut figures = torrent.clone();
-    let peers = figures.as_object_mut().and_then(|figures| figures.remove("peers"));
+    let peers = figures.as_object_mut().and_then(|figures| {
+        // For programs, which ask for JSON: the table says the same.
+        figures.remove("breakdown");
+        figures.remove("peers")
+    });
     let mut text = lines(&figures);
     if let Some(Value::Array(peers)) = peers.filter(|peers| *peers != Value::Array(Vec::new())) {
         let mut table = Table::new(PEERS);

@@ -161,7 +161,7 @@ fn stops_on_sigterm_and_sigint() {
         // An idle connection, which is closed.
         let mut idle = TcpStream::connect(tracker.http4()).unwrap();
         idle.set_read_timeout(Some(PATIENCE)).unwrap();
-        idle.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        idle.write_all(b"GET /scrape HTTP/1.1\r\n\r\n").unwrap();
         assert!(idle.read(&mut [0; 512]).unwrap() > 12);
         tracker.signal(signal);
         assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap(), 0);

@@ -14,10 +14,18 @@ fn make_for_address(directory: &Directory, name: &str, address: &str, days: &str
 }
 
 fn start(address: &str, days: &str) -> Secure {
+    start_with(address, days, &[])
+}
+
+/// The same with variables in its environment.
+fn start_with(address: &str, days: &str, variables: &[(&str, &str)]) -> Secure {
     let directory = Directory::new();
     make_authority(&directory);
     make_for_address(&directory, "host", address, days);
-    Secure::start(directory, &["host"])
+    let more = Secure::configuration(&directory, &["host"]);
+    let tracker = Tracker::start_with(directory, &more, variables);
+    let address = tracker.listener("https", [127, 0, 0, 1]);
+    Secure { tracker, address }
 }
 
 fn url(secure: &Secure, scheme: &str) -> String {
@@ -77,8 +85,8 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     );
     // The other items are still checked, and the certificate also if a later item fails.
     assert!(check(&secure, "https", &[], "announce").1.starts_with("ok: "));
-    let url = format!("wss://{}/announce", secure.address);
-    let text = stdout(&run(&["check", &url]));
+    let other = start_with("127.0.0.1", "30", &[("TIDEGATE_HTTP__WEBSOCKET", "false")]);
+    let text = stdout(&run(&["check", &format!("wss://{}/announce", other.address)]));
     assert!(
         text.contains(
             "failed   connect        refused: expected a WebSocket, found HTTP status 200"
