@@ -333,8 +333,8 @@ settings! {
         /// Seconds between requests for jwt_keys, if that is a URL.
         jwt_refresh_s: Int(10, DAY_S), reloadable = 300;
         /// Tokens verified a second at most, at some 50 microseconds each. Verified ones are remembered.
-        /// Announces with further new tokens are told to try again later; over UDP they are dropped, and
-        /// clients send them again.
+        /// Announces with further new tokens get an error that says when to try again; over UDP they are
+        /// dropped, and clients send them again.
         jwt_verify_per_s: Int(1, RATE_MAX), reloadable = 2000;
         /// Peer id prefixes (BEP 20) of the client software to accept, e.g. ["-TR", "-qB"]. [] =
         /// all. Software can lie about its peer id.
