@@ -1,4 +1,4 @@
-//! Who is served: access lists, folders of torrents, users' keys, the keys of tokens, and networks. Read from
+//! Decides who is served: access lists, folders of torrents, users' keys, the keys of tokens, and networks. Read from
 //! files at startup, on SIGHUP, and when the files change.
 
 mod networks;

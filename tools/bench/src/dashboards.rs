@@ -2,7 +2,7 @@
 //!
 //! Torrents are announced first. Then the tracker's CPU time is read over some time without pages, and with pages
 //! that ask as the overview does: they load its files and the last ten minutes once, follow the stream of
-//! statistics, and ask for the status every 10 s and for the largest torrents every 15 s. Nobody announces
+//! statistics, and ask for the status every 10 s and for the largest torrents every 15 s. No client announces
 //! meanwhile, so that the difference is the cost of the pages.
 
 use std::io::{Read, Write};
@@ -179,7 +179,7 @@ pub(crate) fn report(runs: &Runs<'_>) -> Content {
         ("percent of a core", |row| row.cell("cpu_percent", |percent| format!("{percent:.3}"))),
         ("bytes/s to the pages", |row| row.cell("bytes_s", count)),
     ];
-    let text = "CPU time of the tracker with its API on one core, with 100,000 torrents, while nobody announces and \
+    let text = "CPU time of the tracker with its API on one core, with 100,000 torrents, while no client announces and \
                 pages of the dashboard are open.";
     ("What open dashboards cost".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
 }

@@ -156,7 +156,7 @@ impl TokenConfig {
     }
 }
 
-/// Returns the port of a URL that keys may be fetched from: whoever can change them on the way decides who
+/// Returns the port of a URL that keys may be fetched from: a host that can change them on the way decides who
 /// is served.
 fn key_url_port(url: &str) -> Option<u16> {
     let uri: Uri = url.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Who is served, beside lists of hashes and keys: folders of torrents, tokens, networks; and the addresses under
+//! Decisions on who is served, beside lists of hashes and keys: folders of torrents, tokens, networks; and the addresses under
 //! which peers are given to others.
 
 use std::fs;
