@@ -1,5 +1,5 @@
-//! Decisions on who is served, beside lists of hashes and keys: folders of torrents, tokens, networks; and the addresses under
-//! which peers are given to others.
+//! Decisions on who is served, beside lists of hashes and keys: folders of torrents, tokens, networks; and the
+//! addresses under which peers are given to others.
 
 use std::fs;
 use std::io::{Read, Write};
