@@ -57,7 +57,7 @@ pub use events::{Event, EventHub, EventKind};
 pub use live::Live;
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
-pub use networks::{Breakdown, GeoFile, NetworkCount, NetworkStats};
+pub use networks::{GeoFile, NetworkBreakdown, NetworkCount, NetworkStats};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use recorder::{Annotation, AnnotationKind};

@@ -271,7 +271,7 @@ pub(super) mod tests {
     use types::Tick;
 
     use super::*;
-    use crate::networks::{Breakdown, NetworkCount, NetworkStats};
+    use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
     use crate::{
         AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
         ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
@@ -484,7 +484,8 @@ pub(super) mod tests {
     fn peers_of_networks_are_named_up_to_a_number() {
         let sources = sources();
         let row = |key: &str, peers| NetworkCount { key: key.into(), name: "x".into(), peers };
-        let systems = Breakdown::new(vec![row("64500", 5), row("64501", 9), row("64502", 2)], 3);
+        let systems =
+            NetworkBreakdown::new(vec![row("64500", 5), row("64501", 9), row("64502", 2)], 3);
         let stats =
             NetworkStats { systems: Some(systems), metrics_max: 2, ..NetworkStats::default() };
         sources.status.set_networks(stats);
@@ -548,7 +549,7 @@ pub(super) mod tests {
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
         let _ = sources.cluster.set(Box::new(cluster));
-        let counts = Some(Breakdown::default());
+        let counts = Some(NetworkBreakdown::default());
         let (systems, countries) = (counts.clone(), counts);
         sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });
         let page = render(&sources, None);

@@ -17,9 +17,9 @@ pub struct NetworkStats {
     /// How many of them were looked up. If these are not all, the counts are scaled.
     pub sampled: u64,
     /// Counts by system, if there is a file of systems.
-    pub systems: Option<Breakdown>,
+    pub systems: Option<NetworkBreakdown>,
     /// Counts by country, if there is a file of countries.
-    pub countries: Option<Breakdown>,
+    pub countries: Option<NetworkBreakdown>,
     /// How many of each metrics name.
     pub metrics_max: usize,
 }
@@ -37,8 +37,8 @@ pub struct GeoFile {
 
 /// Counts by something that networks belong to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Breakdown {
-    /// Those with the most peers first, at most [`Breakdown::ROWS_MAX`].
+pub struct NetworkBreakdown {
+    /// Those with the most peers first, at most [`NetworkBreakdown::ROWS_MAX`].
     pub rows: Vec<NetworkCount>,
     /// How many there are.
     pub total: usize,
@@ -59,7 +59,7 @@ pub struct NetworkCount {
     pub peers: u64,
 }
 
-impl Breakdown {
+impl NetworkBreakdown {
     /// Rows that are kept.
     pub const ROWS_MAX: usize = 1000;
 
@@ -84,7 +84,7 @@ mod tests {
             name: String::new(),
             peers: number / 2,
         };
-        let counts = Breakdown::new((0..2003).map(row).collect(), 7);
+        let counts = NetworkBreakdown::new((0..2003).map(row).collect(), 7);
         assert_eq!((counts.rows.len(), counts.total, counts.unknown), (1000, 2003, 7));
         assert_eq!((&*counts.rows[0].key, &*counts.rows[1].key), ("02002", "02000"));
         let sum: u64 = counts.rows.iter().map(|row| row.peers).sum();

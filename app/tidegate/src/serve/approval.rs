@@ -14,7 +14,7 @@ use tracker::Tracker;
 use types::limits::TOKEN_KEY_SET_MAX;
 
 use super::Event;
-use super::outbound::Fetcher;
+use super::outbound::KeyFetcher;
 use crate::access::TorrentFolders;
 use crate::access::token_keys::{self, TokenKeys};
 use crate::config::{Config, TokenConfig};
@@ -112,14 +112,14 @@ impl Approval {
 /// What requests keys, and how the last request went.
 #[derive(Default)]
 struct KeyRequests {
-    fetcher: Option<Fetcher>,
+    fetcher: Option<KeyFetcher>,
     has_failed: bool,
 }
 
 impl KeyRequests {
-    fn fetcher(&mut self) -> Result<&Fetcher> {
+    fn fetcher(&mut self) -> Result<&KeyFetcher> {
         if self.fetcher.is_none() {
-            self.fetcher = Some(Fetcher::new()?);
+            self.fetcher = Some(KeyFetcher::new()?);
         }
         self.fetcher.as_ref().ok_or_else(|| anyhow::anyhow!("no client"))
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use admin::{Breakdown, GeoFile, MetricSources, NetworkCount, NetworkStats};
+use admin::{GeoFile, MetricSources, NetworkBreakdown, NetworkCount, NetworkStats};
 use geo::{Country, Database, System};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -159,8 +159,8 @@ impl Sums {
             name: String::new(),
             peers: scaled(peers),
         });
-        let systems = Breakdown::new(systems.collect(), scaled(self.systems_unknown));
-        let countries = Breakdown::new(countries.collect(), scaled(self.countries_unknown));
+        let systems = NetworkBreakdown::new(systems.collect(), scaled(self.systems_unknown));
+        let countries = NetworkBreakdown::new(countries.collect(), scaled(self.countries_unknown));
         NetworkStats {
             counted_at: Some(Instant::now()),
             peers,

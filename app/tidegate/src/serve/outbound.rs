@@ -87,9 +87,9 @@ fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
 }
 
 /// Requests what the configuration names a URL of.
-pub(super) struct Fetcher(Pool);
+pub(super) struct KeyFetcher(Pool);
 
-impl Fetcher {
+impl KeyFetcher {
     /// Starts the threads that resolve names.
     pub(super) fn new() -> Result<Self> {
         pool(&Targets::Any).map(Self)

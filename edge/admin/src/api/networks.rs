@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
-use crate::networks::{Breakdown, NetworkCount, NetworkStats};
+use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
 use crate::schema::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -89,12 +89,12 @@ async fn networks(
     State(api): State<Shared>,
     Query(NetworkLimitQuery { limit }): Query<NetworkLimitQuery>,
 ) -> Result<Json<Networks>, Problem> {
-    let limit = page_limit(limit, 100, Breakdown::ROWS_MAX as u32)? as usize;
+    let limit = page_limit(limit, 100, NetworkBreakdown::ROWS_MAX as u32)? as usize;
     let stats = api.sources().status.networks();
     let NetworkStats { systems, countries, counted_at, peers, sampled, .. } = &*stats;
     let (systems, countries) = (systems.as_ref(), countries.as_ref());
-    let total = |counts: Option<&Breakdown>| counts.map_or(0, |counts| counts.total as u64);
-    let unknown = |counts: Option<&Breakdown>| counts.map_or(0, |counts| counts.unknown);
+    let total = |counts: Option<&NetworkBreakdown>| counts.map_or(0, |counts| counts.total as u64);
+    let unknown = |counts: Option<&NetworkBreakdown>| counts.map_or(0, |counts| counts.unknown);
     let file = |file: &crate::networks::GeoFile| NetworkFile {
         kind: file.kind.into(),
         r#type: file.name.clone(),
@@ -115,7 +115,7 @@ async fn networks(
     }))
 }
 
-fn rows(counts: Option<&Breakdown>, limit: usize) -> impl Iterator<Item = &NetworkCount> {
+fn rows(counts: Option<&NetworkBreakdown>, limit: usize) -> impl Iterator<Item = &NetworkCount> {
     counts.into_iter().flat_map(|counts| &counts.rows).take(limit)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::page::{Page, escape};
-use crate::networks::{Breakdown, NetworkStats};
+use crate::networks::{NetworkBreakdown, NetworkStats};
 use crate::sources::MetricSources;
 
 /// Renders counts of peers, of those networks that `geo.metrics_max` leaves. Nothing without files.
@@ -23,7 +23,7 @@ pub(super) fn render_networks(page: &mut Page, stats: &NetworkStats) {
         ),
     ];
     for (name, help, label, counts) in families {
-        let Some(Breakdown { rows, others, unknown, .. }) = counts else { continue };
+        let Some(NetworkBreakdown { rows, others, unknown, .. }) = counts else { continue };
         page.family(name, "gauge", help);
         let (named, rest) = rows.split_at(rows.len().min(stats.metrics_max));
         for row in named {
