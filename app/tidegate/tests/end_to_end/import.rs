@@ -1,0 +1,173 @@
+//! `tidegate import`: what it takes from other trackers is served afterwards. Databases have the schemas that their
+//! programs document.
+
+use std::fs;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::clients::{announce_query, has, http};
+use crate::process::{Directory, Tracker, run, stderr, stdout};
+
+const KEY: &str = "0123456789abcdef0123456789ABCDEF";
+const EXPIRED: &str = "expired-0123456789abcdef01234567";
+const UNKNOWN: &str = "unknown key in the announce URL";
+
+/// Runs the command with files of `directory`, with its folder `state` for records.
+fn import(directory: &Directory, tracker: &str, files: &[&str], more: &[&str]) -> (bool, String) {
+    let paths: Vec<String> =
+        files.iter().map(|file| directory.path(file).display().to_string()).collect();
+    let state = directory.path("state").display().to_string();
+    let mut arguments = vec!["import", tracker, "--state", &state];
+    arguments.extend(paths.iter().map(String::as_str));
+    arguments.extend(more);
+    let output = run(&arguments);
+    (output.status.success(), stderr(&output))
+}
+
+/// Serves the records that were imported, and announces torrents with and without keys.
+fn check_served(directory: Directory, downloads: u32) {
+    let state = directory.path("state").display().to_string();
+    let more = format!("[access]\nprivate = true\nmode = \"allow\"\n[state]\ndir = \"{state}\"\n");
+    let tracker = Tracker::start(directory, &more);
+    let announce = |key: &str, torrent: u8| {
+        let query = announce_query(torrent, 1001);
+        http(tracker.http4(), &format!("/announce/{key}?{query}")).1
+    };
+    let body = announce(KEY, 0xaa);
+    assert!(has(&body, "10:incompletei"), "{}", body.escape_ascii());
+    let body = announce(KEY, 0xbb);
+    assert!(has(&body, "14:failure reason"), "{}", body.escape_ascii());
+    let body = announce(&KEY.to_uppercase(), 0xaa);
+    assert!(has(&body, UNKNOWN), "{}", body.escape_ascii());
+    let body = announce(EXPIRED, 0xaa);
+    assert!(has(&body, "expired"), "{}", body.escape_ascii());
+    let scrape = format!("/scrape/{KEY}?info_hash={}", "%aa".repeat(20));
+    let (_, body) = http(tracker.http4(), &scrape);
+    assert!(has(&body, &format!("10:downloadedi{downloads}e")), "{}", body.escape_ascii());
+}
+
+/// Imports twice: the second time changes nothing.
+fn import_twice(directory: &Directory, tracker: &str, file: &str) {
+    let (is_done, text) = import(directory, tracker, &[file], &["--dry-run"]);
+    assert!(is_done && text.contains("nothing was written"), "{text}");
+    assert!(!directory.path("state").exists());
+    for new in [
+        "2 new keys, 1 new entries of lists, 1 higher",
+        "0 new keys, 0 new entries of lists, 0 higher",
+    ] {
+        let (is_done, text) = import(directory, tracker, &[file], &[]);
+        assert!(is_done && text.contains(new), "{text}");
+        assert!(!text.contains(KEY), "{text}");
+    }
+}
+
+#[test]
+fn serves_keys_whitelist_and_counts_of_torrust() {
+    let directory = Directory::new();
+    let db = Connection::open(directory.path("sqlite3.db")).unwrap();
+    db.execute_batch(&format!(
+        "CREATE TABLE whitelist (id INTEGER PRIMARY KEY AUTOINCREMENT, info_hash TEXT NOT NULL UNIQUE);
+         CREATE TABLE torrents (id INTEGER PRIMARY KEY AUTOINCREMENT, info_hash TEXT NOT NULL UNIQUE,
+             completed INTEGER DEFAULT 0 NOT NULL);
+         CREATE TABLE keys (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, valid_until INTEGER);
+         INSERT INTO whitelist (info_hash) VALUES ('{0}');
+         INSERT INTO torrents (info_hash, completed) VALUES ('{0}', 17);
+         INSERT INTO keys (key, valid_until) VALUES ('{KEY}', NULL), ('{EXPIRED}', 1000), ('short', NULL);",
+        "aa".repeat(20)
+    ))
+    .unwrap();
+    db.close().unwrap();
+    import_twice(&directory, "torrust", "sqlite3.db");
+    let (_, text) = import(&directory, "torrust", &["sqlite3.db"], &[]);
+    assert!(
+        text.contains("skipped: 1 (keys: key: expected a key of 16 to 64 characters"),
+        "{text}"
+    );
+    assert!(text.contains("sqlite3.db, table keys:3"), "{text}");
+    check_served(directory, 17);
+}
+
+#[test]
+fn serves_users_and_torrents_of_unit3d() {
+    let directory = Directory::new();
+    let dump = format!(
+        "-- MySQL dump 10.13\nCREATE TABLE `groups` (\n  `id` int NOT NULL,\n  `slug` varchar(255),\n  PRIMARY KEY (`id`)\n);\n\
+         INSERT INTO `groups` VALUES (1,'user'),(2,'banned');\n\
+         CREATE TABLE `torrents` (\n  `id` int,\n  `info_hash` binary(20),\n  `times_completed` int,\n  `status` smallint,\n  `deleted_at` timestamp NULL\n);\n\
+         INSERT INTO `torrents` VALUES (1,0x{},5,1,NULL),(2,0x{},9,0,NULL);\n\
+         CREATE TABLE `users` (\n  `id` int,\n  `username` varchar(255),\n  `passkey` varchar(255),\n  `group_id` int,\n  `uploaded` bigint,\n  `downloaded` bigint,\n  `can_download` tinyint(1),\n  `deleted_at` timestamp NULL\n);\n\
+         INSERT INTO `users` VALUES (1,'O\\'Brien','{KEY}',1,1000,500,1,NULL),(2,'b','{EXPIRED}',2,0,0,1,NULL),(3,'c','{}',1,0,0,1,'2026-01-01 00:00:00');\n\
+         -- Dump completed on 2026-11-22\n",
+        "aa".repeat(20),
+        "bb".repeat(20),
+        "d".repeat(32)
+    );
+    directory.write("unit3d.sql", &dump);
+    import_twice(&directory, "unit3d", "unit3d.sql");
+    check_served(directory, 5);
+}
+
+#[test]
+fn serves_users_and_torrents_of_ocelot() {
+    let directory = Directory::new();
+    let dump = format!(
+        "INSERT INTO torrents (ID, info_hash, Snatched) VALUES (1, 0x{}, 7);\n\
+         INSERT INTO users_main (ID, Username, torrent_pass, Enabled, can_leech, Uploaded, Downloaded) VALUES\n\
+         (1, 'a', '{KEY}', '1', 1, 18446744073709551615, 3), (2, 'b', '{EXPIRED}', '2', 1, 0, 0);\n\
+         INSERT INTO xbt_client_whitelist (id, peer_id) VALUES (1, '-TR');\n",
+        "aa".repeat(20)
+    );
+    directory.write("gazelle.sql", &dump);
+    import_twice(&directory, "ocelot", "gazelle.sql");
+    check_served(directory, 7);
+}
+
+#[test]
+fn a_damaged_dump_changes_nothing() {
+    let directory = Directory::new();
+    let row = format!("INSERT INTO users (passkey, username) VALUES ('{KEY}', 'a')");
+    directory.write("cut.sql", &format!("{row},\n('{EXPIRED}', 'b"));
+    let (is_done, text) = import(&directory, "unit3d", &["cut.sql"], &[]);
+    assert!(!is_done && text.contains("cut.sql:2: expected the rest of a statement"), "{text}");
+    directory.write("whole.sql", &format!("{row};"));
+    let (is_done, text) = import(&directory, "unit3d", &["whole.sql"], &[]);
+    assert!(is_done && text.contains("1 new keys"), "{text}");
+}
+
+#[test]
+fn refuses_records_that_a_tracker_uses() {
+    let directory = Directory::new();
+    let state = directory.path("state").display().to_string();
+    let list = directory.write("list.txt", &"ab".repeat(20)).display().to_string();
+    let tracker = Tracker::start(directory, &format!("[state]\ndir = \"{state}\"\n"));
+    let output = run(&["import", "aquatic", &list, "--list", "deny", "--state", &state]);
+    let text = stderr(&output);
+    assert!(!output.status.success() && text.contains("is locked by another process"), "{text}");
+    assert!(tracker.http4().port() > 0);
+}
+
+/// The file that is written is a valid configuration, and is not overwritten by mistake.
+#[test]
+fn writes_a_configuration_that_is_valid() {
+    let directory = Directory::new();
+    let list = directory.write("white.txt", &format!("{}\n", "aa".repeat(20)));
+    let conf = format!("listen.tcp_udp 127.0.0.1:0\naccess.whitelist {}\n", list.display());
+    let conf = directory.write("opentracker.conf", &conf).display().to_string();
+    let dump = directory.write("counts.txt", &format!("{}:29388:17\n", "aa".repeat(20)));
+    let (out, state) = (directory.path("tidegate.toml"), directory.path("state"));
+    let [out, state, dump] =
+        [&out, &state, &dump].map(|path: &std::path::PathBuf| path.display().to_string());
+    let arguments = ["import", "opentracker", &conf, &dump, "--out", &out, "--state", &state];
+    let output = run(&arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = fs::read_to_string(Path::new(&out)).unwrap();
+    assert!(
+        text.contains("# From access.whitelist (") && text.contains("mode = \"allow\""),
+        "{text}"
+    );
+    let check = run(&["config", "check", "--config", &out]);
+    assert!(stdout(&check).contains("The configuration is valid"), "{}", stderr(&check));
+    let again = run(&arguments);
+    assert!(stderr(&again).contains("exists already; --force overwrites it"), "{}", stderr(&again));
+}
