@@ -137,7 +137,7 @@ async fn check_cluster(
         [("d", streams::data_config(link, options)), ("r", streams::records_config(link, options))]
     {
         let name = link.subjects.stream(kind);
-        findings.extend(match streams::look_up(&link.jetstream, &name).await {
+        findings.extend(match streams::look_up(&link.jetstream, &name, TIMEOUT).await {
             Err(text) => Some(Finding::Problem(text)),
             Ok(None) if options.manage_streams => Some(Finding::Note(format!(
                 "the stream {name} does not exist yet: the first node makes it"

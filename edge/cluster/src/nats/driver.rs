@@ -32,6 +32,9 @@ const WALK_SLICE: Duration = Duration::from_millis(4);
 const LOOKUP_PERIOD: Duration = Duration::from_secs(10);
 /// The pause before they are looked up again after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// How long a stream may take to say what it has, and twice as long after each failure, up to eight times. One
+/// without a leader gets one within some seconds, and does not answer questions from before.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 /// How often sessions are sent, figures taken and the status renewed.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Removals are remembered for one to two of these: longer than blocks of different nodes overtake each other.
@@ -78,6 +81,8 @@ pub(super) struct Driver<'a> {
     lookup_at: Option<Instant>,
     /// Looks the streams up.
     looking_up: Option<JoinHandle<()>>,
+    /// Look-ups that failed since the last one that did not.
+    failed_lookups: u32,
     has_connected: bool,
     /// Why connecting failed, as far as the log says it.
     failures: Vec<String>,
@@ -143,6 +148,7 @@ impl<'a> Driver<'a> {
             forgot_at: Instant::now(),
             lookup_at: None,
             looking_up: None,
+            failed_lookups: 0,
             has_connected: false,
             failures: Vec::new(),
             complaint: None,
@@ -316,9 +322,10 @@ impl<'a> Driver<'a> {
         }
         let (link, options) = (self.link.clone(), self.options.clone());
         let lookups = self.shared.lookups.clone();
+        let patience = LOOKUP_PATIENCE * (1 << self.failed_lookups.min(3));
         self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let lookup = look_up(&link, &options).await;
+            let lookup = look_up(&link, &options, patience).await;
             // Fails only while the thread ends.
             let _ = lookups.send(lookup).await;
         }));
@@ -333,10 +340,12 @@ impl<'a> Driver<'a> {
         let Lookup { data, records } = match lookup {
             Ok(lookup) => lookup,
             Err(text) => {
+                self.failed_lookups += 1;
                 self.complain(&text);
                 return self.look_up(RETRY_PAUSE);
             }
         };
+        self.failed_lookups = 0;
         let failure = records.as_ref().err().cloned();
         let records = records.ok();
         let doubts = [Some(&data), records.as_ref()].into_iter().flatten();
@@ -557,15 +566,15 @@ impl Log {
     }
 }
 
-async fn look_up(link: &Link, options: &NatsOptions) -> Result<Lookup, String> {
+async fn look_up(link: &Link, options: &NatsOptions, patience: Duration) -> Result<Lookup, String> {
     let (jetstream, manages) = (&link.jetstream, options.manage_streams);
     let [data, records] =
         [streams::data_config(link, options), streams::records_config(link, options)];
     // Both at once: peers are not to wait for a stream of records without a leader, and are replicated even if
     // there is no room for it.
     let (data, records) = tokio::join!(
-        streams::prepare(jetstream, data, manages),
-        streams::prepare(jetstream, records, manages)
+        streams::prepare(jetstream, data, manages, patience),
+        streams::prepare(jetstream, records, manages, patience)
     );
     Ok(Lookup { data: data?, records })
 }

@@ -114,7 +114,8 @@ async fn is_needed(link: &Link, position: Position) -> Result<bool, RecordError>
     if position.stream == 0 {
         return Ok(true);
     }
-    let Some(info) = streams::look_up(&link.jetstream, &link.subjects.stream("r")).await? else {
+    let stream = link.subjects.stream("r");
+    let Some(info) = streams::look_up(&link.jetstream, &stream, PART_TIMEOUT).await? else {
         return Ok(true);
     };
     let stream = streams::state(&info, None);

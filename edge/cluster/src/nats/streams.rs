@@ -18,9 +18,6 @@ const SPARE: Duration = Duration::from_secs(300);
 const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The size of the records log.
 const RECORDS_BYTES: i64 = 1 << 30;
-/// How long a stream may take to say what it has. One without a leader says nothing, until it gets one within
-/// some seconds, and does not answer questions from before.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server that has no stream of a name says so by this code.
 const NO_STREAM: ErrorCode = ErrorCode::STREAM_NOT_FOUND;
 
@@ -97,9 +94,10 @@ pub(super) async fn prepare(
     jetstream: &Context,
     wanted: Config,
     manages: bool,
+    patience: Duration,
 ) -> Result<StreamState, String> {
     let name = wanted.name.clone();
-    let found = match look_up(jetstream, &name).await {
+    let found = match look_up(jetstream, &name, patience).await {
         Err(text) => return Err(text),
         Ok(found) => found,
     };
@@ -128,11 +126,15 @@ pub(super) async fn prepare(
     Ok(state(&info, doubt))
 }
 
-/// Returns what there is of a stream, or `None` if there is no such stream.
-pub(super) async fn look_up(jetstream: &Context, name: &str) -> Result<Option<Info>, String> {
-    match timeout(LOOKUP_TIMEOUT, jetstream.get_stream(name)).await {
+/// Returns what there is of a stream, or `None` if there is no such stream. Fails after `patience`.
+pub(super) async fn look_up(
+    jetstream: &Context,
+    name: &str,
+    patience: Duration,
+) -> Result<Option<Info>, String> {
+    match timeout(patience, jetstream.get_stream(name)).await {
         Err(_) => Err(format!(
-            "cannot look up the stream {name}: no answer within {LOOKUP_TIMEOUT:?}: does it have a leader? Check \
+            "cannot look up the stream {name}: no answer within {patience:?}: does it have a leader? Check \
              that JetStream is on and a majority of its servers run"
         )),
         Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
