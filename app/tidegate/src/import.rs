@@ -193,9 +193,8 @@ fn checked(
     loop {
         let Rendered { text, keys } = render::render(rival, sources, &draft);
         let settings = config::parse(Path::new("tidegate.toml"), &text);
-        let problems = match settings.and_then(|settings| Config::from_settings(&settings)) {
-            Ok(_) => return Ok((text, left_out)),
-            Err(problems) => problems,
+        let Err(problems) = settings.and_then(|settings| Config::from_settings(&settings)) else {
+            return Ok((text, left_out));
         };
         let before = left_out.len();
         for problem in &problems {

@@ -37,7 +37,7 @@ pub(crate) fn read(
         count += 1;
         let sql = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
         let mut select = database.prepare(&sql).map_err(fail)?;
-        let columns: Vec<String> = select.column_names().into_iter().map(String::from).collect();
+        let columns: Vec<String> = select.column_names().map(String::from).collect();
         let mut fields = vec![Field::default(); columns.len()];
         let mut rows = select.query([]).map_err(fail)?;
         let file: Arc<str> = format!("{file}, table {table}").into();

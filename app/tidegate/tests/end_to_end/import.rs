@@ -44,7 +44,7 @@ fn check_served(directory: Directory, downloads: u32) {
     assert!(has(&body, "expired"), "{}", body.escape_ascii());
     let scrape = format!("/scrape/{KEY}?info_hash={}", "%aa".repeat(20));
     let (_, body) = http(tracker.http4(), &scrape);
-    assert!(has(&body, &format!("10:downloadedi{downloads}e")), "{}", body.escape_ascii());
+    assert!(has(&body, format!("10:downloadedi{downloads}e")), "{}", body.escape_ascii());
 }
 
 /// Imports twice: the second time changes nothing.

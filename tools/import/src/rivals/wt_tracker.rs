@@ -136,12 +136,10 @@ fn server(mapper: &mut Mapper<'_>, server: &str, is_first: bool) -> Result<(), I
         }
     };
     if let (Some((key, _)), Some((chain, _))) = (&key, &chain) {
-        if is_first {
-            set(mapper);
-        } else if rules
-            .iter()
-            .any(|(name, value)| mapper.draft.find(name).is_some_and(|known| known.value != *value))
-        {
+        let differs = rules.iter().any(|(name, value)| {
+            mapper.draft.find(name).is_some_and(|known| known.value != *value)
+        });
+        if is_first || differs {
             set(mapper);
         }
         mapper.set_tls(&listen, chain, key, &comment);
