@@ -29,7 +29,9 @@ pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now, settings};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
-pub(crate) use program::{Program, Subject};
+#[cfg(target_os = "linux")]
+pub(crate) use program::Program;
+pub(crate) use program::Subject;
 #[cfg(target_os = "linux")]
 pub(crate) use template::TemplateVars;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};

@@ -11,6 +11,10 @@ use crate::lab::Definition;
 /// A system.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "systems are started on Linux only")
+)]
 pub(super) struct SystemDefinition {
     pub(super) name: String,
     #[serde(default)]
