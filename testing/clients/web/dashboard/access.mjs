@@ -65,6 +65,7 @@ async function keys ({ page, has, click, visit, write, text, call }) {
   await page.until('document.querySelector("dialog .qr path")', 'the QR code')
   assert.deepEqual(await findings(page), [], 'the QR code')
   await click('Close')
+  await page.until('!document.querySelector("dialog .qr")', 'the QR code to close')
   await click('Close')
   await page.until(`!${dialog}`, 'the dialogs to close')
   await setPrivate(null)

@@ -8,6 +8,10 @@ export default async function (dashboard) {
   await visit('nodes', 'Nodes')
   await page.until(has('not part of a cluster'), 'what a cluster is')
   const partition = JSON.parse(readFileSync(new URL('../partition.json', import.meta.url)))
+  // The page asks for the status first.
+  const status = await (await dashboard.call('GET', '/status')).json()
+  const { state, summary } = partition
+  await page.answer('*/api/v1/status*', () => ({ ...status, cluster: { state, summary } }))
   const posts = []
   await page.answer('*/api/v1/cluster*', request => {
     if (request.method === 'POST') posts.push(new URL(request.url).pathname)
