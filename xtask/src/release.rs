@@ -89,6 +89,7 @@ pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
     }
     let commit = clean_commit()?;
     let version = version()?;
+    check_version(&version)?;
     let out = out.unwrap_or_else(|| target().join(format!("release-{version}")));
     let release = Release { version, commit, architectures, out, work: target().join("dist-1") };
     release.build()?;
@@ -108,6 +109,23 @@ pub(crate) fn version() -> Result<String> {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml"))?.parse()?;
     let version = manifest.get("workspace").and_then(|it| it.get("package")?.get("version"));
     Ok(version.and_then(|it| it.as_str()).context("no workspace.package.version")?.to_owned())
+}
+
+/// Checks that the files that name the version name this one.
+fn check_version(version: &str) -> Result<()> {
+    let image = format!("image: tidegate:{version}");
+    let lines = [
+        ("dist/compose/compose.yaml", image.clone()),
+        ("dist/cluster/compose.yaml", image),
+        ("dist/helm/tidegate/Chart.yaml", format!("version: {version}")),
+        ("dist/helm/tidegate/Chart.yaml", format!("appVersion: \"{version}\"")),
+        ("CHANGELOG.md", format!("## {version}")),
+    ];
+    for (file, line) in lines {
+        let text = fs::read_to_string(root().join(file)).context(file)?;
+        ensure!(text.lines().any(|it| it.trim() == line), "{file} lacks the line `{line}`");
+    }
+    Ok(())
 }
 
 /// Returns the folder that releases of this version are written to unless the user names another.
@@ -158,23 +176,12 @@ impl Release {
 
     /// Copies the compose file.
     fn compose(&self) -> Result<()> {
-        let text = fs::read_to_string(root().join("dist/compose/compose.yaml"))?;
-        let image = format!("image: tidegate:{}\n", self.version);
-        ensure!(text.contains(&image), "dist/compose/compose.yaml names another image");
-        Ok(fs::write(self.out.join(format!("tidegate-{}-compose.yaml", self.version)), text)?)
+        let to = self.out.join(format!("tidegate-{}-compose.yaml", self.version));
+        copy(&root().join("dist/compose/compose.yaml"), &to)
     }
 
     /// Packs the Helm chart, as `helm package` does but with the commit's time.
     fn chart(&self) -> Result<()> {
-        let chart = fs::read_to_string(root().join("dist/helm/tidegate/Chart.yaml"))?;
-        for line in
-            [format!("version: {}", self.version), format!("appVersion: \"{}\"", self.version)]
-        {
-            ensure!(
-                chart.lines().any(|it| it == line),
-                "dist/helm/tidegate/Chart.yaml lacks `{line}`"
-            );
-        }
         let file = self.out.join(format!("tidegate-{}.helm.tgz", self.version));
         archive::tar_gz(&root().join("dist/helm"), "tidegate", &file, self.commit.epoch)
     }
@@ -230,9 +237,20 @@ fn recreate(folder: &Path) -> Result<()> {
     Ok(fs::create_dir_all(folder)?)
 }
 
-/// Copies a file of the workspace, and creates its folder. Lines with other rights than reading and writing are kept.
+/// Copies a file, and creates its folder.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("a file without a folder")?)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_name_the_version_of_the_workspace() {
+        check_version(&version().unwrap()).unwrap();
+        assert!(check_version("0.0.0").is_err());
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Announce {
     /// The port the peer listens on.
     #[arg(long, default_value_t = 6881)]
     port: u16,
-    /// Peer id: 20 characters, or 40 hex digits [default: -TG0100- and random digits].
+    /// Peer id: 20 characters, or 40 hex digits [default: -TG1000- and random digits].
     #[arg(long, value_name = "ID", allow_hyphen_values = true, value_parser = peer_id_of)]
     peer_id: Option<PeerId>,
     /// The `key` parameter: up to 8 hex digits [default: random].
@@ -302,6 +302,17 @@ mod tests {
         }
         assert_eq!((key_of("DEADbeef"), key_of("1")), (Ok(0xdead_beef), Ok(1)));
         assert!(key_of("100000000").is_err() && key_of("").is_err() && key_of("x").is_err());
+    }
+
+    /// BEP 20: two letters, and four digits of the version.
+    #[test]
+    fn names_the_version_in_peer_ids() {
+        let version: String = env!("CARGO_PKG_VERSION").split('.').collect();
+        let prefix = format!("-TG{version}0-");
+        assert!(peer_id().0.starts_with(prefix.as_bytes()), "{prefix}");
+        let help = Announce::augment_args(clap::Command::new("announce")).render_long_help();
+        let help = help.to_string();
+        assert!(help.contains(&format!("[default: {prefix} and")), "{help}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub fn random<const N: usize>() -> [u8; N] {
 
 /// Returns a peer id (BEP 20): this client's prefix and 12 random digits.
 pub fn peer_id() -> PeerId {
-    let mut id = *b"-TG0100-000000000000";
+    let mut id = *b"-TG1000-000000000000";
     let (_, digits) = id.split_at_mut(8);
     for (digit, random) in digits.iter_mut().zip(random::<12>()) {
         *digit = b'0' + random % 10;

@@ -111,7 +111,7 @@ impl<'a> Process<'a> {
         let node = Node::new(Options {
             node: number,
             boot,
-            version: "0.1.0".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             zone: "a".to_owned(),
             policy: 1,
             queue_bytes,
