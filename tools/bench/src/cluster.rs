@@ -21,6 +21,8 @@ mod content;
 mod cost;
 mod definitions;
 #[cfg(target_os = "linux")]
+mod history;
+#[cfg(target_os = "linux")]
 mod lag;
 #[cfg(target_os = "linux")]
 mod nodes;

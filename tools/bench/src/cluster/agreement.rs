@@ -8,6 +8,7 @@ use ::load::udp::{KnownPeer, PeerState, Roster};
 use anyhow::{Result, bail};
 
 use super::arrangement::TestCluster;
+use super::history;
 use crate::lab::Api;
 use crate::swarms::read_torrent;
 
@@ -96,8 +97,13 @@ pub(super) fn wait(
         } else if began.elapsed() > patience {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
             let kinds = kinds(&serious);
+            let history = serious.first().map(|it| history(cluster, roster, &it.peer));
             excuses.peers.extend(serious.iter().map(|it| it.peer.number));
-            bail!("of {peers} peers differ after {patience:?}: {kinds}. {}", some.join("; "));
+            bail!(
+                "of {peers} peers differ after {patience:?}: {kinds}. {}\n{}",
+                some.join("; "),
+                history.unwrap_or_default()
+            );
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -150,6 +156,13 @@ fn downloads_of_each(cluster: &TestCluster, roster: &Roster) -> Result<Vec<u64>>
         Ok(counts.iter().map(|[_, downloads, _]| u64::from(*downloads)).sum())
     };
     cluster.running().into_iter().map(sum).collect()
+}
+
+/// Returns what the log says of a peer.
+fn history(cluster: &TestCluster, roster: &Roster, peer: &KnownPeer) -> String {
+    let lines = history::of(cluster, &roster.info_hash(peer.torrent), peer.address);
+    let lines = lines.unwrap_or_else(|error| vec![format!("cannot read the log: {error:#}")]);
+    format!("What the log says of {}:\n{}", peer.address, lines.join("\n"))
 }
 
 /// Counts differences by node, and by what was found in place of what.

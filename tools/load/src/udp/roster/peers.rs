@@ -40,6 +40,10 @@ pub(super) struct RosterPeer {
 impl RosterPeer {
     /// Returns whether its last announce is so long ago that it may change its state.
     fn has_rested(&self, rest_ms: u32, now_ms: u32) -> bool {
+        if self.may_be_younger && self.state != PeerState::Absent && rest_ms > 0 {
+            // A node may take the announce that was not answered at any time, also after others have answered.
+            return false;
+        }
         self.heard_ms == 0 || now_ms.saturating_sub(self.heard_ms) >= rest_ms
     }
 }

@@ -157,3 +157,23 @@ fn requests_go_to_all_nodes_that_are_routed_to() {
     let counters = run(&mut roster, task, 60_000, &|| received()[1] > before[1] + 500);
     assert_eq!((counters.lost, received()[0]), (0, before[0]));
 }
+
+#[test]
+fn peers_whose_announce_was_not_answered_change_nothing_until_one_is() {
+    let options = RosterOptions { peers: 1, rest_ms: 20_000, changes_permille: 1000, ..options() };
+    let mut peers = Peers::new(&options);
+    let announce = |peers: &mut Peers, now_ms| peers.announce(0, now_ms).1;
+    let started = announce(&mut peers, 0);
+    peers.acknowledge(started, 1);
+    // It has rested, so it changes.
+    let (state, at) = (peers.all[0].state, 30_000);
+    assert_ne!(announce(&mut peers, at).state, state);
+    let same = Sent { number: 0, state };
+    peers.acknowledge(same, at);
+    // A node may take this one later.
+    peers.give_up(same);
+    assert_eq!(announce(&mut peers, at + 30_000).state, state);
+    peers.acknowledge(same, at + 30_000);
+    assert_eq!(announce(&mut peers, at + 40_000).state, state);
+    assert_ne!(announce(&mut peers, at + 60_000).state, state);
+}
