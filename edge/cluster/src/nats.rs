@@ -15,6 +15,7 @@ mod driver;
 mod inputs;
 mod letters;
 mod link;
+mod log;
 mod options;
 mod reader;
 mod records;
@@ -99,15 +100,17 @@ pub fn run(setup: Setup, stop: watch::Receiver<Stop>) -> io::Result<()> {
     let (host, status) = (Arc::clone(&setup.host), Arc::clone(&setup.status));
     let applier = thread::Builder::new().name("cluster-apply".into()).spawn(move || {
         lower_priority();
-        apply::run(&host, queue, &status.applied);
+        apply::run(&host, queue, &status.applied, lower_priority)
     })?;
     let ran = runtime.block_on(run_with(setup, work, stop));
     // Look-ups of hosts cannot be interrupted.
     runtime.shutdown_background();
-    if applier.join().is_err() {
-        return Err(io::Error::other("the thread cluster-apply panicked (see the message above)"));
+    match applier.join() {
+        Ok(applied) => ran.and(applied),
+        Err(_) => {
+            Err(io::Error::other("a thread that applies blocks panicked (see the message above)"))
+        }
     }
-    ran
 }
 
 async fn run_with(

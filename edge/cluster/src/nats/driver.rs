@@ -17,19 +17,18 @@ use super::Stop;
 use super::apply::{BlockWork, Work};
 use super::inputs::{Happened, Inputs, Lookup};
 use super::link::Link;
+use super::log::Log;
 use super::options::NatsOptions;
-use super::reader::{LogMessage, Reader, Reading};
+use super::reader::{LogMessage, Reading};
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
 use crate::host::{Host, PeerTimes, Position};
-use crate::node::{self, Input, Node, Output, Start, Time};
+use crate::node::{self, Input, Node, Output, Time};
 
-/// Messages of the log that wait for the driver.
-const READ_AHEAD: usize = 64;
 /// Steps of a walk are done for this long at a time.
 const WALK_SLICE: Duration = Duration::from_millis(4);
 /// How often the streams are looked up while all is well.
-const LOOKUP_PERIOD: Duration = Duration::from_secs(10);
+const LOOKUP_PERIOD: Duration = Duration::from_secs(5);
 /// The pause before they are looked up again after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How long a stream may take to say what it has, and twice as long after each failure, up to eight times. One
@@ -89,17 +88,6 @@ pub(super) struct Driver<'a> {
     /// The failure that the log said last, so that it says it once.
     complaint: Option<String>,
     ending: Option<Instant>,
-}
-
-/// The reading of the log.
-#[derive(Default)]
-struct Log {
-    reader: Option<Reader>,
-    readings: Option<mpsc::Receiver<Reading>>,
-    /// When the stream that is read was created, unix ns; 0 = none.
-    created_ns: u64,
-    /// Whether the node has not heard of the log since the connection was made.
-    is_new: bool,
 }
 
 /// The message that an input came with.
@@ -296,6 +284,7 @@ impl<'a> Driver<'a> {
 
     fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
         let LogMessage { sequence, stored_ms, message } = logged;
+        self.log.progress.note(sequence);
         match self.link.origin(&message) {
             Ok(from) => {
                 let block = message.payload;
@@ -356,21 +345,12 @@ impl<'a> Driver<'a> {
         let infos = records.iter().map(|it| it.info.clone());
         self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
         self.shared.records.send_replace(records);
-        let is_other = data.created_ns != self.log.created_ns;
-        if is_other || self.log.is_new || self.log.reader.is_none() {
-            (self.log.created_ns, self.log.is_new) = (data.created_ns, false);
+        let applied = self.node.position().sequence;
+        let has_stalled = self.log.progress.has_stalled(&data, applied);
+        if self.log.look_at(&data) || has_stalled {
             let StreamState { created_ns: stream, first, last, last_ms, .. } = data;
             self.input(Input::Log { stream, first, last, last_ms }, None);
         }
-    }
-
-    /// Reads the log from `start` on.
-    fn read(&mut self, start: Start) {
-        self.log.stop();
-        let (sender, receiver) = mpsc::channel(READ_AHEAD);
-        let stream = self.link.subjects.stream("d");
-        self.log.reader = Some(Reader::start(&self.link, stream, start, sender));
-        self.log.readings = Some(receiver);
     }
 
     /// Cuts what has changed into blocks.
@@ -478,7 +458,7 @@ impl<'a> Driver<'a> {
                     let subject = self.link.subjects.heartbeat();
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
-                Output::Read(start) => self.read(start),
+                Output::Read(start) => self.log.read(&self.link, start),
                 Output::Apply { kind, cut_s, count, is_durable, is_merged } => {
                     let Some(Came { block, position, permit }) = came else {
                         debug_assert!(false, "the node applies what has come");
@@ -557,12 +537,6 @@ impl<'a> Driver<'a> {
         self.act().await;
         // If it fails, the others hear nothing more, and find out.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.link.client.flush()).await;
-    }
-}
-
-impl Log {
-    fn stop(&mut self) {
-        (self.reader, self.readings) = (None, None);
     }
 }
 

@@ -10,8 +10,10 @@ use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
+use tracing::info;
 
 use super::link::Link;
+use super::streams::StreamState;
 use crate::node::Start;
 
 /// Messages of a request. The next request goes out when half of them have come: at a round trip of 150 ms, 13,000
@@ -49,6 +51,37 @@ pub(super) struct Reader(tokio::task::JoinHandle<()>);
 impl Drop for Reader {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+/// Whether reading goes on. The server that has the consumer may be behind the others, such as after a partition,
+/// and says that there is nothing: that is no error. A consumer that is made anew may be at another server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// The sequence of the last message that came.
+    came: u64,
+    /// The same when the stream was last looked up.
+    came_before: u64,
+    /// Where the stream ended then; 0 if it was empty.
+    ended: u64,
+}
+
+impl Progress {
+    /// Notes that a message came.
+    pub(super) fn note(&mut self, sequence: u64) {
+        self.came = sequence;
+    }
+
+    /// Takes what a look-up found, and up to where the stream was applied. Returns whether reading has stopped
+    /// without an error: nothing came since the last look-up of what the stream had then.
+    pub(super) fn has_stalled(&mut self, stream: &StreamState, applied: u64) -> bool {
+        let has_stalled = self.came == self.came_before && self.came.max(applied) < self.ended;
+        self.came_before = self.came;
+        self.ended = if stream.last < stream.first { 0 } else { stream.last };
+        if has_stalled {
+            info!(why = "nothing came of what the stream has", "reading the log again");
+        }
+        has_stalled
     }
 }
 
@@ -129,4 +162,49 @@ fn deliver_policy(start: Start) -> Result<DeliverPolicy, async_nats::Error> {
 /// Returns the random part of an inbox.
 fn random_name(inbox: &str) -> &str {
     inbox.rsplit('.').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending(last: u64) -> StreamState {
+        let info = crate::nats::streams::StreamInfo::default();
+        StreamState { created_ns: 1, first: 1, last, last_ms: 0, info, doubt: None }
+    }
+
+    #[test]
+    fn reading_has_stalled_if_nothing_comes_of_what_there_was() {
+        let mut reading = Progress::default();
+        // It has only been looked up.
+        assert!(!reading.has_stalled(&ending(9), 4));
+        // One of them came meanwhile, then none.
+        reading.note(5);
+        assert!(!reading.has_stalled(&ending(12), 5));
+        assert!(reading.has_stalled(&ending(12), 5));
+        reading = Progress::default();
+        assert!(!reading.has_stalled(&ending(12), 5));
+        // All of them came.
+        reading.note(12);
+        for _ in 0..3 {
+            assert!(!reading.has_stalled(&ending(12), 12));
+        }
+        // The new ones have had no time.
+        assert!(!reading.has_stalled(&ending(13), 12));
+        assert!(reading.has_stalled(&ending(13), 12));
+    }
+
+    #[test]
+    fn nothing_comes_of_an_empty_stream_or_of_one_that_is_applied() {
+        let mut reading = Progress::default();
+        for _ in 0..3 {
+            // What was read from is later than all of it.
+            assert!(!reading.has_stalled(&ending(7), 7));
+        }
+        let mut reading = Progress::default();
+        for _ in 0..3 {
+            // Its messages have expired.
+            assert!(!reading.has_stalled(&StreamState { first: 8, ..ending(7) }, 3));
+        }
+    }
 }

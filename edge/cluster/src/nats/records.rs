@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use super::driver::PubAck;
 use super::link::Link;
-use super::reader::{LogMessage, Reader, Reading};
+use super::reader::{LogMessage, Progress, Reader, Reading};
 use super::snapshots;
 use super::status::Status;
 use super::streams::StreamState;
@@ -138,25 +138,28 @@ impl RecordTasks {
         if is_same { Start::Sequence(expected) } else { Start::First }
     }
 
-    /// Applies messages until reading ends, the stream is another, or a snapshot was merged.
+    /// Applies messages until reading ends or stalls, the stream is another, or a snapshot was merged.
     async fn apply_all(&mut self, stream: &StreamState, readings: &mut mpsc::Receiver<Reading>) {
+        let mut progress = Progress::default();
         loop {
             let reading = tokio::select! {
                 reading = readings.recv() => reading,
                 () = self.resynced.notified() => return,
                 changed = self.stream.changed() => {
-                    let created = self.stream.borrow().as_ref().map(|it| it.created_ns);
-                    if changed.is_err() || created != Some(stream.created_ns) {
+                    let now = self.stream.borrow().clone();
+                    let now = now.filter(|it| changed.is_ok() && it.created_ns == stream.created_ns);
+                    let Some(now) = now else { return };
+                    self.status.records.last.fetch_max(now.last, Ordering::Relaxed);
+                    if progress.has_stalled(&now, self.records.position().sequence) {
                         return;
                     }
-                    let last = self.stream.borrow().as_ref().map_or(0, |it| it.last);
-                    self.status.records.last.fetch_max(last, Ordering::Relaxed);
                     continue;
                 }
             };
             let Some(Reading::Message(LogMessage { sequence, message, .. })) = reading else {
                 return;
             };
+            progress.note(sequence);
             let position = Position { stream: stream.created_ns, sequence };
             self.apply_one(position, &message).await;
         }
