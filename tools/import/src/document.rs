@@ -163,14 +163,47 @@ impl Document {
         Ok(document)
     }
 
-    /// Adds options of a command line.
-    pub(crate) fn words(
+    /// Parses the options of a command line, which begin with one or two hyphens. `switches` have no value, and
+    /// are false with `no-` before their name. Everything before the first option is ignored.
+    pub(crate) fn command_line(
         file: &Arc<str>,
-        words: impl IntoIterator<Item = (String, Value, u64)>,
+        text: &str,
+        switches: &[&str],
     ) -> Result<Self, ImportError> {
+        let mut words = Vec::new();
+        for (line, text) in (1..).zip(text.lines()) {
+            let text = text.split(" #").next().unwrap_or(text).trim().trim_end_matches('\\');
+            if !text.starts_with('#') {
+                let plain = |word: &str| word.trim_matches(['"', '\'']).to_owned();
+                words.extend(text.split_whitespace().map(|word| (plain(word), line)));
+            }
+        }
+        let mut words = words.into_iter().skip_while(|(word, _)| !word.starts_with('-')).peekable();
         let mut document = Self::new(file);
-        words.into_iter().try_for_each(|(key, value, line)| document.add(&key, value, line))?;
+        while let Some((word, line)) = words.next() {
+            let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+                continue;
+            };
+            let negated = name.strip_prefix("no-").filter(|name| switches.contains(name));
+            let (name, value) = match (name.split_once('='), negated) {
+                (Some((name, value)), _) => (name, Value::String(value.into())),
+                (None, Some(name)) => (name, Value::Bool(false)),
+                (None, None) if switches.contains(&name) => (name, Value::Bool(true)),
+                (None, None) => match words.next_if(|(next, _)| !next.starts_with('-')) {
+                    Some((value, _)) => (name, Value::String(value)),
+                    None => (name, Value::Bool(true)),
+                },
+            };
+            document.add(name, value, line)?;
+        }
         Ok(document)
+    }
+
+    /// Moves the values of a key to those of another one.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        if let Some(values) = self.entries.remove(from) {
+            self.entries.entry(to.into()).or_default().extend(values);
+        }
     }
 
     fn add(&mut self, path: &str, value: Value, line: u64) -> Result<(), ImportError> {
@@ -321,6 +354,15 @@ mod tests {
         assert_eq!(keys(&document), ["1 listen.udp \"1.2.3.4:5\"", "2 x \"\""]);
         let error = Document::lines(&file, "a\n", Some('=')).unwrap_err();
         assert_eq!(error.0, "f:1: expected a key, `=` and a value");
+    }
+
+    #[test]
+    fn reads_command_lines() {
+        let file: Arc<str> = "f".into();
+        let text = "[Service]\n# -no 1\nExecStart=/usr/bin/x -a 1 --b=2 \\\n  --no-c -d \"e\" -c # -x\nUser=x\n";
+        let document = Document::command_line(&file, text, &["c", "d"]).unwrap();
+        let expected = ["3 a \"1\"", "3 b \"2\"", "4 c false", "4 c true", "4 d true"];
+        assert_eq!(keys(&document), expected);
     }
 
     #[test]

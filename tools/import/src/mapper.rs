@@ -1,6 +1,7 @@
 //! Takes the keys of a configuration one by one, and names those that are left.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -216,15 +217,53 @@ impl<'a> Mapper<'a> {
         Ok(())
     }
 
-    /// Sets the user, if there is one of that name.
-    pub(crate) fn set_user(&mut self, name: &str, found: &Found) {
-        if self.here.has_user(name) {
-            self.draft.set("process.user", json!(name), found.comment());
-        } else {
-            let comment =
-                format!("{} Not in effect: this machine has no such user.", found.comment());
-            self.draft.suggest("process.user", json!(name), comment);
+    /// Sets an access list to a folder of torrent files.
+    pub(crate) fn set_torrents(&mut self, found: &Found, folder: &str) -> Result<(), ImportError> {
+        self.here.check_folder(folder.as_ref()).map_err(|error| {
+            found.place.error(format_args!("{}: {error}: copy the folder there", found.path))
+        })?;
+        self.draft.set("access.mode", json!("allow"), found.comment());
+        self.draft.set("access.allow_torrents", json!(folder), found.comment());
+        Ok(())
+    }
+
+    /// Sets the user and the group, if this machine has them. An empty group is the user's own.
+    pub(crate) fn set_user(&mut self, user: &str, group: &str, found: &Found) {
+        let is_here = self.here.has_user(user, group);
+        let keys = [("process.user", user), ("process.group", group)];
+        for (ours, name) in keys.into_iter().filter(|(_, name)| !name.is_empty()) {
+            if is_here {
+                self.draft.set(ours, json!(name), found.comment());
+            } else {
+                let comment = "Not in effect: this machine has no such user.";
+                self.draft.suggest(ours, json!(name), format!("{} {comment}", found.comment()));
+            }
         }
+    }
+
+    /// Sets a public address of peers beside the tracker. There is one of each family.
+    pub(crate) fn set_external(&mut self, path: &str) -> Result<(), ImportError> {
+        let Some((text, found)) = self.text(path)? else { return Ok(()) };
+        let address: IpAddr = text.parse().map_err(|_| found.expected("an IP address"))?;
+        if address.is_unspecified() {
+            // Stands for none.
+            return Ok(());
+        }
+        let ours = "tracker.external_address";
+        let known = self.draft.find(ours).and_then(|key| key.value.as_array());
+        let is_other = known.into_iter().flatten().filter_map(Value::as_str).any(|other| {
+            other != text && other.parse().is_ok_and(|it: IpAddr| it.is_ipv4() == address.is_ipv4())
+        });
+        if is_other {
+            let comment = format!(
+                "{} That is {address}: one of each family here, and others in a [[listener]].",
+                found.comment()
+            );
+            self.draft.suggest(ours, json!([text]), comment);
+        } else {
+            self.draft.push(ours, &text, found.comment());
+        }
+        Ok(())
     }
 
     /// Adds a listener with rules of its own.

@@ -21,8 +21,8 @@ pub struct Options {
 
 /// What an import asks of the machine that tidegate will run on.
 pub trait Here {
-    /// Whether there is a user of this name.
-    fn has_user(&self, name: &str) -> bool;
+    /// Whether there are a user and a group of these names. An empty group is the user's own.
+    fn has_user(&self, user: &str, group: &str) -> bool;
 
     /// Checks that tidegate can use a certificate and its key.
     ///
@@ -37,4 +37,11 @@ pub trait Here {
     ///
     /// Returns what is wrong with it.
     fn check_list(&self, file: &Path) -> Result<(), String>;
+
+    /// Checks that tidegate can read a folder of torrent files.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with it.
+    fn check_folder(&self, folder: &Path) -> Result<(), String>;
 }

@@ -1,7 +1,7 @@
 //! The trackers whose files can be imported.
 
 use crate::rivals::{
-    aquatic, bittorrent_tracker, chihaya, ocelot, opentracker, torrust, unit3d, wt_tracker,
+    aquatic, bittorrent_tracker, chihaya, hefur, ocelot, opentracker, torrust, unit3d, wt_tracker,
 };
 
 /// A tracker whose files can be imported.
@@ -19,6 +19,8 @@ pub enum Rival {
     WtTracker,
     /// aquatic_udp, aquatic_http and aquatic_ws.
     Aquatic,
+    /// hefur.
+    Hefur,
     /// UNIT3D-Announce, and the database of UNIT3D.
     Unit3d,
     /// Ocelot, and the database of Gazelle.
@@ -48,13 +50,14 @@ impl KeyRow {
 
 impl Rival {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Opentracker,
         Self::Chihaya,
         Self::Torrust,
         Self::BittorrentTracker,
         Self::WtTracker,
         Self::Aquatic,
+        Self::Hefur,
         Self::Unit3d,
         Self::Ocelot,
     ];
@@ -68,6 +71,7 @@ impl Rival {
             Self::BittorrentTracker => "bittorrent-tracker",
             Self::WtTracker => "wt-tracker",
             Self::Aquatic => "aquatic",
+            Self::Hefur => "hefur",
             Self::Unit3d => "unit3d",
             Self::Ocelot => "ocelot",
         }
@@ -93,6 +97,7 @@ impl Rival {
             Self::BittorrentTracker => bittorrent_tracker::KEYS,
             Self::WtTracker => wt_tracker::KEYS,
             Self::Aquatic => aquatic::KEYS,
+            Self::Hefur => hefur::KEYS,
             Self::Unit3d => unit3d::KEYS,
             Self::Ocelot => ocelot::KEYS,
         }
@@ -107,6 +112,7 @@ impl Rival {
             Self::BittorrentTracker => bittorrent_tracker::DIFFERENCES,
             Self::WtTracker => wt_tracker::DIFFERENCES,
             Self::Aquatic => aquatic::DIFFERENCES,
+            Self::Hefur => hefur::DIFFERENCES,
             Self::Unit3d => unit3d::DIFFERENCES,
             Self::Ocelot => ocelot::DIFFERENCES,
         }

@@ -3,6 +3,7 @@
 pub(crate) mod aquatic;
 pub(crate) mod bittorrent_tracker;
 pub(crate) mod chihaya;
+pub(crate) mod hefur;
 pub(crate) mod ocelot;
 pub(crate) mod opentracker;
 pub(crate) mod torrust;
@@ -48,6 +49,7 @@ impl Rival {
             Self::Torrust | Self::Aquatic => Document::toml(file, text),
             Self::BittorrentTracker => bittorrent_tracker::parse(file, text),
             Self::WtTracker => Document::json(file, text),
+            Self::Hefur => hefur::parse(file, text),
             Self::Unit3d => Document::lines(file, text, Some('=')),
             Self::Ocelot => ocelot::parse(file, text),
         }
@@ -66,6 +68,7 @@ impl Rival {
             Self::BittorrentTracker => bittorrent_tracker::configure(mapper),
             Self::WtTracker => wt_tracker::configure(mapper),
             Self::Aquatic => aquatic::configure(mapper, plan),
+            Self::Hefur => hefur::configure(mapper),
             Self::Unit3d => unit3d::configure(mapper, plan),
             Self::Ocelot => ocelot::configure(mapper),
         }

@@ -120,9 +120,9 @@ fn conclude(
         draft.set("state.dir", json!(state), "The imported records are here.");
         return Ok(());
     }
+    let lists = ["access.allow", "access.deny", "access.allow_torrents"];
     let needs_records = draft.find("access.mode").is_some_and(|key| key.value != "open")
-        && draft.find("access.allow").is_none()
-        && draft.find("access.deny").is_none();
+        && lists.iter().all(|list| draft.find(list).is_none());
     if needs_records {
         return Err(ImportError(
             "the list of torrents goes to the records: expected --state DIR, the directory for state.dir (add --dry-run \

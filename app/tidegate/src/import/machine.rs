@@ -12,8 +12,8 @@ use tracker::access::HashList;
 pub(super) struct Machine;
 
 impl Here for Machine {
-    fn has_user(&self, name: &str) -> bool {
-        Identity::find(name, "").is_ok()
+    fn has_user(&self, user: &str, group: &str) -> bool {
+        Identity::find(user, group).is_ok()
     }
 
     fn check_certificate(&self, chain: &Path, key: &Path) -> Result<(), String> {
@@ -26,5 +26,10 @@ impl Here for Machine {
         let list = File::open(file).map_err(|error| format!("cannot read {name}: {error}"))?;
         let list = HashList::parse(BufReader::with_capacity(1 << 20, list));
         list.map(drop).map_err(|error| format!("{name}: {error}"))
+    }
+
+    fn check_folder(&self, folder: &Path) -> Result<(), String> {
+        let entries = std::fs::read_dir(folder);
+        entries.map(drop).map_err(|error| format!("cannot read {}: {error}", folder.display()))
     }
 }

@@ -110,7 +110,8 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          \x20   real_ip_header: x-real-ip\n    max_numwant: 100\n    default_numwant: 40\n    max_scrape_infohashes: 50\n\
          \x20 udp:\n    addr: \"0.0.0.0:6969\"\n    max_clock_skew: 10s\n    private_key: secret-secret\n    max_numwant: 90\n\
          \x20 storage:\n    name: redis\n    config:\n      peer_lifetime: 31m\n      gc_interval: 3m\n      redis_broker: redis://pw@x\n\
-         \x20 prehooks:\n  - name: jwt\n    options:\n      issuer: i\n  - name: client approval\n    options:\n      whitelist: [TR3000]\n\
+         \x20 prehooks:\n  - name: jwt\n    options:\n      issuer: i\n      audience: a\n      jwk_set_url: https://x.example/keys\n\
+         \x20     jwk_set_update_interval: 5m\n  - name: client approval\n    options:\n      whitelist: [TR3000]\n\
          \x20 - name: interval variation\n    options:\n      modify_response_probability: 0.2\n      max_increase_delta: 60\n\
          \x20 - name: torrent approval\n    options:\n      blacklist:\n      - \"abababababababababababababababababababab\"\n",
         &[
@@ -124,6 +125,11 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "# listen = [\"0.0.0.0:6443\"]",
             "clients_allow = [\"-TR3000\", \"TR3000\"]",
             "mode = \"deny\"",
+            "jwt = true",
+            "jwt_issuer = \"i\"",
+            "jwt_audience = \"a\"",
+            "jwt_keys = \"https://x.example/keys\"",
+            "jwt_refresh_s = 300",
         ],
     ),
     (
@@ -133,11 +139,13 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          private = true\ninactive_peer_cleanup_interval = 600\ntracker_usage_statistics = true\n[core.database]\ndriver = \"mysql\"\n\
          path = \"mysql://u:hidden-password@h/db\"\n[core.announce_policy]\ninterval = 120\ninterval_min = 100\nmax_peers_per_announce = 74\n\
          [core.tracker_policy]\nmax_peer_timeout = 900\npersistent_torrent_completed_stat = true\n[core.net]\non_reverse_proxy = true\n\
+         external_ip = \"203.0.113.7\"\n[udp_tracker_server]\nip_bans_reset_interval_in_secs = 600\n\
          [[udp_trackers]]\nbind_address = \"0.0.0.0:6868\"\n[udp_trackers.cookie_lifetime]\nsecs = 100\nnanos = 0\n[[udp_trackers]]\n\
-         bind_address = \"[::]:6969\"\nmax_connection_id_errors_per_ip = 10\n[[http_trackers]]\nbind_address = \"0.0.0.0:7070\"\n\
-         [[http_trackers]]\nbind_address = \"0.0.0.0:7071\"\n[http_trackers.network]\non_reverse_proxy = true\n[[http_trackers]]\n\
+         bind_address = \"[::]:6969\"\nmax_connection_id_errors_per_ip = 10\npublic_url = \"udp://tracker.example:6969/announce\"\n[udp_trackers.network]\n\
+         external_ip = \"2001:db8::7\"\n[[http_trackers]]\nbind_address = \"0.0.0.0:7070\"\n\
+         [[http_trackers]]\nbind_address = \"0.0.0.0:7071\"\n[http_trackers.network]\non_reverse_proxy = true\nexternal_ip = \"203.0.113.8\"\n[[http_trackers]]\n\
          bind_address = \"0.0.0.0:7072\"\n[http_trackers.tsl_config]\nssl_cert_path = \"/no/c\"\nssl_key_path = \"/no/k\"\n[http_api]\n\
-         bind_address = \"0.0.0.0:1212\"\n[http_api.access_tokens]\nadmin = \"hidden-token\"\n[health_check_api]\nbind_address = \"127.0.0.1:1313\"\n",
+         bind_address = \"0.0.0.0:1212\"\n[http_api.tsl_config]\nssl_cert_path = \"/no/c\"\nssl_key_path = \"/no/k\"\n[http_api.access_tokens]\nadmin = \"hidden-token\"\n[health_check_api]\nbind_address = \"127.0.0.1:1313\"\n",
         &[
             "interval_s = 120",
             "listen = [\"0.0.0.0:6868\", \"0.0.0.0:6969\", \"[::]:6969\"]",
@@ -149,6 +157,13 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "[[listener]]",
             "http.trusted_proxies = [\"127.0.0.0/8\", \"::1\"]",
             "# listen = [\"0.0.0.0:1212\"]",
+            "external_address = [\"203.0.113.7\", \"2001:db8::7\"]",
+            "# external_address = [\"203.0.113.8\"]",
+            "external_address_for = [\"127.0.0.0/8\", \"::1\"]",
+            "public_host = \"tracker.example\"",
+            "# bad_connection_ids_per_min = 10",
+            "# duration_s = 600",
+            "# tls = true",
         ],
     ),
     (
@@ -201,7 +216,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          address_ipv6 = \"[::]:3000\"\nsocket_recv_buffer_size = 8000000\npoll_timeout_ms = 50\n[protocol]\nmax_scrape_torrents = 70\n\
          max_response_peers = 30\npeer_announce_interval = 900\n[statistics]\ninterval = 5\nrun_prometheus_endpoint = true\n\
          prometheus_endpoint_address = \"0.0.0.0:9000\"\n[cleaning]\nmax_connection_age = 120\nmax_peer_age = 1200\n[privileges]\n\
-         drop_privileges = true\nchroot_path = \".\"\nuser = \"no-such-user\"\n[access_list]\nmode = \"off\"\npath = \"./x\"\n[scrape_exports]\n\
+         drop_privileges = true\nchroot_path = \".\"\nuser = \"no-such-user\"\ngroup = \"no-such-group\"\n[access_list]\nmode = \"off\"\npath = \"./x\"\n[scrape_exports]\n\
          enable_scrape_exports = false\n",
         &[
             "listen = [\"0.0.0.0:3000\"]",
@@ -211,6 +226,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "numwant_max = 30",
             "receive_buffer_bytes = 8000000",
             "# user = \"no-such-user\"",
+            "# group = \"no-such-group\"",
             "# listen = [\"0.0.0.0:9000\"]",
             "mode = \"open\"",
         ],
@@ -234,6 +250,50 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "listen = [\"0.0.0.0:3000\", \"[::]:3000\"]",
             "trusted_proxies = [\"127.0.0.0/8\", \"::1\"]",
+        ],
+    ),
+    (
+        Rival::Hefur,
+        "hefurd.service",
+        "[Service]\nExecStart=/usr/bin/hefurd -torrent-dir /tmp -scan-interval 5 --announce-interval=20 -scrape-interval 9 \\\n\
+         \x20 -http-timeout 2500 -max-numwant 80 -max-peers 9 -reverse-proxy-from 192.0.2.9 -allow-proxy -ipv6 -udp-port 0 \\\n\
+         \x20 -http-cert /no/c -http-key /no/k -bind-addr :: -log-level warning -log-file /x -uid no-such-user -gid no-such-group\nUser=hefur\n",
+        &[
+            "mode = \"allow\"",
+            "allow_torrents = \"/tmp\"",
+            "interval_s = 1200",
+            "peer_lifetime_s = 1500",
+            "head_timeout_s = 3",
+            "write_timeout_s = 3",
+            "numwant_max = 80",
+            "numwant_default = 50",
+            "trusted_proxies = [\"192.0.2.9\"]",
+            "level = \"warn\"",
+            "listen = []",
+            "listen = [\"0.0.0.0:6969\", \"[::]:6969\"]",
+            "# listen = [\"0.0.0.0:6970\", \"[::]:6970\"]",
+            "# user = \"no-such-user\"",
+            "# group = \"no-such-group\"",
+        ],
+    ),
+    (
+        Rival::Hefur,
+        "plain.txt",
+        "hefurd --torrent-dir /tmp\n",
+        &["listen = [\"0.0.0.0:6969\"]", "interval_s = 900", "allow_torrents = \"/tmp\""],
+    ),
+    (
+        Rival::Unit3d,
+        "unit3d-new.env",
+        "RUST_LOG=\"unit3d_announce=info\"\nFLUSH_INTERVAL_MILLISECONDS=3000\nMAX_BATCHES_PER_FLUSH=1\nMAX_RECORDS_PER_BATCH=1000\n\
+         ANNOUNCE_MIN=1800\nANNOUNCE_MIN_ENFORCED=1740\nANNOUNCE_MAX=3600\nLISTENING_UNIX_SOCKET=\"/run/x.sock\"\n\
+         REQUIRE_PEER_CONNECTIVITY=false\nUSER_RECEIVE_SEED_LIST_RATE_LIMITS = \"60=10;900=25\"\n\
+         USER_RECEIVE_LEECH_LIST_RATE_LIMITS = \"60=20\"\nDONOR_IMMUNITY_OVERRIDE=true\nLIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE=100\n",
+        &[
+            "flush_s = 3",
+            "interval_min_s = 1740",
+            "enforce_interval_min = true",
+            "interval_jitter_s = 1800",
         ],
     ),
     (

@@ -100,8 +100,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "privileges.drop_privileges privileges.user privileges.group",
-        ours: &["process.user"],
-        remark: "If the user exists on this machine; its own group.",
+        ours: &["process.user", "process.group"],
+        remark: "If both exist on this machine.",
     },
     KeyRow {
         theirs: "privileges.chroot_path",
@@ -122,7 +122,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "statistics.* metrics.*",
         ours: &[],
-        remark: "figures are at /metrics, on the dashboard and in the API, always",
+        remark: "figures are at /metrics, on the dashboard and in the API, always; http.page and http.stats show some to \
+                 others",
     },
     KeyRow {
         theirs: "scrape_exports.*",
@@ -349,10 +350,11 @@ fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option
         mapper.draft.without(&found.path, &found.place, reason);
     }
     let user = mapper.document.take("privileges.user");
-    let _ = mapper.document.take("privileges.group");
+    let group = mapper.document.take("privileges.group");
     if let (Some((true, _)), Some(found)) = (drops, user) {
-        let name = found.value.as_str().unwrap_or_default().to_owned();
-        mapper.set_user(&name, &found);
+        let text = |found: &Found| found.value.as_str().unwrap_or_default().to_owned();
+        let group = group.as_ref().map(text).unwrap_or_default();
+        mapper.set_user(&text(&found), &group, &found);
     }
 }
 

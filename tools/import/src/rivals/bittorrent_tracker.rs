@@ -51,7 +51,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "filter",
         ours: &[],
-        remark: "a function cannot be imported: use access lists, keys, client rules or the API",
+        remark: "a function cannot be imported: use access lists, keys, signed tokens (access.jwt), client rules or the \
+                 API",
     },
 ];
 
@@ -64,45 +65,18 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "A WebSocket peer is bound to its connection. Messages and connections have limits: [http] and [limits].",
 ];
 
+/// Options without a value.
+const SWITCHES: &[&str] =
+    &["http", "udp", "ws", "stats", "trust-proxy", "quiet", "q", "silent", "s"];
+
 /// Parses a command line, or JSON.
 pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError> {
     if text.trim_start().starts_with('{') {
         return Document::json(file, text);
     }
-    let mut words = Vec::new();
-    for (line, text) in (1..).zip(text.lines()) {
-        let text = text.split(" #").next().unwrap_or(text).trim().trim_end_matches('\\');
-        if !text.starts_with('#') {
-            words
-                .extend(text.split_whitespace().map(|word| (word.trim_matches(['"', '\'']), line)));
-        }
-    }
-    let mut options = Vec::new();
-    let mut words = words.into_iter().skip_while(|(word, _)| !word.starts_with('-')).peekable();
-    while let Some((word, line)) = words.next() {
-        let Some(name) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-            continue;
-        };
-        let (name, value) = match name.split_once('=') {
-            Some((name, value)) => (name, Value::String(value.into())),
-            None if is_flag(name) => match name.strip_prefix("no-") {
-                Some(name) => (name, Value::Bool(false)),
-                None => (name, Value::Bool(true)),
-            },
-            None => match words.next_if(|(next, _)| !next.starts_with('-')) {
-                Some((value, _)) => (name, Value::String(value.into())),
-                None => (name, Value::Bool(true)),
-            },
-        };
-        let name = if name == "p" { "port" } else { name };
-        options.push((name.to_owned(), value, line));
-    }
-    Document::words(file, options)
-}
-
-fn is_flag(name: &str) -> bool {
-    let name = name.strip_prefix("no-").unwrap_or(name);
-    ["http", "udp", "ws", "stats", "trust-proxy", "quiet", "q", "silent", "s"].contains(&name)
+    let mut document = Document::command_line(file, text, SWITCHES)?;
+    document.rename("p", "port");
+    Ok(document)
 }
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {

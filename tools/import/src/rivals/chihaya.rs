@@ -119,13 +119,20 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "chihaya.prehooks.options.modify_response_probability chihaya.prehooks.options.modify_min_interval",
         ours: &[],
-        remark: "every interval is varied, and the minimum is not",
+        remark: "every interval is varied, and the minimum is not: tracker.interval_jitter_s",
     },
     KeyRow {
         theirs: "chihaya.prehooks.options.issuer chihaya.prehooks.options.audience chihaya.prehooks.options.jwk_set_url \
                  chihaya.prehooks.options.jwk_set_update_interval",
-        ours: &[],
-        remark: "announces are authorized by keys: access.private",
+        ours: &[
+            "access.jwt",
+            "access.jwt_issuer",
+            "access.jwt_audience",
+            "access.jwt_keys",
+            "access.jwt_refresh_s",
+        ],
+        remark: "Also over UDP and WebSocket here. The URL of the keys must begin with https. ES256, EdDSA and RS256 of \
+                 2048 bits are accepted.",
     },
     KeyRow { theirs: "chihaya.posthooks*", ours: &[], remark: "webhooks: see docs/api.md" },
 ];
@@ -223,6 +230,7 @@ fn hook(mapper: &mut Mapper<'_>, hook: &str, plan: &mut Plan) -> Result<(), Impo
                 approve(mapper, &format!("{hook}.options.{list}"), kind, plan)?;
             }
         }
+        "jwt" => jwt(mapper, &format!("{hook}.options"), &found)?,
         _ => mapper.draft.without(
             &format!("middleware {name}"),
             &found.place,
@@ -230,6 +238,22 @@ fn hook(mapper: &mut Mapper<'_>, hook: &str, plan: &mut Plan) -> Result<(), Impo
         ),
     }
     Ok(())
+}
+
+/// Takes the approval by signed tokens.
+fn jwt(mapper: &mut Mapper<'_>, options: &str, hook: &Found) -> Result<(), ImportError> {
+    mapper.draft.set("access.jwt", json!(true), hook.comment());
+    for (theirs, ours) in [
+        ("issuer", "access.jwt_issuer"),
+        ("audience", "access.jwt_audience"),
+        ("jwk_set_url", "access.jwt_keys"),
+    ] {
+        if let Some((text, found)) = mapper.text(&format!("{options}.{theirs}"))? {
+            mapper.draft.set(ours, json!(text), found.comment());
+        }
+    }
+    let interval = format!("{options}.jwk_set_update_interval");
+    seconds(mapper, &interval, "access.jwt_refresh_s", (10, DAY_S))
 }
 
 /// Takes the hashes of a torrent approval.

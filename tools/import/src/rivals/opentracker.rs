@@ -43,7 +43,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "access.stats",
         ours: &["http.stats", "http.stats_networks"],
-        remark: "Without it, everybody reads /stats there; here this machine and private networks do.",
+        remark: "opentracker's modes are served. Without the key, everybody reads /stats there; here this machine and \
+                 private networks do.",
     },
     KeyRow { theirs: "access.stats_path", ours: &["http.stats_path"], remark: "" },
     KeyRow {
@@ -74,7 +75,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "tracker.redirect_url",
         ours: &[],
-        remark: "a page at / is not redirected: let a reverse proxy do it",
+        remark: "http.page serves a page with the announce URLs at /: let a reverse proxy redirect",
     },
     KeyRow {
         theirs: "WANT_V4_ONLY",
@@ -89,12 +90,12 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "WANT_COMPRESSION_GZIP WANT_COMPRESSION_GZIP_ALWAYS WANT_COMPRESSION_ZSTD",
         ours: &[],
-        remark: "replies to announces are too small for compression",
+        remark: "replies to announces are too small for compression; full scrapes are compressed for clients that ask",
     },
     KeyRow {
         theirs: "WANT_FULLSCRAPE",
         ours: &["http.full_scrape"],
-        remark: "With `--compiled WANT_FULLSCRAPE`. Bencoded, also gzip; the other formats are not served.",
+        remark: "With `--compiled WANT_FULLSCRAPE`. Bencoded, also gzip; other formats by `/stats?mode=tpbs`.",
     },
     KeyRow {
         theirs: "WANT_MODEST_FULLSCRAPES",
@@ -183,7 +184,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         mapper.draft.push("http.trusted_proxies", network, found.comment());
     }
     if let Some((user, found)) = mapper.text("tracker.user")? {
-        mapper.set_user(&user, &found);
+        mapper.set_user(&user, "", &found);
     }
     compiled(mapper);
     defaults(mapper);

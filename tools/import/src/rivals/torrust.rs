@@ -83,9 +83,9 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "core.net.external_ip udp_trackers.network.external_ip http_trackers.network.external_ip",
-        ours: &[],
-        remark: "peers with addresses that are not public are kept to clients that are there, too: \
-                 tracker.private_addresses",
+        ours: &["tracker.external_address", "tracker.external_address_for"],
+        remark: "One of each family. As there, only loopback addresses are replaced; add private networks if you have \
+                 peers in them.",
     },
     KeyRow {
         theirs: "core.net.on_reverse_proxy http_trackers.network.on_reverse_proxy",
@@ -99,15 +99,19 @@ pub(crate) const KEYS: &[KeyRow] = &[
         remark: "",
     },
     KeyRow {
-        theirs: "udp_trackers.max_connection_id_errors_per_ip udp_tracker_server.ip_bans_reset_interval_in_secs",
-        ours: &[],
-        remark: "the source of such a packet can be forged, so anyone could have others banned. If you want it all the \
-                 same: bans.bad_connection_ids_per_min",
+        theirs: "udp_trackers.max_connection_id_errors_per_ip",
+        ours: &["bans.bad_connection_ids_per_min"],
+        remark: "Written as a comment: the source of such a packet can be forged, so anyone could have others banned.",
+    },
+    KeyRow {
+        theirs: "udp_tracker_server.ip_bans_reset_interval_in_secs",
+        ours: &["bans.duration_s"],
+        remark: "Written as a comment, too.",
     },
     KeyRow {
         theirs: "udp_trackers.public_url http_trackers.public_url",
-        ours: &[],
-        remark: "announce URLs are made of the machine's addresses and the names of its certificates",
+        ours: &["http.public_host"],
+        remark: "The host of the URL, for the announce URLs of the page at /.",
     },
     KeyRow {
         theirs: "udp_trackers.network.ipv6_v6only http_trackers.network.ipv6_v6only http_trackers.ipv6_v6only \
@@ -133,8 +137,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "http_api.tsl_config* http_api.tls_config*",
-        ours: &[],
-        remark: "admin.tls uses the certificates of [tls]",
+        ours: &["admin.tls"],
+        remark: "Written as a comment: admin.tls uses the certificates of [tls].",
     },
     KeyRow {
         theirs: "http_api.access_tokens*",
@@ -184,9 +188,66 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     }
     udp(mapper)?;
     http(mapper)?;
+    external(mapper)?;
+    api(mapper)
+}
+
+/// Takes the address of peers beside the tracker.
+fn external(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    mapper.set_external("core.net.external_ip")?;
+    for section in ["udp_trackers", "http_trackers"] {
+        for tracker in mapper.document.items(section) {
+            mapper.set_external(&format!("{tracker}.network.external_ip"))?;
+        }
+    }
+    if mapper.draft.find("tracker.external_address").is_some() {
+        let networks = json!(["127.0.0.0/8", "::1"]);
+        let comment = "As in Torrust. Without this key, private networks count, too.";
+        mapper.draft.set("tracker.external_address_for", networks, comment);
+    }
+    Ok(())
+}
+
+/// Takes the addresses of the API.
+fn api(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     if let Some((listen, found)) = mapper.addresses("http_api.bind_address", 1212)? {
         mapper.set_admin(&listen, &found.comment());
     }
+    for config in ["tsl_config", "tls_config"] {
+        let chain = mapper.text(&format!("http_api.{config}.ssl_cert_path"))?;
+        let _ = mapper.text(&format!("http_api.{config}.ssl_key_path"))?;
+        if let Some((chain, found)) = chain {
+            let comment = format!(
+                "{} Not in effect: add the certificate {chain} to tls.certificates.",
+                found.comment()
+            );
+            mapper.draft.suggest("admin.tls", json!(true), comment);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the host of a listener's announce URL.
+fn public_host(mapper: &mut Mapper<'_>, tracker: &str) -> Result<(), ImportError> {
+    let Some((url, found)) = mapper.text(&format!("{tracker}.public_url"))? else { return Ok(()) };
+    let authority = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+    let authority = authority.split(['/', '?']).next().unwrap_or_default();
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|it| it.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    mapper.draft.set("http.public_host", json!(host), found.comment());
+    Ok(())
+}
+
+/// Suggests the bans that Torrust has by default.
+fn bans(mapper: &mut Mapper<'_>, path: &str, ours: &'static str) -> Result<(), ImportError> {
+    let Some((number, found)) = mapper.number(path)? else { return Ok(()) };
+    let comment = format!(
+        "{} Not in effect: sources of UDP packets can be forged, so anyone could have others banned.",
+        found.comment()
+    );
+    mapper.draft.suggest(ours, json!(number.clamp(1, 1_000_000)), comment);
     Ok(())
 }
 
@@ -219,7 +280,11 @@ fn udp(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
             let ours = "tracker.connection_id_lifetime_s";
             mapper.set_number(&format!("{tracker}.{path}"), ours, (1, DAY_S))?;
         }
+        let errors = format!("{tracker}.max_connection_id_errors_per_ip");
+        bans(mapper, &errors, "bans.bad_connection_ids_per_min")?;
+        public_host(mapper, &tracker)?;
     }
+    bans(mapper, "udp_tracker_server.ip_bans_reset_interval_in_secs", "bans.duration_s")?;
     mapper.draft.set_default("udp.listen", json!([]), "No udp_trackers there.");
     Ok(())
 }
@@ -236,6 +301,7 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
             }
         }
         let proxied = mapper.flag(&format!("{tracker}.network.on_reverse_proxy"))?;
+        public_host(mapper, &tracker)?;
         let Some((listen, found)) = bound else { continue };
         let [chain, key] = files;
         let comment = found.comment();

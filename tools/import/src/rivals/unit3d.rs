@@ -37,9 +37,34 @@ pub(crate) const KEYS: &[KeyRow] = &[
         ours: &[],
         remark: "give a dump of the database as one more FILE; records are in state.dir here",
     },
-    KeyRow { theirs: "FLUSH_INTERVAL", ours: &["state.flush_s"], remark: "" },
     KeyRow {
-        theirs: "UPLOAD_FACTOR DOWNLOAD_FACTOR",
+        theirs: "FLUSH_INTERVAL FLUSH_INTERVAL_MILLISECONDS",
+        ours: &["state.flush_s"],
+        remark: "In whole seconds.",
+    },
+    KeyRow {
+        theirs: "ANNOUNCE_MIN_ENFORCED",
+        ours: &["tracker.interval_min_s", "tracker.enforce_interval_min"],
+        remark: "A client that is less than 47 s early may be served.",
+    },
+    KeyRow {
+        theirs: "USER_RECEIVE_SEED_LIST_RATE_LIMITS USER_RECEIVE_LEECH_LIST_RATE_LIMITS",
+        ours: &[],
+        remark: "each key can have a limit of announces per minute, in the API; limits.announces_per_s bounds each \
+                 address",
+    },
+    KeyRow {
+        theirs: "LISTENING_UNIX_SOCKET",
+        ours: &[],
+        remark: "a reverse proxy on the same machine connects to a loopback address: http.listen",
+    },
+    KeyRow {
+        theirs: "MAX_BATCHES_PER_FLUSH MAX_RECORDS_PER_BATCH RUST_LOG",
+        ours: &[],
+        remark: "nothing to choose; log.level has other areas",
+    },
+    KeyRow {
+        theirs: "UPLOAD_FACTOR DOWNLOAD_FACTOR DONOR_* LIFETIME_DONOR_*",
         ours: &[],
         remark: "totals are what clients report: the site multiplies",
     },
@@ -54,7 +79,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
         remark: "the site uses the API with a token of its own: `tidegate admin tokens create`",
     },
     KeyRow {
-        theirs: "IS_CONNECTIVITY_CHECK_ENABLED CONNECTIVITY_CHECK_INTERVAL",
+        theirs: "IS_CONNECTIVITY_CHECK_ENABLED CONNECTIVITY_CHECK_INTERVAL REQUIRE_PEER_CONNECTIVITY",
         ours: &[],
         remark: "the tracker does not connect to peers, which would also reveal its address",
     },
@@ -104,6 +129,14 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     }
     mapper.set_number("ACTIVE_PEER_TTL", "tracker.peer_lifetime_s", (2, DAY_S))?;
     mapper.set_number("FLUSH_INTERVAL", "state.flush_s", (1, 3600))?;
+    if let Some((milliseconds, found)) = mapper.number("FLUSH_INTERVAL_MILLISECONDS")? {
+        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
+        mapper.set_bounded(&found, "state.flush_s", seconds, (1, 3600));
+    }
+    if let Some((seconds, found)) = mapper.number("ANNOUNCE_MIN_ENFORCED")? {
+        mapper.set_bounded(&found, "tracker.interval_min_s", seconds, (1, DAY_S));
+        mapper.draft.set("tracker.enforce_interval_min", json!(seconds > 0), found.comment());
+    }
     if let Some((count, _)) = mapper.number("MAX_PEERS_PER_TORRENT_PER_USER")? {
         plan.peers_per_torrent = u16::try_from(count.max(0)).unwrap_or(u16::MAX);
     }

@@ -84,7 +84,8 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "An answer is passed on only if its offer was made, and not more than 60 s ago.",
     "/stats.json is served to this machine and private networks: http.stats_networks. More is on the dashboard and at \
      /metrics of admin.listen.",
-    "There is no index.html of your own: a reverse proxy or a web server serves pages.",
+    "There is no index.html of your own: / is a page with the announce URLs (http.page), and a reverse proxy or a web \
+     server serves others.",
     "Downloads are counted. There, they are the number of seeders.",
 ];
 

@@ -1,0 +1,223 @@
+//! hefur: its command line, alone or in the unit of systemd.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::DAY_S;
+use crate::document::Document;
+use crate::error::ImportError;
+use crate::mapper::Mapper;
+use crate::rival::KeyRow;
+
+pub(crate) const KEYS: &[KeyRow] = &[
+    KeyRow {
+        theirs: "http-port https-port udp-port bind-addr ipv6",
+        ours: &["http.listen", "tls.listen", "udp.listen"],
+        remark: "bind-addr is for TCP. With ipv6, `::` becomes two addresses.",
+    },
+    KeyRow {
+        theirs: "http-cert http-key",
+        ours: &["tls.certificates"],
+        remark: "Read again when the files change.",
+    },
+    KeyRow {
+        theirs: "torrent-dir",
+        ours: &["access.mode", "access.allow_torrents"],
+        remark: "The same folder.",
+    },
+    KeyRow {
+        theirs: "scan-interval max-scan-depth max-scan-inodes max-torrent-size max-torrent-name",
+        ours: &[],
+        remark: "nothing to choose: changes are noticed within seconds; 8 levels of folders, a million files of 32 MiB at \
+                 most. access.torrent_names_mib bounds the memory for names",
+    },
+    KeyRow {
+        theirs: "announce-interval",
+        ours: &["tracker.interval_s", "tracker.peer_lifetime_s"],
+        remark: "Minutes there. A peer is removed five minutes after its interval, as there.",
+    },
+    KeyRow {
+        theirs: "scrape-interval",
+        ours: &[],
+        remark: "scrapes have limits by prefix: limits.scrapes_per_s",
+    },
+    KeyRow {
+        theirs: "http-timeout",
+        ours: &["http.head_timeout_s", "http.write_timeout_s"],
+        remark: "Milliseconds there.",
+    },
+    KeyRow {
+        theirs: "max-numwant min-numwant",
+        ours: &["tracker.numwant_max", "tracker.numwant_default"],
+        remark: "A client that wants fewer than min-numwant gets what it wants here.",
+    },
+    KeyRow {
+        theirs: "max-peers",
+        ours: &[],
+        remark: "a swarm may have any number of peers; limits.memory_mib bounds them all",
+    },
+    KeyRow {
+        theirs: "allow-proxy",
+        ours: &[],
+        remark: "a client could name any address as its own; only trusted proxies may name clients",
+    },
+    KeyRow {
+        theirs: "reverse-proxy-from reverse-proxy-header",
+        ours: &["http.trusted_proxies", "http.forwarded_header"],
+        remark: "Proxies must write X-Forwarded-For or Forwarded.",
+    },
+    KeyRow {
+        theirs: "uid gid",
+        ours: &["process.user", "process.group"],
+        remark: "If both exist on this machine.",
+    },
+    KeyRow { theirs: "chroot", ours: &[], remark: "the sandbox (process.sandbox) replaces chroot" },
+    KeyRow { theirs: "log-level", ours: &["log.level"], remark: "" },
+    KeyRow {
+        theirs: "log-file log-color log-compression log-filter log-origins log-rotation-interval",
+        ours: &[],
+        remark: "the log goes to standard error: systemd or a container keeps it",
+    },
+    KeyRow {
+        theirs: "disable-stat-page disable-peers-page disable-file-page www-dir tpl-debug",
+        ours: &[],
+        remark: "there are no such pages: http.page is at /, torrents and peers are on the dashboard",
+    },
+    KeyRow {
+        theirs: "control-socket version",
+        ours: &[],
+        remark: "commands are `tidegate admin` and `tidegate version`",
+    },
+];
+
+pub(crate) const DIFFERENCES: &[&str] = &[
+    "A torrent file that is removed ends its torrent within seconds. While a file is replaced, its torrent stays.",
+    "IPv4 and IPv6 are one swarm. hefur serves one of them, unless it is started with -ipv6.",
+    "The list of torrents is not public: names and sizes are on the dashboard and in the API.",
+    "Downloads are counted over restarts with state.dir.",
+    "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
+    "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
+];
+
+/// Options without a value.
+const SWITCHES: &[&str] = &[
+    "ipv6",
+    "allow-proxy",
+    "disable-peers-page",
+    "disable-stat-page",
+    "disable-file-page",
+    "log-color",
+    "log-origins",
+    "tpl-debug",
+    "version",
+];
+
+/// Minutes between announces, by default.
+const INTERVAL_MIN: i64 = 15;
+
+pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError> {
+    Document::command_line(file, text, SWITCHES)
+}
+
+pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    listen(mapper)?;
+    if let Some((folder, found)) = mapper.text("torrent-dir")? {
+        mapper.set_torrents(&found, &folder)?;
+    }
+    let interval = mapper.number("announce-interval")?;
+    let (minutes, comment) = match &interval {
+        Some((minutes, found)) => (*minutes, found.comment()),
+        None => (INTERVAL_MIN, "hefur's default.".into()),
+    };
+    let seconds = |minutes: i64| minutes.saturating_mul(60).clamp(60, DAY_S.into());
+    mapper.draft.set("tracker.interval_s", json!(seconds(minutes)), comment.as_str());
+    let lifetime = json!(seconds(minutes.saturating_add(5)));
+    mapper.draft.set("tracker.peer_lifetime_s", lifetime, comment);
+    if let Some((milliseconds, found)) = mapper.number("http-timeout")? {
+        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
+        for ours in ["http.head_timeout_s", "http.write_timeout_s"] {
+            mapper.set_bounded(&found, ours, seconds, (1, 3600));
+        }
+    }
+    mapper.set_number("max-numwant", "tracker.numwant_max", (0, 1000))?;
+    mapper.set_number("min-numwant", "tracker.numwant_default", (0, 1000))?;
+    for (ours, value) in [("tracker.numwant_max", 100), ("tracker.numwant_default", 50)] {
+        mapper.draft.set_default(ours, json!(value), "hefur's default.");
+    }
+    proxies(mapper)?;
+    if let Some((level, found)) = mapper.text("log-level")? {
+        let level = match level.as_str() {
+            "debug" | "info" | "error" => level.as_str(),
+            "critical" | "fatal" => "error",
+            _ => "warn",
+        };
+        mapper.draft.set("log.level", json!(level), found.comment());
+    }
+    let group = mapper.text("gid")?.map_or_else(String::new, |(group, _)| group);
+    if let Some((user, found)) = mapper.text("uid")? {
+        mapper.set_user(&user, &group, &found);
+    }
+    Ok(())
+}
+
+fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    let is_v6 = mapper.flag("ipv6")?.is_some_and(|(is_on, _)| is_on);
+    let bound = mapper.text("bind-addr")?;
+    let any = if is_v6 { "::" } else { "0.0.0.0" };
+    let tcp = match &bound {
+        // An address of the other family has no effect there.
+        Some((address, _)) if address.contains(':') == is_v6 => address.as_str(),
+        _ => any,
+    };
+    let chain = mapper.text("http-cert")?;
+    let key = mapper.text("http-key")?;
+    for (option, ours, host, default) in [
+        ("udp-port", "udp.listen", any, 6969),
+        ("http-port", "http.listen", tcp, 6969),
+        ("https-port", "tls.listen", tcp, 6970),
+    ] {
+        let (port, comment) = match mapper.number(option)? {
+            Some((port, found)) => {
+                let expected = |_| found.expected("a port from 0 to 65535");
+                (u16::try_from(port).map_err(expected)?, found.comment())
+            }
+            None => (default, "hefur's default.".into()),
+        };
+        let listen = match (port, &bound) {
+            (0, _) => Vec::new(),
+            (port, Some((_, found))) => found.addresses(host, port)?,
+            (port, None) => crate::addresses::parse(host, port)
+                .unwrap_or_default()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+        };
+        if ours != "tls.listen" {
+            mapper.draft.set(ours, json!(listen), comment);
+        } else if let (Some((chain, _)), Some((key, _)), 1..) = (&chain, &key, port) {
+            mapper.set_tls(&listen, chain, key, &comment);
+        }
+    }
+    Ok(())
+}
+
+fn proxies(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    let header = mapper.text("reverse-proxy-header")?.map(|(header, _)| header);
+    let Some((from, found)) = mapper.text("reverse-proxy-from")? else { return Ok(()) };
+    let header = header.unwrap_or_else(|| "X-Real-IP".into());
+    let comment = match header.eq_ignore_ascii_case("x-forwarded-for") {
+        true => found.comment(),
+        false => format!(
+            "{} The proxy must write X-Forwarded-For in place of {header:?}.",
+            found.comment()
+        ),
+    };
+    if from == "0.0.0.0" || from == "::" {
+        // Any address there.
+        mapper.trust_proxies(&comment);
+    } else {
+        mapper.draft.push("http.trusted_proxies", &from, comment);
+    }
+    Ok(())
+}
