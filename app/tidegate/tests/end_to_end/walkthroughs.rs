@@ -8,13 +8,15 @@
 //! | `sh,run` | commands, run by one shell for the whole page. Each must succeed |
 //! | `sh,run,stay` | commands that stay in a terminal of their own. They run in the background until the page ends |
 //! | `sh,run,client` | commands for another machine |
+//! | `sh,run,each` | commands for each of several machines, which run them at once. `N` is the machine's number |
 //! | `text,seen` | what the commands before it print: these lines in this order, maybe with others between them. `…` stands for any text |
 //! | `text,seen,soon` | the same, but the commands before it are repeated until they print that |
 //!
 //! Nothing is replaced: ports, paths and host names are those of the page. The commands run on a machine of their
 //! own, which `host.sh` makes: it sees the files of this one, writes only to memory, has tidegate installed as by
 //! its package, and is the tracker's host of a `harness::network`, with the address 203.0.113.2 and the name
-//! tracker.example.org. There is no systemd: `systemctl.sh` and `journalctl.sh` stand in for it.
+//! tracker.example.org. A page about several machines has these beside it: t1.example.org and so on, in a
+//! `harness::network::sites`. There is no systemd: `systemctl.sh` and `journalctl.sh` stand in for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use harness::network::{Network, NetworkOptions};
+use harness::network::sites::{Backbone, Sites};
+use harness::network::{Namespace, Network, NetworkOptions};
 use harness::{PATIENCE, Process, nats, pebble};
 
 /// The folder of the scripts.
@@ -48,7 +51,7 @@ macro_rules! pages {
 
 pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
-    cluster: "cluster.md", Needs { tools: || vec![nats::program()], ..needs(&["openssl"]) };
+    cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "cluster")), ..needs(&["openssl", "tc"]) };
     configure: "configure/index.md", needs(&[]);
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
@@ -68,11 +71,13 @@ struct Needs {
     tools: fn() -> Vec<PathBuf>,
     /// A script beside `host.sh` that is run before the page.
     prelude: Option<&'static str>,
+    /// Other machines: how many, and the folder below `~` that the page has the reader copy to them.
+    machines: Option<(u8, &'static str)>,
 }
 
 /// Returns what most pages need: curl, and these programs.
 const fn needs(programs: &'static [&'static str]) -> Needs {
-    Needs { programs, tools: Vec::new, prelude: None }
+    Needs { programs, tools: Vec::new, prelude: None, machines: None }
 }
 
 /// A fenced block with a mark.
@@ -89,6 +94,7 @@ enum Kind {
     Run,
     Stay,
     Client,
+    Each,
     Seen { soon: bool },
 }
 
@@ -110,6 +116,7 @@ fn blocks(page: &str) -> Result<Vec<Block>> {
             ["sh", "run"] => Kind::Run,
             ["sh", "run", "stay"] => Kind::Stay,
             ["sh", "run", "client"] => Kind::Client,
+            ["sh", "run", "each"] => Kind::Each,
             ["text", "seen"] => Kind::Seen { soon: false },
             ["text", "seen", "soon"] => Kind::Seen { soon: true },
             _ if info.contains("run") || info.contains("seen") => {
@@ -143,19 +150,76 @@ fn matches(expected: &str, line: &str) -> bool {
     rest.is_empty() || last.is_some_and(|piece| piece.is_empty() || line.ends_with(piece))
 }
 
-/// The machine of a walk-through.
+/// A machine of a walk-through.
 struct Host {
     process: Process,
     folder: harness::Directory,
     /// How many commands it has been given.
     count: usize,
-    _network: Network,
     _root: harness::Directory,
 }
 
+/// The machines of a walk-through.
+struct Hosts {
+    /// The one that most commands are for.
+    main: Host,
+    /// Those of [`Kind::Each`].
+    machines: Vec<Host>,
+    _network: Wires,
+}
+
+/// What connects them.
+enum Wires {
+    One(Network),
+    Several(Sites),
+}
+
+impl Hosts {
+    fn start(tools: &[PathBuf], machines: u8) -> Result<Self> {
+        let wires = match machines {
+            0 => Wires::One(Network::new(NetworkOptions::default())?),
+            count => Wires::Several(Sites::new(count, Backbone::Bridge { rate_mbit: 0 })?),
+        };
+        let main = match &wires {
+            Wires::One(network) => Host::start((&network.tracker, &network.clients), 0, tools)?,
+            Wires::Several(sites) => Host::start((sites.clients(), sites.clients()), 0, tools)?,
+        };
+        let start = |number| match &wires {
+            Wires::One(_) => bail!("there is one machine"),
+            Wires::Several(sites) => {
+                Host::start((sites.host(number), sites.clients()), number, tools)
+            }
+        };
+        let machines = (1..=machines).map(start).collect::<Result<_>>()?;
+        Ok(Self { main, machines, _network: wires })
+    }
+
+    /// Copies a folder of the main machine to the others.
+    fn copy(&mut self, name: &str) -> Result<()> {
+        let file = "copied.tar";
+        self.main.run(&format!("tar -C ~ -cf /run/walk/folder/{file} {name}"))?;
+        for machine in &mut self.machines {
+            fs::copy(self.main.folder.path(file), machine.folder.path(file))?;
+            machine.run(&format!("tar -C ~ -xf /run/walk/folder/{file}"))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the machines that commands are for.
+    fn of(&mut self, kind: Kind) -> Vec<&mut Host> {
+        match kind {
+            Kind::Each => self.machines.iter_mut().collect(),
+            _ => vec![&mut self.main],
+        }
+    }
+}
+
 impl Host {
-    fn start(tools: &[PathBuf]) -> Result<Self> {
-        let network = Network::new(NetworkOptions::default())?;
+    fn start(
+        (place, clients): (&Namespace, &Namespace),
+        number: u8,
+        tools: &[PathBuf],
+    ) -> Result<Self> {
         let (folder, root) = (harness::Directory::new()?, harness::Directory::new()?);
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "bash"]);
@@ -163,12 +227,12 @@ impl Host {
         command
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .arg(env!("CARGO_BIN_EXE_tidegate"));
-        command.arg(network.clients.path()).arg(folder.root()).args(tools);
+        command.arg(clients.path()).arg(folder.root()).arg(number.to_string()).args(tools);
         let process = {
-            let _inside = network.tracker.enter()?;
+            let _inside = place.enter()?;
             Process::start_with_one_log(command, folder.root(), "host")?
         };
-        Ok(Self { process, folder, count: 0, _network: network, _root: root })
+        Ok(Self { process, folder, count: 0, _root: root })
     }
 
     /// Gives it a command. Returns the file that the output goes to.
@@ -179,14 +243,18 @@ impl Host {
         Ok(self.folder.path(&format!("{number}.out")))
     }
 
-    /// Runs a command. Returns its output, or an error with it if the command fails.
-    fn run(&mut self, script: &str) -> Result<String> {
-        let output = self.begin(script)?;
+    /// Waits for the end of a command. Returns its output, or an error with it if the command fails.
+    fn finish(&mut self, script: &str, output: &Path) -> Result<String> {
         let done = output.with_extension("done");
         let waited = self.process.wait_until(script, PATIENCE, |_| done.exists());
-        let text = String::from_utf8_lossy(&fs::read(&output).unwrap_or_default()).into_owned();
+        let text = String::from_utf8_lossy(&fs::read(output).unwrap_or_default()).into_owned();
         waited.with_context(|| text.clone())?;
         Ok(text)
+    }
+
+    fn run(&mut self, script: &str) -> Result<String> {
+        let output = self.begin(script)?;
+        self.finish(script, &output)
     }
 }
 
@@ -216,28 +284,40 @@ fn execute(page: &str, needs: &Needs, tools: &[PathBuf]) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let blocks = blocks(&fs::read_to_string(path)?)?;
     ensure!(!blocks.is_empty(), "nothing is marked to be executed");
-    let mut host = Host::start(tools)?;
+    let mut hosts = Hosts::start(tools, needs.machines.map_or(0, |(count, _)| count))?;
     if let Some(prelude) = needs.prelude {
-        host.run(&fs::read_to_string(Path::new(HERE).join(prelude))?)?;
+        hosts.main.run(&fs::read_to_string(Path::new(HERE).join(prelude))?)?;
     }
-    let mut before: Option<(&Block, PathBuf)> = None;
+    let mut copies = needs.machines.map(|(_, folder)| folder);
+    let mut before: Option<(&Block, Vec<PathBuf>)> = None;
     for (block, next) in blocks.iter().zip(blocks.iter().skip(1).map(Some).chain([None])) {
-        let Block { line, kind, text } = block;
-        let context = || format!("line {line}");
-        match kind {
-            Kind::Seen { soon } => {
-                let (command, output) = before.as_ref().with_context(context)?;
-                see(&mut host, command, output, text, *soon).with_context(context)?;
-            }
-            kind => {
-                let (mut script, output) = (script(&host, *kind, text)?, host.count);
-                if next.is_some_and(|next| next.kind == Kind::Seen { soon: true }) {
-                    script = repeatable(&script);
-                }
-                host.run(&script).with_context(context)?;
-                before = Some((block, host.folder.path(&format!("{output}.out"))));
-            }
+        let context = || format!("line {}", block.line);
+        if block.kind == Kind::Each
+            && let Some(folder) = copies.take()
+        {
+            hosts.copy(folder).with_context(context)?;
         }
+        if let Kind::Seen { soon } = block.kind {
+            let (command, outputs) = before.as_ref().with_context(context)?;
+            for (host, output) in hosts.of(command.kind).into_iter().zip(outputs) {
+                see(host, command, output, &block.text, soon).with_context(context)?;
+            }
+            continue;
+        }
+        let is_repeated = next.is_some_and(|next| next.kind == Kind::Seen { soon: true });
+        let mut begun = Vec::new();
+        for host in hosts.of(block.kind) {
+            let script = script(host, block.kind, &block.text)?;
+            let script = if is_repeated { repeatable(&script) } else { script };
+            let output = host.begin(&script)?;
+            begun.push((host, script, output));
+        }
+        let mut outputs = Vec::new();
+        for (host, script, output) in begun {
+            host.finish(&script, &output).with_context(context)?;
+            outputs.push(output);
+        }
+        before = Some((block, outputs));
     }
     Ok(())
 }
@@ -287,7 +367,8 @@ fn a_host_notices_failures_and_writes_to_memory() {
     if let Some(obstacle) = Network::obstacle() {
         return eprintln!("skipped: {obstacle}");
     }
-    let mut host = Host::start(&[]).unwrap();
+    let mut hosts = Hosts::start(&[], 0).unwrap();
+    let host = &mut hosts.main;
     let file = "/etc/tidegate-was-here";
     assert_eq!(host.run(&format!("touch {file} && ls {file}")).unwrap(), format!("{file}\n"));
     assert!(!Path::new(file).exists());

@@ -3,14 +3,15 @@
 # It sees the files of this machine, but whatever it writes goes to memory and is gone at the end. `unshare` has
 # made its namespaces of processes and mounts; its network is that of a tracker's host (harness::network).
 #
-# Usage: host.sh ROOT REPOSITORY TIDEGATE CLIENTS FOLDER PROGRAM...: an empty folder to mount things in; the
+# Usage: host.sh ROOT REPOSITORY TIDEGATE CLIENTS FOLDER N PROGRAM...: an empty folder to mount things in; the
 # repository; the program; the network of another machine; the folder that commands come from and output goes to;
-# other programs that it has.
+# the number of this machine, or 0; other programs that it has.
 set -e
-root=$1 repository=$2 tidegate=$3 clients=$4 folder=$5
-shift 5
+root=$1 repository=$2 tidegate=$3 clients=$4 folder=$5 number=$6
+shift 6
 
-mount -t tmpfs -o mode=755 tmpfs "$root"
+# NATS takes three quarters of what is free, which must be enough for its streams. Only what is written takes memory.
+mount -t tmpfs -o mode=755,size=64g tmpfs "$root"
 mkdir "$root/upper" "$root/work" "$root/all"
 mount -t overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" overlay "$root/all"
 cd "$root/all"
@@ -41,11 +42,22 @@ ln -s /run/walk/tidegate usr/bin/tidegate
 mkdir -p etc/tidegate usr/lib/systemd/system usr/share/tidegate
 install -m 644 "$repository/dist/tidegate.service" usr/lib/systemd/system/
 install -m 644 "$repository/dist/tidegate-xdp.conf" usr/share/tidegate/xdp.conf
+install -m 644 -t usr/share/tidegate "$repository/dist/cluster/cluster.conf"
 install -m 644 "$repository/dist/tidegate.toml" etc/tidegate/
 grep -q ^tidegate: etc/passwd || echo "tidegate:x:64046:64046::/var/lib/tidegate:/usr/sbin/nologin" >> etc/passwd
 grep -q ^tidegate: etc/group || echo "tidegate:x:64046:" >> etc/group
 
+# The package of nats-server.
+if [ -e usr/local/bin/nats-server ]; then
+  ln -sf ../local/bin/nats-server usr/bin/nats-server
+  install -m 644 "$repository/dist/cluster/nats.service" usr/lib/systemd/system/
+  grep -q ^nats: etc/passwd || echo "nats:x:64047:64047::/var/lib/nats:/usr/sbin/nologin" >> etc/passwd
+  grep -q ^nats: etc/group || echo "nats:x:64047:" >> etc/group
+fi
+
 printf '%s\n' "127.0.0.1 localhost" "::1 localhost" "203.0.113.2 tracker.example.org" > etc/hosts
+printf '198.18.1.%s t%s.example.org\n' 1 1 2 2 3 3 >> etc/hosts
+export N=$number
 export HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 unset "${!TIDEGATE_@}"
 

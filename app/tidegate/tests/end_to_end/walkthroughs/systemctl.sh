@@ -1,6 +1,6 @@
 #!/bin/bash
-# Stands in for systemd in the walk-throughs: starts, reloads and stops the services that they name. That of
-# tidegate runs as its unit says: with this command line, without root, with these capabilities and credentials.
+# Stands in for systemd in the walk-throughs: starts, reloads and stops the services that they name. Those of
+# tidegate and NATS run as their units say: with this command line, user, state directory, capabilities and credentials.
 set -e
 verb=$1
 shift
@@ -9,6 +9,10 @@ while [[ $1 == -* ]]; do
   [[ $1 == -s ]] && signal=$2 && shift
   shift
 done
+if [[ $# -gt 1 ]]; then
+  for unit; do "$0" "$verb" "$unit"; done
+  exit
+fi
 unit=${1%.service}
 journal=/run/walk/$unit.journal
 pid=$(cat "/run/walk/$unit.pid" 2> /dev/null || true)
@@ -17,7 +21,7 @@ pid=$(cat "/run/walk/$unit.pid" 2> /dev/null || true)
 
 # Prints the values of a key of the unit and of its drop-ins.
 values() {
-  cat /usr/lib/systemd/system/tidegate.service /etc/systemd/system/tidegate.service.d/*.conf 2> /dev/null |
+  cat "/usr/lib/systemd/system/$unit.service" "/etc/systemd/system/$unit.service.d/"*.conf 2> /dev/null |
     sed -n "s/^$1=//p"
 }
 
@@ -29,21 +33,27 @@ stop() {
   pid=
 }
 
-start_tidegate() {
-  local capabilities credential command
+start_unit() {
+  local user capabilities credential command
+  user=$(values User | tail -n 1)
+  user=${user:-$unit} # DynamicUser
   capabilities=$(values AmbientCapabilities | tr ' ' '\n' | sed 's/^CAP_/+/' | tr 'A-Z\n' 'a-z,' | sed 's/,$//')
-  install -d -o tidegate -g tidegate -m 700 /var/lib/tidegate /run/credentials/tidegate.service
+  install -d -o "$user" -g "$user" -m 700 "/var/lib/$(values StateDirectory)" "/run/credentials/$unit.service"
   for credential in $(values LoadCredential); do
-    install -o tidegate -m 400 "${credential#*:}" "/run/credentials/tidegate.service/${credential%%:*}"
+    install -o "$user" -m 400 "${credential#*:}" "/run/credentials/$unit.service/${credential%%:*}"
   done
   command=$(values ExecStart | tail -n 1)
   # What only the test knows: the address of its ACME authority.
   [[ -e /run/walk/environment ]] && set -a && . /run/walk/environment && set +a
   # shellcheck disable=SC2086 # a command line is words
-  setsid setpriv --reuid=tidegate --regid=tidegate --clear-groups \
-    --bounding-set="-all,$capabilities" --inh-caps="-all,$capabilities" --ambient-caps="-all,$capabilities" \
+  setsid setpriv --reuid="$user" --regid="$user" --clear-groups --bounding-set="-all${capabilities:+,$capabilities}" \
+    --inh-caps="-all${capabilities:+,$capabilities}" --ambient-caps="-all${capabilities:+,$capabilities}" \
     --no-new-privs $command >> "$journal" 2>&1 < /dev/null &
-  echo $! > /run/walk/tidegate.pid
+  echo $! > "/run/walk/$unit.pid"
+}
+
+start_tidegate() {
+  start_unit
   # READY, in systemd's words.
   for ((n = 0; n < 600; n++)); do
     if ! kill -0 $! 2> /dev/null; then
@@ -61,6 +71,7 @@ start() {
   [[ -n $pid ]] && kill -0 "$pid" 2> /dev/null && return
   case $unit in
     tidegate) start_tidegate ;;
+    nats) start_unit ;;
     nginx) nginx && cp /run/nginx.pid /run/walk/nginx.pid ;;
     haproxy) haproxy -D -p /run/walk/haproxy.pid -f /etc/haproxy/haproxy.cfg ;;
     caddy) caddy start --config /etc/caddy/Caddyfile --pidfile /run/walk/caddy.pid ;;
