@@ -26,6 +26,9 @@ const STALL_END_MS: u64 = 500;
 /// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
 /// for the log.
 const MARGIN_MS: u64 = 120_000;
+/// A server that was cut off says for some 10 s that the stream ends earlier than it does. One that says so for
+/// longer is right.
+const DOUBT_MS: u64 = 30_000;
 
 /// The messages that a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +77,14 @@ pub struct Node {
     warm_ms: Option<u64>,
     reading: Reading,
     position: Position,
-    /// When the last message that was applied was stored.
+    /// When the last message that was applied was stored; and its sequence, 0 if the stream is another one now.
     stored_ms: u64,
+    stored_sequence: u64,
     log_last: u64,
     /// The same when it was last looked up: what earlier processes of this node stored is before.
     looked_up_last: u64,
-    /// Whether the next message should be the last one that was applied.
-    checks_last: bool,
+    /// Since when look-ups say that the log ends before what was applied.
+    shorter_ms: Option<u64>,
     /// When the next message should have been stored at the latest. Otherwise the log is read from there.
     begins_ms: Option<u64>,
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
@@ -113,9 +117,10 @@ impl Node {
             reading: Reading::Unknown,
             position: Position::default(),
             stored_ms: 0,
+            stored_sequence: 0,
             log_last: 0,
             looked_up_last: 0,
-            checks_last: false,
+            shorter_ms: None,
             begins_ms: None,
             own_cut_ms: 0,
             figures: Figures::default(),
@@ -217,6 +222,7 @@ impl Node {
         if self.position.stream != stream {
             let was_read = matches!(self.reading, Reading::Current | Reading::Behind { .. });
             self.position = Position { stream, sequence: 0 };
+            (self.stored_sequence, self.shorter_ms) = (0, None);
             self.outbound.begin_stream();
             if was_read {
                 self.events.warn(now, "the log was made anew".to_owned(), out);
@@ -235,7 +241,11 @@ impl Node {
     fn read(&mut self, now: Time, extent: Extent, out: &mut Vec<Output>) {
         let Extent { first, last, last_ms } = extent;
         let applied = self.position.sequence;
-        let start = if applied > last {
+        // Of an empty stream, too, the end is known.
+        let is_shorter = applied > last.max(first.saturating_sub(1));
+        let since_ms = is_shorter.then(|| self.shorter_ms.unwrap_or(now.steady_ms));
+        self.shorter_ms = since_ms;
+        let start = if since_ms.is_some_and(|since_ms| now.steady_ms >= since_ms + DOUBT_MS) {
             self.lose_end(now, out)
         } else if applied > 0 {
             let lost = first.saturating_sub(applied + 1);
@@ -245,7 +255,6 @@ impl Node {
                 self.events.warn(now, text, out);
             }
             // Once more the last one, to see whether it is the same.
-            self.checks_last = true;
             Start::Sequence(applied)
         } else {
             self.first_start(now, extent)
@@ -288,7 +297,7 @@ impl Node {
     fn lose_end(&mut self, now: Time, out: &mut Vec<Output>) -> Start {
         self.events.warn(now, "the log has lost its end".to_owned(), out);
         self.position.sequence = 0;
-        self.checks_last = false;
+        (self.stored_sequence, self.shorter_ms) = (0, None);
         self.outbound.begin_stream();
         Start::Time(self.stored_ms + 1)
     }
@@ -365,8 +374,7 @@ impl Node {
 
     fn logged(&mut self, now: Time, message: Message<'_>, out: &mut Vec<Output>) {
         let Message { sequence, stored_ms, from, block } = message;
-        let checks_last = std::mem::take(&mut self.checks_last);
-        if checks_last && sequence == self.position.sequence && stored_ms != self.stored_ms {
+        if sequence == self.stored_sequence && stored_ms != self.stored_ms {
             let start = self.lose_end(now, out);
             return out.push(Output::Read(start));
         }
@@ -380,7 +388,7 @@ impl Node {
             return out.push(Output::Read(Start::Time(at_ms)));
         }
         self.position.sequence = sequence;
-        self.stored_ms = stored_ms;
+        (self.stored_sequence, self.stored_ms) = (sequence, stored_ms);
         self.log_last = self.log_last.max(sequence);
         let accepted = if self.ignored.contains(&from) {
             Err(DropReason::Ignored)

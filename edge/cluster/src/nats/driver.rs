@@ -284,7 +284,7 @@ impl<'a> Driver<'a> {
 
     fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
         let LogMessage { sequence, stored_ms, message } = logged;
-        self.log.progress.note(sequence);
+        self.log.note(sequence);
         match self.link.origin(&message) {
             Ok(from) => {
                 let block = message.payload;
@@ -345,9 +345,7 @@ impl<'a> Driver<'a> {
         let infos = records.iter().map(|it| it.info.clone());
         self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
         self.shared.records.send_replace(records);
-        let applied = self.node.position().sequence;
-        let has_stalled = self.log.progress.has_stalled(&data, applied);
-        if self.log.look_at(&data) || has_stalled {
+        if self.log.look_at(&data, self.node.position().sequence) {
             let StreamState { created_ns: stream, first, last, last_ms, .. } = data;
             self.input(Input::Log { stream, first, last, last_ms }, None);
         }

@@ -19,7 +19,7 @@ pub(super) struct Log {
     pub(super) created_ns: u64,
     /// Whether the node has not heard of the log since the connection was made.
     pub(super) is_new: bool,
-    pub(super) progress: Progress,
+    progress: Progress,
 }
 
 impl Log {
@@ -31,16 +31,23 @@ impl Log {
         self.readings = Some(receiver);
     }
 
+    /// Notes that a message came.
+    pub(super) fn note(&mut self, sequence: u64) {
+        self.progress.note(sequence);
+    }
+
     pub(super) fn stop(&mut self) {
         (self.reader, self.readings) = (None, None);
         self.progress = Progress::default();
     }
 
-    /// Takes what a look-up found. Returns whether the node is to begin to read: it is another stream, the
-    /// connection is new, or nothing reads.
-    pub(super) fn look_at(&mut self, stream: &StreamState) -> bool {
+    /// Takes what a look-up found, and up to where the log was applied. Returns whether the node is to begin to
+    /// read: it is another stream or ends before that, the connection is new, or nothing reads or comes.
+    pub(super) fn look_at(&mut self, stream: &StreamState, applied: u64) -> bool {
         let is_other = stream.created_ns != self.created_ns;
-        let begins = is_other || self.is_new || self.reader.is_none();
+        let has_stalled = self.progress.has_stalled(stream, applied);
+        let is_behind = stream.last < applied || has_stalled;
+        let begins = is_other || self.is_new || self.reader.is_none() || is_behind;
         (self.created_ns, self.is_new) = (stream.created_ns, false);
         begins
     }

@@ -143,10 +143,21 @@ fn reading_continues_where_it_ended() {
     assert_eq!(bed.logged(1, 2, &changes(2, 5, 1)), []);
     assert_eq!(bed.logged(1, 2, &changes(2, 5, 1)), []);
     assert_eq!(bed.snapshot().dropped[DropReason::Repeated as usize], 2);
-    // A log that has lost its end is read from there on.
+    // A server that was cut off is behind. What it sends then was applied before.
     bed.logged(4, 2, &changes(2, 5, 4));
     bed.input(Input::Disconnected);
-    assert_eq!(starts(&bed.connect(3, UNIX_MS - 9)), [Start::Time(UNIX_MS + 1)]);
+    assert_eq!(starts(&bed.connect(3, UNIX_MS - 9)), [Start::Sequence(4)]);
+    assert_eq!(bed.logged(2, 2, &changes(2, 5, 2)), []);
+    let shorter = Input::Log { stream: 9, first: 1, last: 3, last_ms: UNIX_MS - 9 };
+    for _ in 0..5 {
+        bed.wait(5000);
+        bed.input(shorter);
+        assert_eq!(starts(&bed.wait(200)), [Start::Sequence(4)]);
+    }
+    // A log that has lost its end still says so later, and is read from there on.
+    bed.wait(5000);
+    bed.input(shorter);
+    assert_eq!(starts(&bed.wait(200)), [Start::Time(UNIX_MS + 1)]);
     assert_eq!(bed.node.position().sequence, 3);
     // Also if so much has followed that its sequence is there again.
     bed.logged(4, 2, &changes(2, 5, 5));

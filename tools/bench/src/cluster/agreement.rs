@@ -76,7 +76,10 @@ pub(super) fn wait(
         let (peers, differences) = differences(cluster, roster)?;
         let serious: Vec<_> = differences.iter().filter(|it| !excuses.has(&it.peer)).collect();
         if serious.is_empty() {
-            let (downloads, different) = downloads(cluster, roster)?;
+            let counts = downloads(cluster, roster)?;
+            let most = |counts: &Vec<u32>| u64::from(counts.iter().copied().max().unwrap_or(0));
+            let downloads = counts.iter().map(most).sum();
+            let different = counts.iter().map(|it| spread(it)).sum();
             let is_late = began.elapsed() > patience;
             if different <= excuses.downloads || !excuses.kills.is_empty() {
                 excuses.peers = differences.iter().map(|it| it.peer.number).collect();
@@ -86,12 +89,11 @@ pub(super) fn wait(
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
             if is_late {
-                let sums = downloads_of_each(cluster, roster);
                 // The next step begins with these.
                 excuses.downloads = different;
                 bail!(
-                    "nodes differ by {different} of {downloads} downloads after {patience:?}; each has {}",
-                    sums.map_or_else(|error| error.to_string(), |sums| format!("{sums:?}"))
+                    "nodes differ by {different} of {downloads} downloads after {patience:?}: {}",
+                    different_downloads(cluster, roster, &counts)
                 );
             }
         } else if began.elapsed() > patience {
@@ -134,35 +136,42 @@ fn differences(cluster: &TestCluster, roster: &Roster) -> Result<(u64, Vec<Diffe
     Ok((present, all))
 }
 
-/// Returns the number of downloads, and by how many of them nodes differ.
-fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<(u64, u64)> {
-    let mut ranges = vec![(u32::MAX, 0); roster.torrents() as usize];
+/// Returns the downloads of each torrent, as each node has counted them.
+fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<Vec<Vec<u32>>> {
+    let mut counts = vec![Vec::new(); roster.torrents() as usize];
     for node in cluster.running() {
-        for ((low, high), [_, count, _]) in
-            ranges.iter_mut().zip(roster.scrape_at(TestCluster::udp(node)[0])?)
-        {
-            (*low, *high) = ((*low).min(count), (*high).max(count));
-        }
+        let scraped = roster.scrape_at(TestCluster::udp(node)[0])?;
+        counts.iter_mut().zip(scraped).for_each(|(all, [_, count, _])| all.push(count));
     }
-    let all = ranges.iter().map(|(_, high)| u64::from(*high)).sum();
-    let different = ranges.iter().map(|(low, high)| u64::from(high.saturating_sub(*low))).sum();
-    Ok((all, different))
+    Ok(counts)
 }
 
-/// Returns the number of downloads that each node has counted.
-fn downloads_of_each(cluster: &TestCluster, roster: &Roster) -> Result<Vec<u64>> {
-    let sum = |node| {
-        let counts = roster.scrape_at(TestCluster::udp(node)[0])?;
-        Ok(counts.iter().map(|[_, downloads, _]| u64::from(*downloads)).sum())
-    };
-    cluster.running().into_iter().map(sum).collect()
+/// Returns by how many nodes differ of a torrent's downloads.
+fn spread(counts: &[u32]) -> u64 {
+    let (low, high) = (counts.iter().min(), counts.iter().max());
+    high.zip(low).map_or(0, |(high, low)| u64::from(high - low))
+}
+
+/// Returns what nodes have counted of torrents by which they differ, and what the log says of the first one.
+fn different_downloads(cluster: &TestCluster, roster: &Roster, counts: &[Vec<u32>]) -> String {
+    let different = || (0..).zip(counts).filter(|(_, counts)| spread(counts) > 0);
+    let some: Vec<String> = different()
+        .take(LISTED)
+        .map(|(torrent, counts): (u32, _)| format!("torrent {torrent}: {counts:?}"))
+        .collect();
+    let Some((torrent, _)) = different().next() else { return String::new() };
+    let lines = history::of_downloads(cluster, &roster.info_hash(torrent));
+    format!("{}\nWhat the log says of torrent {torrent}:\n{}", some.join("; "), joined(lines))
 }
 
 /// Returns what the log says of a peer.
 fn history(cluster: &TestCluster, roster: &Roster, peer: &KnownPeer) -> String {
-    let lines = history::of(cluster, &roster.info_hash(peer.torrent), peer.address);
-    let lines = lines.unwrap_or_else(|error| vec![format!("cannot read the log: {error:#}")]);
-    format!("What the log says of {}:\n{}", peer.address, lines.join("\n"))
+    let lines = history::of_peer(cluster, &roster.info_hash(peer.torrent), peer.address);
+    format!("What the log says of {}:\n{}", peer.address, joined(lines))
+}
+
+fn joined(lines: Result<Vec<String>>) -> String {
+    lines.map_or_else(|error| format!("cannot read the log: {error:#}"), |it| it.join("\n"))
 }
 
 /// Counts differences by node, and by what was found in place of what.

@@ -1,10 +1,10 @@
-//! What the log says of a peer, for failures: which node said what of it, in which order.
+//! What the log says of a peer or of a torrent's downloads, for failures: which node said what, in which order.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use swarm::block::{Block, Groups, Word};
+use swarm::block::{Block, Groups, Header, Word};
 use types::{InfoHash, PeerKey, Role};
 
 use super::arrangement::{NAME, TestCluster};
@@ -14,11 +14,26 @@ const SUBJECT: &str = "_INBOX.history";
 /// Lines of a history, the last ones.
 const LINES_MAX: usize = 40;
 
-/// Returns a line for each message of the log that speaks of a peer, oldest first.
-pub(super) fn of(
+/// Returns a line for each word of the log on a peer, oldest first.
+pub(super) fn of_peer(
     cluster: &TestCluster,
     info_hash: &InfoHash,
     peer: SocketAddr,
+) -> Result<Vec<String>> {
+    let peer = PeerKey::new(peer.ip(), peer.port());
+    read(cluster, info_hash, |it, _| *it == peer)
+}
+
+/// Returns a line for each download that the log says was completed, oldest first.
+pub(super) fn of_downloads(cluster: &TestCluster, info_hash: &InfoHash) -> Result<Vec<String>> {
+    read(cluster, info_hash, |_, word| word.is_completed())
+}
+
+/// Returns lines for the last words on a torrent's peers that `is_wanted` wants.
+fn read(
+    cluster: &TestCluster,
+    info_hash: &InfoHash,
+    is_wanted: impl Fn(&PeerKey, Word) -> bool,
 ) -> Result<Vec<String>> {
     let (mut client, stream) = (cluster.nats_client()?, format!("TG_{NAME}_D"));
     let state = client.jetstream(&format!("STREAM.INFO.{stream}"), "")?;
@@ -28,7 +43,6 @@ pub(super) fn of(
         json!({ "deliver_subject": SUBJECT, "ack_policy": "none", "deliver_policy": "all" });
     let request = json!({ "stream_name": stream, "config": config });
     client.jetstream(&format!("CONSUMER.CREATE.{stream}"), &request.to_string())?;
-    let peer = PeerKey::new(peer.ip(), peer.port());
     let mut lines = Vec::new();
     let mut place = 0;
     while left > 0 {
@@ -36,32 +50,29 @@ pub(super) fn of(
         (left, place) = (left - 1, place + 1);
         let Ok((block, _)) = Block::read(&message.payload) else { continue };
         let Ok(groups) = block.groups() else { continue };
-        let header = &block.header;
-        for word in words(groups, info_hash, &peer) {
-            lines.push(format!(
-                "message {place}: node {} block {} of process {:x}, {:?}, cut at {}.{:03}: {}",
-                header.node,
-                header.number,
-                header.boot,
-                header.kind,
-                header.cut_ms / 1000,
-                header.cut_ms % 1000,
-                text(word)
-            ));
-        }
+        let Header { node, number, boot, kind, cut_ms, .. } = block.header;
+        let at = format!(
+            "message {place}: node {node} block {number} of process {boot:x}, {kind:?}, cut at {}.{:03}",
+            cut_ms / 1000,
+            cut_ms % 1000
+        );
+        let words =
+            words(groups, info_hash).into_iter().filter(|(peer, word)| is_wanted(peer, *word));
+        lines.extend(
+            words.map(|(peer, word)| format!("{at}: {} {}", peer.socket_addr(), text(word))),
+        );
     }
     let first = lines.len().saturating_sub(LINES_MAX);
     Ok(lines.split_off(first))
 }
 
-/// Returns what groups say of a peer.
-fn words(groups: Groups<'_>, info_hash: &InfoHash, peer: &PeerKey) -> Vec<Word> {
+/// Returns what groups say of a torrent's peers.
+fn words(groups: Groups<'_>, info_hash: &InfoHash) -> Vec<(PeerKey, Word)> {
     let mut words = Vec::new();
     for group in groups {
         if group.info_hash == *info_hash {
-            let v4 = group.v4.filter(|it| PeerKey::V4(it.key) == *peer).map(|it| it.word);
-            let v6 = group.v6.filter(|it| PeerKey::V6(it.key) == *peer).map(|it| it.word);
-            words.extend(v4.chain(v6));
+            words.extend(group.v4.map(|it| (PeerKey::V4(it.key), it.word)));
+            words.extend(group.v6.map(|it| (PeerKey::V6(it.key), it.word)));
         }
     }
     words
