@@ -8,6 +8,7 @@ mod cluster;
 mod config;
 mod forwarded;
 mod frame;
+mod import;
 mod geo;
 mod journal;
 mod jwt;
@@ -56,6 +57,11 @@ use wire::http::{
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, VerifiedRequest};
+
+/// Files of other trackers.
+pub fn import(bytes: &[u8]) {
+    import::check(bytes);
+}
 
 /// Decoded announces round-trip through the encoder, and answers fit their buffers.
 pub fn udp(bytes: &[u8]) {

@@ -135,3 +135,8 @@ fn geo() {
 fn jwt() {
     replay_with("jwt", tidegate_fuzz::jwt, STORE_MUTATIONS);
 }
+
+#[test]
+fn import() {
+    replay_with("import", tidegate_fuzz::import, STORE_MUTATIONS);
+}
