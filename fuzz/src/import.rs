@@ -1,8 +1,8 @@
-//! Files of other trackers: SQL dumps, tables as text, YAML. A dump means the same in whatever pieces it is read.
+//! Files of other trackers: SQL dumps, tables as text, YAML, full scrapes. A dump means the same in whatever pieces it is read.
 
 use std::io::Read;
 
-use ::import::{ImportError, Row, check_yaml, read_sql, read_table};
+use ::import::{ImportError, Row, check_full_scrape, check_yaml, read_sql, read_table};
 
 /// Checks `bytes` as each of them.
 pub(crate) fn check(bytes: &[u8]) {
@@ -14,6 +14,9 @@ pub(crate) fn check(bytes: &[u8]) {
         Ok(())
     });
     check_error(read);
+    let scraped = check_full_scrape(bytes);
+    assert_eq!(scraped, check_full_scrape(Pieces { bytes, size: 1 }));
+    check_error(scraped.map(drop));
     if let Ok(text) = std::str::from_utf8(bytes) {
         check_error(check_yaml(text));
     }

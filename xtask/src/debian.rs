@@ -14,6 +14,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("haproxy", "real-client tests of clients behind a proxy, walk-throughs"),
     ("nginx", "walk-throughs of the book"),
     ("caddy", "walk-throughs of the book"),
+    ("opentracker", "walk-throughs of the book: migration"),
     ("sqlite3", "walk-throughs of the book: backups"),
     ("chromium", "real-client tests of WebTorrent, tests of the dashboard"),
     ("prometheus", "tests of metrics, alarms and the Grafana dashboard"),

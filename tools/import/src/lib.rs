@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  file ─ sniff ─▶ configuration ─▶ Document: keys, values, lines ─▶ rival ─▶ Draft
-//!            └──▶ SQL dump, CSV, SQLite, list ─▶ rows ─▶ rival ─▶ Sink
+//!            └──▶ SQL dump, CSV, SQLite, list, scrape ─▶ rows ─▶ rival ─▶ Sink
 //! ```
 //!
 //! It does not know tidegate's keys and records: the application checks and writes both.
@@ -13,6 +13,7 @@ mod addresses;
 mod document;
 mod draft;
 mod error;
+mod full_scrape;
 mod hash_file;
 mod mapper;
 mod options;
@@ -29,6 +30,7 @@ mod yaml;
 
 pub use draft::{Draft, DraftKey, DraftListener, Without};
 pub use error::{ImportError, Place};
+pub use full_scrape::check_full_scrape;
 pub use options::{Here, Options};
 pub use report::{Report, Skipped};
 pub use rival::{KeyRow, Rival};

@@ -227,17 +227,16 @@ impl<'a> Mapper<'a> {
         Ok(())
     }
 
-    /// Sets the user and the group, if this machine has them. An empty group is the user's own.
-    pub(crate) fn set_user(&mut self, user: &str, group: &str, found: &Found) {
-        let is_here = self.here.has_user(user, group);
+    /// Suggests the user and the group, if they are named. They may not own the state of tidegate.
+    pub(crate) fn suggest_user(&mut self, user: &str, group: &str, found: &Found) {
         let keys = [("process.user", user), ("process.group", group)];
         for (ours, name) in keys.into_iter().filter(|(_, name)| !name.is_empty()) {
-            if is_here {
-                self.draft.set(ours, json!(name), found.comment());
-            } else {
-                let comment = "Not in effect: this machine has no such user.";
-                self.draft.suggest(ours, json!(name), format!("{} {comment}", found.comment()));
-            }
+            let comment = format!(
+                "{} Not in effect: systemd starts tidegate with a user of its own. Remove the # if root starts it, \
+                 and let this user own state.dir.",
+                found.comment()
+            );
+            self.draft.suggest(ours, json!(name), comment);
         }
     }
 

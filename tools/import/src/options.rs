@@ -21,9 +21,6 @@ pub struct Options {
 
 /// What an import asks of the machine that tidegate will run on.
 pub trait Here {
-    /// Whether there are a user and a group of these names. An empty group is the user's own.
-    fn has_user(&self, user: &str, group: &str) -> bool;
-
     /// Checks that tidegate can use a certificate and its key.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::draft::Draft;
 use crate::error::{ImportError, Place};
+use crate::full_scrape;
 use crate::hash_file;
 use crate::mapper::Mapper;
 use crate::options::{Here, Options};
@@ -35,6 +36,7 @@ pub(crate) struct ConfigText {
 enum Kind {
     Config,
     Hashes,
+    FullScrape,
     Sql,
     Table,
     Sqlite,
@@ -178,9 +180,10 @@ impl Source {
         let rival = data.rival;
         let is_wanted = |table: &str| rival.wants(table);
         let reads_tables = matches!(rival, Rival::Torrust | Rival::Unit3d | Rival::Ocelot);
-        if self.kind != Kind::Hashes && !reads_tables {
+        let is_for_all = matches!(self.kind, Kind::Hashes | Kind::FullScrape);
+        if !is_for_all && !reads_tables {
             return Err(Place::file(&self.file).error(format_args!(
-                "expected a configuration or a list of info hashes of {}, found a table",
+                "expected a configuration, a list of info hashes or a full scrape of {}, found a table",
                 rival.title()
             )));
         }
@@ -199,13 +202,17 @@ impl Source {
                 let input = BufReader::new(self.head.as_slice().chain(self.rest));
                 table_file::read(input, &self.file, &mut take)?;
             }
+            Kind::FullScrape => {
+                let input = self.head.as_slice().chain(self.rest);
+                full_scrape::read(input, &self.file, &mut |place, entry| data.line(place, entry))?;
+            }
             Kind::Hashes | Kind::Config => {
                 let input = self.head.as_slice().chain(self.rest);
                 hash_file::read(input, &self.file, &mut |place, entry| data.line(place, entry))?;
             }
         }
         let after: u64 = data.report.taken.values().sum();
-        if after == before && self.kind != Kind::Hashes && rows == 0 {
+        if after == before && !is_for_all && rows == 0 {
             data.report.note(format!("{}: no rows of {}", self.file, rival.title()));
         }
         Ok(())
@@ -217,11 +224,14 @@ fn kind(path: &Path, head: &[u8]) -> Result<Kind, String> {
     if head.starts_with(b"SQLite format 3\0") {
         return Ok(Kind::Sqlite);
     }
+    if full_scrape::is_one(head) {
+        return Ok(Kind::FullScrape);
+    }
     if head.starts_with(b"\x1f\x8b")
         || head.starts_with(b"\x28\xb5\x2f\xfd")
         || head.starts_with(b"PK\x03\x04")
     {
-        return Err("expected a text, found a compressed file: unpack it, or pass /dev/stdin and pipe it, as in \
+        return Err("expected a text, found a compressed file: unpack it (curl does by --compressed), or pass /dev/stdin and pipe it, as in \
                     `zcat dump.sql.gz | tidegate import … /dev/stdin`"
             .into());
     }
@@ -269,6 +279,8 @@ mod tests {
             ("x.sql", "", Kind::Sql),
             ("x", "\nINSERT INTO x", Kind::Sql),
             ("x.csv", "a,b", Kind::Table),
+            ("x.txt", "d5:filesd20:", Kind::FullScrape),
+            ("x", "d8:intervali9e5:filesde", Kind::FullScrape),
             ("x", "id\tpasskey\n", Kind::Table),
             ("x", &hash, Kind::Hashes),
             ("x.txt", &format!("# list\n{hash} name\n"), Kind::Hashes),

@@ -5,17 +5,12 @@ use std::io::BufReader;
 use std::path::Path;
 
 use import::Here;
-use net::process::Identity;
 use net::tls::{Certificate, CertificateFiles};
 use tracker::access::HashList;
 
 pub(super) struct Machine;
 
 impl Here for Machine {
-    fn has_user(&self, user: &str, group: &str) -> bool {
-        Identity::find(user, group).is_ok()
-    }
-
     fn check_certificate(&self, chain: &Path, key: &Path) -> Result<(), String> {
         let files = CertificateFiles { chain: chain.into(), key: key.into() };
         Certificate::read(&files).map(drop).map_err(|error| error.to_string())

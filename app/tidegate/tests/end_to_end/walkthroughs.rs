@@ -53,6 +53,7 @@ pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "cluster")), ..needs(&["openssl", "tc"]) };
     configure: "configure/index.md", needs(&[]);
+    opentracker: "migrate/opentracker.md", Needs { prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
     public: "run/public.md", needs(&[]);

@@ -101,7 +101,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "privileges.drop_privileges privileges.user privileges.group",
         ours: &["process.user", "process.group"],
-        remark: "If both exist on this machine.",
+        remark: "Written as comments: systemd starts tidegate with a user of its own.",
     },
     KeyRow {
         theirs: "privileges.chroot_path",
@@ -354,7 +354,7 @@ fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option
     if let (Some((true, _)), Some(found)) = (drops, user) {
         let text = |found: &Found| found.value.as_str().unwrap_or_default().to_owned();
         let group = group.as_ref().map(text).unwrap_or_default();
-        mapper.set_user(&text(&found), &group, &found);
+        mapper.suggest_user(&text(&found), &group, &found);
     }
 }
 

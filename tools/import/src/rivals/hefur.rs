@@ -70,7 +70,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "uid gid",
         ours: &["process.user", "process.group"],
-        remark: "If both exist on this machine.",
+        remark: "Written as comments: systemd starts tidegate with a user of its own.",
     },
     KeyRow { theirs: "chroot", ours: &[], remark: "the sandbox (process.sandbox) replaces chroot" },
     KeyRow { theirs: "log-level", ours: &["log.level"], remark: "" },
@@ -156,7 +156,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     }
     let group = mapper.text("gid")?.map_or_else(String::new, |(group, _)| group);
     if let Some((user, found)) = mapper.text("uid")? {
-        mapper.set_user(&user, &group, &found);
+        mapper.suggest_user(&user, &group, &found);
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "tracker.user",
         ours: &["process.user"],
-        remark: "If the user exists on this machine.",
+        remark: "Written as a comment: systemd starts tidegate with a user of its own.",
     },
     KeyRow {
         theirs: "tracker.redirect_url",
@@ -184,7 +184,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         mapper.draft.push("http.trusted_proxies", network, found.comment());
     }
     if let Some((user, found)) = mapper.text("tracker.user")? {
-        mapper.set_user(&user, "", &found);
+        mapper.suggest_user(&user, "", &found);
     }
     compiled(mapper);
     defaults(mapper);

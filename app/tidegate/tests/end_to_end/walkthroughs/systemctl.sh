@@ -1,11 +1,12 @@
 #!/bin/bash
 # Stands in for systemd in the walk-throughs: starts, reloads and stops the services that they name. Those of
-# tidegate and NATS run as their units say: with this command line, user, state directory, capabilities and credentials.
+# tidegate, NATS and opentracker run as their units say: with this command line, user, state directory, capabilities and credentials.
 set -e
 verb=$1
 shift
 while [[ $1 == -* ]]; do
   [[ $verb == enable && $1 == --now ]] && verb=start
+  [[ $verb == disable && $1 == --now ]] && verb=stop
   [[ $1 == -s ]] && signal=$2 && shift
   shift
 done
@@ -34,11 +35,15 @@ stop() {
 }
 
 start_unit() {
-  local user capabilities credential command
+  local user capabilities directory credential command
   user=$(values User | tail -n 1)
   user=${user:-$unit} # DynamicUser
   capabilities=$(values AmbientCapabilities | tr ' ' '\n' | sed 's/^CAP_/+/' | tr 'A-Z\n' 'a-z,' | sed 's/,$//')
-  install -d -o "$user" -g "$user" -m 700 "/var/lib/$(values StateDirectory)" "/run/credentials/$unit.service"
+  for directory in $(values StateDirectory); do
+    install -d -o "$user" -g "$user" -m 700 "/var/lib/$directory"
+    chown -R "$user:$user" "/var/lib/$directory"
+  done
+  install -d -o "$user" -g "$user" -m 700 "/run/credentials/$unit.service"
   for credential in $(values LoadCredential); do
     install -o "$user" -m 400 "${credential#*:}" "/run/credentials/$unit.service/${credential%%:*}"
   done
@@ -71,7 +76,7 @@ start() {
   [[ -n $pid ]] && kill -0 "$pid" 2> /dev/null && return
   case $unit in
     tidegate) start_tidegate ;;
-    nats) start_unit ;;
+    nats | opentracker) start_unit ;;
     nginx) nginx && cp /run/nginx.pid /run/walk/nginx.pid ;;
     haproxy) haproxy -D -p /run/walk/haproxy.pid -f /etc/haproxy/haproxy.cfg ;;
     caddy) caddy start --config /etc/caddy/Caddyfile --pidfile /run/walk/caddy.pid ;;
@@ -80,7 +85,7 @@ start() {
 }
 
 case $verb in
-  daemon-reload | enable) ;;
+  daemon-reload | enable | disable) ;;
   start) start ;;
   restart) stop && start ;;
   stop) stop ;;
