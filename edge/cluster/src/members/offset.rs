@@ -16,6 +16,8 @@ const BUCKETS: usize = 6;
 const JUMP_MS: i64 = AGE_UNIT_S as i64 * 500;
 /// A clock was set if samples say so for this long. Those that waited somewhere come all at once.
 const JUMP_WAIT_MS: u64 = 2500;
+/// Samples come each second. After a longer pause, those that come waited for its end.
+const PAUSE_MS: u64 = 2000;
 /// What an operator should know.
 const LARGE_MS: u64 = 2000;
 /// Milliseconds of a unit of age.
@@ -28,8 +30,16 @@ const OFFSET_MAX: i64 = 1 << 55;
 pub(super) struct Offset {
     /// Number of a bucket and its least sample.
     buckets: VecDeque<(u64, i64)>,
-    /// Since when samples are too large, and the least of them.
-    jump: Option<(u64, i64)>,
+    /// Samples that are too large.
+    jump: Option<Jump>,
+}
+
+/// Samples that are too large: since when, the least, and when the last one came.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    since_ms: u64,
+    least: i64,
+    last_ms: u64,
 }
 
 impl Offset {
@@ -37,14 +47,17 @@ impl Offset {
     pub(super) fn note(&mut self, now: Time, sample_ms: i64) {
         let sample_ms = sample_ms.clamp(-OFFSET_MAX, OFFSET_MAX);
         if !self.buckets.is_empty() && sample_ms > self.ms() + JUMP_MS {
-            let (since_ms, least) = self.jump.unwrap_or((now.steady_ms, sample_ms));
-            self.jump = Some((since_ms, least.min(sample_ms)));
-            if now.steady_ms < since_ms + JUMP_WAIT_MS {
+            let last_ms = now.steady_ms;
+            let first = Jump { since_ms: last_ms, least: sample_ms, last_ms };
+            let known = self.jump.filter(|jump| last_ms < jump.last_ms + PAUSE_MS);
+            let jump = known.unwrap_or(first);
+            self.jump = Some(Jump { least: jump.least.min(sample_ms), last_ms, ..jump });
+            if last_ms < jump.since_ms + JUMP_WAIT_MS {
                 return;
             }
             self.buckets.clear();
         }
-        let sample_ms = self.jump.take().map_or(sample_ms, |(_, least)| least.min(sample_ms));
+        let sample_ms = self.jump.take().map_or(sample_ms, |jump| jump.least.min(sample_ms));
         let number = now.steady_ms / BUCKET_MS;
         match self.buckets.back_mut() {
             Some((last, least)) if *last == number => *least = (*least).min(sample_ms),
@@ -111,6 +124,11 @@ mod tests {
         offset.note(at(8000), 10);
         // Nor are those that waited until a thread went on, and came all at once.
         (0..30).for_each(|second| offset.note(at(39_000), 30_000 - second * 1000));
+        assert_eq!(offset.ms(), -40);
+        // Nor if a connection comes back twice, and some wait each time.
+        offset.note(at(60_000), 15_000);
+        offset.note(at(60_000), 12_000);
+        offset.note(at(66_000), 11_200);
         assert_eq!(offset.ms(), -40);
     }
 
