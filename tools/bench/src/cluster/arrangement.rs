@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use harness::nats::{Addresses, Client, Nats};
-use harness::network::Network;
 use harness::network::sites::{
     Backbone, Sites, backbone_address, public_address, public_address_v6,
 };
+use harness::network::{Namespace, Network};
 use harness::{Directory, Signal, Tracker, wait_for};
 
 use super::security::Security;
@@ -24,9 +24,9 @@ pub(super) const NAME: &str = "bench";
 /// The streams of swarms and of records.
 pub(super) const STREAMS: [&str; 2] = ["TG_bench_D", "TG_bench_R"];
 /// Ports on every host.
-const PORT: u16 = 6969;
+pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
-const NATS_PORT: u16 = 4222;
+pub(super) const NATS_PORT: u16 = 4222;
 /// How long anything may take until it is an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -78,8 +78,7 @@ pub(super) const SECRETS: [&str; 2] = ["11", "22"];
 impl TestCluster {
     /// Sets up a network and starts everything.
     pub(super) fn start(program: PathBuf, options: Options) -> Result<Self> {
-        let obstacle = Network::obstacle();
-        ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+        check_rights()?;
         let folder = Directory::new()?;
         for digits in SECRETS {
             let file = folder.write(digits, digits.repeat(32))?;
@@ -88,9 +87,7 @@ impl TestCluster {
         let sites = Sites::new(options.nodes.max(options.servers), options.backbone)?;
         let addresses: Vec<Ipv4Addr> = (1..=options.servers).map(backbone_address).collect();
         let security = Security::new(folder.root(), &program, (options.nodes, &addresses))?;
-        let hosts: Vec<_> = (1..=options.servers)
-            .map(|host| (Arc::clone(sites.host(host)), nats_addresses(host)))
-            .collect();
+        let hosts: Vec<_> = (1..=options.servers).map(|host| nats_place(&sites, host)).collect();
         let nats = {
             // The servers are asked whether they are ready.
             let _inside = sites.clients().enter()?;
@@ -274,8 +271,17 @@ impl TestCluster {
 /// Lines of a log that are shown with an error.
 const LOG_LINES: usize = 40;
 
-/// Where the NATS server of a host listens.
-fn nats_addresses(host: u8) -> Addresses {
+/// Fails without the rights that networks need.
+pub(super) fn check_rights() -> Result<()> {
+    let obstacle = Network::obstacle();
+    ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+    Ok(())
+}
+
+/// Where the NATS server of a host runs and listens.
+pub(super) fn nats_place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
     let ip = backbone_address(host);
-    Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 }
+    let addresses =
+        Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 };
+    (Arc::clone(sites.host(host)), addresses)
 }

@@ -1,26 +1,20 @@
 //! Nodes of a tracker and NATS servers on hosts of a network of their own.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
-use harness::nats::{Addresses, Client, Nats};
+use anyhow::Result;
+use harness::nats::{Client, Nats};
 use harness::network::Namespace;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Directory, PATIENCE, Tracker, wait_for};
 
+use super::arrangement::{NAME, NATS_PORT, PORT, check_rights, nats_place};
 use crate::program::ProgramArgs;
-
-/// The cluster's name, which is part of subjects and streams.
-pub(super) const NAME: &str = "bench";
-/// The port of every tracker.
-pub(super) const PORT: u16 = 6969;
-/// Ports of NATS servers: for clients, for the other servers, for monitoring.
-const NATS_PORTS: [u16; 3] = [4222, 6222, 8222];
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +64,7 @@ impl Cluster {
         let configuration = format!(
             "tls {{ cert_file: {chain:?}, key_file: {key:?}, timeout: 10 }}\nallow_non_tls: true\n"
         );
-        let places: Vec<_> = plan.servers.iter().map(|host| place(&sites, *host)).collect();
+        let places: Vec<_> = plan.servers.iter().map(|host| nats_place(&sites, *host)).collect();
         let nats = sites.clients().run(|| Nats::start_in(&places, &configuration))?;
         let servers = plan.servers.to_vec();
         let (stream_mib, more) = (plan.stream_mib, plan.more.to_owned());
@@ -111,7 +105,7 @@ impl Cluster {
             "[cluster]\nname = {NAME:?}\nnode = {number}\nservers = [\"tls://{}:{}\"]\nca = {:?}\n\
              secret = [{:?}]\nreplicas = {}\nstream_mib = {}\nwarm_wait_s = 600\n",
             backbone_address(server),
-            NATS_PORTS[0],
+            NATS_PORT,
             self.folder.path("chain.pem"),
             self.folder.path("secret"),
             self.servers.len(),
@@ -171,22 +165,4 @@ pub(super) fn wait_until_joined(nodes: &[&Node]) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// Fails without the rights that networks need.
-pub(super) fn check_rights() -> Result<()> {
-    let obstacle = harness::network::Network::obstacle();
-    ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
-    Ok(())
-}
-
-fn place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
-    let ip = IpAddr::from(backbone_address(host));
-    let [client, routes, monitor] = NATS_PORTS;
-    let addresses = Addresses {
-        client: SocketAddr::new(ip, client),
-        routes: SocketAddr::new(ip, routes),
-        monitor,
-    };
-    (Arc::clone(sites.host(host)), addresses)
 }

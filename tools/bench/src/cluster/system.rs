@@ -131,7 +131,7 @@ fn start_rival(
     (prepare, node, shared): (&[String], &Program, Option<&Program>),
     backbone: Backbone,
 ) -> Result<Pair> {
-    super::nodes::check_rights()?;
+    super::arrangement::check_rights()?;
     let (sites, folder) = (Sites::new(SHARED, backbone)?, Directory::new()?);
     let (mut all, mut processes) = (Vec::new(), [Vec::new(), Vec::new()]);
     let shared = shared.map(|program| (SHARED, program));

@@ -11,8 +11,9 @@ use harness::nats::Client;
 use harness::network::sites::Backbone;
 use harness::wait_for;
 
+use super::arrangement::NAME;
 use super::content::{LogContent, WRITERS};
-use super::nodes::{Cluster, ClusterPlan, NAME, Node};
+use super::nodes::{Cluster, ClusterPlan, Node};
 use super::usage::{Traffic, process_times};
 use crate::figures::{count, mib};
 use crate::program::ProgramArgs;
