@@ -57,6 +57,8 @@ enum Reading {
 #[derive(Debug)]
 pub struct Node {
     options: Options,
+    /// Whether it began with what a process before it knew.
+    was_restored: bool,
     outbound: Outbound,
     inbound: Inbound,
     members: Members,
@@ -97,8 +99,9 @@ pub struct Node {
 impl Node {
     /// Returns a node that has just started.
     pub fn new(options: Options) -> Self {
-        let Options { node, boot, queue_bytes, peer_lifetime_s, .. } = options;
+        let Options { node, boot, queue_bytes, peer_lifetime_s, restored_ms, .. } = options;
         Self {
+            was_restored: restored_ms.is_some(),
             outbound: Outbound::new(node, boot, queue_bytes, peer_lifetime_s),
             inbound: Inbound::default(),
             members: Members::new(node, boot),
@@ -417,7 +420,10 @@ impl Node {
         }
         if accepted.kind == Kind::WALK {
             Count::ByPeer
-        } else if is_own && accepted.boot == self.options.boot || !accepted.is_first {
+        } else if is_own && (accepted.boot == self.options.boot || self.was_restored)
+            || !accepted.is_first
+        {
+            // What the process before this one has counted was restored.
             Count::Nothing
         } else if self.options.restored_ms.is_some() {
             // What was restored has counted most of them, and which ones is not known: the peers may be gone.

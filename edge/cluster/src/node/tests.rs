@@ -191,6 +191,9 @@ fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     });
     assert!(since_s.is_some_and(|it| (140..145).contains(&it)), "{since_s:?}");
     assert_eq!(applied(&bed.logged(3, 2, &changes(2, 5, 2))), Some((Count::Each, true)));
+    // The last one of the process before, which came late: it is among what was restored.
+    let own = block(Kind::CHANGES, 1, 400, 9, UNIX_MS);
+    assert_eq!(applied(&bed.logged(4, 1, &own)), Some((Count::Nothing, true)));
 }
 
 #[test]
