@@ -5,17 +5,17 @@ use anyhow::Result;
 use super::super::arrangement::SECRETS;
 use super::super::stage::Stage;
 
-/// Clients use a connection id for a minute; those of the load, for 45 s. No node starts afterwards, which would
-/// need the old secret to read the log.
-const IDS_EXPIRE_S: [u32; 2] = [130, 50];
+/// The old secret is removed this much later. A node that starts reads what the log has of the last two minutes:
+/// if it could read only the later half of it, a peer of the first half could come back. Connection ids of clients
+/// expire sooner.
+const OLD_IS_READ_S: u32 = 130;
 
 /// The new secret is accepted by all, then issued by all, then the old one is removed, each by upgrades.
 pub(super) fn change(stage: &mut Stage) -> Result<String> {
     let [old, new] = SECRETS;
     for secrets in [&[old, new][..], &[new, old], &[new]] {
         if secrets.len() == 1 {
-            let [full_s, short_s] = IDS_EXPIRE_S;
-            stage.hold(full_s, short_s);
+            stage.hold(OLD_IS_READ_S, OLD_IS_READ_S);
         }
         for node in stage.cluster.numbers() {
             stage.cluster.set_secrets(node, secrets)?;
