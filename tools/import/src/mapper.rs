@@ -272,7 +272,8 @@ impl<'a> Mapper<'a> {
 
     /// Names the keys that are left: without counterpart, or unknown.
     pub(crate) fn finish(self) {
-        for found in self.document.rest() {
+        // A key without a value, such as an empty list of YAML, is none.
+        for found in self.document.rest().iter().filter(|found| !found.value.is_null()) {
             let name = without_numbers(&found.path);
             let row = self.rival.keys().iter().find(|row| row.is(&name));
             let reason = match row {

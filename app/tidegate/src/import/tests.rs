@@ -63,6 +63,26 @@ fn every_key_of_ours_is_in_the_table_of_keys() {
     }
 }
 
+/// What the page for those who choose says of keys here.
+#[test]
+fn the_comparison_names_keys_that_exist() {
+    let shown = config::show(&Settings::default());
+    let known: BTreeSet<&str> = shown.lines().filter_map(|line| line.split(' ').next()).collect();
+    let sections: BTreeSet<&str> = known.iter().filter_map(|key| key.split('.').next()).collect();
+    let page = fs::read_to_string(Path::new(PAGES).join("../compare.md")).unwrap();
+    let mut count = 0;
+    for (promised, ours) in page.lines().filter_map(|line| line.split_once(" | **")) {
+        let words = ours.split('`').skip(1).step_by(2);
+        let keys = words.filter_map(|word| word.split(' ').next());
+        let keys = keys.filter(|key| key.split_once('.').is_some_and(|it| sections.contains(it.0)));
+        for key in keys {
+            assert!(known.contains(key), "{promised}: {key}");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count}");
+}
+
 /// A directory of the test's own, with files in it.
 fn files(name: &str, files: &[(&str, &str)]) -> Vec<PathBuf> {
     let folder = harness::Directory::new().unwrap();
@@ -131,6 +151,12 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "jwt_keys = \"https://x.example/keys\"",
             "jwt_refresh_s = 300",
         ],
+    ),
+    (
+        Rival::Chihaya,
+        "empty.yaml",
+        "chihaya:\n  udp:\n    addr: 192.0.2.1:9\n  prehooks:\n",
+        &["listen = [\"192.0.2.1:9\"]", "listen = []"],
     ),
     (
         Rival::Torrust,
