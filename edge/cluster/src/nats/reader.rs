@@ -54,7 +54,7 @@ impl Drop for Reader {
     }
 }
 
-/// Whether reading goes on. The server that has the consumer may be behind the others, such as after a partition,
+/// Whether reading continues. The server that has the consumer may be behind the others, such as after a partition,
 /// and says that there is nothing: that is no error. A consumer that is made anew may be at another server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
