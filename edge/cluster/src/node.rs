@@ -391,7 +391,7 @@ impl Node {
             return out.push(Output::Read(Start::Time(at_ms)));
         }
         self.position.sequence = sequence;
-        (self.stored_sequence, self.stored_ms) = (sequence, stored_ms);
+        (self.stored_sequence, self.stored_ms, self.shorter_ms) = (sequence, stored_ms, None);
         self.log_last = self.log_last.max(sequence);
         let accepted = if self.ignored.contains(&from) {
             Err(DropReason::Ignored)

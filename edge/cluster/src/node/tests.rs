@@ -154,8 +154,13 @@ fn reading_continues_where_it_ended() {
         bed.input(shorter);
         assert_eq!(starts(&bed.wait(200)), [Start::Sequence(4)]);
     }
-    // A log that has lost its end still says so later, and is read from there on.
+    // So it was.
+    bed.logged(5, 2, &changes(2, 5, 5));
     bed.wait(5000);
+    bed.input(shorter);
+    assert_eq!(starts(&bed.wait(200)), [Start::Sequence(5)]);
+    // A log that has lost its end says so for longer, and is read from there on.
+    bed.wait(30_000);
     bed.input(shorter);
     assert_eq!(starts(&bed.wait(200)), [Start::Time(UNIX_MS + 1)]);
     assert_eq!(bed.node.position().sequence, 3);

@@ -94,7 +94,9 @@ pub(super) fn delete_streams(stage: &mut Stage) -> Result<String> {
     let began = Instant::now();
     for stream in STREAMS {
         wait_for(PATIENCE, stream, || {
-            // Without a leader it does not answer.
+            // Without a leader it does not answer, not even later.
+            let mut client = stage.cluster.nats_client()?;
+            client.set_patience(Duration::from_secs(1))?;
             Ok(client.jetstream(&format!("STREAM.INFO.{stream}"), "").is_ok())
         })?;
     }
