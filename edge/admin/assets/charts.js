@@ -1,7 +1,8 @@
 // Line charts over time, drawn by uPlot: local time below, zero at the bottom, one cursor over all charts.
 // Arrow keys move the cursor, and screen readers hear the values; a table has the same figures.
 
-import { h, put, table } from './dom.js'
+import { liveTable } from './components.js'
+import { h, put } from './dom.js'
 import { day } from './format.js'
 
 const HEIGHT = 190
@@ -50,8 +51,8 @@ export function charts (definitions) {
   let [rows, annotations, scale, isTable] = [[], [], 'linear', false]
   let pointed = null
   const all = definitions.map((definition, at) => one(definition, at))
-  const element = h('div', { class: 'charts' }, all.map(chart => chart.element))
-  const figures = h('div', { class: 'card figures', hidden: true })
+  const element = h('.charts', all.map(chart => chart.element))
+  const figures = h('.card.figures', { hidden: true })
 
   const last = () => { for (let at = rows.length - 1; at >= 0; at--) if (!rows[at].gap) return at; return null }
 
@@ -63,11 +64,10 @@ export function charts (definitions) {
   }
 
   function one ({ title, note, series, format, stacked = false }, number) {
-    const legend = h('div', { class: 'legend' })
-    const clipped = h('span', { class: 'clipped', hidden: true })
-    const canvas = h('div', { class: 'plot' })
-    const slider = h('div', {
-      class: 'plot-focus',
+    const legend = h('.legend')
+    const clipped = h('span.clipped', { hidden: true })
+    const canvas = h('.plot')
+    const slider = h('.plot-focus', {
       role: 'slider',
       tabindex: '0',
       'aria-label': `${title}: values over time`,
@@ -86,8 +86,8 @@ export function charts (definitions) {
       },
       onblur: () => point(null)
     }, canvas)
-    const element = h('section', { class: 'card chart' },
-      h('div', { class: 'top' }, h('h2', {}, title, note && h('span', { class: 'soft' }, ` ${note}`)), clipped), legend, slider)
+    const element = h('section.card.chart',
+      h('.top', h('h2', title, note && h('span.soft', ` ${note}`)), clipped), legend, slider)
     let plot = null
     let data = [[]]
     let used = series
@@ -121,8 +121,8 @@ export function charts (definitions) {
     function legendOf (at) {
       const row = rows[at ?? last()]
       const parts = used.map(([name, get]) => h('span', { class: `s${series.findIndex(([known]) => known === name) % 6 + 1}` }, name,
-        h('b', {}, row && !row.gap ? format(get(row)) : '–')))
-      put(legend, parts, row && at != null && h('time', {}, day(row.time)))
+        h('b', row && !row.gap ? format(get(row)) : '–')))
+      put(legend, parts, row && at != null && h('time', day(row.time)))
       slider.setAttribute('aria-valuemax', String(Math.max(rows.length - 1, 0)))
       slider.setAttribute('aria-valuenow', String(at ?? last() ?? 0))
       slider.setAttribute('aria-valuetext', row && !row.gap ? `${day(row.time)}: ${used.map(([name, get]) => `${name} ${format(get(row))}`).join(', ')}` : 'No values')
@@ -218,17 +218,22 @@ export function charts (definitions) {
     }
   }
 
+  let table
+  let titles
   /** The same figures as a table, thinned out to some forty rows, the latest first. */
   function tabulate () {
     const known = rows.filter(row => !row.gap)
     const step = Math.max(Math.ceil(known.length / ROWS), 1)
     const thin = known.filter((row, at) => (known.length - 1 - at) % step === 0).reverse()
-    const columns = definitions.flatMap(({ title, series, format }) => series
+    const columns = [['Time', row => day(row.time)], ...definitions.flatMap(({ title, series, format }) => series
       .filter(([, get], at) => at === 0 || known.some(row => get(row) > 0))
-      .map(([name, get]) => [series.length > 1 ? `${title}: ${name}` : title, row => format(get(row)), 'num']))
-    put(figures, h('h2', {}, 'Values over time'), thin.length > 0
-      ? table([['Time', row => day(row.time)], ...columns], thin, 'Values over time')
-      : h('p', { class: 'empty' }, 'No values yet.'))
+      .map(([name, get]) => [series.length > 1 ? `${title}: ${name}` : title, row => format(get(row)), 'num']))]
+    if (!table || String(columns.map(([title]) => title)) !== titles) {
+      titles = String(columns.map(([title]) => title))
+      table = liveTable({ caption: 'Values over time', key: row => row.time, columns })
+      put(figures, h('h2', 'Values over time'), table.element)
+    }
+    table.update(thin, 'No values yet.')
   }
 
   function draw () {
@@ -274,9 +279,9 @@ export const named = (fields, row) => row.length === 1 ? { time: row[0], gap: tr
 export function bars (parts, format, nothing) {
   const high = Math.max(...parts.map(([, value]) => value))
   return parts.length === 0
-    ? h('p', { class: 'empty' }, nothing)
-    : h('ul', { class: 'bars' }, parts.map(([name, value, text]) => h('li', { class: 'bar', title: text || false },
-      h('span', { class: 'name' }, name), h('span', { class: 'num' }, format(value)),
-      h('progress', { max: high, value, 'aria-label': typeof name === 'string' ? name : name.textContent }),
-      text && h('span', { class: 'why soft' }, text))))
+    ? h('p.empty', nothing)
+    : h('ul.bars', parts.map(([name, value, text]) => h('li.bar', { title: text ?? name.textContent ?? name },
+      h('span.name', name), h('span.num', format(value)),
+      h('progress', { max: high, value, 'aria-label': name.textContent ?? name }),
+      text && h('span.why.soft', text))))
 }

@@ -1,11 +1,6 @@
-// The API: requests with the session's cookie and the header that changes need.
+// The API: requests with the session's cookie and the header that changes need. And what the browser remembers.
 
-export class Problem extends Error {
-  constructor (status, text) {
-    super(text)
-    this.status = status
-  }
-}
+const problem = (status, text) => Object.assign(new Error(text), { status })
 
 async function send (method, path, body) {
   const headers = { 'X-Tidegate': '1' }
@@ -15,29 +10,31 @@ async function send (method, path, body) {
     method,
     headers,
     body: body === undefined || isText ? body : JSON.stringify(body)
-  }).catch(() => { throw new Problem(0, 'No response from tidegate. Is it running?') })
+  }).catch(() => { throw problem(0, 'No response from tidegate. Is it running?') })
   const text = await answer.text()
   const data = text && answer.headers.get('Content-Type')?.includes('json') ? JSON.parse(text) : text
   if (!answer.ok) {
     if (answer.status === 401) dispatchEvent(new Event('signed-out'))
-    throw new Problem(answer.status, data?.detail ?? `${answer.status} ${answer.statusText}`)
+    throw problem(answer.status, data?.detail ?? `${answer.status} ${answer.statusText}`)
   }
   return data
 }
 
 const prefix = '/api/v1'
-export const api = {
-  get: path => send('GET', prefix + path),
-  post: (path, body) => send('POST', prefix + path, body),
-  put: (path, body) => send('PUT', prefix + path, body),
-  patch: (path, body) => send('PATCH', prefix + path, body),
-  delete: (path, body) => send('DELETE', prefix + path, body)
-}
+/** `get`, `post`, `put`, `patch` and `delete`, each with a path and a body if any. Throw an error with a `status`. */
+export const api = Object.fromEntries(['get', 'post', 'put', 'patch', 'delete']
+  .map(method => [method, (path, body) => send(method.toUpperCase(), prefix + path, body)]))
 
 export const session = {
   current: () => send('GET', '/session'),
   open: token => send('POST', '/session', { token }),
   close: () => send('DELETE', '/session')
+}
+
+/** Runs `act` each `period` in milliseconds while the page can be seen. Returns a function that ends it. */
+export function repeat (act, period) {
+  const timer = setInterval(() => { if (!document.hidden) act() }, period)
+  return () => clearInterval(timer)
 }
 
 /** Follows an event stream: calls `handle` with name and data of each event. Returns a function that ends it. */
@@ -52,3 +49,7 @@ export function follow (path, names, handle, connected = () => {}) {
   }
   return () => source.close()
 }
+
+// What this browser remembers: nothing, if its settings forbid that.
+export const stored = name => { try { return localStorage.getItem(name) } catch {} }
+export const store = (name, value) => { try { localStorage.setItem(name, value) } catch {} }

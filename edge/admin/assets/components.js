@@ -1,12 +1,13 @@
 // Parts that several pages use: tables that stay stable while they refresh, pagers, dialogs, messages, buttons
 // that copy, and QR codes.
 
-import { h, put, s } from './dom.js'
+import { repeat } from './client.js'
+import { h, put, renew, s, unseen } from './dom.js'
 import { count } from './format.js'
 import { generate } from './vendor/lean-qr.js'
 
 /** A button. `name` is for screen readers, where the label says too little. */
-export const button = (label, onclick, kind, name) => h('button', { class: kind, type: 'button', 'aria-label': name, onclick }, label)
+export const button = (label, onclick, kind, name) => h('button', { class: kind, 'aria-label': name, onclick }, label)
 
 // Messages.
 
@@ -34,14 +35,11 @@ const dismissal = line => button('✕', () => line().remove(), 'icon', 'Dismiss'
 /** Says that something was done. Goes after some seconds, unless it is pointed at or has the focus. */
 export function say (text, { undo, undone = 'Undone.' } = {}) {
   const line = h('.toast', h('span', text),
-    undo && h('button.small', {
-      type: 'button',
-      onclick: async event => {
-        event.target.disabled = true
-        if (await attempt(undo, undone)) line.remove()
-        else event.target.disabled = false
-      }
-    }, 'Undo'),
+    undo && button('Undo', async ({ target }) => {
+      target.disabled = true
+      if (await attempt(undo, undone)) line.remove()
+      target.disabled = false
+    }, 'small'),
     dismissal(() => line))
   show(line)
   const leave = () => line.matches(':hover, :focus-within') ? setTimeout(leave, 1000) : line.remove()
@@ -51,14 +49,13 @@ export function say (text, { undo, undone = 'Undone.' } = {}) {
 /** Shows an error until it is dismissed. The same one again is counted. */
 export function fail (problem) {
   const text = problem.message ?? String(problem)
-  const same = [...messages?.querySelectorAll('.toast.bad') ?? []].find(line => line.dataset.text === text)
+  const same = [...messages?.querySelectorAll('.toast.bad') ?? []].find(line => line.text === text)
   if (same) {
-    same.dataset.times = Number(same.dataset.times) + 1
-    same.querySelector('.times').textContent = ` (${same.dataset.times} times)`
+    same.querySelector('.times').textContent = ` (${++same.times} times)`
     return
   }
-  const line = h('.toast.bad', { 'data-text': text, 'data-times': 1 }, h('span', text, h('span.times')), dismissal(() => line))
-  show(line)
+  const line = h('.toast.bad', h('span', text, h('span.times')), dismissal(() => line))
+  show(Object.assign(line, { text, times: 1 }))
 }
 
 /** Runs `act`, and says `done` or why it failed. Resolves to whether it worked. `done` may be made of the result. */
@@ -76,46 +73,37 @@ export async function attempt (act, done, options) {
 
 // Dialogs.
 
-/** Opens a dialog. Resolves to what the chosen action returned, or to undefined. */
-export function dialog ({ title, content = [], actions = [], cancel = 'Cancel', wide = false }) {
+/** Opens a dialog. Resolves to what `act`, the action, returned, or to undefined. Shows why it failed. */
+export function dialog ({ title, content, action, act, kind = 'primary', wide }) {
   return new Promise(resolve => {
     let value
     const fault = h('p.fault', { role: 'alert', hidden: true })
-    const run = async (action, buttons) => {
-      fault.hidden = true
-      for (const button of buttons) button.disabled = true
-      try {
-        value = await action.act?.()
-        box.close()
-      } catch (problem) {
-        fault.textContent = problem.message
-        fault.hidden = false
-      } finally {
-        for (const button of buttons) button.disabled = false
-      }
-    }
-    const buttons = actions.map((action, at) => h('button', {
-      class: action.kind ?? (at === 0 ? 'primary' : ''),
-      type: at === 0 ? 'submit' : 'button',
-      onclick: at === 0 ? undefined : () => run(action, buttons)
-    }, action.label))
+    const submit = action && h('button', { class: kind }, action)
     const form = h('form', {
-      onsubmit: event => {
+      onsubmit: async event => {
         event.preventDefault()
-        if (actions.length > 0) run(actions[0], buttons)
-        else box.close()
+        if (!act) return box.close()
+        fault.hidden = submit.disabled = true
+        try {
+          value = await act()
+          box.close()
+        } catch (problem) {
+          fault.textContent = problem.message
+          fault.hidden = false
+        }
+        submit.disabled = false
       }
     },
-    h('h2', title), ...content, fault,
-    h('.row.end',
-      h('button', { type: 'button', autofocus: actions[0]?.kind === 'danger', onclick: () => box.close() }, actions.length > 0 ? cancel : 'Close'), ...buttons.reverse()))
-    const box = h('dialog', { class: wide ? 'wide-dialog' : '', 'aria-label': title }, form)
-    // Listens to the element itself: dialogs within it close, too.
-    box.addEventListener('close', () => {
-      if (messages && box.contains(messages)) document.body.append(messages)
-      box.remove()
-      resolve(value)
-    })
+    h('h2', title), content, fault,
+    h('.row.end', h('button', { autofocus: kind === 'danger', onclick: () => box.close() }, action ? 'Cancel' : 'Close'), submit))
+    const box = h(`dialog${wide ? '.wide-dialog' : ''}`, {
+      'aria-label': title,
+      onclose () {
+        if (messages && box.contains(messages)) document.body.append(messages)
+        box.remove()
+        resolve(value)
+      }
+    }, form)
     document.body.append(box)
     box.showModal()
   })
@@ -123,8 +111,7 @@ export function dialog ({ title, content = [], actions = [], cancel = 'Cancel', 
 
 /** Asks whether to go on. Resolves to true or false. */
 export async function confirm ({ title, text, action, kind = 'danger' }) {
-  const content = [].concat(text ?? []).map(one => typeof one === 'string' ? h('p', one) : one)
-  return await dialog({ title, content, actions: [{ label: action, kind, act: () => true }] }) === true
+  return await dialog({ title, content: [text].flat().map(one => h('p', one)), action, kind, act: () => true }) === true
 }
 
 // Copying.
@@ -145,21 +132,17 @@ async function copy (text) {
 
 const glyph = () => s('svg', { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3' }))
 
-/** A button that copies a text, or what a function returns. `name` says what, for screen readers. */
+/** A button that copies a text. `name` says what, for screen readers. Without a label it shows a picture. */
 export function copyButton (text, label = 'Copy', name = label) {
-  const button = h('button', {
-    class: label === '' ? 'icon copy' : 'small copy',
-    type: 'button',
+  const button = h(label ? 'button.small.copy' : 'button.icon.copy', {
     'aria-label': name,
-    title: label === '' ? name : undefined,
-    onclick: async () => {
-      try {
-        await copy(typeof text === 'function' ? text() : text)
-        button.classList.add('copied')
-        button.textContent = label === '' ? '✓' : 'Copied'
-        setTimeout(() => { button.classList.remove('copied'); put(button, label || glyph()) }, 1500)
-      } catch (problem) { fail(problem) }
-    }
+    title: !label && name,
+    onclick: () => attempt(async () => {
+      await copy(text)
+      button.classList.add('copied')
+      button.textContent = label ? 'Copied' : '✓'
+      setTimeout(() => { button.classList.remove('copied'); put(button, label || glyph()) }, 1500)
+    })
   }, label || glyph())
   return button
 }
@@ -196,9 +179,9 @@ export function announceUrls (urls) {
 const SEARCH_MS = 250
 
 /** A field that calls `onSearch` shortly after the last key, or at Enter. */
-export function searchBox ({ label, placeholder = label, onSearch, value = '', size = 28 }) {
+export function searchBox ({ label, placeholder, onSearch }) {
   let timer
-  let last = value
+  let last = ''
   const search = () => {
     clearTimeout(timer)
     const text = input.value.trim()
@@ -209,8 +192,7 @@ export function searchBox ({ label, placeholder = label, onSearch, value = '', s
     'data-search': true,
     'aria-label': label,
     placeholder,
-    value,
-    size,
+    size: 28,
     maxlength: 2000,
     spellcheck: 'false',
     autocomplete: 'off',
@@ -220,69 +202,20 @@ export function searchBox ({ label, placeholder = label, onSearch, value = '', s
   return h('form.search', { role: 'search', onsubmit: event => { event.preventDefault(); search() } }, input)
 }
 
-/** Buttons for the pages of a list that has cursors. */
-export function pager ({ onTurn }) {
-  let before = []
-  let next = null
-  let first = 1
-  const starts = []
-  const where = h('span.soft', { 'aria-live': 'polite' })
-  const turn = go => () => { go(); onTurn() }
-  const back = button('← Previous', turn(() => { own.cursor = before.pop(); first = starts.pop() }))
-  const on = button('Next →', turn(() => { before.push(own.cursor); starts.push(first); first += own.count; own.cursor = next }))
-  const own = {
-    element: h('.row.pager', { hidden: true }, back, on, where),
-    cursor: null,
-    count: 0,
-    show ({ next: after, total, count: rows }) {
-      next = after ?? null
-      own.count = rows
-      back.disabled = before.length === 0
-      on.disabled = next === null
-      own.element.hidden = before.length === 0 && next === null
-      where.textContent = rows === 0 ? '' : `${count(first)}–${count(first + rows - 1)} of ${count(total)}`
-    },
-    reset () {
-      before = []
-      starts.length = 0
-      first = 1
-      own.cursor = null
-    }
-  }
-  return own
-}
-
 // Tables.
-
-const isSame = (one, other) => one.length === other.length && one.every((node, at) => typeof node === 'string' ? node === other[at] : typeof other[at] !== 'string' && node.isEqualNode(other[at]))
-const contents = content => [content].flat(9).filter(one => one != null && one !== false).map(one => one instanceof Node ? one : String(one))
 
 /**
  * A table whose rows are kept by key when it is updated: focus and selection stay. Nothing changes while text in
- * it is selected.
+ * it is selected. `columns` are [title, cell of a row, class, name to sort by].
  */
 export function liveTable ({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
   const rows = new Map()
   const body = h('tbody')
   const nothing = h('p.empty', { hidden: true })
-  const heads = columns.map(({ title, kind, sort }) => h('th', { class: kind, scope: 'col' },
-    sort && onSort ? h('button', { type: 'button', onclick: () => onSort(sort) }, title, h('span.order', { 'aria-hidden': 'true' })) : title || h('span.visually-hidden', 'Actions')))
-  const table = h('table', { class: cards ? 'cards' : '' }, h('caption.visually-hidden', caption), h('thead', h('tr', heads)), body)
+  const heads = columns.map(([title, , kind, sort]) => h('th', { class: kind, scope: 'col' },
+    sort && onSort ? button([title, h('span.order', { 'aria-hidden': 'true' })], () => onSort(sort)) : title || unseen('Actions')))
+  const table = h(`table${cards ? '.cards' : ''}`, h('caption.visually-hidden', caption), h('thead', h('tr', heads)), body)
   const scroll = h('.scroll', { hidden: true }, table)
-
-  function fill (entry, row) {
-    columns.forEach(({ cell }, at) => {
-      const content = contents(cell(row))
-      if (entry.contents[at] && isSame(content, entry.contents[at])) return
-      entry.contents[at] = content
-      put(entry.element.cells[at], content)
-    })
-  }
-
-  function make () {
-    const cells = columns.map(({ title, kind }) => h('td', { class: kind, 'data-label': title }))
-    return { element: h('tr', cells), contents: [] }
-  }
 
   return {
     element: h('.live', scroll, nothing),
@@ -296,13 +229,13 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
       list.forEach((row, at) => {
         const name = String(key(row))
         gone.delete(name)
-        const entry = rows.get(name) ?? make()
-        rows.set(name, entry)
-        fill(entry, row)
-        if (body.rows[at] !== entry.element) body.insertBefore(entry.element, body.rows[at] ?? null)
+        const line = rows.get(name) ?? h('tr', columns.map(([title, , kind]) => h('td', { class: kind, 'data-label': title })))
+        rows.set(name, line)
+        columns.forEach(([, cell], at) => renew(line.cells[at], cell(row)))
+        if (body.rows[at] !== line) body.insertBefore(line, body.rows[at] ?? null)
       })
       for (const name of gone) {
-        rows.get(name).element.remove()
+        rows.get(name).remove()
         rows.delete(name)
       }
       // A row that moved has lost the focus.
@@ -314,11 +247,10 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 
     /** Marks the column that the rows are sorted by. */
     sorted (by, order) {
-      columns.forEach(({ sort }, at) => {
+      columns.forEach(([, , , sort], at) => {
         if (!sort) return
         const head = heads[at]
-        if (sort === by) head.setAttribute('aria-sort', order === 'asc' ? 'ascending' : 'descending')
-        else head.removeAttribute('aria-sort')
+        head.ariaSort = sort === by ? `${order}ending` : null
         head.querySelector('.order').textContent = sort === by ? (order === 'asc' ? ' ▴' : ' ▾') : ''
       })
     }
@@ -326,43 +258,50 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 }
 
 /** A table with search and pages. `load` gets cursor and text, and returns `{ rows, next, total }`. */
-export function pagedTable ({ load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
+export function pagedTable ({ heading, load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
   const table = liveTable(options)
   const about = h('span.soft', { 'aria-live': 'polite' })
-  let text = search?.value ?? ''
+  let text = ''
   let wanted = 0
-  const pages = pager({ onTurn: () => again() })
-  const box = search && searchBox({ ...search, onSearch: found => { text = found; pages.reset(); again() } })
+  // Cursor and number of the first row of this page, and before it those of the pages before.
+  let pages = [[null, 1]]
+  let after
+  const where = h('span.soft', { 'aria-live': 'polite' })
+  const back = button('← Previous', () => { pages.pop(); again() })
+  const on = button('Next →', () => { pages.push(after); again() })
+  const pager = h('.row.pager', { hidden: true }, back, on, where)
+  const restart = () => { pages = [[null, 1]]; return again() }
 
   async function again () {
     const own = ++wanted
+    const [cursor, first] = pages.at(-1)
     let page
     try {
-      page = await load({ cursor: pages.cursor, text })
+      page = await load({ cursor, text })
     } catch (problem) {
       if (own === wanted && isHere()) fail(problem)
       return
     }
     // A later request overtook this one, or the page was left.
     if (own !== wanted || !isHere() || !page) return
+    const { rows, next, total } = page
     // The last row of a later page was removed.
-    if (page.rows.length === 0 && pages.cursor) {
-      pages.reset()
-      return again()
-    }
-    about.textContent = page.total === 0 ? '' : `${count(page.total)} ${page.total === 1 ? one : many}${text ? ' found' : ''}${page.about ?? ''}`
-    table.update(page.rows, text ? (noMatch?.(text) ?? `Nothing matches “${text}”.`) : options.empty)
-    pages.show({ next: page.next, total: page.total, count: page.rows.length })
+    if (!rows.length && cursor) return restart()
+    about.textContent = total === 0 ? '' : `${count(total)} ${total === 1 ? one : many}${text && ' found'}${page.about ?? ''}`
+    table.update(rows, text ? noMatch?.(text) ?? `Nothing matches “${text}”.` : options.empty)
+    after = [next, first + rows.length]
+    back.disabled = !cursor
+    on.disabled = !next
+    pager.hidden = !cursor && !next
+    where.textContent = rows.length ? `${count(first)}–${count(after[1] - 1)} of ${count(total)}` : ''
   }
 
-  const timer = every && setInterval(() => { if (!document.hidden) again() }, every)
   return {
-    box,
-    about,
+    box: searchBox({ ...search, onSearch: found => { text = found; restart() } }),
     table,
-    element: h('div', table.element, pages.element),
+    element: h('section.card', h('.top', heading, about), table.element, pager),
     again,
-    restart () { pages.reset(); return again() },
-    stop: () => clearInterval(timer)
+    restart,
+    stop: every && repeat(again, every)
   }
 }

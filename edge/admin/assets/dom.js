@@ -6,6 +6,8 @@ export function h (name, ...children) {
   const [tag, ...classes] = name.split('.')
   const element = document.createElement(tag || 'div')
   if (classes.length > 0) element.className = classes.join(' ')
+  // A button that does something does not submit its form.
+  if (tag === 'button' && attributes.onclick) element.type = tag
   return fill(element, attributes, children)
 }
 
@@ -19,20 +21,34 @@ function fill (element, attributes, children) {
     else if (value === true) element.setAttribute(name, '')
     else if (value !== false && value != null) element.setAttribute(name, value)
   }
-  element.append(...children.flat().filter(child => child != null && child !== false))
-  return element
+  return put(element, children)
 }
 
-/** Replaces the children of an element. */
+/** Replaces the children of an element. Those that are null or false are left out. */
 export function put (element, ...children) {
-  element.replaceChildren(...children.flat().filter(child => child != null && child !== false))
+  element.replaceChildren(...children.flat(9).filter(child => child != null && child !== false))
   return element
 }
 
-/** A table; `columns` are [title, cell of a row, class]. */
-export function table (columns, rows, caption) {
-  return h('div', { class: 'scroll' }, h('table', {},
-    h('caption', { class: 'visually-hidden' }, caption),
-    h('thead', {}, h('tr', {}, columns.map(([title, , kind]) => h('th', { class: kind, scope: 'col' }, title || h('span', { class: 'visually-hidden' }, 'Actions'))))),
-    h('tbody', {}, rows.map(row => h('tr', {}, columns.map(([, cell, kind]) => h('td', { class: kind }, cell(row))))))))
+/**
+ * Like `put`, but children that look like those that are there change nothing: selections stay, and screen readers
+ * are silent. Else the focus goes to the link or button that is what the focused one was.
+ */
+export function renew (element, ...children) {
+  const fresh = put(element.cloneNode(), children)
+  if (element.isEqualNode(fresh)) return
+  const { activeElement: focused } = document
+  const isWithin = element.contains(focused)
+  put(element, [...fresh.childNodes])
+  if (isWithin) [...element.querySelectorAll('a, button')].find(one => one.href === focused.href && one.ariaLabel === focused.ariaLabel)?.focus({ preventScroll: true })
 }
+
+/** A list of terms and values. */
+export const facts = pairs => h('dl.facts', pairs.filter(Boolean).map(([term, value]) => [h('dt', term), h('dd', value)]))
+
+/** A part of a page with a title and a note, if any. `place` are classes. */
+export const card = (place, title, note, ...content) => h('section', { class: `card ${place}` },
+  h('.top', h('h2', title), note instanceof Node ? note : h('span.soft', note)), content)
+
+/** Text for screen readers only. */
+export const unseen = text => h('span.visually-hidden', text)

@@ -1,5 +1,6 @@
 // Fields that several forms use.
 
+import { button } from './components.js'
 import { h } from './dom.js'
 import { time } from './format.js'
 
@@ -78,5 +79,5 @@ export function fileButton (label, accept, onFile) {
       input.value = ''
     }
   })
-  return [input, h('button', { type: 'button', onclick: () => input.click() }, label)]
+  return [input, button(label, () => input.click())]
 }

@@ -3,12 +3,14 @@
 //
 //     node dashboard.mjs HOST:PORT
 //
-// HOST:PORT takes announces; the dashboard is at 127.0.0.1:6970, and its token in TIDEGATE_ADMIN_TOKEN. Each file of
+// HOST:PORT takes announces; the dashboard is at 127.0.0.1:6970, and its token in TIDEGATE_ADMIN_TOKEN. The tracker has a
+// file of the torrent TIDEGATE_TORRENT, payload.bin. Each file of
 // dashboard/ tests one area; they run in this order, in one browser.
 
 import assert from 'node:assert/strict'
 import process from 'node:process'
 import { start } from './dashboard/browser.mjs'
+import scripts from './dashboard/scripts.mjs'
 import signIn from './dashboard/sign-in.mjs'
 import overview from './dashboard/overview.mjs'
 import torrents from './dashboard/torrents.mjs'
@@ -22,8 +24,9 @@ import phone from './dashboard/phone.mjs'
 import nodes from './dashboard/nodes.mjs'
 import session from './dashboard/session.mjs'
 import policy from './dashboard/policy.mjs'
+import upgrade from './dashboard/upgrade.mjs'
 
-const areas = { signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy }
+const areas = { scripts, signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy, upgrade }
 
 const dashboard = await start({
   tracker: process.argv[2],

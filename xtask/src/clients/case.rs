@@ -87,7 +87,7 @@ pub(super) const CASES: &[Case] = &[
     ("load-testers", loads::play),
     ("announces-ws", |at| script::play("announces.mjs", at)),
     ("swarm-udp-http-ws", |at| script::play("swarm.mjs", at)),
-    ("dashboard", |at| script::play("dashboard.mjs", at)),
+    ("dashboard", script::play_dashboard),
     ("prometheus", prometheus::play),
 ];
 

@@ -1,7 +1,7 @@
 // User keys, bans and API tokens.
 
 import { api } from '../client.js'
-import { announceUrls, attempt, button, confirm, copyButton, dialog, pagedTable, say } from '../components.js'
+import { announceUrls, attempt, button, confirm, copyButton, dialog, fail, pagedTable, say } from '../components.js'
 import { h, put } from '../dom.js'
 import { bytes, count, span, time } from '../format.js'
 import { checkboxes, expires, expiry, fileButton, labelled, number, textField } from '../forms.js'
@@ -21,7 +21,7 @@ const loader = (path, list) => async ({ cursor, text }) => {
 function layout (main, title, list, about, ...more) {
   put(main, h('.head', h('h1', title), list.box),
     h('p.hint', about), ...more,
-    h('section.card', h('.top', list.about), list.element))
+    list.element)
   return list.again()
 }
 
@@ -69,39 +69,38 @@ export async function keys (main, { may, isHere }) {
     search: { label: 'Search by name, beginning of the key, or id', placeholder: 'Name, beginning of the key, id' },
     load: loader('/keys', 'keys'),
     columns: [
-      { title: 'Name', cell: key => key.name || '–' },
-      { title: 'Key', cell: key => h('span.mono', `${key.key.slice(0, 6)}…`, copyButton(key.key, '', 'Copy key')) },
-      { title: 'Uploaded', cell: key => bytes(key.totals.uploaded), kind: 'num' },
-      { title: 'Downloaded', cell: key => bytes(key.totals.downloaded), kind: 'num' },
-      { title: 'Seeding time', cell: key => span(key.totals.seeding_s), kind: 'num wide' },
-      { title: 'First used', cell: key => key.first_used ? time(key.first_used) : h('span.soft', 'not yet'), kind: 'wide' },
-      { title: 'Limits', cell: key => limitsOf(key) || h('span.soft', 'none'), kind: 'wide' },
-      { title: 'Expires', cell: key => expires(key.expires) },
-      {
-        title: '',
-        kind: 'actions',
-        cell: key => [
-          button('URLs', () => attempt(async () => showKey('Announce URLs', await api.get(`/keys/${key.id}`))), 'small', `Announce URLs of ${key.name || key.id}`), ' ',
-          writes && button('Change', () => change(key.id), 'small', `Change ${key.name || key.id}`), ' ',
-          writes && button('Revoke', () => revoke(key.id), 'small danger', `Revoke ${key.name || key.id}`)
-        ]
-      }
+      ['Name', key => key.name || '–'],
+      ['Key', key => h('span.mono', `${key.key.slice(0, 6)}…`, copyButton(key.key, '', 'Copy key'))],
+      ['Uploaded', key => bytes(key.totals.uploaded), 'num'],
+      ['Downloaded', key => bytes(key.totals.downloaded), 'num'],
+      ['Seeding time', key => span(key.totals.seeding_s), 'num wide'],
+      ['First used', key => key.first_used ? time(key.first_used) : h('span.soft', 'not yet'), 'wide'],
+      ['Limits', key => limitsOf(key) || h('span.soft', 'none'), 'wide'],
+      ['Expires', key => expires(key.expires)],
+      ['', ({ id, name }) => [
+        button('URLs', () => fetched(id).then(key => key && showKey('Announce URLs', key)), 'small', `Announce URLs of ${name || id}`), ' ',
+        writes && button('Change', () => change(id), 'small', `Change ${name || id}`), ' ',
+        writes && button('Revoke', () => revoke(id), 'small danger', `Revoke ${name || id}`)
+      ], 'actions']
     ]
   })
 
+  /** The key as it is now; a row may be older. */
+  const fetched = id => api.get(`/keys/${id}`).catch(fail)
+
   async function create () {
     const form = keyForm()
-    const key = await dialog({ title: 'Create key', content: form.content, wide: true, actions: [{ label: 'Create', act: () => api.post('/keys', form.value()) }] })
+    const key = await dialog({ title: 'Create key', content: form.content, wide: true, action: 'Create', act: () => api.post('/keys', form.value()) })
     if (!key) return
     await list.restart()
     await showKey('Key created', key)
   }
 
   async function change (id) {
-    let key
-    if (!await attempt(async () => { key = await api.get(`/keys/${id}`) })) return
+    const key = await fetched(id)
+    if (!key) return
     const form = keyForm(key)
-    const changed = await dialog({ title: `Change ${key.name || `key ${id}`}`, content: form.content, wide: true, actions: [{ label: 'Apply', act: () => api.patch(`/keys/${id}`, form.value()) }] })
+    const changed = await dialog({ title: `Change ${key.name || `key ${id}`}`, content: form.content, wide: true, action: 'Apply', act: () => api.patch(`/keys/${id}`, form.value()) })
     if (changed) {
       say('Key changed.')
       await list.again()
@@ -109,13 +108,12 @@ export async function keys (main, { may, isHere }) {
   }
 
   async function revoke (id) {
-    let key
-    if (!await attempt(async () => { key = await api.get(`/keys/${id}`) })) return
+    const key = await fetched(id)
+    if (!key) return
     const go = await confirm({ title: `Revoke the key ${key.name || id}?`, text: 'Clients that use it are refused at once.', action: 'Revoke' })
     if (!go) return
-    const { name, expires: ends, torrents, addresses, peers_per_torrent: peers, announces_per_minute: announces } = key
-    const again = { key: key.key, name, expires: ends, torrents, addresses, peers_per_torrent: peers, announces_per_minute: announces }
-    await attempt(() => api.delete(`/keys/${id}`), `Key ${name || id} revoked.`, {
+    const again = Object.fromEntries(['key', 'name', 'expires', ...LIMITS.map(([field]) => field)].map(field => [field, key[field]]))
+    await attempt(() => api.delete(`/keys/${id}`), `Key ${key.name || id} revoked.`, {
       undo: () => api.post('/keys', again).then(list.again),
       undone: 'The key is valid again, with its limits. Its totals begin at 0.'
     })
@@ -131,6 +129,41 @@ export async function keys (main, { may, isHere }) {
 
 const BULK = 1000
 
+/** Asks which networks to ban, and why. Calls `changed` when that is done, and when it is undone. */
+export async function ban (network = '', changed = () => {}) {
+  const networks = h('textarea', { name: 'networks', required: true, autofocus: true, spellcheck: 'false', placeholder: '192.0.2.0/24\n2001:db8::/32' }, network)
+  const reason = textField('reason', 'Reason', { maxlength: 100, hint: 'For you and the log. Clients are not told.' })
+  const ends = expiry()
+  const done = await dialog({
+    title: 'Ban networks',
+    wide: true,
+    content: [
+      network && h('p', 'Behind one address or network there may be many clients: those of a provider, a proxy or a VPN.'),
+      labelled('Addresses or networks, one per line', networks, 'Text after # or ; is ignored, so that published block lists can be used as they are.'),
+      h('.row', fileButton('From a file …', '.txt,.netset,.ipset,text/plain', async file => { networks.value = await file.text() })),
+      h('.fields', reason.element, ends.element)
+    ],
+    action: 'Ban',
+    act: async () => {
+      const all = networks.value.split('\n').map(line => line.replace(/[#;].*/, '').trim()).filter(Boolean)
+      if (all.length === 0) throw new Error('Networks: expected at least one address or network.')
+      const rest = { reason: reason.value(), expires: ends.value() ?? undefined }
+      if (all.length === 1) return api.post('/bans', { network: all[0], ...rest })
+      for (let at = 0; at < all.length; at += BULK) await api.post('/bans/bulk', { networks: all.slice(at, at + BULK), ...rest })
+      return all
+    }
+  })
+  if (!done) return
+  if (Array.isArray(done)) say(`${count(done.length)} networks banned.`)
+  else {
+    say(`${done.network} banned.`, {
+      undo: () => api.delete(`/bans/${done.network}`).then(changed),
+      undone: `${done.network} is no longer banned.`
+    })
+  }
+  changed()
+}
+
 export async function bans (main, { may, isHere }) {
   const writes = may('bans:write')
   const list = pagedTable({
@@ -144,11 +177,11 @@ export async function bans (main, { may, isHere }) {
     search: { label: 'Search by network, reason, or an address that may be banned', placeholder: 'Address, network or reason' },
     load: loader('/bans', 'bans'),
     columns: [
-      { title: 'Network', cell: ban => h('span.mono', ban.network) },
-      { title: 'Reason', cell: ban => [ban.automatic ? h('span', { title: ban.reason }, reasons(ban.reason)) : ban.reason || '–', ban.automatic && [' ', h('span.tag', 'automatic')]] },
-      { title: 'Banned', cell: ban => time(ban.created), kind: 'wide' },
-      { title: 'Expires', cell: ban => expires(ban.expires) },
-      { title: '', kind: 'actions', cell: ban => writes && button('Remove', () => remove(ban), 'small danger', `Remove the ban of ${ban.network}`) }
+      ['Network', ban => h('span.mono', ban.network)],
+      ['Reason', ban => [ban.automatic ? h('span', { title: ban.reason }, reasons(ban.reason)) : ban.reason || '–', ban.automatic && [' ', h('span.tag', 'automatic')]]],
+      ['Banned', ban => time(ban.created), 'wide'],
+      ['Expires', ban => expires(ban.expires)],
+      ['', ban => writes && button('Remove', () => remove(ban), 'small danger', `Remove the ban of ${ban.network}`), 'actions']
     ]
   })
   const known = await names()
@@ -156,40 +189,13 @@ export async function bans (main, { may, isHere }) {
   const reasons = label => known('bans', label).title
 
   async function remove ({ network, reason, expires: ends }) {
-    const again = { network, reason, ...(ends ? { expires: ends } : {}) }
+    const again = { network, reason, expires: ends ?? undefined }
     await attempt(() => api.delete(`/bans/${network}`), `${network} is no longer banned.`, { undo: () => api.post('/bans', again).then(list.again), undone: `${network} is banned again.` })
     await list.again()
   }
 
-  async function ban () {
-    const networks = h('textarea', { name: 'networks', required: true, autofocus: true, spellcheck: 'false', placeholder: '192.0.2.0/24\n2001:db8::/32' })
-    const reason = textField('reason', 'Reason', { maxlength: 100, hint: 'For you and the log. Clients are not told.' })
-    const ends = expiry()
-    const act = async () => {
-      const all = networks.value.split('\n').map(line => line.replace(/[#;].*/, '').trim()).filter(Boolean)
-      if (all.length === 0) throw new Error('Networks: expected at least one address or network.')
-      const rest = { reason: reason.value(), ...(ends.value() ? { expires: ends.value() } : {}) }
-      if (all.length === 1) return api.post('/bans', { network: all[0], ...rest }).then(made => `${made.network} banned.`)
-      for (let at = 0; at < all.length; at += BULK) await api.post('/bans/bulk', { networks: all.slice(at, at + BULK), ...rest })
-      return `${count(all.length)} networks banned.`
-    }
-    const done = await dialog({
-      title: 'Ban networks',
-      wide: true,
-      content: [
-        labelled('Addresses or networks, one per line', networks, 'Text after # or ; is ignored, so that published block lists can be used as they are.'),
-        h('.row', fileButton('From a file …', '.txt,.netset,.ipset,text/plain', async file => { networks.value = await file.text() })),
-        h('.fields', reason.element, ends.element)
-      ],
-      actions: [{ label: 'Ban', act }]
-    })
-    if (!done) return
-    say(done)
-    await list.restart()
-  }
-
   await layout(main, 'Bans', list, 'Requests from banned networks are dropped without a reply. The tracker bans networks itself if [bans] says so.',
-    writes && h('.row.tools', button('Ban networks …', ban, 'primary')))
+    writes && h('.row.tools', button('Ban networks …', () => ban('', list.restart), 'primary')))
   return list.stop
 }
 
@@ -217,17 +223,13 @@ export async function tokens (main, { may, isHere }) {
     search: { label: 'Search by name or permission', placeholder: 'Name or permission' },
     load: loader('/tokens', 'tokens'),
     columns: [
-      { title: 'Name', cell: token => token.name || '–' },
-      { title: 'Permissions', cell: token => token.scopes.map(scope => [h('span.tag', { title: known('scopes', scope).text }, scope === '*' ? 'full access' : scope), ' ']) },
-      { title: 'Created', cell: token => token.created ? time(token.created) : '–', kind: 'wide' },
-      { title: 'Expires', cell: token => expires(token.expires) },
-      {
-        title: '',
-        kind: 'actions',
-        cell: token => token.id === 0
-          ? h('span.soft', { title: 'It is valid as long as the environment variable is set.' }, 'set by the environment')
-          : writes && token.scopes.every(may) && button('Revoke', () => revoke(token), 'small danger', `Revoke ${token.name}`)
-      }
+      ['Name', token => token.name || '–'],
+      ['Permissions', token => token.scopes.map(scope => [h('span.tag', { title: known('scopes', scope).text }, scope === '*' ? 'full access' : scope), ' '])],
+      ['Created', token => token.created ? time(token.created) : '–', 'wide'],
+      ['Expires', token => expires(token.expires)],
+      ['', token => token.id === 0
+        ? h('span.soft', { title: 'It is valid as long as the environment variable is set.' }, 'set by the environment')
+        : writes && token.scopes.every(may) && button('Revoke', () => revoke(token), 'small danger', `Revoke ${token.name}`), 'actions']
     ]
   })
 
@@ -252,10 +254,11 @@ export async function tokens (main, { may, isHere }) {
       wide: true,
       content: [
         h('.fields', name.element, ends.element),
-        h('.row', { role: 'group', 'aria-label': 'Presets' }, usable.map(([label, wanted]) => h('button.small', { type: 'button', onclick: () => boxes.set(wanted) }, label))),
+        h('.row', { role: 'group', 'aria-label': 'Presets' }, usable.map(([label, wanted]) => button(label, () => boxes.set(wanted), 'small'))),
         boxes.element
       ],
-      actions: [{ label: 'Create', act }]
+      action: 'Create',
+      act
     })
     if (!token) return
     await list.restart()

@@ -20,6 +20,7 @@ export default async function lists (main, { may, rest: [path], isHere }) {
   const list = pagedTable({
     isHere,
     caption: title,
+    heading: h('h2', title),
     one: 'entry',
     many: 'entries',
     key: entry => entry,
@@ -37,8 +38,8 @@ export default async function lists (main, { may, rest: [path], isHere }) {
       return { rows: page.entries, next: page.next, total: page.total }
     },
     columns: [
-      { title: 'Info hash', cell: entry => hash(entry, `#/torrent/${entry}`) },
-      { title: '', kind: 'actions', cell: entry => writes && button('Remove', () => remove(entry), 'small danger', `Remove ${entry}`) }
+      ['Info hash', entry => hash(entry, `#/torrent/${entry}`)],
+      ['', entry => writes && button('Remove', () => remove(entry), 'small danger', `Remove ${entry}`), 'actions']
     ]
   })
 
@@ -64,7 +65,9 @@ export default async function lists (main, { may, rest: [path], isHere }) {
       title: `${label}: ${title.toLowerCase()}`,
       wide: true,
       content: [labelled('Info hashes, one per line', entries, '40 or 64 hex digits, then any note. # begins a comment. If one line is invalid, nothing is changed.')],
-      actions: [{ label, kind: method === 'post' ? 'primary' : 'danger', act }]
+      action: label,
+      kind: method === 'post' ? 'primary' : 'danger',
+      act
     })
   }
 
@@ -81,7 +84,7 @@ export default async function lists (main, { may, rest: [path], isHere }) {
       h('a.button', { href: `/api/v1/lists/${chosen}?format=text`, download: `tidegate-${chosen}.txt` }, 'Download')),
     notice,
     h('p.hint', `${effect} Entries of list files ([access] ${chosen}) count, too, but are not shown here.`),
-    h('section.card', h('.top', h('h2', title), list.about), list.element))
+    list.element)
   if (may('config:read')) {
     api.get('/config').then(({ settings }) => {
       const mode = settings.find(setting => setting.name === 'access.mode')?.value

@@ -1,8 +1,8 @@
 // Live events, and the log, with filters.
 
-import { api, follow } from '../client.js'
+import { api, follow, repeat } from '../client.js'
 import { attempt, button, dialog, fail, say } from '../components.js'
-import { h, put } from '../dom.js'
+import { card, h, put } from '../dom.js'
 import { clock, count } from '../format.js'
 import { labelled } from '../forms.js'
 import { names } from '../names.js'
@@ -13,75 +13,67 @@ const PERIOD_MS = 2000
 // Events that are many: not shown unless asked for.
 const MANY = ['torrent_added', 'torrent_removed', 'completed']
 
-/** A list of lines, newest first, that keeps more than it shows so that filters find older ones. */
+/**
+ * A list of lines, newest first, that keeps more than it shows so that filters find older ones. Its button holds new
+ * lines back, and says how many.
+ */
 function feed (label, isWanted, empty) {
   const kept = []
+  const held = []
+  let isPaused = false
   const list = h('.log', { tabindex: '0', role: 'log', 'aria-live': 'off', 'aria-label': label })
   const nothing = h('p.empty', empty)
-  const own = {
-    element: h('div', list, nothing),
-    add (line) {
-      kept.unshift(line)
-      if (kept.length > KEPT) kept.pop()
-      if (!isWanted(line)) return
-      list.prepend(line.element())
-      while (list.children.length > SHOWN) list.lastChild.remove()
-      nothing.hidden = true
-    },
+  const pause = h('button.small', {
+    'aria-pressed': 'false',
+    onclick () {
+      isPaused = !isPaused
+      pause.ariaPressed = isPaused
+      pause.textContent = isPaused ? 'Continue' : 'Pause'
+      for (const line of held.splice(0)) add(line)
+    }
+  }, 'Pause')
+
+  function add (line) {
+    if (isPaused) {
+      held.push(line)
+      if (held.length > KEPT) held.shift()
+      pause.textContent = `Continue (${held.length < KEPT ? '' : 'over '}${count(held.length)} new)`
+      return
+    }
+    kept.unshift(line)
+    if (kept.length > KEPT) kept.pop()
+    if (!isWanted(line)) return
+    list.prepend(line.element())
+    if (list.children.length > SHOWN) list.lastChild.remove()
+    nothing.hidden = true
+  }
+
+  return {
+    element: h('', list, nothing),
+    pause,
+    add,
     refilter () {
       const wanted = kept.filter(isWanted).slice(0, SHOWN)
       put(list, wanted.map(line => line.element()))
       nothing.hidden = wanted.length > 0
-    },
-    clear () { kept.length = 0; own.refilter() }
+    }
   }
-  return own
 }
 
 const line = (when, what, kind, text) => () => h('div', h('span.soft', clock(when)), h('span', { class: kind }, what), h('span', text))
-
-/** A button that pauses, and says how many came meanwhile. */
-function pause (onGo) {
-  let waiting = 0
-  const button = h('button.small', { type: 'button', 'aria-pressed': 'false', onclick: () => own.set(!own.isOn) }, 'Pause')
-  const own = {
-    element: button,
-    isOn: false,
-    set (isOn) {
-      own.isOn = isOn
-      waiting = 0
-      button.setAttribute('aria-pressed', String(isOn))
-      button.textContent = isOn ? 'Continue' : 'Pause'
-      if (!isOn) onGo()
-    },
-    count (more) {
-      waiting += more
-      if (waiting > 0) button.textContent = `Continue (${count(waiting)} new)`
-    }
-  }
-  return own
-}
 
 function eventsCard (known) {
   const kinds = known.lists.events
   const wanted = new Set(kinds.map(kind => kind.name).filter(name => !MANY.includes(name)))
   const list = feed('Events', () => true, 'Waiting for events.')
-  let held = []
-  const stopped = pause(() => { for (const one of held.splice(0)) list.add(one) })
-  const add = one => {
-    if (!stopped.isOn) return list.add(one)
-    held.push(one)
-    if (held.length > KEPT) held.shift()
-    stopped.count(1)
-  }
   let stop = () => {}
   function listen () {
     stop()
     stop = wanted.size === 0 ? () => {} : follow(`/events?kinds=${[...wanted].join(',')}`, [...kinds.map(kind => kind.name), 'missed'], (name, event) => {
       const now = Date.now() / 1000
-      if (name === 'missed') return add({ element: line(now, 'missed', 'WARN', `${count(event)} events were dropped: too many at once`) })
+      if (name === 'missed') return list.add({ element: line(now, 'missed', 'WARN', `${count(event)} events were dropped: too many at once`) })
       const text = Object.entries(event.data).filter(([, value]) => value !== null && value !== '').map(([key, value]) => `${key.replaceAll('_', ' ')} ${Array.isArray(value) ? value.join(', ') || 'none' : value}`).join(' · ')
-      add({ element: line(event.time, known('events', name).title, name === 'warning' ? 'WARN' : '', text) })
+      list.add({ element: line(event.time, known('events', name).title, name === 'warning' ? 'WARN' : '', text) })
     })
   }
   listen()
@@ -91,7 +83,7 @@ function eventsCard (known) {
     onchange: event => { event.target.checked ? wanted.add(name) : wanted.delete(name); listen() }
   }), title))
   return {
-    element: h('section.card.span12', h('.top', h('h2', 'Events'), stopped.element), h('.row.filters', boxes), list.element),
+    element: card('span12', 'Events', list.pause, h('.row.filters', boxes), list.element),
     stop: () => stop()
   }
 }
@@ -114,7 +106,8 @@ async function changeLevels (known) {
     wide: true,
     content: [h('p.hint', 'They hold until the next reload. To keep them, set log.level under Configuration.'), labelled('All areas', all),
       h('.fields', areas.map(([area, input]) => labelled(area.title, input, area.text)))],
-    actions: [{ label: 'Apply', act }]
+    action: 'Apply',
+    act
   })
   if (done) say(`Log levels: ${done.level}.`)
 }
@@ -132,7 +125,6 @@ function linesCard (known, { may, isHere }) {
   const text = h('input', { type: 'search', 'data-search': true, 'aria-label': 'Text in lines', placeholder: 'Text', oninput: changed(value => { filter.text = value.toLowerCase() }) })
   let after = 0
   let isLost = false
-  const stopped = pause(() => tail())
   async function tail () {
     let fresh
     try {
@@ -145,27 +137,17 @@ function linesCard (known, { may, isHere }) {
     }
     if (!isHere() || fresh.length === 0) return
     after = fresh.at(-1).id
-    if (stopped.isOn) stopped.count(fresh.length)
     for (const one of fresh) {
       const severity = one.level.toLowerCase()
-      const own = { level: severity, area: one.area, text: `${one.area} ${one.message}`.toLowerCase(), element: line(one.time, `${one.level} ${one.area}`, one.level, one.message) }
-      stopped.isOn ? held.push(own) : list.add(own)
+      list.add({ level: severity, area: one.area, text: `${one.area} ${one.message}`.toLowerCase(), element: line(one.time, `${one.level} ${one.area}`, one.level, one.message) })
     }
-    if (held.length > KEPT) held.splice(0, held.length - KEPT)
   }
-  const held = []
-  const go = stopped.set
-  stopped.set = isOn => {
-    if (!isOn) for (const one of held.splice(0)) list.add(one)
-    go(isOn)
-  }
-  const timer = setInterval(() => { if (!document.hidden) tail() }, PERIOD_MS)
   return {
-    element: h('section.card.span12',
-      h('.top', h('h2', 'Log lines'), h('.row', may('config:write') && button('Log levels …', () => attempt(() => changeLevels(known)), 'small'), stopped.element)),
+    element: card('span12', 'Log lines',
+      h('.row', may('config:write') && button('Log levels …', () => attempt(() => changeLevels(known)), 'small'), list.pause),
       h('.row.filters', level, area, text), list.element),
     start: tail,
-    stop: () => clearInterval(timer)
+    stop: repeat(tail, PERIOD_MS)
   }
 }
 

@@ -1,9 +1,9 @@
 // The cluster as this node sees it.
 
-import { api } from '../client.js'
+import { api, repeat } from '../client.js'
 import { bars } from '../charts.js'
-import { attempt, confirm, liveTable } from '../components.js'
-import { h, put } from '../dom.js'
+import { attempt, button, confirm, liveTable } from '../components.js'
+import { card, facts, h, put, renew } from '../dom.js'
 import { bytes, count, day, rate, short, span, time } from '../format.js'
 
 const PERIOD_MS = 2000
@@ -11,26 +11,24 @@ const PERIOD_MS = 2000
 const words = label => label.replaceAll('_', ' ')
 const seconds = value => value < 0.0005 ? '0' : value < 10 ? `${Number(value.toFixed(value < 1 ? 3 : 1))} s` : span(value)
 const offset = value => Math.abs(value) < 0.0005 ? '0' : `${value > 0 ? '+' : '−'}${seconds(Math.abs(value))}`
-const card = (title, note, ...content) => h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, title), note && h('span', { class: 'soft' }, note)), ...content)
-const facts = pairs => h('dl', { class: 'facts' }, pairs.flatMap(([name, value]) => [h('dt', {}, name), h('dd', {}, value)]))
 
 function none (main) {
-  put(main, h('div', { class: 'head' }, h('h1', {}, 'Nodes')),
-    h('section', { class: 'card lead' },
-      h('h2', {}, 'This tracker is not part of a cluster'),
-      h('p', {}, 'Several tidegates can be one tracker: a client of any node is given the peers of all nodes, and any node may fail. The nodes hear each other through NATS.'),
-      h('p', { class: 'soft' }, 'To set one up, give each node a section [cluster] with a number of its own. The chapter “Run a cluster” of the documentation has the steps.')))
+  put(main, h('.head', h('h1', 'Nodes')),
+    h('section.card.lead',
+      h('h2', 'This tracker is not part of a cluster'),
+      h('p', 'Several tidegates can be one tracker: a client of any node is given the peers of all nodes, and any node may fail. The nodes hear each other through NATS.'),
+      h('p.soft', 'To set one up, give each node a section [cluster] with a number of its own. The chapter “Run a cluster” of the documentation has the steps.')))
 }
 
 export default async function nodes (main, { may, isHere }) {
   // Asked first, because a browser reports a refused request as an error.
   if (!(await api.get('/status')).cluster) return none(main)
   let cluster = await api.get('/cluster')
-  const state = h('span', { class: 'tag' })
-  const lost = h('span', { class: 'offline', role: 'status', hidden: true }, 'Connection lost. Trying again…')
-  const summary = h('p', { class: 'summary' })
-  const problems = h('ul', { class: 'problems', role: 'status', 'aria-live': 'polite' })
-  const body = h('div', { class: 'grid' })
+  const state = h('span.tag')
+  const lost = h('span.offline', { role: 'status', hidden: true }, 'Connection lost. Trying again…')
+  const summary = h('p.summary')
+  const problems = h('ul.problems', { role: 'status' })
+  const body = h('.grid')
 
   const act = (path, done) => async () => { if (await attempt(() => api.post(path), done)) await load() }
   const ignore = one => async () => {
@@ -44,8 +42,8 @@ export default async function nodes (main, { may, isHere }) {
   const action = one => {
     if (!may('config:write') || one.node === cluster.node) return null
     return one.ignored
-      ? h('button', { class: 'small', type: 'button', 'aria-label': `Heed node ${one.node}`, onclick: act(`/cluster/nodes/${one.node}/heed`, `Node ${one.node} is heard again.`) }, 'Heed')
-      : h('button', { class: 'small danger', type: 'button', 'aria-label': `Ignore node ${one.node}`, onclick: ignore(one) }, 'Ignore')
+      ? button('Heed', act(`/cluster/nodes/${one.node}/heed`, `Node ${one.node} is heard again.`), 'small', `Heed node ${one.node}`)
+      : button('Ignore', ignore(one), 'small danger', `Ignore node ${one.node}`)
   }
   const isOwn = one => one.node === cluster.node
   const heard = one => isOwn(one) || one.state === 'alive'
@@ -53,12 +51,12 @@ export default async function nodes (main, { may, isHere }) {
   const other = show => one => isOwn(one) || one.state === 'left' ? '' : show(one)
 
   function stateOf (one) {
-    if (one.ignored) return h('span', { class: 'tag bad' }, 'ignored')
-    if (isOwn(one)) return h('span', { class: 'tag' }, 'this node')
+    if (one.ignored) return h('span.tag.bad', 'ignored')
+    if (isOwn(one)) return h('span.tag', 'this node')
     const isGood = one.state === 'alive' && one.warm
     const text = one.state === 'alive' && !one.warm ? 'warming up' : words(one.state)
     return h('span', { class: `tag ${isGood ? 'good' : one.state === 'left' ? '' : 'bad'}` }, text,
-      one.state !== 'alive' && h('span', { class: 'wide' }, `, ${span(one.heartbeat_age_s)}`))
+      one.state !== 'alive' && h('span.wide', `, ${span(one.heartbeat_age_s)}`))
   }
 
   const nodeTable = liveTable({
@@ -67,19 +65,19 @@ export default async function nodes (main, { may, isHere }) {
     cards: true,
     empty: 'No node has been heard yet.',
     columns: [
-      { title: 'Node', cell: one => String(one.node), kind: 'num' },
-      { title: 'State', cell: stateOf },
-      { title: 'Zone', cell: one => one.zone || '–' },
-      { title: 'Version', cell: one => one.version, kind: 'wide' },
-      { title: 'Up for', cell: figure(one => span(Date.now() / 1000 - one.started)), kind: 'num wide' },
-      { title: 'Peers', cell: figure(one => short(one.peers)), kind: 'num' },
-      { title: 'Announces', cell: figure(one => rate(one.announces_s)), kind: 'num wide' },
-      { title: 'Lag here', cell: other(one => seconds(one.lag_s)), kind: 'num' },
-      { title: 'Lag there', cell: other(figure(one => seconds(one.their_lag_s))), kind: 'num wide' },
-      { title: 'Behind', cell: other(one => short(one.behind_blocks)), kind: 'num wide' },
-      { title: 'Clock', cell: other(one => offset(one.clock_offset_s)), kind: 'num wide' },
-      { title: 'Queue', cell: figure(one => bytes(one.queue_bytes)), kind: 'num wide' },
-      { title: '', cell: action, kind: 'actions' }
+      ['Node', one => String(one.node), 'num'],
+      ['State', stateOf],
+      ['Zone', one => one.zone || '–'],
+      ['Version', one => one.version, 'wide'],
+      ['Up for', figure(one => span(Date.now() / 1000 - one.started)), 'num wide'],
+      ['Peers', figure(one => short(one.peers)), 'num'],
+      ['Announces', figure(one => rate(one.announces_s)), 'num wide'],
+      ['Lag here', other(one => seconds(one.lag_s)), 'num'],
+      ['Lag there', other(figure(one => seconds(one.their_lag_s))), 'num wide'],
+      ['Behind', other(one => short(one.behind_blocks)), 'num wide'],
+      ['Clock', other(one => offset(one.clock_offset_s)), 'num wide'],
+      ['Queue', figure(one => bytes(one.queue_bytes)), 'num wide'],
+      ['', action, 'actions']
     ]
   })
 
@@ -96,24 +94,24 @@ export default async function nodes (main, { may, isHere }) {
     cards: true,
     empty: 'Not known yet.',
     columns: [
-      { title: 'Stream', cell: one => h('span', { class: 'mono' }, one.name) },
-      { title: 'State', cell: streamHealth },
-      { title: 'Copies', cell: one => `${one.replicas_current} of ${one.replicas}`, kind: 'num' },
-      { title: 'Messages', cell: one => short(one.messages), kind: 'num wide' },
-      { title: 'Size', cell: one => one.bytes_max > 0 ? `${bytes(one.bytes)} of ${bytes(one.bytes_max)}` : bytes(one.bytes), kind: 'num' },
-      { title: 'As of', cell: one => `${span(one.age_s)} ago`, kind: 'num wide' }
+      ['Stream', one => h('span.mono', one.name)],
+      ['State', streamHealth],
+      ['Copies', one => `${one.replicas_current} of ${one.replicas}`, 'num'],
+      ['Messages', one => short(one.messages), 'num wide'],
+      ['Size', one => one.bytes_max > 0 ? `${bytes(one.bytes)} of ${bytes(one.bytes_max)}` : bytes(one.bytes), 'num'],
+      ['As of', one => `${span(one.age_s)} ago`, 'num wide']
     ]
   })
 
   function own () {
     const { connection, queue, traffic, records } = cluster
-    const pairs = [
+    return facts([
       ['NATS server', connection.server ? `${connection.server}, for ${span(connection.age_s)}` : `none for ${span(connection.age_s)}`],
       ['Reconnected', `${count(connection.reconnects)} times`],
       ['Warm', connection.warm ? `yes, after ${seconds(connection.warm_s)}` : `not yet, for ${seconds(connection.warm_s)}`],
       ['Log', words(queue.log)],
       ['Not stored', `${count(queue.unstored_blocks)} blocks, ${bytes(queue.unstored_bytes)} of ${bytes(queue.bytes_max)}${queue.unstored_s > 1 ? `, since ${span(queue.unstored_s)}` : ''}`],
-      ...(queue.dirty_s > 0 ? [['Dropped from the queue', `changes of the last ${span(queue.dirty_s)}; a walk makes up for them`]] : []),
+      queue.dirty_s > 0 && ['Dropped from the queue', `changes of the last ${span(queue.dirty_s)}; a walk makes up for them`],
       ['To be read', `${count(queue.log_behind)} messages`],
       ['Published again', `${count(queue.go_backs)} times, ${count(queue.walks)} walks`],
       ['Missing in the log', `${count(queue.missing_blocks)} blocks of other nodes`],
@@ -122,45 +120,38 @@ export default async function nodes (main, { may, isHere }) {
       ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).filter(([, number]) => number > 0).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || 'none'],
       ['Records', `${count(records.sent)} changes sent, ${count(records.applied)} applied, ${bytes(records.outbox_bytes)} wait to be sent, ${count(records.behind)} to be read`],
       ['Records complete', records.resyncing ? 'being fetched from a neighbour' : records.may_differ ? `no, ${count(records.missing)} changes are missing` : 'yes']
-    ]
-    return facts(pairs)
+    ])
   }
 
   function events () {
-    if (cluster.events.length === 0) return h('p', { class: 'empty' }, 'None yet.')
-    return h('ol', { class: 'happened' }, cluster.events.map(event => h('li', {}, h('time', { title: time(event.time) }, day(event.time)), h('span', {}, event.text))))
+    if (cluster.events.length === 0) return h('p.empty', 'None yet.')
+    return h('ol.happened', cluster.events.map(event => h('li', h('time', { title: time(event.time) }, day(event.time)), h('span', event.text))))
   }
 
-  const parts = { nodes: h('span', { class: 'soft' }), own: h('div', {}), drops: h('div', {}), events: h('div', {}) }
-  const resync = may('config:write') && h('button', { type: 'button', onclick: act('/cluster/resync', 'The records are being fetched from a neighbour.') }, 'Fetch records from a neighbour')
-  put(main, h('div', { class: 'head' }, h('div', { class: 'row' }, h('h1', {}, 'Nodes'), state), lost), summary, problems, body)
+  const parts = { nodes: h('span.soft'), own: h('div'), drops: h('div'), events: h('div') }
+  const resync = may('config:write') && button('Fetch records from a neighbour', act('/cluster/resync', 'The records are being fetched from a neighbour.'))
+  put(main, h('.head', h('.row', h('h1', 'Nodes'), state), lost), summary, problems, body)
   put(body,
-    h('section', { class: 'card span12' }, h('div', { class: 'top' }, h('h2', {}, 'All nodes'), parts.nodes), nodeTable.element),
-    card('Streams', 'of JetStream, as this node knows them', streamTable.element),
-    card(`This node (${cluster.node})`, 'since its start', parts.own, resync && h('div', { class: 'row turn' }, resync)),
-    h('section', { class: 'card span6' }, h('div', { class: 'top' }, h('h2', {}, 'Dropped messages')), parts.drops),
-    h('section', { class: 'card span6' }, h('div', { class: 'top' }, h('h2', {}, 'Last events')), parts.events))
+    card('span12', 'All nodes', parts.nodes, nodeTable.element),
+    card('span12', 'Streams', 'of JetStream, as this node knows them', streamTable.element),
+    card('span12', `This node (${cluster.node})`, 'since its start', parts.own, resync && h('.row.turn', resync)),
+    card('span6', 'Dropped messages', '', parts.drops),
+    card('span6', 'Last events', '', parts.events))
 
-  let shown = ''
   function draw () {
     const isGood = cluster.problems.length === 0
     state.className = `tag ${isGood ? 'good' : cluster.state === 'linked' ? 'warn' : 'bad'}`
     state.textContent = words(cluster.state)
     summary.textContent = `Node ${cluster.node} of cluster ${cluster.name}. ${cluster.summary}`
-    // Replaced only if it differs, so that screen readers do not repeat it.
-    const texts = cluster.problems.map(problem => problem.text)
-    if (texts.join() !== shown) {
-      shown = texts.join()
-      put(problems, texts.map(text => h('li', { class: 'problem error' }, h('span', { class: 'mark', 'aria-hidden': 'true' }), h('p', {}, text))))
-    }
+    renew(problems, cluster.problems.map(({ text }) => h('li.problem.error', h('span.mark', { 'aria-hidden': 'true' }), h('p', text))))
     parts.nodes.textContent = `${count(cluster.nodes.length)} known`
     nodeTable.update(cluster.nodes)
     streamTable.update(cluster.streams)
     if (resync) resync.disabled = cluster.records.resyncing
     const drops = Object.entries(cluster.traffic.drops).filter(([, number]) => number > 0).sort((a, b) => b[1] - a[1])
-    put(parts.own, own())
-    put(parts.drops, bars(drops.map(([reason, number]) => [words(reason), number]), count, 'No message was dropped.'))
-    put(parts.events, events())
+    renew(parts.own, own())
+    renew(parts.drops, bars(drops.map(([reason, number]) => [words(reason), number]), count, 'No message was dropped.'))
+    renew(parts.events, events())
   }
 
   async function load () {
@@ -175,6 +166,5 @@ export default async function nodes (main, { may, isHere }) {
     draw()
   }
   draw()
-  const timer = setInterval(() => { if (!document.hidden) load() }, PERIOD_MS)
-  return () => clearInterval(timer)
+  return repeat(load, PERIOD_MS)
 }

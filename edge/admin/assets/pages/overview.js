@@ -1,30 +1,26 @@
 // How the tracker is: what is wrong and what to do, figures, charts, and where the load comes from.
 
-import { api, follow } from '../client.js'
+import { api, follow, repeat, store, stored } from '../client.js'
 import { bars, charts, isFailure, named } from '../charts.js'
-import { announceUrls, hash } from '../components.js'
-import { h, put } from '../dom.js'
+import { announceUrls, button, hash } from '../components.js'
+import { card, h, put, renew, unseen } from '../dom.js'
 import { bits, bytes, count, day, micros, part, rate, short, span } from '../format.js'
 import { names } from '../names.js'
 
 const STATUS_MS = 10_000
 const TOP_MS = 15_000
-const PROTOCOLS = ['udp', 'http', 'https', 'ws', 'wss']
+const HISTORY_MS = 300_000
 const SCALES = [['linear', 'Linear'], ['clip', 'Cut off spikes'], ['log', 'Logarithmic']]
 const known = value => value > 0 ? value : null
-const stored = name => { try { return localStorage.getItem(name) } catch { return null } }
-const store = (name, value) => { try { localStorage.setItem(name, value) } catch {} }
 
 /** Buttons of which one is pressed; `options` are [value, label]. */
 function choice (label, options, chosen, choose) {
-  const group = h('div', { class: 'choice', role: 'group', 'aria-label': label }, options.map(([value, text]) => h('button', {
-    type: 'button',
-    'aria-pressed': String(value === chosen),
-    onclick: event => {
-      for (const button of group.children) button.setAttribute('aria-pressed', String(button === event.currentTarget))
-      choose(value)
-    }
-  }, text)))
+  const press = chosen => options.forEach(([value], at) => { group.children[at].ariaPressed = value === chosen })
+  const group = h('.choice', { role: 'group', 'aria-label': label }, options.map(([value, text]) => button(text, () => {
+    press(value)
+    choose(value)
+  })))
+  press(chosen)
   return group
 }
 
@@ -34,89 +30,83 @@ const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs atte
 
 function problem ({ level, area, text, remedy }) {
   return h('li', { class: `problem ${level}` },
-    h('span', { class: 'mark', 'aria-hidden': 'true' }),
-    h('div', {}, h('p', {}, h('span', { class: 'visually-hidden' }, `${level}, ${area}: `), text), remedy && h('p', { class: 'soft' }, remedy)))
+    h('span.mark', { 'aria-hidden': 'true' }),
+    h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)))
 }
 
 function facts ({ version, upgrade_pending: isPending, uptime_s: uptime, records, swarms, cluster, certificates, listeners }) {
   const first = [...certificates].sort((a, b) => a.days_left - b.days_left)[0]
-  const pairs = [
+  return h('dl.status-facts', [
     ['Version', `${version}${isPending ? ', upgrade pending' : ''}`],
     ['Up for', span(uptime)],
     ['Records', records.failing ? 'cannot be written' : records.durable ? 'on the disk' : 'in memory only'],
     ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
     ['Cluster', cluster ? `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard` : 'none'],
     ['Certificates', first ? (first.days_left < 0 ? `${first.name} has expired` : `${count(first.days_left)} days left`) : 'none']
-  ]
-  return h('dl', { class: 'status-facts' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
-    h('div', { class: 'listeners' }, h('dt', {}, 'Listeners'), h('dd', {}, listeners.length === 0 ? 'none' : listeners.map(one => h('span', { class: 'chip' },
-      h('b', {}, one.protocol.toUpperCase()), h('span', { class: 'mono' }, one.address), one.engine && h('span', { class: 'soft' }, one.engine), one.private && h('span', { class: 'soft' }, 'private'), one.mode !== 'open' && h('span', { class: 'soft' }, `${one.mode} list`))))))
+  ].map(([name, value]) => h('div', h('dt', name), h('dd', value))),
+    h('.listeners', h('dt', 'Listeners'), h('dd', listeners.length === 0 ? 'none' : listeners.map(one => h('span.chip',
+      h('b', one.protocol.toUpperCase()), h('span.mono', one.address), [one.engine, one.private && 'private', one.mode !== 'open' && `${one.mode} list`].map(text => text && h('span.soft', text)))))))
 }
 
 function urls (list) {
-  if (list.length === 0) return h('p', { class: 'empty' }, 'No listener for announces is open. Set [[listen]] in the configuration.')
+  if (list.length === 0) return h('p.empty', 'No listener for announces is open. Set [[listen]] in the configuration.')
   const rows = list.map(({ url, protocol, private: isPrivate }) => ({ url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url, protocol }))
   // One of each protocol says it; the others are those of further addresses.
   const first = rows.filter((row, at) => rows.findIndex(other => other.protocol === row.protocol) === at)
   const others = rows.filter(row => !first.includes(row))
   return [announceUrls(first),
-    others.length > 0 && h('details', { class: 'more' }, h('summary', {}, `${count(others.length)} of other addresses`), announceUrls(others)),
-    list.some(one => one.private) && h('p', { class: 'hint' }, 'Instead of KEY, each user has a key of their own: see User keys.')]
+    others.length > 0 && h('details.more', h('summary', `${count(others.length)} of other addresses`), announceUrls(others)),
+    list.some(one => one.private) && h('p.hint', 'Instead of KEY, each user has a key of their own: see User keys.')]
 }
 
 function strip () {
-  const state = h('div', { class: 'state' }, h('span', { class: 'mark', 'aria-hidden': 'true' }), h('strong', {}, 'Asking…'))
-  const list = h('ul', { class: 'problems' })
-  const body = h('div', {})
-  const where = h('div', {})
-  const element = h('section', { class: 'status', 'data-level': 'info', 'aria-label': 'Status' },
-    h('div', { class: 'card' }, h('div', { role: 'status' }, state, list), body),
-    h('div', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, 'Announce URLs')), where))
-  let [shown, shownBody, shownUrls] = ['', '', '']
+  const state = h('.state')
+  const list = h('ul.problems')
+  const body = h('div')
+  const where = h('div')
+  const element = h('section.status', { 'data-level': 'info', 'aria-label': 'Status' },
+    h('.card', h('div', { role: 'status' }, state, list), body),
+    h('.card', h('.top', h('h2', 'Announce URLs')), where))
+  const say = (level, headline, health) => {
+    element.dataset.level = level
+    renew(state, h('span.mark', { 'aria-hidden': 'true' }), h('strong', headline))
+    renew(list, health.map(problem))
+  }
+  say('info', 'Asking…', [])
+  let shown
   return {
     element,
     show (status) {
-      element.dataset.level = status.level
-      // Replaced only if it differs, so that screen readers do not repeat it and text stays selected.
-      const text = JSON.stringify(status.health)
-      if (text !== shown || state.dataset.lost) {
-        shown = text
-        delete state.dataset.lost
-        state.lastChild.textContent = HEADLINES[status.level]
-        put(list, status.health.map(problem))
-      }
-      const [parts, where_] = [JSON.stringify({ ...status, health: 0, uptime_s: span(status.uptime_s) }), JSON.stringify(status.announce_urls)]
-      if (parts !== shownBody) { shownBody = parts; put(body, facts(status)) }
-      if (where_ !== shownUrls) { shownUrls = where_; put(where, [urls(status.announce_urls)].flat()) }
+      say(status.level, HEADLINES[status.level], status.health)
+      renew(body, facts(status))
+      // What is open or was copied stays so.
+      const text = JSON.stringify(status.announce_urls)
+      if (text !== shown) put(where, urls(status.announce_urls))
+      shown = text
     },
     lost (since) {
-      if (state.dataset.lost) return
-      element.dataset.level = 'error'
-      state.dataset.lost = 'yes'
-      shown = ''
-      state.lastChild.textContent = 'No response from tidegate'
-      put(list, problem({
+      say('error', 'No response from tidegate', [{
         level: 'error',
         area: 'connection',
         text: `Nothing has been heard since ${day(since)}. The figures below are from then.`,
         remedy: 'This page keeps trying. Check that the process runs (systemctl status tidegate), and the network to it.'
-      }))
+      }])
     }
   }
 }
 
 // Figures.
 
-function figures () {
+function figures (protocols) {
   const labels = ['Requests', 'Response time', 'Peers', 'Torrents', 'Sent', 'CPU']
-  const cells = Object.fromEntries(labels.map(label => [label, { value: h('dd', { class: 'value' }, '–'), note: h('dd', { class: 'note' }) }]))
-  const element = h('dl', { class: 'stats' }, labels.map(label => h('div', { class: 'card stat' }, h('dt', {}, label), cells[label].value, cells[label].note)))
+  const cells = Object.fromEntries(labels.map(label => [label, { value: h('dd.value', '–'), note: h('dd.note') }]))
+  const element = h('dl.stats', labels.map(label => h('.card.stat', h('dt', label), cells[label].value, cells[label].note)))
   const set = (label, value, note) => { cells[label].value.textContent = value; cells[label].note.textContent = note }
   let downloads = '–'
   return {
     element,
     sample (now) {
-      set('Requests', rate(PROTOCOLS.reduce((sum, name) => sum + now[`${name}_s`], 0)), `${short(now.connections)} open connections`)
+      set('Requests', rate(protocols.reduce((sum, { name }) => sum + now[`${name}_s`], 0)), `${short(now.connections)} open connections`)
       set('Response time', micros(now.p99_us), now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now')
       set('Peers', count(now.seeders + now.leechers), `${short(now.seeders)} seeders, ${short(now.leechers)} leechers`)
       set('Torrents', count(now.torrents), `${downloads} downloads`)
@@ -128,7 +118,7 @@ function figures () {
 }
 
 const definitions = word => [
-  { title: 'Requests', note: 'per second, stacked', series: PROTOCOLS.map(name => [word('protocols', name).title, row => row[`${name}_s`]]), format: rate, stacked: true },
+  { title: 'Requests', note: 'per second, stacked', series: word.lists.protocols.map(({ name, title }) => [title, row => row[`${name}_s`]]), format: rate, stacked: true },
   { title: 'Response time', note: 'without the network', series: [['p50', row => known(row.p50_us)], ['p99', row => known(row.p99_us)]], format: micros },
   { title: 'Peers', note: 'stacked', series: [['Seeders', row => row.seeders], ['Leechers', row => row.leechers]], format: short, stacked: true },
   { title: 'Refused and dropped', note: 'per second', series: [['Refused', row => row.refusals_s], ['Dropped', row => row.drops_s]], format: rate },
@@ -149,43 +139,33 @@ export default async function overview (main, { may, isHere }) {
   let [fields, rows, annotations, stepS, lengthS] = [[], [], [], 10, 3600]
 
   const status = strip()
-  const figure = figures()
+  const figure = figures(word.lists.protocols)
   const group = charts(definitions(word))
-  const happened = h('ol', { class: 'happened' })
   const panel = (title, note) => {
-    const body = h('div', {})
-    return { body, element: h('section', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, title), note), body) }
+    const body = h('')
+    return { body, element: card('', title, note, body) }
   }
   const spanText = () => spans.find(([name]) => name === range)[1]
-  const spanNotes = [h('span', { class: 'soft' }), h('span', { class: 'soft' })]
+  const spanNotes = [h('span.soft'), h('span.soft')]
   const panels = {
-    torrents: panel('Largest torrents', h('span', { class: 'soft' }, 'seeders, leechers')),
+    torrents: panel('Largest torrents', 'seeders, leechers'),
     refused: panel('Refused, by reason', spanNotes[0]),
     dropped: panel('Dropped, by reason', spanNotes[1]),
-    networks: panel('Networks that announce most', h('span', { class: 'soft' }, 'share of announces')),
-    clients: panel('Client software', h('span', { class: 'soft' }, 'share of announces')),
-    happened: { element: h('section', { class: 'card' }, h('div', { class: 'top' }, h('h2', {}, 'What happened')), happened) }
+    networks: panel('Networks that announce most', 'share of announces'),
+    clients: panel('Client software', 'share of announces'),
+    happened: panel('What happened')
   }
-  const tableButton = h('button', {
-    type: 'button',
-    'aria-pressed': 'false',
-    onclick: () => {
-      const isOn = tableButton.getAttribute('aria-pressed') !== 'true'
-      tableButton.setAttribute('aria-pressed', String(isOn))
-      group.table(isOn)
-    }
-  }, 'Table')
 
   put(main,
-    h('h1', { class: 'visually-hidden' }, 'Overview'),
+    h('h1.visually-hidden', 'Overview'),
     status.element,
     figure.element,
-    h('div', { class: 'controls' },
+    h('.controls',
       choice('Time range', spans, range, name => { range = name; store('span', name); history() }),
       choice('Scale', SCALES, scale, name => { scale = name; store('scale', name); group.scale(name) }),
-      tableButton),
-    ...group.elements,
-    h('div', { class: 'panels' }, Object.values(panels).map(one => one.element)))
+      choice('Form', [[false, 'Charts'], [true, 'Table']], false, group.table)),
+    group.elements,
+    h('.panels', Object.values(panels).map(one => one.element)))
   group.scale(scale)
 
   function draw () {
@@ -195,9 +175,9 @@ export default async function overview (main, { may, isHere }) {
   }
 
   function notes () {
-    put(happened, annotations.length === 0
-      ? h('li', { class: 'empty' }, `No start, reload, upgrade or failure in the last ${spanText()}.`)
-      : [...annotations].reverse().slice(0, 12).map(one => h('li', { class: isFailure(one.kind) ? 'bad' : '' }, h('time', {}, day(one.time)), h('span', {}, one.text))))
+    renew(panels.happened.body, annotations.length === 0
+      ? h('p.empty', `No start, reload, upgrade or failure in the last ${spanText()}.`)
+      : h('ol.happened', annotations.slice(-12).reverse().map(one => h('li', { class: isFailure(one.kind) && 'bad' }, h('time', day(one.time)), h('span', one.text)))))
   }
 
   const reasons = (list, counts) => sorted(counts).map(([name, number]) => { const { title, text } = word(list, name); return [title, number, text] })
@@ -212,8 +192,8 @@ export default async function overview (main, { may, isHere }) {
     rows = past.rows.map(row => named(fields, row))
     annotations = past.annotations
     for (const note of spanNotes) note.textContent = `over ${spanText()}`
-    put(panels.refused.body, bars(reasons('refusals', past.refusals), count, 'No request was refused.'))
-    put(panels.dropped.body, bars(reasons('drops', past.drops), count, 'Nothing was dropped.'))
+    renew(panels.refused.body, bars(reasons('refusals', past.refusals), count, 'No request was refused.'))
+    renew(panels.dropped.body, bars(reasons('drops', past.drops), count, 'Nothing was dropped.'))
     notes()
     draw()
   }
@@ -222,7 +202,7 @@ export default async function overview (main, { may, isHere }) {
   let recent = []
   function append (sample) {
     recent.push(sample)
-    if (recent.length < stepS && !(rows.length === 0)) return
+    if (recent.length < stepS && rows.length) return
     const mean = Object.fromEntries(fields.map(name => [name, recent.reduce((sum, one) => sum + one[name], 0) / recent.length]))
     mean.time = sample.time
     rows.push(mean)
@@ -236,10 +216,10 @@ export default async function overview (main, { may, isHere }) {
     heard = Date.now() / 1000
     if (name === 'history') {
       fields = data.fields
-      if (data.seconds.length > 0) latest(named(fields, data.seconds.at(-1)))
+      if (data.seconds.length) figure.sample(named(fields, data.seconds.at(-1)))
     } else if (name === 'sample') {
       const sample = named(fields, data)
-      latest(sample)
+      figure.sample(sample)
       append(sample)
     } else if (name === 'annotation') {
       annotations = [...annotations, data]
@@ -247,41 +227,38 @@ export default async function overview (main, { may, isHere }) {
       draw()
     } else {
       figure.details(data)
-      put(panels.clients.body, bars(sorted(data.clients).map(([client, share]) => [client === 'other' ? 'Other' : client, share]), part, 'No announces yet.'))
-      put(panels.networks.body, bars(sorted(data.networks).map(([network, share]) => [h('span', { class: 'mono' }, network), share]), part, 'No announces yet.'))
+      renew(panels.clients.body, bars(sorted(data.clients).map(([client, share]) => [client === 'other' ? 'Other' : client, share]), part, 'No announces yet.'))
+      renew(panels.networks.body, bars(sorted(data.networks).map(([network, share]) => [h('span.mono', network, may('bans:write') && button('Ban …', () => ban(network), 'small', `Ban ${network} …`)), share]), part, 'No announces yet.'))
     }
   }, isConnected => {
     if (isConnected && isLost) { isLost = false; history(); ask() }
     if (!isConnected) { isLost = true; status.lost(heard) }
   })
 
-  const latest = sample => figure.sample(sample)
-
   async function ask () {
     const now = await api.get('/status').catch(() => null)
     if (now && isHere() && !isLost) status.show(now)
   }
 
+  const ban = async network => (await import('./access.js')).ban(network)
+
   async function top () {
-    if (!may('torrents:read')) return put(panels.torrents.body, h('p', { class: 'empty' }, 'This token lacks the scope torrents:read.'))
+    if (!may('torrents:read')) return put(panels.torrents.body, h('p.empty', 'This token lacks the scope torrents:read.'))
     const page = await api.get('/torrents?sort=seeders&limit=8').catch(() => null)
     if (!page || !isHere()) return
-    put(panels.torrents.body, page.torrents.length === 0
-      ? h('p', { class: 'empty' }, 'No torrents yet. Put an announce URL from above into a torrent.')
-      : h('ul', { class: 'bars' }, page.torrents.map(one => h('li', { class: 'bar' },
-        one.name ? h('a', { class: 'name', href: `#/torrent/${one.info_hash}`, title: one.info_hash }, one.name) : h('span', { class: 'name' }, hash(one.info_hash, `#/torrent/${one.info_hash}`)),
-        h('span', { class: 'num' }, `${short(one.seeders)} / ${short(one.leechers)}`)))))
+    renew(panels.torrents.body, page.torrents.length === 0
+      ? h('p.empty', 'No torrents yet. Put an announce URL from above into a torrent.')
+      : h('ul.bars', page.torrents.map(one => h('li.bar',
+        one.name ? h('a.name', { href: `#/torrent/${one.info_hash}`, title: one.info_hash }, one.name) : h('span.name', hash(one.info_hash, `#/torrent/${one.info_hash}`)),
+        h('span.num', `${short(one.seeders)} / ${short(one.leechers)}`)))))
   }
 
-  const every = (act, period) => setInterval(() => { if (!document.hidden) act() }, period)
-  const timers = [every(ask, STATUS_MS), every(top, TOP_MS), every(history, 300_000)]
+  const stops = [stop, group.free, repeat(ask, STATUS_MS), repeat(top, TOP_MS), repeat(history, HISTORY_MS)]
   const visible = () => { if (!document.hidden) history() }
   document.addEventListener('visibilitychange', visible)
   await Promise.all([ask(), history(), top()])
   return () => {
-    stop()
-    group.free()
-    for (const timer of timers) clearInterval(timer)
+    for (const stop of stops) stop()
     document.removeEventListener('visibilitychange', visible)
   }
 }

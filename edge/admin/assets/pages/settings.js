@@ -1,8 +1,8 @@
 // The configuration: every key with its description, typed inputs, and what a change would do before it is applied.
 
-import { api } from '../client.js'
+import { api, session } from '../client.js'
 import { attempt, button, confirm, dialog, fail, say, searchBox } from '../components.js'
-import { h, put } from '../dom.js'
+import { card, h, put } from '../dom.js'
 import { bytes, count, span } from '../format.js'
 
 const POLL_MS = 1000
@@ -144,14 +144,17 @@ export default async function settings (main, { may, isHere }) {
     rows.clear()
     const isChanged = setting => setting.origin !== 'default' || !isEqual(setting.value, setting.default) || setting.pending !== undefined
     const changed = all.filter(isChanged)
-    const card = (id, title, help, list) => h('section.card', { id: `section-${id}` },
-      h('.top', h('h2', title), h('span.soft', count(list.length))), help && h('p.hint', help), list.map(describe))
+    const section = ([id, title, help, list]) => {
+      const element = card('', title, count(list.length), help && h('p.hint', help), list.map(describe))
+      element.id = `section-${id}`
+      return element
+    }
     const named = config.sections
       .map(({ name, help }) => [name, `[${name}]`, help, all.filter(setting => setting.section === name && !isChanged(setting))])
       .filter(([, , , list]) => list.length > 0)
     const cards = [...(changed.length > 0 ? [['changed', 'Changed', 'What differs from the defaults.', changed]] : []), ...named]
-    put(sections, cards.map(one => card(...one)))
-    put(jump, cards.map(([id, title]) => h('button.small', { type: 'button', onclick: () => document.getElementById(`section-${id}`).scrollIntoView() }, title)))
+    put(sections, cards.map(section))
+    put(jump, cards.map(([id, title]) => button(title, () => document.getElementById(`section-${id}`).scrollIntoView(), 'small')))
     const later = all.filter(setting => setting.pending !== undefined)
     pending.hidden = later.length === 0
     put(pending, h('span', `Waits for a restart or an upgrade: ${later.map(setting => setting.name).join(', ')}.`), writes && button('Upgrade …', upgrade, 'small'))
@@ -184,7 +187,8 @@ export default async function settings (main, { may, isHere }) {
       title: 'Apply these changes?',
       wide: true,
       content: [diff([...edits].map(([name, value]) => [name, before.get(name).value, fresh(name, value)])), h('p.hint', 'They take effect at once, without a restart, and survive one.')],
-      actions: [{ label: 'Apply', act: () => api.patch('/config', changes) }]
+      action: 'Apply',
+      act: () => api.patch('/config', changes)
     })
     if (!done) return
     const back = Object.fromEntries(Object.keys(changes).map(name => [name, before.get(name).origin === 'api' ? before.get(name).value : null]))
@@ -207,10 +211,11 @@ export default async function settings (main, { may, isHere }) {
       kind: 'primary'
     })
     if (!go || !await attempt(() => api.post('/process/upgrade'), 'The new process is starting.')) return
-    // The new process knows no sessions: the first answer from it leads to the sign-in.
+    // The new process knows no sessions.
     for (let tries = 0; tries < UPGRADE_TRIES && isHere(); tries++) {
       await new Promise(resolve => setTimeout(resolve, POLL_MS))
-      await api.get('/log/level').catch(() => {})
+      if (await session.current().catch(() => true)) continue
+      return dispatchEvent(new CustomEvent('signed-out', { detail: 'The upgrade is done: a new process serves. The session has ended with the old one. Sign in again.' }))
     }
     if (isHere()) fail('This process still serves: the upgrade has failed. The log says why.')
   }

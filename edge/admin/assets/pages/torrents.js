@@ -1,8 +1,9 @@
 // The list of torrents, and the page of one torrent.
 
-import { api } from '../client.js'
+import { api, repeat } from '../client.js'
+import { bars } from '../charts.js'
 import { attempt, button, confirm, fail, hash, liveTable, pagedTable } from '../components.js'
-import { h, put } from '../dom.js'
+import { card, facts, h, put, renew } from '../dom.js'
 import { bytes, count, part, span } from '../format.js'
 
 const REFRESH_MS = 5000
@@ -56,12 +57,12 @@ export async function torrents (main, { isHere }) {
       list.restart()
     },
     columns: [
-      { title: 'Torrent', cell: torrent => [title(torrent), hash(torrent.info_hash, `#/torrent/${torrent.info_hash}`)] },
-      { title: 'Size', cell: torrent => torrent.size == null ? '' : bytes(torrent.size), kind: 'num wide' },
-      { title: 'Seeders', cell: torrent => count(torrent.seeders), kind: 'num', sort: 'seeders' },
-      { title: 'Leechers', cell: torrent => count(torrent.leechers), kind: 'num', sort: 'leechers' },
-      { title: 'Downloads', cell: torrent => count(torrent.downloads), kind: 'num wide', sort: 'downloads' },
-      { title: 'Age', cell: torrent => age(torrent.age_s), kind: 'num wide', sort: 'age' }
+      ['Torrent', torrent => [title(torrent), hash(torrent.info_hash, `#/torrent/${torrent.info_hash}`)]],
+      ['Size', torrent => torrent.size == null ? '' : bytes(torrent.size), 'num wide'],
+      ['Seeders', torrent => count(torrent.seeders), 'num', 'seeders'],
+      ['Leechers', torrent => count(torrent.leechers), 'num', 'leechers'],
+      ['Downloads', torrent => count(torrent.downloads), 'num wide', 'downloads'],
+      ['Age', torrent => age(torrent.age_s), 'num wide', 'age']
     ],
     load: async ({ cursor, text }) => {
       wanted = understand(text)
@@ -79,7 +80,7 @@ export async function torrents (main, { isHere }) {
     }
   })
   put(main, h('.head', h('h1', 'Torrents'), list.box),
-    h('section.card', h('.top', list.about), list.element))
+    list.element)
   list.table.sorted(sort, order)
   await list.again()
   return list.stop
@@ -89,14 +90,9 @@ const FAMILIES = [['v4', 'IPv4'], ['v6', 'IPv6'], ['web', 'WebTorrent']]
 const ROLES = { seeder: 'seeder', leecher: 'leecher', partial_seed: 'partial seed' }
 
 /** Bars for counts: `rows` are [name, count]. */
-function bars (heading, rows, note) {
+function shares (heading, rows, note) {
   const all = rows.reduce((sum, [, value]) => sum + value, 0)
-  return h('section.card.span4', h('.top', h('h2', heading), note && h('span.soft', note)),
-    all === 0
-      ? h('p.empty', 'Not known.')
-      : h('.bars', rows.filter(([, value]) => value > 0).map(([name, value]) => h('.bar',
-        h('span.name', { title: name }, name), h('span.value', `${count(value)} · ${part(value / all)}`),
-        h('progress', { max: all, value, 'aria-label': name })))))
+  return card('span4', heading, note, bars(rows.filter(row => row[1] > 0), value => `${count(value)} · ${part(value / all)}`, 'Not known.'))
 }
 
 function ageBars (ages) {
@@ -107,7 +103,7 @@ function ageBars (ages) {
 }
 
 export async function torrent (main, { rest: [id], may, isHere }) {
-  const facts = h('dl.facts')
+  const terms = h('')
   const state = h('span.tag')
   const actions = h('.row')
   const name = h('h1', 'Torrent')
@@ -118,16 +114,16 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     key: peer => `${peer.address ?? ''} ${peer.id ?? ''} ${peer.place}`,
     empty: 'No peers.',
     columns: [
-      { title: 'Address', cell: peer => h('span.mono', peer.address ?? 'WebTorrent') },
-      { title: 'Role', cell: peer => ROLES[peer.role] ?? String(peer.role) },
-      { title: 'Last announce', cell: peer => peer.age_s < 16 ? '< 16 s ago' : `${span(peer.age_s)} ago`, kind: 'num' },
-      { title: 'Peer id', cell: peer => h('span.mono', peer.id ?? ''), kind: 'wide' }
+      ['Address', peer => h('span.mono', peer.address ?? 'WebTorrent')],
+      ['Role', peer => ROLES[peer.role] ?? String(peer.role)],
+      ['Last announce', peer => peer.age_s < 16 ? '< 16 s ago' : `${span(peer.age_s)} ago`, 'num'],
+      ['Peer id', peer => h('span.mono', peer.id ?? ''), 'wide']
     ]
   })
   const body = h('.grid',
-    h('section.card.span12', h('.top', hash(id), state), facts, actions),
+    h('section.card.span12', h('.top', hash(id), state), terms, actions),
     breakdown,
-    h('section.card.span12', h('.top', h('h2', 'Peers'), shown), peers.element))
+    card('span12', 'Peers', shown, peers.element))
   const missing = h('section.card', { hidden: true })
   put(main, h('.head', name, h('a.button', { href: '#/torrents' }, '← All torrents')), missing, body)
 
@@ -139,24 +135,19 @@ export async function torrent (main, { rest: [id], may, isHere }) {
   const buttons = frozen => [
     may('torrents:write') && (frozen
       ? button('Unfreeze', change(unfreeze, 'Unfrozen: announces are accepted again.', { undo: () => freeze().then(load) }))
-      : h('button', { type: 'button', title: 'Refuse announces, keep the torrent and its peers', onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) }) }, 'Freeze')),
+      : h('button', { title: 'Refuse announces, keep the torrent and its peers', onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) }) }, 'Freeze')),
     may('lists:write') && h('button', {
-      type: 'button',
       title: 'Refuse this torrent for good, where [access] mode has a deny list',
       onclick: change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny), undone: 'Removed from the deny list.' })
     }, 'Add to deny list'),
-    may('torrents:write') && h('button', {
-      type: 'button',
-      class: 'danger',
-      onclick: async () => {
-        const go = await confirm({
-          title: 'Remove this torrent and its peers?',
-          text: ['Its peers and counts go at once, and this cannot be undone. It comes back with the next announce of a client; its peers return within one announce interval.', 'To keep it away, add it to the deny list or freeze it.'],
-          action: 'Remove'
-        })
-        if (go && await attempt(() => api.delete(path), 'Torrent removed.')) location.hash = '#/torrents'
-      }
-    }, 'Remove')
+    may('torrents:write') && button('Remove', async () => {
+      const go = await confirm({
+        title: 'Remove this torrent and its peers?',
+        text: ['Its peers and counts go at once, and this cannot be undone. It comes back with the next announce of a client; its peers return within one announce interval.', 'To keep it away, add it to the deny list or freeze it.'],
+        action: 'Remove'
+      })
+      if (go && await attempt(() => api.delete(path), 'Torrent removed.')) location.hash = '#/torrents'
+    }, 'danger')
   ]
 
   let frozen
@@ -174,9 +165,9 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     body.hidden = false
     missing.hidden = true
     if (one.name) name.textContent = one.name
-    state.className = one.frozen ? 'tag bad' : 'tag good'
+    state.className = `tag ${one.frozen ? 'bad' : 'good'}`
     state.textContent = one.frozen ? 'frozen' : 'served'
-    const rows = [
+    renew(terms, facts([
       one.size != null && ['Size', bytes(one.size)],
       ['Seeders', count(one.seeders)],
       ['Leechers', one.partial_seeds > 0 ? `${count(one.leechers)}, of them ${count(one.partial_seeds)} partial seeds` : count(one.leechers)],
@@ -184,23 +175,19 @@ export async function torrent (main, { rest: [id], may, isHere }) {
       ['First seen', `${age(one.age_s)} ago`],
       ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0)
         .map(([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`])
-    ].filter(Boolean)
-    const terms = rows.flatMap(([term, value]) => [h('dt', term), h('dd', value)])
-    if (!terms.every((term, at) => facts.children[at]?.isEqualNode(term)) || facts.children.length !== terms.length) put(facts, terms)
+    ]))
     if (frozen !== one.frozen) put(actions, buttons(frozen = one.frozen))
     const { counted, clients, ages, networks } = one.breakdown
     const total = one.seeders + one.leechers
     const known = clients.reduce((sum, client) => sum + client.peers, 0)
-    const cards = h('div',
-      bars('Clients', clients.map(client => [client.name ?? 'other', client.peers]), known > 0 && known < total && `known of ${count(known)} peers`),
-      bars('Last announce', ageBars(ages), counted < total && `of ${count(counted)} peers looked at`),
-      bars('Networks', networks.map(({ network, peers }) => [network, peers]), counted < total && 'most peers first'))
-    if (breakdown.childNodes.length === 0 || [...cards.children].some((card, at) => !card.isEqualNode(breakdown.children[at]))) put(breakdown, [...cards.children])
     breakdown.hidden = total === 0
+    renew(breakdown,
+      shares('Clients', clients.map(client => [client.name ?? 'other', client.peers]), known > 0 && known < total && `known of ${count(known)} peers`),
+      shares('Last announce', ageBars(ages), counted < total && `of ${count(counted)} peers looked at`),
+      shares('Networks', networks.map(({ network, peers }) => [network, peers]), counted < total && 'most peers first'))
     shown.textContent = one.peers.length < total ? `${count(one.peers.length)} of ${count(total)}` : count(total)
     peers.update(one.peers.map((peer, place) => ({ ...peer, place: peer.address ? '' : place })))
   }
   await load()
-  const timer = setInterval(() => { if (!document.hidden) load() }, REFRESH_MS)
-  return () => clearInterval(timer)
+  return repeat(load, REFRESH_MS)
 }

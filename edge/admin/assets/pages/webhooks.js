@@ -1,7 +1,7 @@
 // Webhooks: URLs that events are posted to, their tests and their deliveries.
 
-import { api } from '../client.js'
-import { attempt, button, confirm, copyButton, dialog, fail, liveTable, pagedTable, say } from '../components.js'
+import { api, repeat } from '../client.js'
+import { attempt, button, confirm, copyButton, dialog, liveTable, pagedTable, say } from '../components.js'
 import { h, put } from '../dom.js'
 import { clock, time } from '../format.js'
 import { checkboxes, textField } from '../forms.js'
@@ -13,11 +13,10 @@ const USUAL = ['ban', 'reload', 'warning']
 
 const result = delivery => delivery.status ? `status ${delivery.status}` : delivery.error ?? 'no response'
 
-function outcome (delivery) {
-  if (!delivery) return h('span.soft', 'none yet')
-  const kind = { delivered: 'tag good', failed: 'tag', dropped: 'tag bad' }[delivery.outcome] ?? 'tag'
-  return [h('span', { class: kind }, delivery.outcome), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
-}
+const outcome = ({ outcome: name }) => h(`span.tag${{ delivered: '.good', dropped: '.bad' }[name] ?? ''}`, name)
+const last = delivery => delivery
+  ? [outcome(delivery), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
+  : h('span.soft', 'none yet')
 
 export default async function webhooks (main, { may, isHere }) {
   const writes = may('config:write')
@@ -40,29 +39,25 @@ export default async function webhooks (main, { may, isHere }) {
       return { rows, next: null, total: rows.length }
     },
     columns: [
-      { title: 'URL', cell: webhook => h('span.mono.break', webhook.url) },
-      { title: 'Events', cell: webhook => webhook.events.map(kind => [h('span.tag', { title: known('events', kind).text }, known('events', kind).title), ' ']) },
-      { title: 'Last delivery', cell: webhook => outcome(webhook.last_delivery) },
-      {
-        title: '',
-        kind: 'actions',
-        cell: webhook => [
-          writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`), ' ',
-          button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`), ' ',
-          writes && button('Remove', () => remove(webhook), 'small danger', `Remove ${webhook.url}`)
-        ]
-      }
+      ['URL', webhook => h('span.mono.break', webhook.url)],
+      ['Events', webhook => webhook.events.map(kind => [h('span.tag', { title: known('events', kind).text }, known('events', kind).title), ' '])],
+      ['Last delivery', webhook => last(webhook.last_delivery)],
+      ['', webhook => [
+        writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`), ' ',
+        button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`), ' ',
+        writes && button('Remove', () => remove(webhook), 'small danger', `Remove ${webhook.url}`)
+      ], 'actions']
     ]
   })
 
   async function test (id, button) {
     button.disabled = true
-    try {
+    await attempt(async () => {
       const delivery = await api.post(`/webhooks/${id}/test`)
       const text = `${result(delivery)} after ${delivery.duration_ms} ms`
-      if (delivery.outcome === 'delivered') say(`The receiver accepted the test event: ${text}.`)
-      else fail(`The receiver did not accept the test event: ${text}.`)
-    } catch (problem) { fail(problem) }
+      if (delivery.outcome !== 'delivered') throw new Error(`The receiver did not accept the test event: ${text}.`)
+      return `The receiver accepted the test event: ${text}.`
+    }, text => text)
     button.disabled = false
     await list.again()
   }
@@ -74,23 +69,23 @@ export default async function webhooks (main, { may, isHere }) {
       key: one => `${one.event_id} ${one.attempt} ${one.time} ${one.duration_ms}`,
       empty: 'None since the start of the tracker.',
       columns: [
-        { title: 'Time', cell: one => clock(one.time) },
-        { title: 'Event', cell: one => one.kind === 'test' ? 'test' : `${known('events', one.kind).title} (${one.event_id})` },
-        { title: 'Attempt', cell: one => String(one.attempt), kind: 'num' },
-        { title: 'Outcome', cell: one => h('span', { class: one.outcome === 'delivered' ? 'tag good' : one.outcome === 'dropped' ? 'tag bad' : 'tag' }, one.outcome) },
-        { title: 'Response', cell: result },
-        { title: 'Took', cell: one => `${one.duration_ms} ms`, kind: 'num' }
+        ['Time', one => clock(one.time)],
+        ['Event', one => one.kind === 'test' ? 'test' : `${known('events', one.kind).title} (${one.event_id})`],
+        ['Attempt', one => String(one.attempt), 'num'],
+        ['Outcome', outcome],
+        ['Response', result],
+        ['Took', one => `${one.duration_ms} ms`, 'num']
       ]
     })
     const load = async () => table.update((await api.get(`/webhooks/${id}/deliveries`)).deliveries)
     if (!await attempt(load)) return
-    const timer = setInterval(() => load().catch(() => {}), REFRESH_MS)
+    const stop = repeat(() => load().catch(() => {}), REFRESH_MS)
     await dialog({
       title: 'Deliveries',
       wide: true,
       content: [h('p.mono.break', url), h('p.hint', 'The last 50 attempts, newest first. An event that failed is posted again after 1 s, 5 s, 30 s, 2 min and 10 min, and then dropped.'), table.element]
     })
-    clearInterval(timer)
+    stop()
   }
 
   async function remove ({ id, url }) {
@@ -107,7 +102,7 @@ export default async function webhooks (main, { may, isHere }) {
       if (kinds.value().length === 0) throw new Error('Events: choose at least one.')
       return api.post('/webhooks', { url: url.value(), events: kinds.value() })
     }
-    const webhook = await dialog({ title: 'Create webhook', wide: true, content: [url.element, kinds.element], actions: [{ label: 'Create', act }] })
+    const webhook = await dialog({ title: 'Create webhook', wide: true, content: [url.element, kinds.element], action: 'Create', act })
     if (!webhook) return
     await list.again()
     await dialog({
@@ -123,7 +118,7 @@ export default async function webhooks (main, { may, isHere }) {
   put(main, h('.head', h('h1', 'Webhooks'), list.box),
     h('p.hint', 'Events are posted to these URLs as JSON, signed, and again if the receiver does not accept them.'),
     writes && h('.row.tools', button('Create webhook …', () => attempt(create), 'primary')),
-    h('section.card', h('.top', list.about), list.element))
+    list.element)
   await list.again()
   return list.stop
 }

@@ -86,7 +86,7 @@ async function keys ({ page, has, click, visit, write, text, call }) {
   assert.equal(again.key, key)
 }
 
-async function bans ({ page, has, click, visit, write, call }) {
+async function bans ({ page, has, click, visit, write, call, announce }) {
   for (let at = 0; at < 60; at++) await call('POST', '/bans', { network: `198.51.${at}.0/24` })
   await visit('bans', 'Bans')
   await click('Ban networks …')
@@ -102,6 +102,22 @@ async function bans ({ page, has, click, visit, write, call }) {
   await page.until(has('No ban matches'), 'the ban to be removed')
   await click('Undo')
   await page.until(`${rows} === 1 && ${has('test')}`, 'the ban to be back')
+
+  // From the networks that announce most, of which one announce in 64 is looked at.
+  for (let at = 0; at < 640; at++) await announce(1, 0)
+  await visit('overview', 'Overview')
+  await page.until("document.querySelector('button[aria-label^=Ban]')", 'a network that announces')
+  await click('Ban …')
+  await page.until(`${dialog}?.querySelector('textarea').value !== ''`, 'the form with the network')
+  assert.deepEqual(await findings(page), [], 'the form with a network')
+  const network = await page.value(`${dialog}.querySelector('textarea').value`)
+  const banned = async () => (await (await call('GET', `/bans?q=${encodeURIComponent(network)}`)).json()).bans.length
+  await click('Ban')
+  await page.until(has(`${network} banned.`), 'the ban')
+  assert.equal(await banned(), 1)
+  await click('Undo')
+  await page.until(has(`${network} is no longer banned.`), 'the ban to be undone')
+  assert.equal(await banned(), 0)
 }
 
 async function tokens ({ page, has, click, visit, write, text, admin }) {

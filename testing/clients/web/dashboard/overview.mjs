@@ -50,7 +50,7 @@ export default async function (dashboard) {
   await click('Table')
   await page.until('document.querySelectorAll(".figures tbody tr").length > 0', 'rows')
   assert.ok(await page.value('document.querySelector(".figures thead").innerText.includes("Response time: p50")'))
-  await click('Table')
+  await click('Charts')
   await page.until('document.querySelectorAll(".chart canvas").length >= 8', 'charts')
 
   // The start is annotated, and a reload will be.

@@ -1,6 +1,7 @@
 // Torrents: search, the list while it refreshes, one torrent, and what changes it, with undo.
 
 import assert from 'node:assert/strict'
+import process from 'node:process'
 
 const button = name => `[...document.querySelectorAll('button')].findLast(one => one.textContent === ${JSON.stringify(name)})`
 
@@ -33,6 +34,14 @@ export default async function (dashboard) {
   await page.until(`${rows} === 1 && ${has(other)}`, 'the one with this beginning')
   await write('[data-search]', '0123')
   await page.until(has('No torrent whose info hash begins with 0123.'), 'that there is none')
+  // A name, which a .torrent file has.
+  const known = process.env.TIDEGATE_TORRENT
+  await announce(6, 0, known)
+  await write('[data-search]', 'Payload')
+  await page.until(`${rows} === 1 && ${has('payload.bin')} && ${has(known)}`, 'the one with this name')
+  assert.equal(await page.value('document.querySelector("tbody tr").cells[1].innerText'), '2 MiB')
+  await write('[data-search]', 'payload.txt')
+  await page.until(has('No torrent named “payload.txt”.'), 'that none has this name')
   await write('[data-search]', `magnet:?xt=urn:btih:${hash.toUpperCase()}&dn=x`)
   await page.until(`location.hash === '#/torrent/${hash}'`, 'the torrent of the magnet link')
 
