@@ -129,7 +129,8 @@ pub(crate) fn serve(
     reload::apply(&config, &tracker, &mut access)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
-    let xdp = xdp::open(&mut config, &bound, InheritedXdp::from_inherited(&mut inherited))?;
+    let of_xdp = InheritedXdp::from_inherited(&mut inherited);
+    let (xdp, udp_fallback) = xdp::open(&mut config, &bound, of_xdp)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
     acme::load(&config, &certificates)?;
@@ -159,6 +160,7 @@ pub(crate) fn serve(
         certificates,
         bound,
         xdp,
+        udp_fallback,
         records,
         writer,
         overrides,
@@ -185,6 +187,8 @@ struct Opened {
     certificates: Arc<Certificates>,
     bound: BoundListeners,
     xdp: Option<OpenXdp>,
+    /// Why UDP has another engine than the configured one, if so.
+    udp_fallback: Option<String>,
     records: Arc<Records>,
     writer: admin::records::Writer,
     overrides: Vec<(String, Value)>,
@@ -231,7 +235,7 @@ impl Opened {
         state::annotate_start(&api, old_process.is_some());
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
-        let _ = workers.metric_sources().status.udp_engine.set(engine);
+        workers.set_engine(engine, self.udp_fallback);
         let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = old_process.is_some().then_some(began_ms).or(restored_ms);
         let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
@@ -294,6 +298,7 @@ fn start_management(
         let _ = end.send(Event::ThreadExit(ended));
     };
     let mut workers = Workers::new(shared, ended);
+    workers.count_losses(&bound.udp);
     let (api, first_token) = state::start(&mut workers, config, state, shared.clock, events)?;
     workers.start_admin(
         std::mem::take(&mut bound.admin),
@@ -565,11 +570,10 @@ impl Serving {
             self.reloader.hub.annotate(AnnotationKind::Stop, format!("Stopped by {signal}"));
         }
         let is_handed_over = matches!(end, End::HandedOver(_));
-        if !is_handed_over {
-            self.upgrader.cancel();
-        }
         if is_handed_over {
             self.cluster.hand_over();
+        } else {
+            self.upgrader.cancel();
         }
         let sender = self.upgrader.into_sender();
         let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);

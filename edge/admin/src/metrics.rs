@@ -178,6 +178,10 @@ fn render_process(page: &mut Page, sources: &MetricSources) {
     let help = "Bytes of swarms and sessions received from the old process in an upgrade.";
     let bytes = upgrade.map_or(0, |upgrade| load(&upgrade.bytes));
     page.single("tidegate_upgrade_swarms_bytes", "gauge", help, bytes);
+    let help =
+        "Datagrams that the kernel dropped because the receive buffer of a UDP socket was full.";
+    let name = "tidegate_receive_buffer_drops_total";
+    page.single(name, "counter", help, sources.receive_losses());
     let help = "Log lines suppressed by the rate limit.";
     page.single("tidegate_log_lines_suppressed_total", "counter", help, LOG_TAIL.suppressed());
     let help = "Start time of the process since unix epoch in seconds.";
@@ -411,6 +415,7 @@ pub(super) mod tests {
                 })
             }),
             cluster: std::sync::OnceLock::new(),
+            receive_losses: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
                 names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()

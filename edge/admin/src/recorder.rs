@@ -2,6 +2,7 @@
 //! history of seven days. The same data as `/metrics`, without a Prometheus server.
 
 mod history;
+mod losses;
 mod sample;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,7 @@ use crate::swarms::Swarms;
 use history::History;
 pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory};
 pub use history::{Annotation, AnnotationKind};
+use losses::Losses;
 use sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
 
 /// Samples that a new stream gets.
@@ -51,6 +53,7 @@ pub(crate) struct StatsMessage {
 struct State {
     seconds: VecDeque<Sample>,
     history: History,
+    losses: Losses,
     last: Option<CounterSnapshot>,
     /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
@@ -93,7 +96,9 @@ impl Recorder {
     pub(crate) fn record(&self, sources: &MetricSources) {
         let listeners = sources.registry.read();
         let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
+        let lost = sources.receive_losses();
         let mut state = self.lock();
+        state.losses.add(snapshot.at, lost);
         if let Some(last) = &state.last {
             let sample = sample(sources, last, &snapshot);
             state.keep(sample);
@@ -112,6 +117,11 @@ impl Recorder {
             state.details = Some(self.send("details", data));
         }
         state.last = Some(snapshot);
+    }
+
+    /// Returns the datagrams that the kernel dropped in the last ten minutes because receive buffers were full.
+    pub(crate) fn recent_losses(&self) -> u64 {
+        self.lock().losses.recent()
     }
 
     /// Keeps an annotation, and sends it to streams.

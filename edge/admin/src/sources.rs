@@ -36,11 +36,19 @@ pub struct MetricSources {
     pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
     /// Returns what the cluster is doing; called at each request. Set once if this node is in a cluster.
     pub cluster: OnceLock<Box<dyn Fn() -> ClusterStats + Send + Sync>>,
+    /// Returns the datagrams that the kernel has dropped since the start because the receive buffers of the UDP
+    /// sockets were full; called each second. Set once if the system counts them.
+    pub receive_losses: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
     /// The version, as `1.2.3`.
     pub version: &'static str,
 }
 
 impl MetricSources {
+    /// Returns the datagrams that did not fit into the receive buffers of UDP sockets.
+    pub(crate) fn receive_losses(&self) -> u64 {
+        self.receive_losses.get().map_or(0, |losses| losses())
+    }
+
     /// Returns what the cluster is doing, or `None` if this node is in none.
     pub(crate) fn cluster(&self) -> Option<ClusterStats> {
         self.cluster.get().map(|stats| stats())
@@ -62,6 +70,8 @@ pub struct Status {
     pub upgrade: OnceLock<Arc<UpgradeStats>>,
     /// The engine of the UDP listeners, e.g. `mmsg` or `shield (driver)`.
     pub udp_engine: OnceLock<String>,
+    /// Why the engine is not the configured one, if so: a sentence without a full stop.
+    pub udp_fallback: OnceLock<String>,
     /// What the XDP program has done. Empty without one.
     pub xdp: Mutex<XdpStats>,
     /// Peers by network. Empty without files that say where networks belong.

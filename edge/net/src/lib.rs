@@ -6,7 +6,7 @@
 //!
 //! # Safety
 //!
-//! The modules that allow unsafe code are `option` (setsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
+//! The modules that allow unsafe code are `option` (setsockopt, getsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
 //! `udp/area` (views of the memory of a batch), `tcp` (accept4), below `process`, `inherit` (descriptors by
 //! number), `launch` (fork, dup2), `priority` (sched_setattr) and `sandbox/landlock` (its system calls), and
 //! below `udp/xdp`, `bpf` (bpf), `maps` (mapped arrays), `umem` (mmap), `ring` (rings in mapped memory),
@@ -35,6 +35,6 @@ pub use tcp::{
 };
 pub use udp::xdp;
 pub use udp::{
-    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, SOURCE_FILTER_MAX, UdpOptions,
-    UdpSocket, UdpWorker, adopt_udp, bind_udp, run_udp, steer_udp,
+    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses, SOURCE_FILTER_MAX,
+    UdpOptions, UdpSocket, UdpWorker, adopt_udp, bind_udp, run_udp, steer_udp,
 };

@@ -20,6 +20,30 @@ pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Reads an option that is an array of 32-bit numbers into `values`, and returns the length that the kernel reports.
+/// `level` and `name` are constants of libc.
+#[cfg(target_os = "linux")]
+pub(crate) fn get(
+    socket: &impl AsFd,
+    level: i32,
+    name: i32,
+    values: &mut [u32],
+) -> io::Result<usize> {
+    let mut len = size_of_val(values) as libc::socklen_t;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel writes at most `len` bytes to
+    // `values`, which any bytes are valid for, and the length to `len`.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            values.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if status == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets an option that is a classic BPF program. `level` and `name` are constants of libc.
 #[cfg(target_os = "linux")]
 pub(crate) fn set_program(

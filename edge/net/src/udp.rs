@@ -13,6 +13,7 @@ mod coalescer;
 #[cfg(target_os = "linux")]
 mod control;
 mod idle_timer;
+mod losses;
 #[cfg(target_os = "linux")]
 mod mmsg;
 mod portable;
@@ -24,6 +25,7 @@ mod steering;
 pub mod xdp;
 
 pub use batch::Batch;
+pub use losses::ReceiveLosses;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 #[cfg(target_os = "linux")]
 pub use steering::steer_udp;

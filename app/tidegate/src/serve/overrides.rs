@@ -50,6 +50,8 @@ pub(super) fn apply(
     if let Ok((with, mut made)) = try_all(settings, &kept) {
         // The listeners, already bound, refer to these.
         made.challenges = Arc::clone(&config.challenges);
+        // The one that is there: the configured one may have been refused.
+        made.engine = config.engine;
         (*settings, *config) = (with, made);
     }
     Ok(true)

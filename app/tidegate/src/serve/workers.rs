@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -17,9 +17,9 @@ use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::{RemoteLetters, WorkerLink};
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::TlsConfig;
-use net::{UdpSocket, UdpWorker};
+use net::{ReceiveLosses, UdpSocket, UdpWorker};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
@@ -87,6 +87,7 @@ impl Workers {
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
             cluster: OnceLock::new(),
+            receive_losses: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),
         };
         // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
@@ -110,6 +111,27 @@ impl Workers {
     /// Returns what the admin listener reports.
     pub(super) fn metric_sources(&self) -> &MetricSources {
         &self.metric_sources
+    }
+
+    /// Sets the engine of UDP that is reported, and why it is not the configured one, if so. Call once.
+    pub(super) fn set_engine(&self, engine: String, fallback: Option<String>) {
+        let status = &self.metric_sources.status;
+        let _ = status.udp_engine.set(engine);
+        let _ = fallback.map(|why| status.udp_fallback.set(why));
+    }
+
+    /// Begins to count the datagrams that do not fit into the receive buffers of these sockets.
+    pub(super) fn count_losses(&self, listeners: &[BoundListener<UdpSocket>]) {
+        let sockets = listeners.iter().flat_map(|listener| &listener.sockets);
+        match ReceiveLosses::of(sockets) {
+            Ok(losses) => {
+                let losses = Mutex::new(losses);
+                let count = move || losses.lock().unwrap_or_else(PoisonError::into_inner).count();
+                // Set once.
+                let _ = self.metric_sources.receive_losses.set(Box::new(count));
+            }
+            Err(error) => debug!(%error, "the system does not count full receive buffers"),
+        }
     }
 
     /// Returns WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.

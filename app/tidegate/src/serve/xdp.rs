@@ -41,15 +41,18 @@ pub(super) struct OpenXdp {
     listeners: Vec<Listener>,
 }
 
+/// The program if there is one, and why there is none although the engine has one.
+type Outcome = (Option<OpenXdp>, Option<String>);
+
 /// Sets up the XDP program if the engine has one. If that fails, `config` gets the engine of the sockets,
 /// unless the program is required.
 pub(super) fn open(
     config: &mut Config,
     bound: &BoundListeners,
     inherited: InheritedXdp,
-) -> Result<Option<OpenXdp>> {
+) -> Result<Outcome> {
     if !config.engine.has_program() || bound.udp.is_empty() {
-        return Ok(None);
+        return Ok((None, None));
     }
     // Each worker has a socket of every listener, or of none.
     let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
@@ -74,7 +77,7 @@ pub(super) fn open(
                     limits::XDP_LISTENERS_MAX
                 );
             }
-            return Ok(Some(OpenXdp { xdp, listeners }));
+            return Ok((Some(OpenXdp { xdp, listeners }), None));
         }
         Err(error) => error,
     };
@@ -87,7 +90,7 @@ pub(super) fn open(
     }
     config.engine = config.engine.of_sockets();
     warn!("engine {engine} is not available, serving with {}: {error}", config.engine.label());
-    Ok(None)
+    Ok((None, Some(format!("engine {engine} is not available: {error}"))))
 }
 
 /// Returns how the program is set up for `config`, and how many workers its queues are distributed among.

@@ -2,6 +2,7 @@
 
 use harness::network::{NetworkOptions, XdpMode};
 
+use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker, config, stderr, tidegate};
 use crate::site::{Engine, Site, in_network};
@@ -16,7 +17,11 @@ fn network(test: impl FnOnce(&Site)) {
 
 /// Starts a tracker with an engine that may not be available.
 fn start_with(engine: &str, mode: &str) -> Tracker {
-    let variables = [("TIDEGATE_UDP__ENGINE", engine), ("TIDEGATE_XDP__MODE", mode)];
+    let variables = [
+        ("TIDEGATE_UDP__ENGINE", engine),
+        ("TIDEGATE_XDP__MODE", mode),
+        ("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN),
+    ];
     Tracker::start_with(Directory::new(), "", &variables)
 }
 
@@ -27,7 +32,7 @@ fn check(tracker: &Tracker) {
     }
 }
 
-/// Checks that a tracker serves by its sockets, and that it says why in one line.
+/// Checks that a tracker serves by its sockets, and that it says why in one line, and in its status from then on.
 fn check_fallback(tracker: &Tracker, engine: &str, why: &str) {
     check(tracker);
     let start = format!("engine {engine} is not available, serving with mmsg: ");
@@ -37,6 +42,12 @@ fn check_fallback(tracker: &Tracker, engine: &str, why: &str) {
     assert!(reason.contains(why), "expected `{why}`, found `{reason}`");
     assert!(tracker.output().contains("mmsg"), "{}", tracker.output());
     assert!(!tracker.admin("/metrics").1.contains("tidegate_xdp_info{"));
+    let status = Caller::of(tracker).expect(200, "GET /status", None);
+    let is_of_xdp = |item: &&serde_json::Value| item["area"] == "xdp";
+    let item = status["health"].as_array().unwrap().iter().find(is_of_xdp).unwrap();
+    assert_eq!(item["level"], "warning");
+    assert!(item["text"].as_str().unwrap().contains(reason), "{item}");
+    assert_eq!(status["listeners"][0]["engine"], "mmsg");
 }
 
 /// How many connects the program has answered.

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use crate::api::start_in;
 use crate::clients::{Udp, has, http_announce};
-use crate::process::{Directory, PATIENCE, Tracker};
+use crate::process::{Directory, PATIENCE, Signal, Tracker};
 
 crate::site::on_engines! { enforces_intervals_from_sighup_on }
 
@@ -51,6 +52,32 @@ fn changes_rate_limits_on_sighup() {
     tracker.wait_for_log("limits.announces_per_s");
     reload(&tracker, "");
     assert!(!is_limited(&tracker));
+}
+
+/// The process is stopped, so that its buffers fill up.
+#[test]
+#[cfg(target_os = "linux")]
+fn says_that_receive_buffers_were_full() {
+    let name = "tidegate_receive_buffer_drops_total";
+    let (tracker, api) = start_in(Directory::new(), "requests_per_s = 0\n");
+    let item = || {
+        let status = api.expect(200, "GET /status", None);
+        let items = status["health"].as_array().unwrap().clone();
+        items.into_iter().find(|item| item["text"].as_str().unwrap().contains("receive buffers"))
+    };
+    assert_eq!((tracker.metric(name), item()), (0.0, None));
+    let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = tracker.udp4();
+    tracker.signal(Signal::SIGSTOP);
+    (0..3000).for_each(|_| _ = client.send_to(&[0; 98], to).unwrap());
+    tracker.signal(Signal::SIGCONT);
+    tracker.wait_until("the loss is noticed", |_| item().is_some());
+    let item = item().unwrap();
+    assert_eq!((&item["level"], &item["area"]), (&"warning".into(), &"listeners".into()));
+    assert!(item["remedy"].as_str().unwrap().contains("net.core.rmem_max"), "{item}");
+    let lost = tracker.metric(name);
+    assert!(lost > 1000.0 && lost < 3000.0, "{lost}");
+    assert!(item["text"].as_str().unwrap().contains(&lost.to_string()), "{item} {lost}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ const CERTIFICATE_WARNING_DAYS: i64 = 14;
 const MEMORY_WARNING_PERCENT: u64 = 90;
 /// Age of unwritten changes of the journal that is a warning, seconds. It is written a few times a second.
 const JOURNAL_LAG_MAX_S: f64 = 30.0;
+/// Datagrams lost in ten minutes from which it is a warning. Fewer are a burst: clients ask again.
+const LOST_WARNING: u64 = 1000;
 /// Seconds between two annotations of a lasting failure.
 const FAILURE_PERIOD_S: u64 = 600;
 
@@ -76,6 +78,8 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     let sources = api.sources();
     let mut items = Vec::new();
     process(api, &mut items);
+    items.extend(udp_engine(sources));
+    items.extend(receive_losses(api.recorder.recent_losses()));
     records(api, &mut items);
     items.extend((sources.journal)().as_ref().and_then(journal));
     cluster_items(sources, &mut items);
@@ -108,6 +112,29 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
             "Upgrade without downtime: send SIGUSR2, or `systemctl reload` with the upgrade unit.";
         items.push(item(Level::Info, HealthArea::Upgrade, text, remedy));
     }
+}
+
+fn udp_engine(sources: &MetricSources) -> Option<HealthItem> {
+    let why = sources.status.udp_fallback.get()?;
+    let text = format!("UDP is served without its XDP program: {why}.");
+    let remedy = "Clients notice nothing, but a flood costs more. Remove the cause and restart; or set udp.engine to \
+                  auto. See the chapter \u{201c}XDP\u{201d} of the documentation.";
+    Some(item(Level::Warning, HealthArea::Xdp, text, remedy))
+}
+
+fn receive_losses(lost: u64) -> Option<HealthItem> {
+    let level = match lost {
+        0 => return None,
+        1..LOST_WARNING => Level::Info,
+        _ => Level::Warning,
+    };
+    let datagrams = if lost == 1 { "datagram" } else { "datagrams" };
+    let text = format!(
+        "The kernel dropped {lost} {datagrams} in the last 10 minutes: the receive buffers of the UDP sockets were full."
+    );
+    let remedy = "Clients ask again. If it continues, raise net.core.rmem_max and udp.receive_buffer_bytes and restart; \
+                  if a core is busy all the time, see \u{201c}Give sockets room\u{201d} in the documentation.";
+    Some(item(level, HealthArea::Listeners, text, remedy))
 }
 
 fn records(api: &Api, items: &mut Vec<HealthItem>) {
