@@ -5,6 +5,7 @@ mod chart;
 mod debian;
 mod guest;
 mod image;
+mod pages;
 mod program;
 
 use crate::command::{Tally, command, run as run_command};
@@ -19,7 +20,9 @@ const TOOLS: &[&str] = &[
     "systemd-container",
     "lintian",
     "podman",
+    "podman-compose",
     "crun",
+    "skopeo",
     "qemu-user-static",
     "libplist-utils",
 ];
@@ -53,6 +56,8 @@ pub(crate) fn run(folder: &Path) -> Result<Tally> {
             test("Debian package, without systemd", debian::check_offline(folder, architecture));
             test("Debian package", debian::check(folder, architecture));
             test("image", image::check(folder, architecture));
+            test("pages about systems", pages::check_systems(folder, architecture));
+            test("page about containers", pages::check_container(folder));
         }
     }
     Ok(tally)

@@ -1,11 +1,13 @@
 //! The Helm chart: linted, and rendered with values of each kind. The tracker reads the variables that come out.
 
 use super::find;
+use super::pages::blocks;
 use crate::command::{command, output, run};
 use crate::setup::install_helm;
 use crate::venv::API_TOOLS;
 use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
+use harness::Directory;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -73,6 +75,35 @@ pub(super) fn check(folder: &Path) -> Result<()> {
     }
     for value in REFUSED {
         ensure!(template(&[value]).is_err(), "{value} is not refused");
+    }
+    renders_the_page(&helm, &chart)
+}
+
+/// Renders the chart with the values of `docs/install/helm.md`. Its commands name what comes out.
+fn renders_the_page(helm: &str, chart: &str) -> Result<()> {
+    let directory = Directory::new()?;
+    let blocks = blocks("helm.md")?;
+    // Those that begin with `config:` and no text are for the chart of NATS.
+    let values: Vec<_> = blocks
+        .iter()
+        .filter(|it| it.language == "yaml" && !it.text.starts_with("config:\n"))
+        .collect();
+    ensure!(values.len() == 2, "expected values for one tracker and for a cluster: {values:?}");
+    let commands: String = blocks.iter().map(|it| it.text.as_str()).collect();
+    for block in values {
+        let file = directory.write("values.yaml", &block.text)?.display().to_string();
+        let rendered = output(command(&[helm, "template", "tracker", chart, "--values", &file]))?;
+        let objects = json(&rendered)?;
+        read_by_the_tracker(&objects).with_context(|| format!("line {}", block.line))?;
+        for object in objects.as_array().context("no objects")? {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            ensure!(name.starts_with("tracker-tidegate"), "the page does not know {name}");
+        }
+    }
+    for name in
+        ["statefulset/tracker-tidegate", "service tracker-tidegate", "exec tracker-tidegate-1"]
+    {
+        ensure!(commands.contains(name), "the page lacks {name}");
     }
     Ok(())
 }

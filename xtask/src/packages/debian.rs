@@ -52,7 +52,9 @@ pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let directory = Directory::new()?;
     let package = package(folder, architecture)?;
     guest.add(&package)?;
-    guest.add(&older(&package, directory.root())?)?;
+    let older = directory.path("older.deb");
+    repack(&package, "0.0.1", &older)?;
+    guest.add(&older)?;
     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let guest = guest.boot()?;
     installs(&guest)?;
@@ -131,17 +133,18 @@ fn package(folder: &Path, architecture: Architecture) -> Result<PathBuf> {
     find(folder, &format!("_{}.deb", architecture.debian))
 }
 
-/// Makes a package of the same files with a lower version.
-fn older(package: &Path, folder: &Path) -> Result<PathBuf> {
-    let (files, older) = (folder.join("files"), folder.join("older.deb"));
+/// Makes a package of the same files with another version.
+pub(super) fn repack(package: &Path, version: &str, to: &Path) -> Result<()> {
+    let directory = Directory::new()?;
+    let files = directory.path("files");
     let mut unpack = command(&["dpkg-deb", "--raw-extract"]);
     unpack.arg(package).arg(&files);
     output(unpack)?;
-    let mut lower = command(&["sed", "--in-place", "s/^Version: .*/Version: 0.0.1-1/"]);
-    lower.arg(files.join("DEBIAN/control"));
-    output(lower)?;
+    let expression = format!("s/^Version: .*/Version: {version}-1/");
+    let mut edit = command(&["sed", "--in-place", &expression]);
+    edit.arg(files.join("DEBIAN/control"));
+    output(edit)?;
     let mut pack = command(&["dpkg-deb", "--root-owner-group", "-Znone", "--build"]);
-    pack.arg(&files).arg(&older);
-    output(pack)?;
-    Ok(older)
+    pack.arg(&files).arg(to);
+    output(pack).map(drop)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const SUITE: &str = "bookworm";
 /// What a server has that a minimal system has not.
-const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps";
+const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps,sudo";
 
 /// The files of a fresh system.
 #[derive(Debug)]
@@ -22,14 +22,15 @@ impl Guest {
     pub(super) fn new(name: &str) -> Result<Self> {
         let folder = target().join("packages");
         let base = folder.join(SUITE);
-        if !base.join("etc/tidegate-base").is_file() {
+        let marker = base.join("etc/tidegate-base");
+        if !fs::read_to_string(&marker).is_ok_and(|made_with| made_with == INCLUDE) {
             remove(&base)?;
             fs::create_dir_all(&folder)?;
             let include = format!("--include={INCLUDE}");
             let mut bootstrap = command(&["debootstrap", "--variant=minbase", &include, SUITE]);
             bootstrap.arg(&base).args(mirror());
             run(bootstrap)?;
-            fs::write(base.join("etc/tidegate-base"), "")?;
+            fs::write(marker, INCLUDE)?;
         }
         let root = folder.join(name);
         remove(&root)?;
@@ -102,7 +103,8 @@ impl Running {
     /// Runs a shell script in the system, and returns its standard output.
     pub(super) fn run(&self, script: &str) -> Result<String> {
         let leader = self.leader.to_string();
-        let mut enter = command(&["nsenter", "--all", "--target", &leader, "sh", "-ec", script]);
+        let within = ["timeout", "600", "nsenter", "--all", "--target", &leader];
+        let mut enter = command(&[&within[..], &["sh", "-ec", script]].concat());
         enter.env_clear().env("PATH", PATH).env("DEBIAN_FRONTEND", "noninteractive");
         output(enter)
     }
