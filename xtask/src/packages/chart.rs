@@ -2,15 +2,15 @@
 
 use super::find;
 use super::pages::blocks;
+use super::program::unpack;
 use crate::command::{command, output, run};
+use crate::release::ARCHITECTURES;
 use crate::setup::install_helm;
 use crate::venv::API_TOOLS;
-use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
 use harness::Directory;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 
 /// Values, and texts that the rendered chart has then.
 const CASES: &[(&[&str], &[&str])] = &[
@@ -49,17 +49,26 @@ const CASES: &[(&[&str], &[&str])] = &[
     ),
 ];
 
-/// Values that the schema or a template refuses.
-const REFUSED: &[&str] =
-    &["cluster.nodes=0", "cluster.enabled=true", "listen.port=80", "service.type=Any", "unknown=1"];
+/// Values that the schema or a template refuses, and what the error says.
+const REFUSED: &[(&str, &str)] = &[
+    ("cluster.nodes=0", "/cluster/nodes"),
+    ("cluster.enabled=true", "cluster.secretName is needed"),
+    ("listen.port=80", "/listen/port"),
+    ("service.type=Any", "/service/type"),
+    ("unknown=1", "'unknown' not allowed"),
+];
+
+/// The oldest version that the chart is for. A helm that was built from its module assumes an older one.
+const KUBERNETES: &str = "--kube-version=1.28.0";
 
 /// Checks the chart in `folder`.
 pub(super) fn check(folder: &Path) -> Result<()> {
     let helm = install_helm()?.display().to_string();
+    let program = native_program(folder)?;
     let chart = find(folder, ".helm.tgz")?.display().to_string();
-    run(command(&[&helm, "lint", "--strict", &chart]))?;
+    run(command(&[&helm, "lint", "--strict", KUBERNETES, &chart]))?;
     let template = |values: &[&str]| {
-        let mut template = command(&[&helm, "template", "tracker", &chart]);
+        let mut template = command(&[&helm, "template", "tracker", &chart, KUBERNETES]);
         for value in values {
             template.args(["--set", value]);
         }
@@ -71,16 +80,17 @@ pub(super) fn check(folder: &Path) -> Result<()> {
         for expected in *texts {
             ensure!(text.contains(expected), "{values:?}: no {expected} in {text}");
         }
-        read_by_the_tracker(&objects).with_context(|| format!("{values:?}"))?;
+        program.reads(&objects).with_context(|| format!("{values:?}"))?;
     }
-    for value in REFUSED {
-        ensure!(template(&[value]).is_err(), "{value} is not refused");
+    for (value, reason) in REFUSED {
+        let error = template(&[value]).err().with_context(|| format!("{value} is not refused"))?;
+        ensure!(format!("{error:#}").contains(reason), "{value}: {error:#}");
     }
-    renders_the_page(&helm, &chart)
+    renders_the_page(&helm, &chart, &program)
 }
 
 /// Renders the chart with the values of `docs/install/helm.md`. Its commands name what comes out.
-fn renders_the_page(helm: &str, chart: &str) -> Result<()> {
+fn renders_the_page(helm: &str, chart: &str, program: &Program) -> Result<()> {
     let directory = Directory::new()?;
     let blocks = blocks("helm.md")?;
     // Those that begin with `config:` and no text are for the chart of NATS.
@@ -92,9 +102,10 @@ fn renders_the_page(helm: &str, chart: &str) -> Result<()> {
     let commands: String = blocks.iter().map(|it| it.text.as_str()).collect();
     for block in values {
         let file = directory.write("values.yaml", &block.text)?.display().to_string();
-        let rendered = output(command(&[helm, "template", "tracker", chart, "--values", &file]))?;
+        let rendered =
+            output(command(&[helm, "template", "tracker", chart, KUBERNETES, "--values", &file]))?;
         let objects = json(&rendered)?;
-        read_by_the_tracker(&objects).with_context(|| format!("line {}", block.line))?;
+        program.reads(&objects).with_context(|| format!("line {}", block.line))?;
         for object in objects.as_array().context("no objects")? {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             ensure!(name.starts_with("tracker-tidegate"), "the page does not know {name}");
@@ -115,22 +126,39 @@ fn json(yaml: &str) -> Result<Value> {
     Ok(serde_json::from_str(&output(command(&[&python, "-c", script, yaml]))?)?)
 }
 
-/// Has the tracker read its configuration from the variables of the pods, as Kubernetes would set them.
-fn read_by_the_tracker(objects: &Value) -> Result<()> {
-    let objects = objects.as_array().context("no objects")?;
-    let set = objects.iter().find(|it| it["kind"] == "StatefulSet").context("no StatefulSet")?;
-    let variables = set["spec"]["template"]["spec"]["containers"][0]["env"].as_array();
-    let mut show = Command::new(binary());
-    show.args(["config", "show"]);
-    for variable in variables.context("no variables")? {
-        let name = variable["name"].as_str().context("a variable without a name")?;
-        // Kubernetes takes it from the pod.
-        let value = variable["value"].as_str().unwrap_or("1");
-        if name != "TIDEGATE_BOOTSTRAP_TOKEN" {
-            show.env(name, value.replace("$(TIDEGATE_CLUSTER__NODE)", "1"));
+/// The static program of the release.
+struct Program(Directory);
+
+/// Unpacks the program for this machine.
+fn native_program(folder: &Path) -> Result<Program> {
+    let mut all = ARCHITECTURES.iter().filter(|it| it.is_native());
+    let native = all.next().context("no releases for this machine")?;
+    unpack(folder, *native).map(Program)
+}
+
+impl Program {
+    /// Reads the configuration from the file and the variables of the pods, as Kubernetes would set them.
+    fn reads(&self, objects: &Value) -> Result<()> {
+        let objects = objects.as_array().context("no objects")?;
+        let of_kind = |kind: &str| {
+            let found = objects.iter().find(|it| it["kind"] == kind);
+            found.with_context(|| format!("no {kind}"))
+        };
+        let file = of_kind("ConfigMap")?["data"]["tidegate.toml"].as_str().context("no file")?;
+        let file = self.0.write("of-the-chart.toml", file)?.display().to_string();
+        let program = self.0.path("tidegate").display().to_string();
+        let mut show = command(&[&program, "config", "show", "--config", &file]);
+        let container = &of_kind("StatefulSet")?["spec"]["template"]["spec"]["containers"][0];
+        for variable in container["env"].as_array().context("no variables")? {
+            let name = variable["name"].as_str().context("a variable without a name")?;
+            // Kubernetes takes it from the pod.
+            let value = variable["value"].as_str().unwrap_or("1");
+            if name != "TIDEGATE_BOOTSTRAP_TOKEN" {
+                show.env(name, value.replace("$(TIDEGATE_CLUSTER__NODE)", "1"));
+            }
         }
+        let shown = output(show)?;
+        ensure!(shown.contains("state.dir = \"/var/lib/tidegate/state\""), "{shown}");
+        Ok(())
     }
-    let shown = output(show)?;
-    ensure!(shown.contains("state.dir = \"/var/lib/tidegate/state\""), "{shown}");
-    Ok(())
 }

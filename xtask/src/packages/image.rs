@@ -1,14 +1,13 @@
 //! The container image: loaded and started by Podman, without a network but its loopback.
 
 use super::{URLS, find};
-use crate::command::{command, output, run};
+use crate::command::{command, output};
 use crate::release::{Architecture, version};
-use anyhow::{Context, Result, ensure};
-use harness::{Directory, PATIENCE, wait_for};
+use anyhow::Result;
+use harness::Directory;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 /// Podman with a storage of its own, which is removed at the end.
 pub(super) struct Podman {
@@ -16,14 +15,12 @@ pub(super) struct Podman {
     folder: Directory,
 }
 
-/// Commands that begin with `podman` or `docker`, with the storage and the settings that need neither systemd nor
-/// control groups.
-const SCRIPTS: [(&str, &str); 2] = [
+/// The commands of users, with a storage of their own, without timers of systemd for health checks.
+const PROGRAMS: [(&str, &str); 2] = [
     (
         "podman",
         "#!/bin/sh
-        CONTAINERS_CONF=FOLDER/containers.conf DISABLE_HC_SYSTEMD=true
-        export CONTAINERS_CONF DISABLE_HC_SYSTEMD
+        export CONTAINERS_CONF=FOLDER/containers.conf DISABLE_HC_SYSTEMD=true
         exec /usr/bin/podman --storage-driver=vfs --root FOLDER/root --runroot FOLDER/run \"$@\"",
     ),
     (
@@ -34,14 +31,34 @@ const SCRIPTS: [(&str, &str); 2] = [
         exec podman-compose \"$@\"",
     ),
 ];
-const SETTINGS: &str = "
+
+/// What needs neither systemd nor a right to control groups, and limits that every machine allows.
+const SETTINGS: &str = r#"
 [containers]
-cgroups = \"disabled\"
-log_driver = \"k8s-file\"
+cgroups = "disabled"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+log_driver = "k8s-file"
 [engine]
-cgroup_manager = \"cgroupfs\"
-events_logger = \"file\"
-runtime = \"crun\"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "crun"
+"#;
+
+/// crun refuses to start containers where both versions of control groups are mounted. The script has a namespace of
+/// mounts.
+const BEGIN: &str = "
+ip link set lo up
+umount --lazy /sys/fs/cgroup/unified 2>/dev/null || true
+trap 'podman rm --all --force --time=5; podman rmi --all --force' EXIT
+serves() {
+    tries=0
+    until podman exec $1 /usr/bin/tidegate admin health >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || { podman logs $1; exit 1; }
+        sleep 0.2
+    done
+}
+set -x
 ";
 
 impl Podman {
@@ -50,7 +67,7 @@ impl Podman {
         let place = folder.root().display().to_string();
         folder.write("containers.conf", SETTINGS)?;
         fs::create_dir(folder.path("bin"))?;
-        for (name, text) in SCRIPTS {
+        for (name, text) in PROGRAMS {
             let script = folder.path("bin").join(name);
             fs::write(&script, text.replace("FOLDER", &place))?;
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -58,60 +75,48 @@ impl Podman {
         Ok(Self { folder })
     }
 
-    /// Returns where programs are found, its own first.
-    pub(super) fn path(&self) -> String {
+    /// Runs a shell script in a folder, with a network of its own. `podman`, `docker` and `serves CONTAINER`, which
+    /// waits for the tracker, are its commands. Returns what it prints.
+    pub(super) fn run(&self, folder: &Path, script: &str) -> Result<String> {
+        let script = format!("{BEGIN}{script}");
+        let mut unshare = command(&["timeout", "600", "unshare", "--net", "--mount", "bash"]);
+        unshare.args(["-ec", &script]).current_dir(folder);
         let others = std::env::var("PATH").unwrap_or_default();
-        format!("{}:{others}", self.folder.path("bin").display())
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let program = self.folder.path("bin/podman").display().to_string();
-        command(&[&[&*program], words].concat())
-    }
-
-    fn output(&self, words: &[&str]) -> Result<String> {
-        output(self.command(words))
-    }
-}
-
-impl Drop for Podman {
-    fn drop(&mut self) {
-        let _ = output(self.command(&["rm", "--all", "--force", "--time=5"]));
-        let _ = output(self.command(&["rmi", "--all", "--force"]));
+        unshare.env("PATH", format!("{}:{others}", self.folder.path("bin").display()));
+        output(unshare)
     }
 }
 
 /// Loads, runs and checks the image.
 pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let podman = Podman::new()?;
-    let file =
-        find(folder, &format!("-image-{}.tar.gz", architecture.debian))?.display().to_string();
-    println!("{}", podman.output(&["load", "--input", &file])?);
-    let image = format!("tidegate:{}", version()?);
-    let limits = ["--network=none", "--read-only", "--cap-drop=ALL"];
-    let start = ["run", "--detach", "--name=tracker", "--volume=state:/var/lib/tidegate"];
-    podman.output(&[&start[..], &limits, &[&image]].concat())?;
-    let inside =
-        |words: &[&str]| podman.output(&[&["exec", "tracker", "tidegate"], words].concat());
-    wait_for(PATIENCE, "the tracker in the container", || {
-        inside(&["admin", "health"]).map(|_| true)
-    })
-    .with_context(|| podman.output(&["logs", "tracker"]).unwrap_or_default())?;
-    let urls: Vec<&str> = URLS.split(' ').collect();
-    println!("{}", inside(&[&["check"], &urls[..]].concat())?);
-    inside(&["admin", "--token-file", "/var/lib/tidegate/first-token", "stats"])?;
-    podman.output(&["healthcheck", "run", "tracker"])?;
-    let user =
-        podman.output(&["inspect", "--format", "{{.Config.User}} {{.Architecture}}", &image])?;
-    ensure!(user.starts_with("65532:65532"), "the image runs as {user}");
-    let hash = "0123456789abcdef0123456789abcdef01234567";
-    inside(&["announce", "--stay", "udp://127.0.0.1:6969/announce", hash])?;
-    // A new container with the old one's volume has its peers.
-    podman.output(&["rm", "--force", "--time=20", "tracker"])?;
-    podman.output(&[&start[..], &limits, &[&image]].concat())?;
-    wait_for(PATIENCE, "the peer", || {
-        let counts = inside(&["scrape", "--json", "udp://127.0.0.1:6969/announce", hash])?;
-        Ok(counts.contains("\"leechers\":1"))
-    })?;
-    run(podman.command(&["stop", "--time=20", "tracker"])).map(drop)
+    let file = find(folder, &format!("-image-{}.tar.gz", architecture.debian))?;
+    let script = SCRIPT
+        .replace("FILE", &file.display().to_string())
+        .replace("VERSION", &version()?)
+        .replace("URLS", URLS);
+    println!("{}", podman.run(folder, &script)?);
+    Ok(())
 }
+
+/// A second container with the volume of the first has its peers.
+const SCRIPT: &str = r#"
+podman load --input FILE
+test "$(podman inspect --format '{{.Config.User}}' tidegate:VERSION)" = 65532:65532
+start() {
+    podman run --detach --name=tracker --volume=state:/var/lib/tidegate --network=host --read-only --cap-drop=ALL \
+        --security-opt=no-new-privileges tidegate:VERSION
+    serves tracker
+}
+inside() { podman exec tracker tidegate "$@"; }
+start
+inside check URLS
+inside admin --token-file /var/lib/tidegate/first-token stats
+podman healthcheck run tracker
+inside announce --stay udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567
+podman rm --force --time=20 tracker
+start
+inside scrape --json udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567 | grep '"leechers":1'
+podman stop --time=20 tracker
+test "$(podman inspect --format '{{.State.ExitCode}}' tracker)" = 0
+"#;

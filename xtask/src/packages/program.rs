@@ -7,13 +7,19 @@ use anyhow::Result;
 use harness::Directory;
 use std::path::Path;
 
-/// Starts the program, and checks it. Programs of other architectures run by qemu.
-pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
+/// Unpacks the archive of an architecture.
+pub(super) fn unpack(folder: &Path, architecture: Architecture) -> Result<Directory> {
     let archive = find(folder, &format!("-{}-linux.tar.gz", architecture.machine))?;
     let directory = Directory::new()?;
     let mut unpack = command(&["tar", "--extract", "--strip-components=1", "--file"]);
     unpack.arg(archive).arg("--directory").arg(directory.root());
     run(unpack)?;
+    Ok(directory)
+}
+
+/// Starts the program, and checks it. Programs of other architectures run by qemu.
+pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
+    let directory = unpack(folder, architecture)?;
     let program = match architecture.is_native() {
         true => "./tidegate".to_owned(),
         false => format!("qemu-{}-static ./tidegate", architecture.machine),
