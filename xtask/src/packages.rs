@@ -20,7 +20,6 @@ const TOOLS: &[&str] = &[
     "systemd-container",
     "lintian",
     "podman",
-    "podman-compose",
     "crun",
     "skopeo",
     "qemu-user-static",

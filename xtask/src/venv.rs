@@ -20,6 +20,9 @@ pub(crate) const CARGO_TOOLS: Venv = Venv { name: "cargo", requirements: "xtask/
 /// cargo-zigbuild and zig.
 pub(crate) const RELEASE_TOOLS: Venv =
     Venv { name: "release", requirements: "xtask/release-tools.txt" };
+/// podman-compose.
+pub(crate) const PACKAGE_TOOLS: Venv =
+    Venv { name: "packages", requirements: "xtask/package-tools.txt" };
 /// schemathesis.
 pub(crate) const API_TOOLS: Venv =
     Venv { name: "schemathesis", requirements: "testing/api/requirements.txt" };
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_requirement_is_an_exact_version() {
-        for venv in [CARGO_TOOLS, RELEASE_TOOLS, API_TOOLS] {
+        for venv in [CARGO_TOOLS, RELEASE_TOOLS, PACKAGE_TOOLS, API_TOOLS] {
             let text = fs::read_to_string(root().join(venv.requirements)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with(['#', ' '])).collect();
             assert!(!pins.is_empty());

@@ -3,6 +3,7 @@
 use super::{URLS, find};
 use crate::command::{command, output};
 use crate::release::{Architecture, version};
+use crate::venv::PACKAGE_TOOLS;
 use anyhow::Result;
 use harness::Directory;
 use std::fs;
@@ -28,7 +29,7 @@ const PROGRAMS: [(&str, &str); 2] = [
         "#!/bin/sh
         [ \"$1\" = compose ] || exec podman \"$@\"
         shift
-        exec podman-compose \"$@\"",
+        exec COMPOSE \"$@\"",
     ),
 ];
 
@@ -65,11 +66,12 @@ impl Podman {
     pub(super) fn new() -> Result<Self> {
         let folder = Directory::new()?;
         let place = folder.root().display().to_string();
+        let compose = PACKAGE_TOOLS.program("podman-compose")?;
         folder.write("containers.conf", SETTINGS)?;
         fs::create_dir(folder.path("bin"))?;
         for (name, text) in PROGRAMS {
             let script = folder.path("bin").join(name);
-            fs::write(&script, text.replace("FOLDER", &place))?;
+            fs::write(&script, text.replace("FOLDER", &place).replace("COMPOSE", &compose))?;
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
         }
         Ok(Self { folder })
@@ -90,7 +92,7 @@ impl Podman {
 /// Loads, runs and checks the image.
 pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let podman = Podman::new()?;
-    let file = find(folder, &format!("-image-{}.tar.gz", architecture.debian))?;
+    let file = find(folder, &format!("-image-{}.tar", architecture.debian))?;
     let script = SCRIPT
         .replace("FILE", &file.display().to_string())
         .replace("VERSION", &version()?)

@@ -26,7 +26,8 @@ struct Page {
 /// A version that is newer than every other.
 const NEWER: &str = "999.0.0";
 
-const DEBIAN: Page = Page { name: "debian.md", replaced: &[("NEWVERSION", NEWER)] };
+const DEBIAN: Page =
+    Page { name: "debian.md", replaced: &[("./tidegate_NEWVERSION", "/newer/tidegate_999.0.0")] };
 
 /// The reader starts the program in one terminal, and stops it before it becomes a service.
 const BINARY: Page = Page {
@@ -45,7 +46,8 @@ const BINARY: Page = Page {
 
 const INDEX: Page = Page { name: "index.md", replaced: &[] };
 
-/// Readers need longer for the next command than the tracker for its start. A registry is a folder here.
+/// Readers need longer for the next command than the tracker for its start. A registry is a folder here. Some machines
+/// allow fewer open files and processes than the compose file and Podman ask for, even to root.
 const CONTAINER: Page = Page {
     name: "container.md",
     replaced: &[
@@ -53,6 +55,8 @@ const CONTAINER: Page = Page {
         (
             "docker compose --file tidegate-VERSION-compose.yaml up --detach",
             "docker stop tidegate
+            limit=$(ulimit -Hn)
+            [ $limit = unlimited ] || [ $limit -ge 1048576 ] || sed --in-place \"s/nofile: .*/{ nofile: $limit, nproc: 1024 }/\" *.yaml
             docker compose --file tidegate-VERSION-compose.yaml up --detach
             composed=$(podman ps --quiet --filter name=_tidegate_1)
             serves $composed
@@ -124,7 +128,8 @@ pub(super) fn check_systems(folder: &Path, architecture: Architecture) -> Result
     // The reader says yes.
     let yes = guest.path("etc/apt/apt.conf.d/90yes");
     fs::write(yes, "APT::Get::Assume-Yes \"true\";\n")?;
-    guest.add(&newer)?;
+    fs::create_dir(guest.path("newer"))?;
+    fs::copy(&newer, guest.path("newer").join(newer.file_name().context("no name")?))?;
     let running = guest.boot()?;
     let script = DEBIAN.script()?;
     let (installation, removal) = script.split_once("sudo apt remove").context("no removal")?;
@@ -159,16 +164,10 @@ pub(super) fn check_container(folder: &Path) -> Result<()> {
         let entry = entry?;
         std::os::unix::fs::symlink(entry.path(), work.path(&entry.file_name().to_string_lossy()))?;
     }
-    let script = format!("{LIMIT}{}docker rm --force --time=20 tidegate\n", CONTAINER.script()?);
+    let script = format!("{}docker rm --force --time=20 tidegate\n", CONTAINER.script()?);
     println!("{}", Podman::new()?.run(work.root(), &script.replace("VERSION", &version()?))?);
     Ok(())
 }
-
-/// Some machines allow fewer open files than the compose file asks for, even to root.
-const LIMIT: &str = "
-limit=$(ulimit -Hn)
-[ $limit = unlimited ] || [ $limit -ge 1048576 ] || sed --in-place \"s/nofile: .*/nofile: $limit/\" tidegate-VERSION-compose.yaml
-";
 
 #[cfg(test)]
 mod tests {

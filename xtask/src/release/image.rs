@@ -1,8 +1,8 @@
 //! The container image: one layer with the program, its configuration and a user. Written as the OCI describes it, by
 //! tar alone: no daemon, and the same bytes each time.
 //!
-//! One archive per architecture is for `docker load`, `podman load` and the like. Another has all architectures as an
-//! OCI layout, for `skopeo copy --all` into a registry.
+//! One archive per architecture has Docker's form, for `docker load`, `podman load` and the like. Another has all
+//! architectures as an OCI layout, for `skopeo copy --all` into a registry.
 
 use super::{Architecture, Release, archive, copy};
 use crate::command::{command, run};
@@ -32,15 +32,13 @@ pub(super) fn write(release: &Release) -> Result<()> {
         let layer = layer(release, *architecture)?;
         let manifest = one.add(release, *architecture, &layer)?;
         all.add(release, *architecture, &layer)?;
-        one.finish(std::slice::from_ref(&manifest), version, true)?;
+        one.finish_for_docker()?;
         manifests.push(manifest);
-        let tar = release.work.join("stage/image.tar");
-        archive::tar_plain(&one.folder, &tar, epoch, OWNED_BY_ROOT)?;
-        archive::gzip(&[&tar])?;
-        let file = format!("tidegate-{version}-image-{}.tar.gz", architecture.debian);
-        fs::rename(tar.with_extension("tar.gz"), release.out.join(file))?;
+        // Its layer is compressed, and not all versions of Podman load what is compressed as a whole.
+        let file = format!("tidegate-{version}-image-{}.tar", architecture.debian);
+        archive::tar_plain(&one.folder, &release.out.join(file), epoch, OWNED_BY_ROOT)?;
     }
-    all.finish(&manifests, version, false)?;
+    all.finish(&manifests, version)?;
     let file = release.out.join(format!("tidegate-{version}-image.oci.tar"));
     archive::tar_plain(&all.folder, &file, epoch, OWNED_BY_ROOT)
 }
@@ -95,7 +93,6 @@ struct Layout {
 impl Layout {
     fn new(folder: PathBuf) -> Result<Self> {
         fs::create_dir_all(folder.join("blobs/sha256"))?;
-        fs::write(folder.join("oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}\n")?;
         Ok(Self { folder, images: Vec::new() })
     }
 
@@ -134,8 +131,16 @@ impl Layout {
         )
     }
 
+    /// Writes what `docker load` and `podman load` read. There is no index beside it: Podman would prefer that, and lose
+    /// the health check, which the OCI does not know.
+    fn finish_for_docker(&self) -> Result<()> {
+        let images = Value::from(self.images.clone()).to_string();
+        Ok(fs::write(self.folder.join("manifest.json"), images)?)
+    }
+
     /// Writes the index: of the only image, or of one image with several architectures.
-    fn finish(&self, manifests: &[Value], version: &str, for_docker: bool) -> Result<()> {
+    fn finish(&self, manifests: &[Value], version: &str) -> Result<()> {
+        fs::write(self.folder.join("oci-layout"), "{\"imageLayoutVersion\":\"1.0.0\"}\n")?;
         let index = |manifests: &[Value]| json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
         let mut named = match manifests {
             [only] => only.clone(),
@@ -143,12 +148,6 @@ impl Layout {
         };
         named["annotations"] = json!({ "org.opencontainers.image.ref.name": version });
         fs::write(self.folder.join("index.json"), index(&[named]).to_string())?;
-        if for_docker {
-            fs::write(
-                self.folder.join("manifest.json"),
-                Value::from(self.images.clone()).to_string(),
-            )?;
-        }
         Ok(())
     }
 }
