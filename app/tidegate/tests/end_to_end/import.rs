@@ -1,5 +1,5 @@
 //! `tidegate import`: what it takes from other trackers is served afterwards. Databases have the schemas that their
-//! programs document.
+//! programs document; those in the folder `import` were written by the programs themselves.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +10,8 @@ use crate::clients::{announce_query, has, http};
 use crate::process::{Directory, Tracker, run, stderr, stdout};
 
 const KEY: &str = "0123456789abcdef0123456789ABCDEF";
+/// Where those databases are.
+const WRITTEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/end_to_end/import");
 const EXPIRED: &str = "expired-0123456789abcdef01234567";
 const UNKNOWN: &str = "unknown key in the announce URL";
 
@@ -27,6 +29,11 @@ fn import(directory: &Directory, tracker: &str, files: &[&str], more: &[&str]) -
 
 /// Serves the records that were imported, and announces torrents with and without keys.
 fn check_served(directory: Directory, downloads: u32) {
+    check_served_with(directory, &[KEY], EXPIRED, downloads);
+}
+
+/// The same with these valid keys and this expired one.
+fn check_served_with(directory: Directory, keys: &[&str], expired: &str, downloads: u32) {
     let state = directory.path("state").display().to_string();
     let more = format!("[access]\nprivate = true\nmode = \"allow\"\n[state]\ndir = \"{state}\"\n");
     let tracker = Tracker::start(directory, &more);
@@ -34,13 +41,15 @@ fn check_served(directory: Directory, downloads: u32) {
         let query = announce_query(torrent, 1001);
         http(tracker.http4(), &format!("/announce/{key}?{query}")).1
     };
-    let body = announce(KEY, 0xaa);
-    assert!(has(&body, "10:incompletei"), "{}", body.escape_ascii());
+    for key in keys {
+        let body = announce(key, 0xaa);
+        assert!(has(&body, "10:incompletei"), "{key}: {}", body.escape_ascii());
+    }
     let body = announce(KEY, 0xbb);
     assert!(has(&body, "14:failure reason"), "{}", body.escape_ascii());
     let body = announce(&KEY.to_uppercase(), 0xaa);
     assert!(has(&body, UNKNOWN), "{}", body.escape_ascii());
-    let body = announce(EXPIRED, 0xaa);
+    let body = announce(expired, 0xaa);
     assert!(has(&body, "expired"), "{}", body.escape_ascii());
     let scrape = format!("/scrape/{KEY}?info_hash={}", "%aa".repeat(20));
     let (_, body) = http(tracker.http4(), &scrape);
@@ -86,6 +95,23 @@ fn serves_keys_whitelist_and_counts_of_torrust() {
     );
     assert!(text.contains("sqlite3.db, table keys:3"), "{text}");
     check_served(directory, 17);
+}
+
+/// What torrust-tracker writes to SQLite and MySQL, and its configuration.
+#[test]
+fn serves_what_torrust_itself_has_written() {
+    for database in ["torrust.db", "torrust.sql"] {
+        let directory = Directory::new();
+        for file in ["torrust.toml", database] {
+            fs::copy(Path::new(WRITTEN).join(file), directory.path(file)).unwrap();
+        }
+        let (is_done, text) = import(&directory, "torrust", &["torrust.toml", database], &[]);
+        let new = "recorded in {}: 4 new keys, 1 new entries of lists, 1 higher download counts";
+        let new = new.replace("{}", &directory.path("state").display().to_string());
+        assert!(is_done && text.contains(&new) && !text.contains("skipped"), "{database}: {text}");
+        let keys = [KEY, "Expires01234567890abcdefABCDEF01"];
+        check_served_with(directory, &keys, "Expired01234567890abcdefABCDEF01", 3);
+    }
 }
 
 #[test]
