@@ -223,7 +223,7 @@ impl RecordTasks {
             self.status.records.is_resyncing.store(true, Ordering::Relaxed);
             if !self.resync_once().await {
                 error!(
-                    "no other node could send its records: check that one is warm, then `tidegate admin cluster resync`"
+                    "no other node could send its records: check that one is warm, then `tidegate cluster resync`"
                 );
             }
             self.status.records.is_resyncing.store(false, Ordering::Relaxed);
