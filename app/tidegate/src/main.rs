@@ -34,7 +34,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use config::{Config, Problem, Settings};
 
 /// The allocator of the program, for `tidegate version`.
-const ALLOCATOR: &str = "that of the system";
+const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };
 
 /// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
 #[derive(Parser)]
