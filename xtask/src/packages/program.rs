@@ -20,17 +20,21 @@ pub(super) fn unpack(folder: &Path, architecture: Architecture) -> Result<Direct
 /// Starts the program, and checks it. Programs of other architectures run by qemu.
 pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let directory = unpack(folder, architecture)?;
-    let program = match architecture.is_native() {
+    let is_native = architecture.is_native();
+    let program = match is_native {
         true => "./tidegate".to_owned(),
         false => format!("qemu-{}-static ./tidegate", architecture.machine),
     };
     let mut unshare =
         command(&["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec"]);
-    unshare.arg(SCRIPT.replace("PROGRAM", &program).replace("URLS", URLS));
+    let urls: Vec<&str> =
+        URLS.split(' ').filter(|url| is_native || !url.starts_with("udp:")).collect();
+    unshare.arg(SCRIPT.replace("PROGRAM", &program).replace("URLS", &urls.join(" ")));
     unshare.current_dir(directory.root()).env("TIDEGATE_STATE__DIR", "state");
-    if !architecture.is_native() {
-        // qemu translates system calls that the sandbox cannot tell from those of the program.
-        unshare.env("TIDEGATE_PROCESS__SANDBOX", "off");
+    if !is_native {
+        // qemu translates system calls that the sandbox cannot tell from those of the program, and lacks the socket
+        // options for filters, without which the tracker opens no UDP socket.
+        unshare.env("TIDEGATE_PROCESS__SANDBOX", "off").env("TIDEGATE_UDP__LISTEN", "[]");
     }
     run(unshare).map(drop)
 }
