@@ -71,6 +71,8 @@ pub struct ClusterStats {
     pub nodes: Vec<ClusterNode>,
     /// The streams.
     pub streams: Vec<ClusterStream>,
+    /// Why the streams could not be looked up or made the last time, or what is not as it should be.
+    pub streams_failure: Option<String>,
     /// The last events, the latest first.
     pub events: Vec<ClusterEvent>,
 }

@@ -221,6 +221,13 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     if stats.server.is_none() {
         return;
     }
+    if let Some(failure) = &stats.streams_failure {
+        add(
+            problems,
+            ProblemKind::Stream,
+            format!("This node finds a fault in the streams: {failure}."),
+        );
+    }
     let names = |is_wanted: fn(&ClusterStream) -> bool| {
         let names = stats.streams.iter().filter(|it| is_wanted(it)).map(|it| it.name.as_str());
         names.collect::<Vec<_>>().join(", ")
@@ -389,6 +396,14 @@ mod tests {
 
     fn kinds(stats: &ClusterStats) -> Vec<(ProblemKind, Option<u8>)> {
         problems(stats).into_iter().map(|problem| (problem.kind, problem.node)).collect()
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_made_is_a_problem() {
+        let failure = "cannot make the stream TG_C_D: insufficient storage";
+        let stats = ClusterStats { streams_failure: Some(failure.into()), ..linked() };
+        assert_eq!(kinds(&stats), [(ProblemKind::Stream, None)]);
+        assert!(problems(&stats)[0].text.contains(failure));
     }
 
     #[test]

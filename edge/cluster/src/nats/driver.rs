@@ -331,6 +331,7 @@ impl<'a> Driver<'a> {
             Err(text) => {
                 self.failed_lookups += 1;
                 self.complain(&text);
+                self.shared.status.set_failure(Some(text));
                 return self.look_up(RETRY_PAUSE);
             }
         };
@@ -338,10 +339,12 @@ impl<'a> Driver<'a> {
         let failure = records.as_ref().err().cloned();
         let records = records.ok();
         let doubts = [Some(&data), records.as_ref()].into_iter().flatten();
-        match failure.or_else(|| doubts.filter_map(|it| it.doubt.clone()).next()) {
-            Some(text) => self.complain(&text),
+        let failure = failure.or_else(|| doubts.filter_map(|it| it.doubt.clone()).next());
+        match &failure {
+            Some(text) => self.complain(text),
             None => self.complaint = None,
         }
+        self.shared.status.set_failure(failure);
         let infos = records.iter().map(|it| it.info.clone());
         self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
         self.shared.records.send_replace(records);

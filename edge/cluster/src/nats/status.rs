@@ -49,6 +49,7 @@ struct Shared {
     slow: u64,
     streams: Vec<StreamInfo>,
     streams_at: Instant,
+    failure: Option<String>,
 }
 
 /// Letters since the start.
@@ -91,6 +92,8 @@ pub struct Overview {
     pub streams: Vec<StreamInfo>,
     /// Seconds since that.
     pub streams_age_s: f64,
+    /// Why they could not be looked up or made the last time, or what is not as it should be.
+    pub failure: Option<String>,
     /// Blocks applied, and the seconds that took.
     pub applied: (u64, f64),
     /// Peers of blocks that there was no memory for.
@@ -142,6 +145,7 @@ impl Status {
             slow: 0,
             streams: Vec::new(),
             streams_at: now,
+            failure: None,
         };
         let status = Self {
             shared: Mutex::new(shared),
@@ -193,6 +197,7 @@ impl Status {
             slow: shared.slow,
             streams: shared.streams.clone(),
             streams_age_s: shared.streams_at.elapsed().as_secs_f64(),
+            failure: shared.failure.clone(),
             applied: (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9),
             full: load(&self.applied.full),
             letters: LetterFigures {
@@ -232,6 +237,10 @@ impl Status {
     pub(super) fn set_streams(&self, streams: Vec<StreamInfo>) {
         let mut shared = self.lock();
         (shared.streams, shared.streams_at) = (streams, Instant::now());
+    }
+
+    pub(super) fn set_failure(&self, failure: Option<String>) {
+        self.lock().failure = failure;
     }
 
     pub(super) fn count_slow(&self) {

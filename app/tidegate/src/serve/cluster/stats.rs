@@ -89,6 +89,7 @@ pub(super) fn stats(
         },
         nodes: node.nodes.iter().map(other).chain([own_row(own, &node, tracker)]).collect(),
         streams,
+        streams_failure: overview.failure,
         events: node.events.iter().rev().map(event).collect(),
     }
 }
