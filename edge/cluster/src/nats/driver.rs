@@ -31,9 +31,12 @@ const WALK_SLICE: Duration = Duration::from_millis(4);
 const LOOKUP_PERIOD: Duration = Duration::from_secs(5);
 /// The pause before they are looked up again after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How long a stream may take to say what it has, and twice as long after each failure, up to eight times. One
+/// How long a stream may take to say what it has, and twice as long after some failures, up to eight times. One
 /// without a leader gets one within some seconds, and does not answer questions from before.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
+/// Failures until it may take twice as long. A leader is elected within some 9 s: the question that finds it is not
+/// to wait behind a long one.
+const LOOKUPS_ALIKE: u32 = 4;
 /// How often sessions are sent, figures taken and the status renewed.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Removals are remembered for one to two of these: longer than blocks of different nodes overtake each other.
@@ -311,7 +314,7 @@ impl<'a> Driver<'a> {
         }
         let (link, options) = (self.link.clone(), self.options.clone());
         let lookups = self.shared.lookups.clone();
-        let patience = LOOKUP_PATIENCE * (1 << self.failed_lookups.min(3));
+        let patience = LOOKUP_PATIENCE * (1 << (self.failed_lookups / LOOKUPS_ALIKE).min(3));
         self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let lookup = look_up(&link, &options, patience).await;

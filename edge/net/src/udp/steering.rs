@@ -32,8 +32,13 @@ pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {
     if cores.is_empty() {
         return match option::set(&first.socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
         {
-            // There was no program, or there is no group.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            // There was no program, there is no group, or this kernel has neither.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::EINVAL | libc::ENOPROTOOPT)
+                ) =>
+            {
                 Ok(())
             }
             other => other,
