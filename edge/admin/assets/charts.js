@@ -8,6 +8,8 @@ import { day } from './format.js'
 const HEIGHT = 190
 /** Rows in the table. */
 const ROWS = 40
+/** Distances between ticks of whole numbers: 1, 2, 5, 10, … */
+const WHOLE = Array.from({ length: 30 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3))
 
 /** Colours come from the style sheet, so that they follow the theme. */
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
@@ -45,12 +47,12 @@ function usual (values) {
 
 /**
  * A group of charts with one time axis, cursor and scale. `definitions` are { title, note, series, format,
- * stacked, step }; `series` are [name, value of a row]. Rows are objects with a `time`.
+ * stacked, whole }; `series` are [name, value of a row]. Rows are objects with a `time`.
  */
 export function charts (definitions) {
   let [rows, annotations, scale, isTable] = [[], [], 'linear', false]
   let pointed = null
-  const all = definitions.map((definition, at) => one(definition, at))
+  const all = definitions.map(one)
   const element = h('.charts', all.map(chart => chart.element))
   const figures = h('.card.figures', { hidden: true })
 
@@ -63,7 +65,7 @@ export function charts (definitions) {
     for (const chart of all) chart.point(at)
   }
 
-  function one ({ title, note, series, format, stacked = false }, number) {
+  function one ({ title, note, series, format, stacked, whole }) {
     const legend = h('.legend')
     const clipped = h('span.clipped', { hidden: true })
     const canvas = h('.plot')
@@ -155,7 +157,7 @@ export function charts (definitions) {
         scales: { x: { time: true, range: (chart, low, high) => [Math.min(low, high - 60), high] }, y: scale === 'log' ? { distr: 4, asinh: 1, range: () => [0, range()[1]] } : { range } },
         axes: [
           { ...axis, values: ticks, space: 64, size: 28, gap: 6 },
-          { ...axis, size: (chart, labels) => Math.max(44, ...(labels ?? []).map(label => 12 + 6.3 * label.length)), gap: 6, space: 34, values: (chart, splits) => splits.map(split => split === 0 ? '0' : format(split)) }
+          { ...axis, ...(whole && { incrs: WHOLE }), size: (chart, labels) => Math.max(44, ...(labels ?? []).map(label => 12 + 6.3 * label.length)), gap: 6, space: 34, values: (chart, splits) => splits.map(split => split === 0 ? '0' : format(split)) }
         ],
         series: [{}, ...lines],
         bands,
@@ -203,7 +205,6 @@ export function charts (definitions) {
     return {
       element,
       draw,
-      number,
       point (at) {
         legendOf(at)
         if (!plot) return

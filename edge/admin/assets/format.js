@@ -10,7 +10,7 @@ export function short (value) {
   for (const [step, unit] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]) {
     if (size >= step) return digits(value / step) + unit
   }
-  return size > 0 && size < 10 ? String(Math.round(value * 10) / 10) : String(Math.round(value))
+  return size < 10 ? digits(value) : String(Math.round(value))
 }
 
 const digits = value => String(Number(value.toFixed(Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)))

@@ -23,7 +23,7 @@ const pages = [
   ['keys', 'User keys', 'keys:read', 'k', 'M9.5 6.5a3 3 0 1 0-2.8 2L8 10h2v2h2v2h2v-2.5L9.3 7', later('access', 'keys')],
   ['bans', 'Bans', 'bans:read', 'b', 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M4.2 4.2l7.6 7.6', later('access', 'bans')],
   ['tokens', 'API tokens', 'tokens:read', 'p', 'M5 3 2 8l3 5M11 3l3 5-3 5', later('access', 'tokens')],
-  ['webhooks', 'Webhooks', 'events:read', 'w', 'M3 12.5h3M10 12.5h3M8 3.5v3M8 6.5l-3.5 6M8 6.5l3.5 6M6.5 3.5h3', later('webhooks')],
+  ['webhooks', 'Webhooks', 'events:read', 'w', 'M2.5 7.5l11-5-4 11L7 9zM7 9l6.5-6.5', later('webhooks')],
   ['settings', 'Configuration', 'config:read', 'c', 'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4', later('settings'), true],
   ['log', 'Log', 'events:read', 'l', 'M3 3.5h10v9H3zM5 6.5h6M5 9.5h4', later('log')],
   ['about', 'About', 'stats:read', 'i', 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 7.5v3.5M8 5v.5', later('about')]

@@ -71,7 +71,7 @@ export default async function lists (main, { may, rest: [path], isHere }) {
     })
   }
 
-  const notice = h('p.offline', { hidden: true })
+  const notice = h('p.offline.warn', { hidden: true })
   const tab = (name, text) => h('a', { href: `#/lists/${name}`, 'aria-current': name === chosen ? 'true' : undefined }, text)
   put(main, h('.head', h('h1', 'Access lists'), list.box),
     h('.row.tools',

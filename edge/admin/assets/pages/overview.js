@@ -55,7 +55,7 @@ function urls (list) {
   const first = rows.filter((row, at) => rows.findIndex(other => other.protocol === row.protocol) === at)
   const others = rows.filter(row => !first.includes(row))
   return [announceUrls(first),
-    others.length > 0 && h('details.more', h('summary', `${count(others.length)} of other addresses`), announceUrls(others)),
+    others.length > 0 && h('details.more', h('summary', `${count(others.length)} at other addresses`), announceUrls(others)),
     list.some(one => one.private) && h('p.hint', 'Instead of KEY, each user has a key of their own: see User keys.')]
 }
 
@@ -120,12 +120,12 @@ function figures (protocols) {
 const definitions = word => [
   { title: 'Requests', note: 'per second, stacked', series: word.lists.protocols.map(({ name, title }) => [title, row => row[`${name}_s`]]), format: rate, stacked: true },
   { title: 'Response time', note: 'without the network', series: [['p50', row => known(row.p50_us)], ['p99', row => known(row.p99_us)]], format: micros },
-  { title: 'Peers', note: 'stacked', series: [['Seeders', row => row.seeders], ['Leechers', row => row.leechers]], format: short, stacked: true },
+  { title: 'Peers', note: 'stacked', series: [['Seeders', row => row.seeders], ['Leechers', row => row.leechers]], format: short, stacked: true, whole: true },
   { title: 'Refused and dropped', note: 'per second', series: [['Refused', row => row.refusals_s], ['Dropped', row => row.drops_s]], format: rate },
   { title: 'Traffic', note: 'payload', series: [['Sent', row => row.bytes_out_s], ['Received', row => row.bytes_in_s]], format: bits },
-  { title: 'Torrents', series: [['Torrents', row => row.torrents]], format: short },
+  { title: 'Torrents', series: [['Torrents', row => row.torrents]], format: short, whole: true },
   { title: 'CPU', note: 'of one core', series: [['CPU', row => row.cpu]], format: part },
-  { title: 'Open connections', note: 'HTTP and WebTorrent', series: [['Connections', row => row.connections]], format: short }
+  { title: 'Open connections', note: 'HTTP and WebTorrent', series: [['Connections', row => row.connections]], format: short, whole: true }
 ]
 
 const sorted = (counts, limit = 8) => Object.entries(counts).filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]).slice(0, limit)

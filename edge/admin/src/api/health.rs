@@ -118,7 +118,7 @@ fn udp_engine(sources: &MetricSources) -> Option<HealthItem> {
     let why = sources.status.udp_fallback.get()?;
     let text = format!("UDP is served without its XDP program: {why}.");
     let remedy = "Clients notice nothing, but a flood costs more. Remove the cause and restart; or set udp.engine to \
-                  auto. See the chapter \u{201c}XDP\u{201d} of the documentation.";
+                  auto. See docs/xdp.md.";
     Some(item(Level::Warning, HealthArea::Xdp, text, remedy))
 }
 
@@ -133,7 +133,7 @@ fn receive_losses(lost: u64) -> Option<HealthItem> {
         "The kernel dropped {lost} {datagrams} in the last 10 minutes: the receive buffers of the UDP sockets were full."
     );
     let remedy = "Clients ask again. If it continues, raise net.core.rmem_max and udp.receive_buffer_bytes and restart; \
-                  if a core is busy all the time, see \u{201c}Give sockets room\u{201d} in the documentation.";
+                  if a core is busy all the time, see docs/operate/tuning.md.";
     Some(item(level, HealthArea::Listeners, text, remedy))
 }
 
