@@ -102,18 +102,18 @@ function figures (protocols) {
   const cells = Object.fromEntries(labels.map(label => [label, { value: h('dd.value', '–'), note: h('dd.note') }]))
   const element = h('dl.stats', labels.map(label => h('.card.stat', h('dt', label), cells[label].value, cells[label].note)))
   const set = (label, value, note) => { cells[label].value.textContent = value; cells[label].note.textContent = note }
-  let downloads = '–'
+  let downloads = ''
   return {
     element,
     sample (now) {
       set('Requests', rate(protocols.reduce((sum, { name }) => sum + now[`${name}_s`], 0)), `${short(now.connections)} open connections`)
       set('Response time', micros(now.p99_us), now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now')
       set('Peers', count(now.seeders + now.leechers), `${short(now.seeders)} seeders, ${short(now.leechers)} leechers`)
-      set('Torrents', count(now.torrents), `${downloads} downloads`)
+      set('Torrents', count(now.torrents), downloads)
       set('Sent', bits(now.bytes_out_s), `${bits(now.bytes_in_s)} received`)
       set('CPU', part(now.cpu), `of one core; ${bytes(now.memory)} of memory`)
     },
-    details (now) { downloads = count(now.downloads) }
+    details (now) { downloads = `${count(now.downloads)} downloads` }
   }
 }
 

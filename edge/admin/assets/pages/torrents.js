@@ -116,7 +116,7 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     columns: [
       ['Address', peer => h('span.mono', peer.address ?? 'WebTorrent')],
       ['Role', peer => ROLES[peer.role] ?? String(peer.role)],
-      ['Last announce', peer => peer.age_s < 16 ? '< 16 s ago' : `${span(peer.age_s)} ago`, 'num'],
+      ['Silent for', peer => peer.age_s < 16 ? '< 16 s' : span(peer.age_s), 'num'],
       ['Peer id', peer => h('span.mono', peer.id ?? ''), 'wide']
     ]
   })
