@@ -65,12 +65,13 @@ pub(super) struct Peers {
 }
 
 /// Leechers of a hundred peers that start.
-const LEECHERS_PERCENT: u8 = 60;
+const LEECHERS_PERCENT: u64 = 60;
 /// A random peer that waits for an answer is passed over this often.
 const TRIES: u32 = 8;
 /// The first port of a peer.
 const PORT_MIN: u16 = 1024;
 const TORRENTS: u64 = 0x726f_7374_6572;
+const STARTS: u64 = 0x7374_6172_7473;
 
 impl Peers {
     pub(super) fn new(options: &RosterOptions) -> Self {
@@ -132,11 +133,11 @@ impl Peers {
         let peer = self.all.get_mut(number as usize).unwrap_or(placeholder);
         let has_rested = peer.has_rested(self.options.rest_ms, now_ms);
         let permille = if has_rested { self.options.changes_permille as usize } else { 0 };
+        // Each time the same: an announce that was not answered may be taken later than the next one.
+        let is_leecher = hash(self.options.seed ^ STARTS, number.into()) % 100 < LEECHERS_PERCENT;
         let random = &mut self.random;
         let (state, event) = match peer.state {
-            PeerState::Absent if random.percent(LEECHERS_PERCENT) => {
-                (PeerState::Leecher, Event::Started)
-            }
+            PeerState::Absent if is_leecher => (PeerState::Leecher, Event::Started),
             PeerState::Absent => (PeerState::Seeder, Event::Started),
             same if random.below(1000) >= permille => (same, Event::None),
             // One half of the changes of leechers are completed downloads.

@@ -164,6 +164,8 @@ fn peers_whose_announce_was_not_answered_change_nothing_until_one_is() {
     let mut peers = Peers::new(&options);
     let announce = |peers: &mut Peers, now_ms| peers.announce(0, now_ms).1;
     let started = announce(&mut peers, 0);
+    peers.give_up(started);
+    assert_eq!(announce(&mut peers, 1), started);
     peers.acknowledge(started, 1);
     // It has rested, so it changes.
     let (state, at) = (peers.all[0].state, 30_000);
