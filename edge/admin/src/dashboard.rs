@@ -223,6 +223,22 @@ mod tests {
         assert!(sent <= 75_000, "{sent} bytes of the first page");
     }
 
+    /// Else a browser learns of each only when it has read the script that imports it.
+    #[test]
+    fn scripts_of_the_first_page_are_fetched_at_once() {
+        let page = include_str!("../assets/index.html");
+        let is_first = |file: &&Asset| page.contains(&format!("\"{}\"", file.path));
+        let first = SCRIPTS.iter().filter(is_first).filter(|file| !is_library(file));
+        assert!(first.clone().count() > 5);
+        for file in first {
+            let text = std::str::from_utf8(file.bytes).unwrap();
+            for import in text.lines().filter(|line| line.starts_with("import ")) {
+                let name = import.trim_end_matches('\'').rsplit('/').next().unwrap();
+                assert!(page.contains(&format!("/{name}\"")), "{}: {import}", file.path);
+            }
+        }
+    }
+
     /// Libraries are those that their registry has: `file` beside them has version, licence and digest.
     #[test]
     fn libraries_are_unchanged() {
