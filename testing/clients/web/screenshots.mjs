@@ -89,7 +89,8 @@ if (state === 'signed-out') {
     for (const path of paths) await pictures(path, () => visit(path))
     if (state === 'busy') {
       const { info_hash: hash } = await busiest()
-      await pictures('torrent', () => visit(`torrent/${hash}`))
+      // Further down there are only more of its peers.
+      await pictures('torrent', () => visit(`torrent/${hash}`), SIZES, 1300)
       await pictures('overview', () => visit('overview'), { wall: WALL })
       // For the documentation: what is seen first.
       await pictures('lead', () => visit('overview'), { wide: [1440, 900, false] }, 1130)
