@@ -20,6 +20,8 @@ pub(super) struct Log {
     /// Whether the node has not heard of the log since the connection was made.
     pub(super) is_new: bool,
     progress: Progress,
+    /// Up to where it was applied when it was last looked up.
+    applied: u64,
 }
 
 impl Log {
@@ -41,14 +43,44 @@ impl Log {
         self.progress = Progress::default();
     }
 
-    /// Takes what a look-up found, and up to where the log was applied. Returns whether the node is to begin to
-    /// read: it is another stream or ends before that, the connection is new, or nothing reads or comes.
+    /// Takes what a look-up found, and up to where the log is applied now. Returns whether the node is to begin to
+    /// read: it is another stream, the connection is new, nothing reads, or [`Self::is_behind`] says so.
     pub(super) fn look_at(&mut self, stream: &StreamState, applied: u64) -> bool {
         let is_other = stream.created_ns != self.created_ns;
-        let has_stalled = self.progress.has_stalled(stream, applied);
-        let is_behind = stream.last < applied || has_stalled;
-        let begins = is_other || self.is_new || self.reader.is_none() || is_behind;
+        let begins = is_other || self.is_new || self.reader.is_none();
         (self.created_ns, self.is_new) = (stream.created_ns, false);
-        begins
+        // Not of the other stream.
+        self.applied *= u64::from(!is_other);
+        self.is_behind(stream, applied) || begins
+    }
+
+    /// Returns whether nothing comes, or the server that answered is behind: the stream ends before what was applied
+    /// when it was last looked up. What was applied since then may be later than the answer.
+    fn is_behind(&mut self, stream: &StreamState, applied: u64) -> bool {
+        let is_shorter = stream.last < self.applied;
+        self.applied = applied;
+        self.progress.has_stalled(stream, applied) || is_shorter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::streams::StreamInfo;
+    use super::*;
+
+    #[test]
+    fn a_server_is_behind_if_it_lacks_what_was_applied_before_it_was_asked() {
+        let ending = |last| {
+            let info = StreamInfo::default();
+            StreamState { created_ns: 1, first: 1, last, last_ms: 0, info, doubt: None }
+        };
+        let mut log = Log::default();
+        // Two messages came while the answer was on its way.
+        for (sequence, last) in [(5, 3), (9, 7), (12, 9)] {
+            log.note(sequence);
+            assert!(!log.is_behind(&ending(last), sequence), "{sequence}");
+        }
+        assert!(log.is_behind(&ending(11), 12));
+        assert!(!log.is_behind(&ending(12), 12));
     }
 }
