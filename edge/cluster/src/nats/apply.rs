@@ -53,14 +53,10 @@ pub(super) struct Applied {
     pub(super) blocks: AtomicU64,
     /// How long that took all threads.
     pub(super) ns: AtomicU64,
-    /// Peers stored, renewed or removed.
-    pub(super) peers: AtomicU64,
     /// Peers that there was no memory for.
     pub(super) full: AtomicU64,
     /// Blocks that did not add up.
     pub(super) damaged: AtomicU64,
-    /// The sequence of the last message of the log that was applied.
-    pub(super) sequence: AtomicU64,
 }
 
 impl Applied {
@@ -147,10 +143,7 @@ impl<'a> BlockMerger<'a> {
             }
         };
         match work.position {
-            Some(position) => {
-                host.at(position, &mut apply);
-                applied.sequence.store(position.sequence, Ordering::Relaxed);
-            }
+            Some(position) => host.at(position, &mut apply),
             None => apply(),
         }
         applied.blocks.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +204,6 @@ impl<'a> BlockMerger<'a> {
     }
 
     fn add(&self, merged: Merged) {
-        self.applied.peers.fetch_add(merged.peers + merged.gone, Ordering::Relaxed);
         self.applied.full.fetch_add(merged.full, Ordering::Relaxed);
     }
 }
