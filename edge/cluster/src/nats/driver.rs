@@ -36,7 +36,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 /// Failures until it may take twice as long. A leader is elected within some 9 s: the question that finds it is not
 /// to wait behind a long one.
-const LOOKUPS_ALIKE: u32 = 4;
+const FAILURES_PER_DOUBLING: u32 = 4;
 /// How often sessions are sent, figures taken and the status renewed.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Removals are remembered for one to two of these: longer than blocks of different nodes overtake each other.
@@ -314,7 +314,8 @@ impl<'a> Driver<'a> {
         }
         let (link, options) = (self.link.clone(), self.options.clone());
         let lookups = self.shared.lookups.clone();
-        let patience = LOOKUP_PATIENCE * (1 << (self.failed_lookups / LOOKUPS_ALIKE).min(3));
+        let patience =
+            LOOKUP_PATIENCE * (1 << (self.failed_lookups / FAILURES_PER_DOUBLING).min(3));
         self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let lookup = look_up(&link, &options, patience).await;
