@@ -1,5 +1,7 @@
 //! NATS fails.
 
+use tidegate_cluster::nats::NatsOptions;
+
 use crate::node::{NAME, Says, TestNode, options};
 use crate::servers;
 
@@ -79,4 +81,38 @@ fn a_server_that_hangs_is_left_for_another() {
     a.announce(1, 1, Says::Leecher);
     b.wait("the peer", |b| b.peers() == 1);
     nats.resume(hanging).unwrap();
+}
+
+/// A paused consumer stands for one at a server that lacks what the others have: it is there, says so each two seconds,
+/// and delivers nothing.
+#[test]
+fn a_consumer_that_delivers_nothing_is_made_anew() {
+    let Some(nats) = servers(1) else { return };
+    let a = TestNode::start(1, &nats).wait_until_warm();
+    a.announce(1, 1, Says::Leecher);
+    let is_read = |a: &TestNode| {
+        let node = a.overview().node;
+        node.unstored_blocks == 0 && node.log_last > 0 && node.position.sequence == node.log_last
+    };
+    a.wait("the log", is_read);
+    let before = a.overview().node.position.sequence;
+    let mut client = nats.client(0).unwrap();
+    let names = client.jetstream(&format!("CONSUMER.NAMES.TG_{NAME}_D"), "").unwrap();
+    let consumer = names["consumers"][0].as_str().unwrap().to_owned();
+    let until = r#"{"pause_until":"2099-01-01T00:00:00Z"}"#;
+    client.jetstream(&format!("CONSUMER.PAUSE.TG_{NAME}_D.{consumer}"), until).unwrap();
+    a.announce(1, 2, Says::Leecher);
+    a.wait("what was stored since", |a| a.overview().node.position.sequence > before);
+}
+
+#[test]
+fn a_node_says_why_there_is_no_stream() {
+    let Some(nats) = servers(1) else { return };
+    let options = NatsOptions { manage_streams: false, ..options(1, nats.urls("nats")) };
+    let a = TestNode::start_with(options);
+    let stream = format!("TG_{NAME}_D");
+    a.wait("the reason", |a| a.overview().failure.is_some_and(|it| it.contains(&stream)));
+    // Another node may make it.
+    let _b = TestNode::start(2, &nats).wait_until_warm();
+    a.wait("no failure", |a| a.overview().failure.is_none());
 }
