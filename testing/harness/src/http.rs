@@ -185,7 +185,13 @@ impl<S: Read + Write> Connection<S> {
     /// Those of the stream.
     pub fn receive_more(&mut self) -> io::Result<bool> {
         let mut buffer = [0; 16 * 1024];
-        let len = self.stream.read(&mut buffer)?;
+        let len = loop {
+            match self.stream.read(&mut buffer) {
+                // libFuzzer's timer is a signal.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
         self.received.extend_from_slice(&buffer[..len]);
         Ok(len > 0)
     }
