@@ -1,12 +1,23 @@
 //! Fuzzing: replaying the corpora on the stable toolchain, and searching for new inputs.
 
+mod minimize;
+mod parallel;
+
+pub(crate) use minimize::minimize;
+pub(crate) use parallel::search_all;
+
 use crate::command::{Tally, command, output, run};
 use crate::nextest;
 use crate::workspace::{root, target};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 /// The fuzz targets are a workspace of their own.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
+/// SQLite, compiled as several units, has constants of one name.
+const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_odr_violation=0");
 
 /// Runs every committed input, and mutations of it, through its target, so that fixed bugs stay fixed.
 pub(crate) fn replay() -> Result<Tally> {
@@ -18,25 +29,79 @@ pub(crate) fn replay() -> Result<Tally> {
 /// Searches for new inputs by cargo-fuzz on nightly, for 60 s by default. It starts from the committed
 /// corpus; new interesting inputs are stored in `fuzz/target`. No test depends on it, so the nightly toolchain is not
 /// pinned.
-pub(crate) fn search(target: &str, seconds: Option<u32>) -> Result<()> {
-    if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
-        bail!(
-            "fuzzing needs a nightly toolchain and cargo-fuzz: \
-             rustup toolchain install nightly && cargo install cargo-fuzz@0.13.2 --locked"
-        );
-    }
-    let found = format!("fuzz/target/corpus/{target}");
-    std::fs::create_dir_all(root().join(&found))?;
-    let corpus = format!("fuzz/corpus/{target}");
-    let time = format!("-max_total_time={}", seconds.unwrap_or(60));
-    let mut command = command(&["cargo", "+nightly", "fuzz", "run", "--features", "search"]);
-    command.args([target, &found, &corpus, "--", &time, "-print_final_stats=1"]);
-    // SQLite, compiled as several units, has constants of one name.
-    command.env("ASAN_OPTIONS", "detect_odr_violation=0");
-    let words = format!("fuzz/dictionaries/{target}.dict");
-    if root().join(&words).is_file() {
-        command.arg(format!("-dict={words}"));
-    }
-    run(command)?;
+pub(crate) fn search(name: &str, seconds: Option<u32>) -> Result<()> {
+    let mut program = Program::build(Some(name))?.search(name, seconds.unwrap_or(60))?;
+    program.arg("-print_final_stats=1");
+    run(program)?;
     Ok(())
+}
+
+/// The folder of the fuzz targets' programs.
+struct Program(PathBuf);
+
+impl Program {
+    /// Builds one target, or all of them.
+    fn build(name: Option<&str>) -> Result<Self> {
+        if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
+            bail!(
+                "fuzzing needs a nightly toolchain and cargo-fuzz: \
+                 rustup toolchain install nightly && cargo install cargo-fuzz@0.13.2 --locked"
+            );
+        }
+        let mut build = command(&["cargo", "+nightly", "fuzz", "build", "--features", "search"]);
+        build.args(name);
+        build.env(SANITIZER.0, SANITIZER.1);
+        run(build)?;
+        let version = output(command(&["rustc", "+nightly", "-vV"]))?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+        let host = host.context("expected a line `host:` of rustc -vV")?;
+        Ok(Self(root().join("fuzz/target").join(host).join("release")))
+    }
+
+    /// Returns a target's program, which fails if an input takes long or much memory.
+    fn command(&self, name: &str) -> Result<Command> {
+        let artifacts = format!("fuzz/target/artifacts/{name}/");
+        fs::create_dir_all(root().join(&artifacts))?;
+        let program = self.0.join(name);
+        let mut command = command(&[&program.display().to_string()]);
+        command.arg(format!("-artifact_prefix={artifacts}"));
+        // Wall time; all targets share the processors.
+        command.args(["-timeout=300", "-report_slow_units=120", "-rss_limit_mb=3000"]);
+        command.env(SANITIZER.0, SANITIZER.1);
+        Ok(command)
+    }
+
+    /// Returns a search for new inputs.
+    fn search(&self, name: &str, seconds: u32) -> Result<Command> {
+        let mut command = self.command(name)?;
+        command.arg(format!("-max_total_time={seconds}"));
+        let words = format!("fuzz/dictionaries/{name}.dict");
+        if root().join(&words).is_file() {
+            command.arg(format!("-dict={words}"));
+        }
+        fs::create_dir_all(root().join(found(name)))?;
+        command.args([found(name), committed(name)]);
+        Ok(command)
+    }
+}
+
+/// Where inputs that a search finds are stored.
+fn found(name: &str) -> String {
+    format!("fuzz/target/corpus/{name}")
+}
+
+fn committed(name: &str) -> String {
+    format!("fuzz/corpus/{name}")
+}
+
+/// Returns the names of all targets, in order.
+fn targets() -> Result<Vec<String>> {
+    let files = fs::read_dir(root().join("fuzz/fuzz_targets"))?;
+    let names = files.map(|file| {
+        let name = file?.path().with_extension("");
+        Ok(name.file_name().unwrap_or_default().to_string_lossy().into_owned())
+    });
+    let mut names: Vec<String> = names.collect::<Result<_>>()?;
+    names.sort_unstable();
+    Ok(names)
 }

@@ -65,7 +65,9 @@ cargo xtask TASK
   packages [DIR]         install each package of a release in a fresh container, and check the tracker there
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)
-  fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
+  fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
+                         parsers at once, with a table for a record
+  fuzz minimize          keep the inputs found, as few as reach the same code
   help                   print this text
 ";
 
@@ -116,6 +118,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["sim", "--seeds", seeds] => sim::run_many("0", seeds),
         ["sim", "--seeds", seeds, from] => sim::run_many(from, seeds),
         ["sim", seed] => sim::run_one(seed),
+        ["fuzz", "all", seconds] => report(fuzz::search_all(seconds.parse()?)),
+        ["fuzz", "minimize"] => report(fuzz::minimize()),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {
