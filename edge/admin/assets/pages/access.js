@@ -129,11 +129,15 @@ export async function keys (main, { may, isHere }) {
 
 const BULK = 1000
 
+/** Returns what bans a network as `ban` does. */
+const again = ({ network, reason, expires }) => ({ network, reason, expires: expires ?? undefined })
+
 /** Asks which networks to ban, and why. Calls `changed` when that is done, and when it is undone. */
 export async function ban (network = '', changed = () => {}) {
   const networks = h('textarea', { name: 'networks', required: true, autofocus: true, spellcheck: 'false', placeholder: '192.0.2.0/24\n2001:db8::/32' }, network)
   const reason = textField('reason', 'Reason', { maxlength: 100, hint: 'For you and the log. Clients are not told.' })
   const ends = expiry()
+  let before = []
   const done = await dialog({
     title: 'Ban networks',
     wide: true,
@@ -148,7 +152,11 @@ export async function ban (network = '', changed = () => {}) {
       const all = networks.value.split('\n').map(line => line.replace(/[#;].*/, '').trim()).filter(Boolean)
       if (all.length === 0) throw new Error('Networks: expected at least one address or network.')
       const rest = { reason: reason.value(), expires: ends.value() ?? undefined }
-      if (all.length === 1) return api.post('/bans', { network: all[0], ...rest })
+      if (all.length === 1) {
+        // A ban of the same network is replaced; Undo restores it.
+        before = (await api.get(`/bans?${new URLSearchParams({ q: all[0], limit: 1000 })}`).catch(() => ({ bans: [] }))).bans
+        return api.post('/bans', { network: all[0], ...rest })
+      }
       for (let at = 0; at < all.length; at += BULK) await api.post('/bans/bulk', { networks: all.slice(at, at + BULK), ...rest })
       return all
     }
@@ -156,9 +164,11 @@ export async function ban (network = '', changed = () => {}) {
   if (!done) return
   if (Array.isArray(done)) say(`${count(done.length)} networks banned.`)
   else {
-    say(`${done.network} banned.`, {
-      undo: () => api.delete(`/bans/${done.network}`).then(changed),
-      undone: `${done.network} is no longer banned.`
+    const { network } = done
+    const old = before.find(ban => ban.network === network)
+    say(`${network} banned.`, {
+      undo: () => (old ? api.post('/bans', again(old)) : api.delete(`/bans/${network}`)).then(changed),
+      undone: old ? `${network} is banned as before.` : `${network} is no longer banned.`
     })
   }
   changed()
@@ -188,9 +198,9 @@ export async function bans (main, { may, isHere }) {
   if (!isHere()) return
   const reasons = label => known('bans', label).title
 
-  async function remove ({ network, reason, expires: ends }) {
-    const again = { network, reason, expires: ends ?? undefined }
-    await attempt(() => api.delete(`/bans/${network}`), `${network} is no longer banned.`, { undo: () => api.post('/bans', again).then(list.again), undone: `${network} is banned again.` })
+  async function remove (ban) {
+    const { network } = ban
+    await attempt(() => api.delete(`/bans/${network}`), `${network} is no longer banned.`, { undo: () => api.post('/bans', again(ban)).then(list.again), undone: `${network} is banned again.` })
     await list.again()
   }
 

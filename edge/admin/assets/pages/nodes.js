@@ -107,13 +107,13 @@ export default async function nodes (main, { may, isHere }) {
     const { connection, queue, traffic, records } = cluster
     return facts([
       ['NATS server', connection.server ? `${connection.server}, for ${span(connection.age_s)}` : `none for ${span(connection.age_s)}`],
-      ['Reconnected', `${count(connection.reconnects)} times`],
+      ['Reconnections', count(connection.reconnects)],
       ['Warm', connection.warm ? `yes, after ${seconds(connection.warm_s)}` : `not yet, for ${seconds(connection.warm_s)}`],
       ['Log', words(queue.log)],
       ['Not stored', `${count(queue.unstored_blocks)} blocks, ${bytes(queue.unstored_bytes)} of ${bytes(queue.bytes_max)}${queue.unstored_s > 1 ? `, since ${span(queue.unstored_s)}` : ''}`],
       queue.dirty_s > 0 && ['Dropped from the queue', `changes of the last ${span(queue.dirty_s)}; a walk makes up for them`],
       ['To be read', `${count(queue.log_behind)} messages`],
-      ['Published again', `${count(queue.go_backs)} times, ${count(queue.walks)} walks`],
+      ['Published again', `${count(queue.go_backs)} ×, ${count(queue.walks)} walks`],
       ['Missing in the log', `${count(queue.missing_blocks)} blocks of other nodes`],
       ['Blocks sent', bytes(traffic.bytes.sent ?? 0)],
       ['Blocks received', bytes(traffic.bytes.received ?? 0)],

@@ -118,6 +118,20 @@ async function bans ({ page, has, click, visit, write, call, announce }) {
   await click('Undo')
   await page.until(has(`${network} is no longer banned.`), 'the ban to be undone')
   assert.equal(await banned(), 0)
+
+  // Undo restores a ban that was replaced.
+  const reasons = async () => (await (await call('GET', '/bans?q=192.0.2.0')).json()).bans.map(ban => ban.reason)
+  await visit('bans', 'Bans')
+  await click('Ban networks …')
+  await page.until(`${dialog}?.querySelector('textarea')`, 'the form for bans')
+  await write('dialog textarea', '192.0.2.0/24')
+  await write('dialog input[name=reason]', 'another reason')
+  await click('Ban')
+  await page.until(has('192.0.2.0/24 banned.'), 'the ban')
+  assert.deepEqual(await reasons(), ['another reason'])
+  await click('Undo')
+  await page.until(has('192.0.2.0/24 is banned as before.'), 'the ban to be as before')
+  assert.deepEqual(await reasons(), ['test'])
 }
 
 async function tokens ({ page, has, click, visit, write, text, admin }) {
