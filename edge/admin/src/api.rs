@@ -39,6 +39,7 @@ mod state;
 mod stats;
 mod stats_stream;
 mod status;
+mod streams;
 mod tokens;
 mod torrents;
 mod trace;

@@ -11,13 +11,11 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, unfold};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tracker::events::TorrentEvent;
 
-use super::access_end::access_end;
 use super::auth::Caller;
 use super::input::Query;
 use super::problem::Problem;
@@ -27,12 +25,10 @@ use super::state::{Api, Shared};
 use crate::events::{Event, EventKind};
 use crate::schema::IntoParams;
 
-/// Concurrent streams: each holds a connection that other clients may need.
-const STREAMS_MAX: usize = 16;
+/// Concurrent streams: fewer than of statistics, which every page of the dashboard reads.
+pub(super) const STREAMS_MAX: usize = 16;
 /// Interval of keep-alive comments. Shorter than the idle timeout of connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-static STREAM_PERMITS: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /events", Scope::EventsRead, "Stream events as they happen", listen)]
@@ -75,15 +71,13 @@ async fn listen(
         Some(names) => parse_kinds(&names)?,
         None => EventKind::ALL.into(),
     };
-    // Held until the stream is dropped.
-    let permit =
-        STREAM_PERMITS.try_acquire().map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
+    let permit = api.event_streams.open(caller.token)?;
     let events = api.hub().subscribe();
-    let lines = unfold((events, wanted, permit), |(mut events, wanted, permit)| async move {
+    let lines = unfold((events, wanted), |(mut events, wanted)| async move {
         let line = next_line(&mut events, &wanted).await?;
-        Some((Ok::<_, Infallible>(line), (events, wanted, permit)))
+        Some((Ok::<_, Infallible>(line), (events, wanted)))
     });
-    let lines = lines.take_until(Box::pin(access_end(api, caller)));
+    let lines = lines.take_until(Box::pin(permit.ended(api, caller)));
     Ok(EventStream(
         Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
     ))

@@ -99,7 +99,7 @@ impl Problem {
         Self { retry_s: Some(retry_s), ..problem }
     }
 
-    /// 429: all streams of this kind are in use.
+    /// 429: all streams of this kind are in use, and no token has more than the caller.
     pub(crate) fn too_many_streams(streams_max: usize) -> Self {
         Self::too_many(format!("all {streams_max} streams are in use: retry later"), 10)
     }

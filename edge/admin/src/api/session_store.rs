@@ -7,10 +7,11 @@ use super::auth::fingerprint;
 
 /// Lifetime of a session.
 pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Concurrent sessions. A further one ends the oldest.
-const SESSIONS_MAX: usize = 100;
+/// Concurrent sessions of a token: browsers of people who share it. A further one ends the oldest of the same
+/// token, never that of another. The tokens are limited, so their sessions are in all.
+pub(super) const SESSIONS_PER_TOKEN_MAX: usize = 32;
 
-/// The open sessions. They end with the process.
+/// The open sessions, oldest first. They end with the process.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
@@ -44,8 +45,11 @@ impl Sessions {
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|session| session.expires > Instant::now());
-        if all.len() >= SESSIONS_MAX {
-            all.remove(0);
+        let is_same_token = |other: &Session| other.token_digest == session.token_digest;
+        if all.iter().filter(|other| is_same_token(other)).count() >= SESSIONS_PER_TOKEN_MAX
+            && let Some(oldest) = all.iter().position(is_same_token)
+        {
+            all.remove(oldest);
         }
         all.push(session);
     }
@@ -90,13 +94,15 @@ mod tests {
         assert_eq!(sessions.token(&SessionId::of("other")), None);
         sessions.close(&SessionId::of("one"));
         assert_eq!(sessions.token(&SessionId::of("one")), None);
-        (0..=SESSIONS_MAX)
+        sessions.open(SessionId::of("of another token"), "tg_1");
+        (0..=SESSIONS_PER_TOKEN_MAX)
             .for_each(|number| sessions.open(SessionId::of(&number.to_string()), "tg_2"));
         assert!(
             sessions.token(&SessionId::of("0")).is_none()
                 && sessions.token(&SessionId::of("1")).is_some()
         );
-        sessions.0.lock().unwrap()[0].expires = Instant::now();
+        assert!(sessions.token(&SessionId::of("of another token")).is_some());
+        sessions.0.lock().unwrap()[1].expires = Instant::now();
         assert_eq!(sessions.token(&SessionId::of("1")), None);
     }
 }

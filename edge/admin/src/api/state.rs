@@ -13,6 +13,8 @@ use super::auth::{Authenticator, Caller};
 use super::first_token::{self, FirstTokenDisplay, StartError};
 use super::problem::Problem;
 use super::session_store::Sessions;
+use super::streams::Streams;
+use super::{events, stats_stream};
 use crate::announce_url::AnnounceUrl;
 use crate::clock::{ClockReading, UnixTime};
 use crate::control::Command;
@@ -72,6 +74,8 @@ pub struct Api {
     authenticator: Authenticator,
     hub: Arc<EventHub>,
     pub(super) sessions: Sessions,
+    pub(super) event_streams: Arc<Streams>,
+    pub(super) stats_streams: Arc<Streams>,
     pub(crate) recorder: Recorder,
     pub(super) torrent_list: Arc<TorrentList>,
     webhooks: Arc<Webhooks>,
@@ -124,6 +128,8 @@ impl Api {
             authenticator,
             hub: Arc::default(),
             sessions: Sessions::default(),
+            event_streams: Streams::new(events::STREAMS_MAX),
+            stats_streams: Streams::new(stats_stream::STREAMS_MAX),
             recorder,
             torrent_list,
             webhooks,

@@ -8,10 +8,8 @@ use axum::extract::State;
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, iter, unfold};
-use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::access_end::access_end;
 use super::auth::Caller;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -19,12 +17,10 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::recorder::StatsMessage;
 
-/// Concurrent streams: half of the connections of the admin listeners.
-const STREAMS_MAX: usize = 32;
+/// Concurrent streams: a quarter of the connections of the admin listeners.
+pub(super) const STREAMS_MAX: usize = 32;
 /// Interval of keep-alive comments. Samples come each second anyway.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-static STREAM_PERMITS: Semaphore = Semaphore::const_new(STREAMS_MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route(
@@ -49,12 +45,10 @@ fn line(message: &StatsMessage) -> Result<Line, Infallible> {
 }
 
 async fn listen(State(api): State<Shared>, caller: Caller) -> Result<StatsStream, Problem> {
-    // Held until the stream is dropped.
-    let permit =
-        STREAM_PERMITS.try_acquire().map_err(|_| Problem::too_many_streams(STREAMS_MAX))?;
+    let permit = api.stats_streams.open(caller.token)?;
     let (history, receiver) = api.recorder.subscribe();
     let first = iter(history.into_iter().map(|message| line(&message)));
-    let rest = unfold((receiver, permit), |(mut receiver, permit)| async move {
+    let rest = unfold(receiver, |mut receiver| async move {
         loop {
             let message: Arc<StatsMessage> = match receiver.recv().await {
                 Ok(message) => message,
@@ -62,10 +56,10 @@ async fn listen(State(api): State<Shared>, caller: Caller) -> Result<StatsStream
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return None,
             };
-            return Some((line(&message), (receiver, permit)));
+            return Some((line(&message), receiver));
         }
     });
-    let lines = first.chain(rest).take_until(Box::pin(access_end(api, caller)));
+    let lines = first.chain(rest).take_until(Box::pin(permit.ended(api, caller)));
     Ok(StatsStream(
         Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
     ))

@@ -13,11 +13,12 @@ use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::{Refusal, Tick};
 
 mod search;
+mod shares;
 
 use super::super::*;
 use super::partition::partition;
 use crate::events::EventKind;
-use crate::listener::ConnectionLimits;
+use crate::listener::{CONNECTION_LIMITS, ConnectionLimits};
 use crate::records::Records;
 use crate::{ClockReading, Command, Live, MetricSources, Service, metrics, serve_within};
 
@@ -108,7 +109,7 @@ impl TestApi {
             tls: None,
             lower_priority: || {},
         };
-        let limits = ConnectionLimits { connections: 16, per_host: 16, idle_timeout };
+        let limits = ConnectionLimits { idle_timeout, ..CONNECTION_LIMITS };
         let server = thread::spawn(move || {
             serve_within(limits, vec![listener], &service, stopped).unwrap();
         });

@@ -1,0 +1,79 @@
+//! Limits on concurrent streams. Each holds a connection that other clients may need.
+//!
+//! No token can keep others from streaming: when all streams are in use, a token with fewer takes one from
+//! the token with the most.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::access_end::access_end;
+use super::auth::Caller;
+use super::problem::Problem;
+use super::state::Shared;
+
+/// The open streams of one kind.
+pub(super) struct Streams {
+    max: usize,
+    /// Oldest first.
+    open: Mutex<Vec<OpenStream>>,
+}
+
+struct OpenStream {
+    /// The id of the token.
+    token: i64,
+    /// Notified when the stream is to end.
+    end: Arc<Notify>,
+}
+
+/// An open stream, until it is dropped.
+pub(super) struct StreamPermit {
+    streams: Arc<Streams>,
+    end: Arc<Notify>,
+}
+
+impl Streams {
+    /// Permits `max` streams at once.
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, open: Mutex::default() })
+    }
+
+    /// Adds a stream. If all are in use, ends the oldest of the token with the most, or returns an error if
+    /// that would leave it with fewer than `token`.
+    pub(super) fn open(self: &Arc<Self>, token: i64) -> Result<StreamPermit, Problem> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= self.max {
+            let mut by_token: HashMap<i64, usize> = HashMap::from([(token, 1)]);
+            open.iter().for_each(|stream| *by_token.entry(stream.token).or_default() += 1);
+            let count = |stream: &OpenStream| by_token.get(&stream.token).copied().unwrap_or(0);
+            let most = open.iter().map(count).max().unwrap_or(0);
+            let oldest = open.iter().position(|stream| count(stream) == most);
+            let own = by_token.get(&token).copied().unwrap_or(0);
+            let Some(at) = oldest.filter(|_| most > own) else {
+                return Err(Problem::too_many_streams(self.max));
+            };
+            open.remove(at).end.notify_one();
+        }
+        let end = Arc::<Notify>::default();
+        open.push(OpenStream { token, end: Arc::clone(&end) });
+        Ok(StreamPermit { streams: Arc::clone(self), end })
+    }
+}
+
+impl StreamPermit {
+    /// Completes when the stream is to end: another token takes its place, or `caller` loses its access.
+    pub(super) async fn ended(self, api: Shared, caller: Caller) {
+        tokio::select! {
+            () = self.end.notified() => {}
+            () = access_end(api, caller) => {}
+        }
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        let mut open = self.streams.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|stream| !Arc::ptr_eq(&stream.end, &self.end));
+    }
+}
