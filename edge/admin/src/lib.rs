@@ -256,12 +256,12 @@ mod tests {
         });
     }
 
-    /// Connects from another loopback address than 127.0.0.1.
-    fn connect_from(host: u8, address: SocketAddr) -> Connection {
+    /// Connects from another address of 127.0.0.0/16 than 127.0.0.1.
+    fn connect_from([network, host]: [u8; 2], address: SocketAddr) -> Connection {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let stream = runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+            socket.bind(([127, 0, network, host], 0).into()).unwrap();
             socket.connect(address).await.unwrap().into_std().unwrap()
         });
         stream.set_nonblocking(false).unwrap();
@@ -278,7 +278,7 @@ mod tests {
     fn idle_and_slow_connections_of_one_address_lock_no_one_out() {
         let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
         with_limits(limits, |address| {
-            let mut scraper = connect_from(2, address);
+            let mut scraper = connect_from([0, 2], address);
             assert!(is_answered(&mut scraper, "/metrics"));
             // Half of them are silent, and half send an unfinished head.
             let mut held = Vec::new();
@@ -290,12 +290,28 @@ mod tests {
                 held.push(stream);
             }
             // Neither another address waits, nor does a connection that it keeps, nor the same address.
-            assert!(is_answered(&mut connect_from(3, address), "/health/live"));
+            assert!(is_answered(&mut connect_from([0, 3], address), "/health/live"));
             assert!(is_answered(&mut scraper, "/metrics"));
             let mut probe = Connection::open(address).unwrap();
             assert!(is_answered(&mut probe, "/health/live"));
             // All but the last are closed, though none was idle for long.
             held.drain(..190).for_each(|stream| drop(rest(stream)));
+        });
+    }
+
+    #[test]
+    fn idle_connections_of_one_network_lock_no_other_out() {
+        let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
+        with_limits(limits, |address| {
+            let mut scraper = connect_from([0, 2], address);
+            assert!(is_answered(&mut scraper, "/metrics"));
+            // It has not sent its request when the others come: each from an address of its own.
+            let mut probe = connect_from([0, 2], address);
+            let held: Vec<_> = (1..=200).map(|host| connect_from([1, host], address)).collect();
+            assert!(is_answered(&mut probe, "/health/live"));
+            assert!(is_answered(&mut scraper, "/metrics"));
+            assert!(is_answered(&mut connect_from([0, 3], address), "/health/live"));
+            drop(held);
         });
     }
 }

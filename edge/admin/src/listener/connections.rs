@@ -6,9 +6,11 @@
 //! 1. one on which no valid token was sent, unless few such are left: those are reserved for health checks
 //!    and scrapes;
 //! 2. one that has no authenticated request in progress;
-//! 3. one of the host with the most connections;
-//! 4. the one that has sent nothing for longest.
+//! 3. one of the network with the most connections, so that one with many hosts closes its own;
+//! 4. one of its host with the most;
+//! 5. the one that has sent nothing for longest: the latest are left time for their requests.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,14 @@ pub(crate) fn host(client: IpAddr) -> IpPrefix {
     }
 }
 
+/// Returns the prefix that one operator of hosts has at least: an IPv4 /24, or a /48.
+fn network(client: IpAddr) -> IpPrefix {
+    match client.to_canonical() {
+        IpAddr::V4(ip) => IpPrefix::v4(ip, 24),
+        IpAddr::V6(ip) => IpPrefix::v6(ip, 48),
+    }
+}
+
 /// The open connections.
 pub(crate) struct Connections {
     limits: ConnectionLimits,
@@ -45,6 +55,7 @@ struct Table {
 
 struct Entry {
     host: IpPrefix,
+    network: IpPrefix,
     /// The clock when the connection was accepted or last sent something.
     active: u64,
     /// Whether a valid token was sent.
@@ -76,13 +87,14 @@ impl Connections {
         self: &Arc<Self>,
         client: IpAddr,
     ) -> (ConnectionHandle, oneshot::Receiver<()>) {
-        let host = host(client);
+        let (host, network) = (host(client), network(client));
         let (close, closed) = oneshot::channel();
         let mut table = self.table();
         table.make_room(self.limits.per_host, |entry| entry.host == host);
         table.make_room(self.limits.connections, |_| true);
         let id = table.next();
-        let entry = Entry { host, active: id, has_token: false, requests: 0, _close: close };
+        let entry =
+            Entry { host, network, active: id, has_token: false, requests: 0, _close: close };
         table.open.insert(id, entry);
         (ConnectionHandle { id, all: Arc::clone(self) }, closed)
     }
@@ -106,13 +118,17 @@ impl Table {
         }
         let without_token = counted().filter(|(_, entry)| !entry.has_token).count();
         let closes_token = without_token <= max / RESERVED_PART;
-        let mut by_host: BTreeMap<(bool, IpPrefix), usize> = BTreeMap::new();
-        counted()
-            .for_each(|(_, entry)| *by_host.entry((entry.has_token, entry.host)).or_default() += 1);
+        let mut by_prefix: BTreeMap<(bool, IpPrefix), usize> = BTreeMap::new();
+        for (_, entry) in counted() {
+            for prefix in [entry.network, entry.host] {
+                *by_prefix.entry((entry.has_token, prefix)).or_default() += 1;
+            }
+        }
         let rank = |entry: &Entry| {
-            let of_host = by_host.get(&(entry.has_token, entry.host)).copied().unwrap_or(0);
+            let count = |prefix| by_prefix.get(&(entry.has_token, prefix)).copied().unwrap_or(0);
+            let counts = [entry.network, entry.host].map(|prefix| Reverse(count(prefix)));
             let is_spared = entry.has_token != closes_token;
-            (is_spared, entry.requests > 0, std::cmp::Reverse(of_host), entry.active)
+            (is_spared, entry.requests > 0, counts, entry.active)
         };
         let victim = counted().min_by_key(|(_, entry)| rank(entry)).map(|(id, _)| *id);
         victim.and_then(|id| self.open.remove(&id));
