@@ -59,6 +59,8 @@ pub(crate) fn nats_options(
         certificate: certificate.map(|files| (files.chain.clone(), files.key.clone())),
         ca: cluster.ca.clone(),
         secret_ids: secrets.ids(),
+        access: config.access_kinds.clone(),
+        accepts_any_access: config.private_and_open,
         flush: cluster.flush,
         peer_lifetime_s: config.policy.peer_lifetime_s,
         stream_bytes: cluster.stream_bytes,

@@ -47,7 +47,7 @@ pub(crate) use acme::AcmeConfig;
 pub(crate) use choices::{Challenge, LogFormat, Transport};
 pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub(crate) use key::Problem;
-pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, listener_policies};
+pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
 pub(crate) use log::{LogConfig, LogRateLimit};
 pub(crate) use read::{Settings, load, parse};
 pub(crate) use setting::toml as toml_value;
@@ -63,6 +63,10 @@ pub(crate) struct Config {
     pub(crate) groups: Vec<ListenerGroup>,
     /// That of the sections, then that of each `[[listener]]`. Groups refer to them by index.
     pub(crate) listener_policies: Vec<ListenerPolicyConfig>,
+    /// The kinds of listeners that serve; see [`access_kinds`].
+    pub(crate) access_kinds: String,
+    /// Whether listeners of different kinds may share swarms.
+    pub(crate) private_and_open: bool,
     /// 0 = one per core.
     pub(crate) udp_workers: usize,
     pub(crate) engine: Engine,
@@ -147,6 +151,8 @@ impl Config {
         let state_dir = &state.dir.value;
         let config = Self {
             listener_policies,
+            access_kinds: access_kinds(settings),
+            private_and_open: sections.access.private_and_open.value,
             udp_workers: udp.workers.size(),
             engine: udp.engine.value,
             xdp: XdpConfig::from_section(&sections.xdp, &mut problems),

@@ -69,6 +69,9 @@ pub struct ClusterStats {
     pub records: ClusterRecords,
     /// The nodes heard of since the start, this one included.
     pub nodes: Vec<ClusterNode>,
+    /// Nodes whose messages are dropped now, because they have listeners of other kinds than this one: private
+    /// ones, and this one open ones, or the reverse.
+    pub refused: Vec<u8>,
     /// The streams.
     pub streams: Vec<ClusterStream>,
     /// Why the streams could not be looked up or made the last time, or what is not as it should be.

@@ -60,12 +60,14 @@ pub(crate) struct Members {
     node: u8,
     boot: u64,
     members: BTreeMap<u8, Member>,
+    /// Nodes with listeners of other kinds, and when they were last heard of, by the steady clock.
+    refused: BTreeMap<u8, u64>,
     twin: Option<Twin>,
 }
 
 impl Members {
     pub(crate) fn new(node: u8, boot: u64) -> Self {
-        Self { node, boot, members: BTreeMap::new(), twin: None }
+        Self { node, boot, members: BTreeMap::new(), refused: BTreeMap::new(), twin: None }
     }
 
     /// Takes a heartbeat.
@@ -206,6 +208,30 @@ impl Members {
             }
         }
         self.members.retain(|_, member| now.steady_ms < member.heard_ms + SHOWN_MS);
+    }
+
+    /// Notes that a node has listeners of other kinds.
+    pub(crate) fn refuse(
+        &mut self,
+        now: Time,
+        node: u8,
+        events: &mut Events,
+        out: &mut Vec<Output>,
+    ) {
+        let is_known = self.refused(now).contains(&node);
+        self.refused.insert(node, now.steady_ms);
+        if !is_known {
+            let text = format!(
+                "node {node} is refused: one of it and this node serves private torrents, and the other one anyone"
+            );
+            events.warn(now, text, out);
+        }
+    }
+
+    /// Returns the nodes that were refused within the last seconds.
+    pub(crate) fn refused(&self, now: Time) -> Vec<u8> {
+        let is_there = |(_, heard_ms): &(&u8, &u64)| now.steady_ms < *heard_ms + GONE_MS;
+        self.refused.iter().filter(is_there).map(|(node, _)| *node).collect()
     }
 
     /// Notes up to which number blocks of a node were applied, whichever way they came.

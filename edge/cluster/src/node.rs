@@ -163,6 +163,10 @@ impl Node {
             }
             Input::Heartbeat { from, body } => self.heard(now, from, body, out),
             Input::Dropped(reason) => self.drop_message(reason),
+            Input::Refused { node } => {
+                self.drop_message(DropReason::Access);
+                self.members.refuse(now, node, &mut self.events, out);
+            }
             Input::Ignore { node, is_ignored } => self.ignore(now, node, is_ignored, out),
             Input::Leave => self.leave(now, out),
         }
@@ -576,6 +580,7 @@ impl Node {
             spills: counts.spills,
             walks: counts.walks,
             nodes,
+            refused: self.members.refused(now),
             events: self.events.list(),
         }
     }

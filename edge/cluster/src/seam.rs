@@ -64,6 +64,8 @@ pub enum DropReason {
     Foreign,
     /// It names an unknown secret.
     Secret,
+    /// Its node has listeners of other kinds: private ones, and this node open ones, or the reverse.
+    Access,
     /// The node of its subject is not the one that it names, or no number of a node.
     Origin,
     /// It is no block, or a damaged one; or no heartbeat.
@@ -82,9 +84,10 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Foreign,
         Self::Secret,
+        Self::Access,
         Self::Origin,
         Self::Damaged,
         Self::Kind,
@@ -99,6 +102,7 @@ impl DropReason {
         match self {
             Self::Foreign => "foreign",
             Self::Secret => "secret",
+            Self::Access => "access",
             Self::Origin => "origin",
             Self::Damaged => "damaged",
             Self::Kind => "kind",
@@ -186,6 +190,11 @@ pub enum Input<'a> {
     },
     /// The driver has dropped a message, because of its header or subject.
     Dropped(DropReason),
+    /// A heartbeat was dropped, because the node has listeners of other kinds.
+    Refused {
+        /// The node.
+        node: u8,
+    },
     /// An operator wants nothing of a node any more, or wants it again.
     Ignore {
         /// The node.

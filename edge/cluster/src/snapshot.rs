@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub walks: u64,
     /// The other nodes, by number. Those that left are there for an hour.
     pub nodes: Vec<NodeSnapshot>,
+    /// Nodes that were heard of within the last seconds, and have listeners of other kinds.
+    pub refused: Vec<u8>,
     /// The last 20 events, oldest first.
     pub events: Vec<ClusterEvent>,
 }

@@ -314,7 +314,7 @@ settings! {
         private: Flag, reloadable, per_listener = false;
         /// true: private listeners and open ones may serve side by side, although all listeners
         /// share the same swarms: at an open one, anyone gets the peers of a private one. false:
-        /// such a configuration is refused.
+        /// such a configuration is refused, and so are nodes of a cluster with other listeners.
         private_and_open: Flag, reloadable = false;
         /// File with these keys, one per line, optionally followed by a note on whose key it is. A
         /// key has 16 to 64 characters of A-Z a-z 0-9 _ -. # starts a comment. Read again like the

@@ -1,7 +1,7 @@
 //! Listeners: those of `[udp]`, `[http]` and `[tls]`, which share those sections and `[access]`, and
 //! those of `[[listener]]` tables, which can override keys of the sections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -165,6 +165,25 @@ fn mix(settings: &Settings) -> Option<Problem> {
          could get the peers of private torrents at the open one: make both private or both open, serve \
          the open one by a tidegate of its own, or accept this with access.private_and_open = true"
     )))
+}
+
+/// Returns the kinds of listeners that serve, as the nodes of a cluster tell each other: `open`, `private`, `jwt`,
+/// or several of these with `+` between them.
+pub(crate) fn access_kinds(settings: &Settings) -> String {
+    let sections = &settings.sections;
+    let serves = Transport::ALL.into_iter().any(|it| !sections.listen(it).value.is_empty());
+    let of_sections = serves.then(|| access_kind(sections));
+    let of_tables = settings.listeners.iter().map(|table| access_kind(&table.apply(sections)));
+    let kinds: BTreeSet<_> = of_sections.into_iter().chain(of_tables).collect();
+    kinds.into_iter().collect::<Vec<_>>().join("+")
+}
+
+fn access_kind(sections: &Sections) -> &'static str {
+    match (sections.access.private.value, sections.access.jwt.value) {
+        (true, _) => "private",
+        (false, true) => "jwt",
+        (false, false) => "open",
+    }
 }
 
 fn join(addresses: &[SocketAddr]) -> String {

@@ -370,7 +370,15 @@ fn read_all(
     mut running: Settings,
 ) -> Result<Box<NewConfig>, Vec<String>> {
     let (settings, mut config) = crate::load_with(source.file, overrides)?;
+    let kinds = config::access_kinds(&running);
     running.take_reloadable(&settings);
+    let new_kinds = config::access_kinds(&running);
+    if config.cluster.is_some() && kinds != new_kinds {
+        return Err(vec![format!(
+            "the kind of listeners would change from {kinds} to {new_kinds}, but nodes of a cluster must agree on it: \
+             restart this node instead"
+        )]);
+    }
     // Listeners are added and removed only by a restart. A valid new configuration may contradict the
     // listeners there are.
     let as_it_is = |problem: &Problem| {

@@ -50,6 +50,7 @@ pub(crate) struct ClusterProblem {
 pub(crate) enum ProblemKind {
     Disconnected,
     Mute,
+    Access,
     Ignored,
     Alone,
     NodeSilent,
@@ -137,6 +138,7 @@ impl ClusterDigest {
 pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
     let mut problems = Vec::new();
     own(stats, &mut problems);
+    refused(stats, &mut problems);
     streams(stats, &mut problems);
     nodes(stats, &mut problems);
     records(stats, &mut problems);
@@ -214,6 +216,16 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
                  the other nodes. To undo it: tidegate cluster heed {node}."
             ),
         );
+    }
+}
+
+/// Nodes that have listeners of other kinds.
+fn refused(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+    for other in &stats.refused {
+        let text = format!(
+            "Of this node and node {other}, one serves private torrents and the other one open ones, so each drops              what the other sends: clients of an open listener would get the peers of private torrents. Use one              cluster for each kind, with a [cluster] name of its own. If access lists keep the torrents apart, set              access.private_and_open = true on all nodes."
+        );
+        problems.push(ClusterProblem { kind: ProblemKind::Access, node: Some(*other), text });
     }
 }
 
@@ -483,6 +495,14 @@ mod tests {
         stats.nodes[0].ignored = true;
         assert_eq!(state(&stats), ClusterState::Mute);
         assert_eq!(kinds(&stats), [(ProblemKind::Mute, None), (ProblemKind::Ignored, None)]);
+    }
+
+    #[test]
+    fn a_refused_node_is_named_with_the_remedy() {
+        let mut stats = linked();
+        stats.refused = vec![7];
+        assert_eq!(kinds(&stats), [(ProblemKind::Access, Some(7))]);
+        assert!(problems(&stats)[0].text.contains("a [cluster] name of its own"));
     }
 
     #[test]

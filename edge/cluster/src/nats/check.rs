@@ -15,6 +15,7 @@ use super::link::Link;
 use super::options::NatsOptions;
 use super::streams;
 use crate::heartbeat::Heartbeat;
+use crate::node::DropReason;
 
 /// How long connecting to one server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -218,11 +219,16 @@ async fn is_refused(
 /// Looks which nodes are there, and what time they have.
 async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) -> Vec<Finding> {
     let deadline = Instant::now() + HEARTBEATS;
-    let (mut findings, mut seen, mut foreign) = (Vec::new(), Vec::new(), 0);
+    let (mut findings, mut seen) = (Vec::new(), Vec::new());
+    let (mut is_foreign, mut is_refused) = (false, false);
     while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
-        let Ok(from) = link.origin(&message) else {
-            foreign += 1;
-            continue;
+        let from = match link.origin(&message) {
+            Ok(from) => from,
+            Err(reason) => {
+                is_refused |= reason == DropReason::Access;
+                is_foreign |= reason != DropReason::Access;
+                continue;
+            }
         };
         let Some(heartbeat) = Heartbeat::read(&message.payload).filter(|it| it.node == from) else {
             continue;
@@ -249,9 +255,16 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
             )));
         }
     }
-    if foreign > 0 {
+    if is_foreign {
         findings.push(Finding::Problem(
             "cluster.secret: other nodes have another secret: copy the file from one of them"
+                .into(),
+        ));
+    }
+    if is_refused {
+        findings.push(Finding::Problem(
+            "access.private: other nodes have listeners of other kinds, private or open, than this node: use a \
+             cluster for each kind, or set access.private_and_open = true on all nodes"
                 .into(),
         ));
     }

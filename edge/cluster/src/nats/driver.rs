@@ -18,12 +18,12 @@ use super::apply::{BlockWork, Work};
 use super::inputs::{Happened, Inputs, Lookup};
 use super::link::Link;
 use super::log::Log;
-use super::options::NatsOptions;
+use super::options::{NatsOptions, node_of};
 use super::reader::{LogMessage, Reading};
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
 use crate::host::{Host, PeerTimes, Position};
-use crate::node::{self, Input, Node, Output, Time};
+use crate::node::{self, DropReason, Input, Node, Output, Time};
 
 /// Steps of a walk are done for this long at a time.
 const WALK_SLICE: Duration = Duration::from_millis(4);
@@ -171,7 +171,7 @@ impl<'a> Driver<'a> {
             Happened::Live(message) => self.handle_live(message),
             Happened::Heartbeat(message) => match self.link.origin(&message) {
                 Ok(from) => self.input(Input::Heartbeat { from, body: &message.payload }, None),
-                Err(reason) => self.input(Input::Dropped(reason), None),
+                Err(reason) => self.drop_heartbeat(&message, reason),
             },
             Happened::Reading(Reading::Message(message), permit) => {
                 self.handle_logged(message, permit);
@@ -271,6 +271,13 @@ impl<'a> Driver<'a> {
                 // Perhaps there is no stream.
                 self.look_up(RETRY_PAUSE);
             }
+        }
+    }
+
+    fn drop_heartbeat(&mut self, message: &Message, reason: DropReason) {
+        match node_of(&message.subject) {
+            Some(node) if reason == DropReason::Access => self.input(Input::Refused { node }, None),
+            _ => self.input(Input::Dropped(reason), None),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::options::{NatsOptions, Subjects, node_of};
 use crate::node::DropReason;
 
-/// The header of every message: it names the secret that its writer has.
+/// The header of every message: it names the secret that its writer has, and the kinds of its listeners.
 const HEADER: HeaderName = HeaderName::from_static("Tidegate");
 /// A server that answers no ping for two or three of these is given up.
 const PING_PERIOD: Duration = Duration::from_secs(1);
@@ -38,7 +38,47 @@ pub(super) struct Link {
     pub(super) jetstream: Context,
     pub(super) subjects: Arc<Subjects>,
     headers: HeaderMap,
-    secret_ids: Arc<[HeaderValue]>,
+    identity: Arc<Identity>,
+}
+
+/// What messages say of their writers.
+#[derive(Debug)]
+struct Identity {
+    /// In hexadecimal digits; that of the secret of this node's messages is the first.
+    secret_ids: Vec<String>,
+    access: String,
+    accepts_any_access: bool,
+}
+
+impl Identity {
+    fn new(options: &NatsOptions) -> Self {
+        let NatsOptions { secret_ids, access, accepts_any_access, .. } = options;
+        let hex = |id: &[u8; 4]| format!("{:08x}", u32::from_be_bytes(*id));
+        Self {
+            secret_ids: secret_ids.iter().map(hex).collect(),
+            access: access.clone(),
+            accepts_any_access: *accepts_any_access,
+        }
+    }
+
+    /// Returns the header of this node's messages, if there is a secret.
+    fn header(&self) -> Option<HeaderValue> {
+        let id = self.secret_ids.first()?;
+        Some(format!("{id} {}", self.access).as_str().into())
+    }
+
+    /// Returns why a message with this header is to be dropped, if it is.
+    fn check(&self, header: &HeaderValue) -> Result<(), DropReason> {
+        let text = header.as_str();
+        let (id, access) = text.split_once(' ').unwrap_or((text, ""));
+        if !self.secret_ids.iter().any(|known| known == id) {
+            return Err(DropReason::Secret);
+        }
+        if access != self.access && !self.accepts_any_access {
+            return Err(DropReason::Access);
+        }
+        Ok(())
+    }
 }
 
 /// A message that was not sent.
@@ -95,12 +135,12 @@ impl Link {
         let client = connect.connect(options.servers.as_slice()).await?;
         let mut jetstream = async_nats::jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
-        let secret_ids: Arc<[HeaderValue]> = options.secret_ids.iter().map(header_value).collect();
+        let identity = Arc::new(Identity::new(options));
         let mut headers = HeaderMap::new();
-        if let Some(id) = secret_ids.first() {
-            headers.insert(HEADER, id.clone());
+        if let Some(header) = identity.header() {
+            headers.insert(HEADER, header);
         }
-        Ok(Self { client, jetstream, subjects: Arc::new(subjects), headers, secret_ids })
+        Ok(Self { client, jetstream, subjects: Arc::new(subjects), headers, identity })
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -148,17 +188,9 @@ impl Link {
     /// Returns why an answer is to be dropped, if it is. Its subject names nothing: only the node that was
     /// asked knows it.
     pub(super) fn origin_of_answer(&self, message: &Message) -> Result<(), DropReason> {
-        let id = message.headers.as_ref().and_then(|headers| headers.get(HEADER));
-        let id = id.ok_or(DropReason::Foreign)?;
-        if !self.secret_ids.contains(id) {
-            return Err(DropReason::Secret);
-        }
-        Ok(())
+        let header = message.headers.as_ref().and_then(|headers| headers.get(HEADER));
+        self.identity.check(header.ok_or(DropReason::Foreign)?)
     }
-}
-
-fn header_value(id: &[u8; 4]) -> HeaderValue {
-    format!("{:08x}", u32::from_be_bytes(*id)).as_str().into()
 }
 
 fn connect_options(options: &NatsOptions, subjects: &Subjects) -> ConnectOptions {

@@ -24,6 +24,11 @@ pub struct NatsOptions {
     pub ca: Option<PathBuf>,
     /// What names the secrets in messages. This node's messages name the first.
     pub secret_ids: Vec<[u8; 4]>,
+    /// The kinds of listeners that this node has, such as `open`, `private` or `open+private`: one word.
+    pub access: String,
+    /// Whether messages of nodes with other kinds of listeners are accepted. Otherwise open ones would give
+    /// the peers of private ones to anyone.
+    pub accepts_any_access: bool,
     /// How long changes are collected.
     pub flush: Duration,
     /// The lifetime of peers, in seconds. The log keeps messages a little longer.

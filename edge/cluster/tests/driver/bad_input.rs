@@ -2,11 +2,12 @@
 //! continues.
 
 use harness::nats::Nats;
+use tidegate_cluster::nats::NatsOptions;
 
 use crate::node::{NAME, Says, TestNode, options, unix_ms};
 use crate::servers;
 
-const GOOD: &str = "Tidegate: a1b2c3d4\r\n";
+const GOOD: &str = "Tidegate: a1b2c3d4 open\r\n";
 
 /// Publishes a message as anyone could who has no secret, or has stolen it.
 fn publish(nats: &Nats, subject: &str, headers: &str, body: &[u8]) {
@@ -113,6 +114,27 @@ fn nodes_with_another_secret_do_not_hear_each_other() {
     both.secret_ids = vec![[9; 4], crate::node::SECRET];
     let c = TestNode::start_with(both).wait_until_warm();
     c.wait("the peer", |c| c.peers() == 1);
+}
+
+#[test]
+fn private_nodes_and_open_ones_do_not_hear_each_other() {
+    let Some(nats) = servers(1) else { return };
+    let a = TestNode::start(1, &nats).wait_until_warm();
+    a.announce(1, 1, Says::Leecher);
+    let private = NatsOptions { access: "private".into(), ..options(2, nats.urls("nats")) };
+    let b = TestNode::start_with(private.clone()).wait_until_warm();
+    b.announce(2, 2, Says::Leecher);
+    // By the log, and by heartbeats; each names the other.
+    b.wait("dropped messages", |b| b.dropped("access") > 1 && b.overview().node.refused == [1]);
+    a.wait("dropped messages", |a| a.dropped("access") > 1 && a.overview().node.refused == [2]);
+    assert_eq!((a.peers(), b.peers()), (1, 1));
+    assert!(a.overview().node.nodes.is_empty() && b.overview().node.nodes.is_empty());
+    // One of the same kind hears it, and one that accepts all kinds hears both.
+    let c = TestNode::start_with(NatsOptions { node: 3, ..private.clone() }).wait_until_warm();
+    c.wait("the peer of the private node", |c| c.peers() == 1);
+    let any = NatsOptions { node: 4, accepts_any_access: true, ..private };
+    let d = TestNode::start_with(any).wait_until_warm();
+    d.wait("the peers of both", |d| d.peers() == 2);
 }
 
 #[test]

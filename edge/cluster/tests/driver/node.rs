@@ -141,6 +141,8 @@ pub(crate) fn options(node: u8, servers: Vec<String>) -> NatsOptions {
         certificate: None,
         ca: None,
         secret_ids: vec![SECRET],
+        access: "open".into(),
+        accepts_any_access: false,
         flush: Duration::from_millis(20),
         peer_lifetime_s: LIFETIME_S,
         stream_bytes: 64 << 20,

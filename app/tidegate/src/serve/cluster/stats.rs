@@ -88,6 +88,7 @@ pub(super) fn stats(
             ..admin::ClusterRecords::default()
         },
         nodes: node.nodes.iter().map(other).chain([own_row(own, &node, tracker)]).collect(),
+        refused: node.refused,
         streams,
         streams_failure: overview.failure,
         events: node.events.iter().rev().map(event).collect(),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
 use crate::api::Caller;
-use crate::clients::{has, http};
+use crate::clients::{has, http, http_announce};
 use crate::process::Tracker;
 
 const MORE: &str = "[state]\nflush_s = 1\n[access]\nprivate = true\n";
@@ -118,4 +118,38 @@ fn quotas_hold_at_both_nodes() {
     assert!(site.announce(0, 3, 1001, "event=started"));
     site.nodes[1].wait_until("sessions", |it| sessions(it) == 3.0);
     assert!(!site.announce(1, 4, 1001, "event=started"));
+}
+
+#[test]
+fn a_private_node_and_an_open_one_refuse_each_other() {
+    let cluster = Cluster::start(1);
+    let (open, private) = (cluster.node(1), cluster.node_with(2, MORE));
+    for (node, other) in [(&open, 2), (&private, 1)] {
+        node.wait_for_log(&format!("node {other} is refused"));
+        let api = Caller::of(node);
+        node.wait_until("the problem", |_| {
+            let problems = &api.expect(200, "GET /cluster", None)["problems"];
+            problems.to_string().contains(r#""kind":"access""#)
+        });
+    }
+    let api = Caller::of(&private);
+    let key = api.expect(201, "POST /keys", Some(&json!({})));
+    let hash = "%aa".repeat(20);
+    let announce = |port| {
+        let key = key["key"].as_str().unwrap();
+        let rest = "peer_id=-XX0001-000000000000&compact=1&left=9";
+        let (_, body) =
+            http(private.http4(), &format!("/{key}/announce?info_hash={hash}&port={port}&{rest}"));
+        body
+    };
+    announce(1001);
+    assert!(has(&announce(1002), "10:incompletei2e"));
+    let dropped = |it: &Tracker| it.metric("tidegate_cluster_drops_total{reason=\"access\"}");
+    let before = dropped(&open);
+    open.wait_until("more that is dropped", |it| dropped(it) > before + 2.0);
+    assert!(has(&http_announce(open.http4(), 0xaa, 1003), "10:incompletei1e"));
+    // A node keeps the kind of its listeners until a restart.
+    let api = Caller::of(&open);
+    let (status, body) = api.ask("PATCH /config", Some(&json!({ "access.private": true })));
+    assert!(status == 409 && body.to_string().contains("restart this node"), "{status} {body}");
 }
