@@ -31,7 +31,8 @@ pub struct Sandbox {
 /// sockets, which can connect only to these ports, and UDP sockets to resolve names. System calls that a
 /// server does not need are denied, and so are signals to other processes.
 ///
-/// Sockets that are open already stay usable: those of UDP listeners can send to any address.
+/// Sockets that are open already stay usable for what they are: TCP listeners accept and connections send,
+/// but neither can be connected elsewhere. Those of UDP listeners can send to any address.
 pub fn confine(policy: SandboxPolicy) -> Sandbox {
     let proc_self = File::open("/proc/self").ok();
     let files = landlock::restrict(&policy);
@@ -141,7 +142,8 @@ mod tests {
     use super::*;
     use harness::Directory;
     use std::io::ErrorKind::PermissionDenied;
-    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
     use std::process::Command;
     use std::{fs, thread};
 
@@ -251,15 +253,119 @@ mod tests {
         });
     }
 
+    /// Returns the error of a call, or 0.
+    fn error_of(status: i64) -> i32 {
+        if status >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap() }
+    }
+
+    /// Sends by the three calls that can connect a TCP socket by MSG_FASTOPEN. Returns their errors.
+    fn fast_open(socket: &impl AsRawFd, to: SocketAddr) -> [i32; 3] {
+        let socket = socket.as_raw_fd();
+        let to = socket2::SockAddr::from(to);
+        let mut text = *b"hello";
+        let mut part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+        // SAFETY: all-zero is a valid value of the structure.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = to.as_ptr().cast_mut().cast();
+        message.msg_namelen = to.len();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        let mut several = libc::mmsghdr { msg_hdr: message, msg_len: 0 };
+        let flags = libc::MSG_FASTOPEN;
+        // SAFETY: all pointers are to local variables, which live until the calls return.
+        unsafe {
+            let (bytes, len) = (text.as_ptr().cast(), text.len());
+            let one = libc::sendto(socket, bytes, len, flags, to.as_ptr().cast(), to.len());
+            let one = error_of(one as i64);
+            let other = error_of(libc::sendmsg(socket, &raw const message, flags) as i64);
+            [one, other, error_of(libc::sendmmsg(socket, &raw mut several, 1, flags as _).into())]
+        }
+    }
+
+    /// Connects a socket, or dissolves its connection if `to` is `None`. Returns the error, or 0.
+    fn connect(socket: &impl AsRawFd, to: Option<SocketAddr>) -> i32 {
+        // Zeros are AF_UNSPEC.
+        let nothing = [0_u8; 16];
+        let to = to.map(socket2::SockAddr::from);
+        let (address, len) = match &to {
+            Some(to) => (to.as_ptr().cast::<libc::sockaddr>(), to.len()),
+            None => (nothing.as_ptr().cast(), 16),
+        };
+        // SAFETY: the address lives until the call returns.
+        error_of(unsafe { libc::connect(socket.as_raw_fd(), address, len) }.into())
+    }
+
+    /// A listener and an accepted connection, opened before the sandbox, and a listener elsewhere.
+    struct OpenSockets {
+        listener: TcpListener,
+        accepted: TcpStream,
+        _client: TcpStream,
+        elsewhere: TcpListener,
+    }
+
+    impl OpenSockets {
+        fn new() -> Self {
+            let [listener, elsewhere] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            elsewhere.set_nonblocking(true).unwrap();
+            Self { listener, accepted, _client, elsewhere }
+        }
+    }
+
+    #[test]
+    fn open_sockets_cannot_be_connected_elsewhere() {
+        let open = OpenSockets::new();
+        let elsewhere = open.elsewhere.local_addr().unwrap();
+        let idle =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let OpenSockets { listener, accepted, _client, elsewhere: target } = open;
+        confined(Vec::new(), move |_| {
+            let own = listener.as_raw_fd().into();
+            // SAFETY: only a number is passed.
+            assert_eq!(unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) }, 0);
+            assert_eq!(call(libc::SYS_listen, [own, 9, 0, 0]), libc::EPERM);
+            assert_eq!(call(libc::SYS_bind, [own, 0, 16, 0]), libc::EPERM);
+            assert_eq!(connect(&accepted, None), libc::EPERM);
+            for socket in [listener.as_raw_fd(), accepted.as_raw_fd(), idle.as_raw_fd()] {
+                assert_eq!(connect(&socket, Some(elsewhere)), libc::EPERM);
+                assert_eq!(fast_open(&socket, elsewhere), [libc::EPERM; 3]);
+            }
+        });
+        assert_eq!(target.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn no_socket_is_connected_without_connect() {
+        let open = OpenSockets::new();
+        let elsewhere = open.elsewhere.local_addr().unwrap();
+        let OpenSockets { listener, accepted, _client, elsewhere: target } = open;
+        let policy = SandboxPolicy { ports: vec![443], ..SandboxPolicy::default() };
+        confined_to(policy, move |sandbox| {
+            let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+            let [new, another] = [new().unwrap(), new().unwrap()];
+            // SAFETY: only a number is passed.
+            assert_eq!(unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) }, 0);
+            assert_eq!(connect(&accepted, None), 0);
+            for socket in [new.as_raw_fd(), listener.as_raw_fd(), accepted.as_raw_fd()] {
+                assert_eq!(fast_open(&socket, elsewhere), [libc::EPERM; 3]);
+                assert_eq!(call(libc::SYS_listen, [socket.into(), 9, 0, 0]), libc::EPERM);
+                if sandbox.restricts_tcp() {
+                    assert_eq!(connect(&socket, Some(elsewhere)), libc::EACCES);
+                }
+            }
+            // TCP_ULP
+            let arguments = [another.as_raw_fd().into(), libc::IPPROTO_TCP.into(), 31, 0];
+            assert_eq!(call(libc::SYS_setsockopt, arguments), libc::EPERM);
+        });
+        assert_eq!(target.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
     /// Makes a system call and returns its error, or 0.
     fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> i32 {
         let [a, b, c, d] = arguments;
         // SAFETY: the tests pass numbers only, and null where a pointer is optional.
-        let status = unsafe { libc::syscall(number, a, b, c, d) };
-        if status >= 0 {
-            return 0;
-        };
-        io::Error::last_os_error().raw_os_error().unwrap()
+        error_of(unsafe { libc::syscall(number, a, b, c, d) })
     }
 
     /// Opens a socket and returns the error, or 0.
@@ -360,6 +466,17 @@ mod tests {
         });
     }
 
+    #[test]
+    fn denies_calls_that_c_libraries_do_not_name() {
+        confined(Vec::new(), |_| {
+            // The kernel would say ENOSYS, EBADF, EINVAL or EFAULT.
+            for number in [443, 447, 448, 452, 460, 463, 466, 467, 469] {
+                assert_eq!(call(number, [-1; 4]), libc::EPERM, "{number}");
+            }
+            assert_eq!(call(libc::SYS_removexattr, [0; 4]), libc::EPERM);
+        });
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn denies_calls_under_x32_numbers() {
@@ -384,7 +501,7 @@ mod tests {
             assert_eq!(call(libc::SYS_kill, [-1, 0, 0, 0]), libc::EPERM);
             // Nor by the signals of sockets.
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-            let socket = std::os::fd::AsRawFd::as_raw_fd(&socket).into();
+            let socket = socket.as_raw_fd().into();
             for command in [libc::F_SETOWN, 15] {
                 let arguments = [socket, command.into(), parent, 0];
                 assert_eq!(call(libc::SYS_fcntl, arguments), libc::EPERM, "{command}");
@@ -397,6 +514,26 @@ mod tests {
                     libc::EPERM,
                     "{request:x}"
                 );
+            }
+        });
+    }
+
+    #[test]
+    fn scheduling_of_other_processes_cannot_be_changed() {
+        let parent = libc::c_long::from(std::os::unix::process::parent_id());
+        confined(Vec::new(), move |_| {
+            let cores = [u8::MAX; 128];
+            let at = cores.as_ptr().expose_provenance() as libc::c_long;
+            let pin = |pid| call(libc::SYS_sched_setaffinity, [pid, 128, at, 0]);
+            assert_eq!([pin(0), pin(parent)], [0, libc::EPERM]);
+            super::super::lower_priority().unwrap();
+            assert_eq!(call(libc::SYS_sched_setattr, [parent, at, 0, 0]), libc::EPERM);
+            for denied in [libc::SYS_setpriority, libc::SYS_ioprio_set, libc::SYS_setpgid] {
+                assert_eq!(call(denied, [0, parent, 19, 0]), libc::EPERM, "{denied}");
+            }
+            // Memory and queues that processes share by a number.
+            for denied in [libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
+                assert_eq!(call(denied, [0, 1, 0, 0]), libc::EPERM, "{denied}");
             }
         });
     }

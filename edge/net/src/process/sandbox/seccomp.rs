@@ -22,7 +22,10 @@ const DENIED: &[c_long] = &[
     // Programs and other processes.
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
     SYS_process_madvise, SYS_pidfd_open, SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_kcmp,
-    SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo,
+    SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_setpgid, SYS_setpriority,
+    SYS_ioprio_set, SYS_sched_setscheduler, SYS_sched_setparam, SYS_migrate_pages, SYS_move_pages,
+    SYS_shmget, SYS_shmat, SYS_semget, SYS_semop, SYS_semtimedop, SYS_msgget, SYS_msgsnd,
+    SYS_msgrcv, SYS_mq_open,
     // Privileges.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capset, SYS_setns, SYS_unshare,
@@ -32,11 +35,12 @@ const DENIED: &[c_long] = &[
     SYS_fsconfig, SYS_fsmount, SYS_fspick, SYS_mount_setattr, SYS_quotactl, SYS_swapon,
     SYS_swapoff, SYS_acct, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fchmod,
     SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr,
-    SYS_fsetxattr, SYS_mknodat, SYS_fanotify_init,
+    SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, SYS_mknodat,
+    SYS_fanotify_init,
     // The kernel, and interfaces that are mostly used by exploits.
     SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_syslog,
     SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_io_uring_enter,
-    SYS_io_uring_register, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_memfd_create, SYS_shmat,
+    SYS_io_uring_register, SYS_add_key, SYS_request_key, SYS_keyctl, SYS_memfd_create,
     // The machine's name and clock.
     SYS_sethostname, SYS_setdomainname, SYS_settimeofday, SYS_clock_settime, SYS_adjtimex,
     SYS_clock_adjtime,
@@ -51,6 +55,11 @@ const DENIED_HERE: &[c_long] = &[
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const DENIED_HERE: &[c_long] = &[];
+
+/// Calls of newer kernels, which not all C libraries name. Their numbers are the same on all architectures:
+/// quotactl_fd, memfd_secret, process_mrelease, fchmodat2, lsm_set_self_attr, setxattrat, removexattrat,
+/// open_tree_attr, file_setattr.
+const DENIED_BY_NUMBER: &[c_long] = &[443, 447, 448, 452, 460, 463, 466, 467, 469];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -74,10 +83,12 @@ const F_SETOWN_EX: c_int = 15;
 /// Requests of `ioctl` that direct signals at any process (FIOSETOWN, SIOCSPGRP), or type into the
 /// terminal that the process was started from (TIOCSTI, TIOCLINUX).
 const REQUESTS: [c_int; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
+/// Calls that send, and which of their arguments is the flags.
+const SENDERS: [(c_long, u8); 3] = [(SYS_sendto, 3), (SYS_sendmsg, 2), (SYS_sendmmsg, 3)];
 
 /// Denies this thread, and threads that it starts later, the listed calls, new processes, executable
-/// memory, signals to other processes, and sockets other than `sockets`. Returns the number of calls that
-/// are always denied, or the reason of a failure.
+/// memory, signals to other processes, sockets other than `sockets`, and new uses of open sockets. Returns
+/// the number of calls that are always denied, or the reason of a failure.
 pub(super) fn restrict(sockets: Sockets) -> Result<usize, String> {
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
@@ -114,7 +125,8 @@ fn x32_filter() -> BpfProgram {
 
 fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
     let always = |call: &c_long| (*call, Vec::new());
-    let mut rules: Rules = DENIED.iter().chain(DENIED_HERE).map(always).collect();
+    let denied = DENIED.iter().chain(DENIED_HERE).chain(DENIED_BY_NUMBER);
+    let mut rules: Rules = denied.map(always).collect();
     let code = u64::from(PROT_EXEC.unsigned_abs());
     for call in [SYS_mmap, SYS_mprotect, SYS_pkey_mprotect] {
         let is_code = SeccompCondition::new(2, Qword, MaskedEq(code), code)?;
@@ -128,6 +140,9 @@ fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
     let is_other = SeccompCondition::new(0, Dword, Ne, own_pid)?;
     rules.insert(SYS_tgkill, vec![SeccompRule::new(vec![is_other.clone()])?]);
     let is_named = SeccompCondition::new(0, Dword, Ne, 0)?;
+    for call in [SYS_sched_setattr, SYS_sched_setaffinity] {
+        rules.insert(call, vec![SeccompRule::new(vec![is_named.clone()])?]);
+    }
     rules.insert(SYS_prlimit64, vec![SeccompRule::new(vec![is_other, is_named])?]);
     rules.insert(SYS_fcntl, one_of(1, &SIGNAL_OWNERS)?);
     rules.insert(SYS_ioctl, one_of(1, &REQUESTS)?);
@@ -137,6 +152,29 @@ fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
     let mut pairs = types.map(|kind| has_type(*kind)).collect::<Result<Vec<_>, _>>()?;
     pairs.push(none_of(0, &[AF_UNIX])?);
     rules.insert(SYS_socketpair, pairs);
+    rules.extend(reuse_rules(sockets)?);
+    Ok(rules)
+}
+
+/// Returns the rules that keep sockets to what they were opened for. A listener after shutdown(2), or an
+/// accepted connection that was dissolved, could otherwise be connected anywhere.
+fn reuse_rules(sockets: Sockets) -> Result<Rules, BackendError> {
+    // All listeners are open. C libraries connect sockets to resolve names, and bind those of UDP; Landlock
+    // restricts both for TCP.
+    let mut rules = Rules::from([(SYS_listen, Vec::new())]);
+    if sockets == Sockets::None {
+        rules.extend([SYS_connect, SYS_bind].map(|call| (call, Vec::new())));
+    }
+    // Connects TCP sockets without connect(2), which is all that Landlock restricts.
+    let fast_open = u64::from(MSG_FASTOPEN.unsigned_abs());
+    for (call, flags) in SENDERS {
+        let connects = SeccompCondition::new(flags, Dword, MaskedEq(fast_open), fast_open)?;
+        rules.insert(call, vec![SeccompRule::new(vec![connects])?]);
+    }
+    // Replaces TCP by another protocol, such as SMC, to which rules for ports of TCP do not apply.
+    let is_tcp = SeccompCondition::new(1, Dword, Eq, u64::from(IPPROTO_TCP.unsigned_abs()))?;
+    let replaces = SeccompCondition::new(2, Dword, Eq, u64::from(TCP_ULP.unsigned_abs()))?;
+    rules.insert(SYS_setsockopt, vec![SeccompRule::new(vec![is_tcp, replaces])?]);
     Ok(rules)
 }
 
