@@ -1,5 +1,6 @@
 //! The binary, run to its end or serving until a test is over.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,12 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use crate::site;
 
 pub(crate) use harness::{PATIENCE, Signal, is_alive, is_listening, unused_address};
+
+/// Returns the value of a field of a file such as `/proc/PID/status`.
+fn field(status: &str, name: &str) -> Option<String> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(value.trim().to_owned())
+}
 
 /// A directory that is removed at the end of its test.
 pub(crate) struct Directory(harness::Directory);
@@ -126,8 +133,16 @@ impl Tracker {
     /// A line of `/proc/PID/status`.
     pub(crate) fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap().trim().to_owned()
+        field(&status, name).unwrap()
+    }
+
+    /// Returns the different values of a field of `/proc/PID/task/*/status`: of all threads.
+    pub(crate) fn status_of_threads(&self, name: &str) -> BTreeSet<String> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        // A thread may end meanwhile.
+        let texts =
+            threads.filter_map(|it| fs::read_to_string(it.ok()?.path().join("status")).ok());
+        texts.filter_map(|status| field(&status, name)).collect()
     }
 
     /// Replaces what follows the listeners in its configuration file.

@@ -1,5 +1,6 @@
 //! The sandbox: what a serving process can do, and what it cannot.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use crate::clients::{Udp, has, http_announce};
@@ -9,6 +10,13 @@ fn denied(list: &std::path::Path) -> String {
     format!("[access]\nmode = \"deny\"\ndeny = \"{}\"\n", list.display())
 }
 
+/// Checks that all threads are in the sandbox. One that was started before would not be.
+fn assert_confined(tracker: &Tracker) {
+    for (field, value) in [("Seccomp", "2"), ("NoNewPrivs", "1")] {
+        assert_eq!(tracker.status_of_threads(field), BTreeSet::from([value.into()]), "{field}");
+    }
+}
+
 #[test]
 fn confines_file_access_while_serving_and_reloading() {
     let elsewhere = Directory::new();
@@ -16,7 +24,7 @@ fn confines_file_access_while_serving_and_reloading() {
     let directory = Directory::new();
     let inside = directory.write("deny.txt", "");
     let tracker = Tracker::start(directory, &denied(&inside));
-    assert_eq!((tracker.status("Seccomp"), tracker.status("NoNewPrivs")), ("2".into(), "1".into()));
+    assert_confined(&tracker);
     tracker.wait_for_log("sandbox: files: ");
     tracker.wait_for_log("; new sockets: none; system calls: ");
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);
@@ -43,7 +51,7 @@ fn confines_file_access_while_serving_and_reloading() {
     // An upgrade builds the sandbox for the new configuration.
     tracker.upgrade();
     assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "deny list"));
-    assert_eq!(tracker.status("Seccomp"), "2");
+    assert_confined(&tracker);
 }
 
 #[test]
