@@ -312,8 +312,8 @@ settings! {
         /// true: users need a key in their announce URL: /announce/KEY, /KEY/announce, ?passkey=KEY
         /// or ?key=KEY; for WebSocket also /KEY. UDP scrapes cannot carry a key and are refused.
         private: Flag, reloadable, per_listener = false;
-        /// true: private listeners and open ones may serve side by side, although all listeners
-        /// share the same swarms: at an open one, anyone gets the peers of a private one. false:
+        /// true: private listeners, those that need tokens (jwt) and open ones may serve side by side, although
+        /// all listeners share the same swarms: at an open one, anyone gets the peers of a private one. false:
         /// such a configuration is refused, and so are nodes of a cluster with other listeners.
         private_and_open: Flag, reloadable = false;
         /// File with these keys, one per line, optionally followed by a note on whose key it is. A

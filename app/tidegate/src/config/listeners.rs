@@ -15,7 +15,7 @@ use types::{PeerId, limits};
 use super::access::{check_tokens, external_address};
 use super::choices::{ProxyProtocol, StatsChoice, Transport};
 use super::key::Problem;
-use super::keys::Sections;
+use super::keys::{AccessSection, Sections};
 use super::read::Settings;
 use super::setting::{AnySetting, Setting};
 
@@ -138,7 +138,42 @@ pub(crate) fn listener_policies(
     if problems.is_empty() { Ok(policies) } else { Err(problems) }
 }
 
-/// Returns a problem if there are both private and open listeners, and no key says that this is wanted.
+/// Whom a listener serves. The first kinds admit fewest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ListenerKind {
+    Private,
+    Tokens,
+    Open,
+}
+
+impl ListenerKind {
+    /// Returns the kind of a listener with this section, and the setting that makes it so.
+    fn of(access: &AccessSection) -> (Self, Setting<bool>) {
+        match (access.private.value, access.jwt.value) {
+            (true, _) => (Self::Private, access.private.clone()),
+            (false, true) => (Self::Tokens, access.jwt.clone()),
+            (false, false) => (Self::Open, access.private.clone()),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Tokens => "jwt",
+            Self::Open => "open",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Private => "is private",
+            Self::Tokens => "needs tokens (access.jwt)",
+            Self::Open => "is open",
+        }
+    }
+}
+
+/// Returns a problem if there are listeners of different kinds, and no key says that this is wanted.
 /// All listeners share the same swarms, so an open one would undo the privacy of the others.
 fn mix(settings: &Settings) -> Option<Problem> {
     let sections = &settings.sections;
@@ -148,22 +183,27 @@ fn mix(settings: &Settings) -> Option<Problem> {
     let of_sections = Transport::ALL.into_iter().map(|transport| {
         let addresses = addresses(sections.listen(transport), &mut Vec::new());
         let name = format!("[{}] at {}", transport.label(), join(&addresses));
-        (name, addresses, sections.access.private.clone())
+        (name, addresses, ListenerKind::of(&sections.access))
     });
     let of_tables = settings.listeners.iter().map(|table| {
         let addresses = addresses(&table.listen, &mut Vec::new());
         let protocol = table.transport.label();
         let name = format!("[[listener]] {protocol} at {} ({})", join(&addresses), table.origin);
-        (name, addresses, table.apply(sections).access.private)
+        (name, addresses, ListenerKind::of(&table.apply(sections).access))
     });
     // Invalid addresses have been reported, and are not repeated here.
-    let all = of_sections.chain(of_tables).filter(|(_, addresses, _)| !addresses.is_empty());
-    let (private, open): (Vec<_>, Vec<_>) = all.partition(|(.., is_private)| is_private.value);
-    let ((private, _, setting), (open, ..)) = (private.first()?, open.first()?);
+    let all: Vec<_> = of_sections
+        .chain(of_tables)
+        .filter(|(_, addresses, _)| !addresses.is_empty())
+        .map(|(name, _, (kind, setting))| (kind, name, setting))
+        .collect();
+    let (kind, name, setting) = all.iter().min_by_key(|(kind, ..)| kind)?;
+    let (other_kind, other, _) = all.iter().find(|(other, ..)| other != kind)?;
+    let (text, other_text) = (kind.text(), other_kind.text());
     Some(setting.problem(format!(
-        "{private} is private and {open} is open, but all listeners share the same swarms, so anyone \
-         could get the peers of private torrents at the open one: make both private or both open, serve \
-         the open one by a tidegate of its own, or accept this with access.private_and_open = true"
+        "{name} {text} and {other} {other_text}, but all listeners share the same swarms, so clients of \
+         the second get the peers of the first: make both of one kind, serve one by a tidegate of its \
+         own, or accept this with access.private_and_open = true"
     )))
 }
 
@@ -172,18 +212,12 @@ fn mix(settings: &Settings) -> Option<Problem> {
 pub(crate) fn access_kinds(settings: &Settings) -> String {
     let sections = &settings.sections;
     let serves = Transport::ALL.into_iter().any(|it| !sections.listen(it).value.is_empty());
-    let of_sections = serves.then(|| access_kind(sections));
-    let of_tables = settings.listeners.iter().map(|table| access_kind(&table.apply(sections)));
-    let kinds: BTreeSet<_> = of_sections.into_iter().chain(of_tables).collect();
+    let of_sections = serves.then(|| ListenerKind::of(&sections.access));
+    let of_tables =
+        settings.listeners.iter().map(|table| ListenerKind::of(&table.apply(sections).access));
+    let kinds: BTreeSet<_> =
+        of_sections.into_iter().chain(of_tables).map(|(kind, _)| kind.word()).collect();
     kinds.into_iter().collect::<Vec<_>>().join("+")
-}
-
-fn access_kind(sections: &Sections) -> &'static str {
-    match (sections.access.private.value, sections.access.jwt.value) {
-        (true, _) => "private",
-        (false, true) => "jwt",
-        (false, false) => "open",
-    }
 }
 
 fn join(addresses: &[SocketAddr]) -> String {

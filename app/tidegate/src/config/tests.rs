@@ -355,6 +355,21 @@ fn mixes_private_and_open_listeners_only_if_told_to() {
     assert!(accepted(&format!("[access]\nprivate = true\n{mixed}")));
     // Sections without listeners do not count.
     assert!(accepted(&format!("[udp]\nlisten = []\n[http]\nlisten = []\n{mixed}")));
+    // Tokens are a kind of their own.
+    let keys = "[access]\njwt_keys = \"keys.json\"\n";
+    let tokens = format!("{keys}{table}access.jwt = true\n");
+    let said = says(&tokens).remove(0);
+    assert!(
+        said.starts_with("6: access.jwt: [[listener]] http at 127.0.0.1:1 (")
+            && said.contains(" needs tokens (access.jwt) and ")
+            && said.contains(":6969 is open, but"),
+        "{said}"
+    );
+    assert!(accepted(&tokens.replacen(keys, &format!("{keys}private_and_open = true\n"), 1)));
+    assert!(accepted(&format!("{keys}jwt = true\n{table}")));
+    let said =
+        says(&format!("{keys}jwt = true\n{table}access.jwt = false\naccess.private = true\n"));
+    assert!(said[0].contains(" is private and ") && said[0].contains(" needs tokens"), "{said:?}");
 }
 
 #[test]
