@@ -32,6 +32,8 @@ pub(super) enum WebhooksCommand {
 const WEBHOOKS: &[Column] = &[
     column("id", "/id", Format::Count),
     column("created", "/created", Format::Date),
+    column("expires", "/expires", Format::Date),
+    column("active", "/active", Format::Text),
     column("url", "/url", Format::Text),
     column("events", "/events", Format::Text),
 ];

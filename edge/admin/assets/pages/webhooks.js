@@ -14,6 +14,7 @@ const USUAL = ['ban', 'reload', 'warning']
 const result = delivery => delivery.status ? `status ${delivery.status}` : delivery.error ?? 'no response'
 
 const outcome = ({ outcome: name }) => h(`span.tag${{ delivered: '.good', dropped: '.bad' }[name] ?? ''}`, name)
+const ended = () => h('span.tag.bad', { title: 'The token that created it has expired or was revoked.' }, 'ended')
 const last = delivery => delivery
   ? [outcome(delivery), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
   : h('span.soft', 'none yet')
@@ -41,7 +42,7 @@ export default async function webhooks (main, { may, isHere }) {
     columns: [
       ['URL', webhook => h('span.mono.break', webhook.url)],
       ['Events', webhook => webhook.events.map(kind => [h('span.tag', { title: known('events', kind).text }, known('events', kind).title), ' '])],
-      ['Last delivery', webhook => last(webhook.last_delivery)],
+      ['Last delivery', webhook => [webhook.active ? '' : [ended(), ' '], last(webhook.last_delivery)]],
       ['', webhook => [
         writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`), ' ',
         button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`), ' ',

@@ -100,6 +100,9 @@ pub(super) struct Caller {
     pub(super) scopes: Scopes,
     /// When the token expires, Unix time in seconds.
     pub(super) expires: Option<i64>,
+    /// The digest of the token, if what it creates may end with it. The first token and that of the
+    /// environment end when their operator has others, so what they create stays.
+    pub(super) owner: Option<[u8; 32]>,
     pub(super) client: IpAddr,
     /// The session that the request belongs to.
     pub(super) session: Option<SessionId>,
@@ -182,6 +185,11 @@ impl Authenticator {
         token.is_some_and(|token| !token.has_expired(now))
     }
 
+    /// Returns the token with this digest.
+    pub(super) fn by_digest(&self, digest: &[u8; 32]) -> Option<TokenRow> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
+    }
+
     /// Returns the valid tokens, ordered by id.
     pub(super) fn tokens(&self) -> Vec<TokenRow> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
@@ -219,8 +227,9 @@ impl Authenticator {
             }
         }
         let scopes = Scopes::parse(&token.scopes);
+        let owner = (token.id != 0 && !token.is_first).then_some(token.digest);
         let TokenRow { id, name, expires, .. } = token;
-        Ok(Caller { token: id, name, scopes, expires, client, session: None })
+        Ok(Caller { token: id, name, scopes, expires, owner, client, session: None })
     }
 
     /// Returns the token that the header names, unless it has expired.

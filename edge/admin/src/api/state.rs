@@ -26,7 +26,7 @@ use crate::records::{RecordOp, Records, Writer, tables};
 use crate::sources::MetricSources;
 use crate::torrent_list::TorrentList;
 use crate::traces::{TraceOptions, Traces};
-use crate::webhooks::Webhooks;
+use crate::webhooks::{HasOwner, Webhooks};
 
 /// Configuration of the API.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +71,7 @@ pub struct ApiDeps {
 pub struct Api {
     deps: ApiDeps,
     pub(super) options: ApiOptions,
-    authenticator: Authenticator,
+    authenticator: Arc<Authenticator>,
     hub: Arc<EventHub>,
     pub(super) sessions: Sessions,
     pub(super) event_streams: Arc<Streams>,
@@ -81,11 +81,32 @@ pub struct Api {
     webhooks: Arc<Webhooks>,
     traces: Option<Traces>,
     /// The latest time seen: what has expired stays expired when the clock goes back.
-    latest: AtomicI64,
+    latest: Arc<AtomicI64>,
     /// Notified when a token is revoked or a session is closed.
     pub(super) access_changed: Notify,
     /// Held while settings are changed, so that reading, validating and writing them is one step.
     pub(super) settings_lock: tokio::sync::Mutex<()>,
+}
+
+/// Returns `now`, or the latest time seen if that is later.
+fn never_back(latest: &AtomicI64, now: i64) -> i64 {
+    latest.fetch_max(now, Ordering::Relaxed).max(now)
+}
+
+/// Returns what tells whether the token that a webhook ends with is valid.
+fn has_owner(
+    authenticator: &Arc<Authenticator>,
+    latest: &Arc<AtomicI64>,
+    time: &UnixTime,
+) -> HasOwner {
+    let (authenticator, latest) = (Arc::clone(authenticator), Arc::clone(latest));
+    let time = Arc::clone(time);
+    Box::new(move |row| {
+        let now = never_back(&latest, time());
+        let is_valid =
+            |digest| authenticator.by_digest(digest).is_some_and(|token| !token.has_expired(now));
+        row.token.as_ref().is_none_or(is_valid)
+    })
 }
 
 /// The API as handlers share it.
@@ -116,8 +137,10 @@ impl Api {
         let webhooks = tables::webhooks::all(writer.connection()).map_err(records_error)?;
         let authenticator =
             Authenticator::new(tokens, options.requests_per_s, options.wrong_tokens_per_min);
+        let (authenticator, latest) = (Arc::new(authenticator), Arc::<AtomicI64>::default());
+        let has_owner = has_owner(&authenticator, &latest, &deps.time);
         let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
-        let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time));
+        let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time, has_owner));
         let traces = deps.traces.clone().map(Traces::new);
         let recorder = Recorder::default();
         recorder.restore(tables::history::all(writer.connection()).map_err(records_error)?);
@@ -134,7 +157,7 @@ impl Api {
             torrent_list,
             webhooks,
             traces,
-            latest: AtomicI64::new(0),
+            latest,
             access_changed: Notify::new(),
             settings_lock: tokio::sync::Mutex::default(),
         })
@@ -206,8 +229,7 @@ impl Api {
 
     /// Returns the Unix time in seconds. It never goes back.
     pub(super) fn now(&self) -> i64 {
-        let now = self.time();
-        self.latest.fetch_max(now, Ordering::Relaxed).max(now)
+        never_back(&self.latest, self.time())
     }
 
     /// Returns the Unix time in seconds by the machine's clock, as other machines expect it.

@@ -14,6 +14,7 @@ use super::scope::{Scope, Scopes};
 use super::state::Shared;
 use crate::records::RecordOp;
 use crate::records::tables::tokens::TokenRow;
+use crate::records::tables::webhooks::WebhookRow;
 use crate::schema::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -164,10 +165,16 @@ async fn revoke(
 ) -> Result<NoContent, Problem> {
     let id = i64::from(id);
     let tokens = api.authenticator().tokens();
-    let scopes = tokens.iter().find(|token| token.id == id).map(|token| &token.scopes);
-    if scopes.is_some_and(|scopes| !caller.scopes.cover(Scopes::parse(scopes))) {
+    let token = tokens.iter().find(|token| token.id == id);
+    if token.is_some_and(|token| !caller.scopes.cover(Scopes::parse(&token.scopes))) {
         let text = "a token cannot revoke tokens with scopes that it lacks itself";
         return Err(Problem::forbidden(text));
+    }
+    // First, so that a failure leaves a token that can be revoked again.
+    let ends = |row: &WebhookRow| token.is_some_and(|token| row.token == Some(token.digest));
+    for row in api.webhooks().rows().into_iter().filter(ends) {
+        api.records().change(RecordOp::WebhookRemoved { id: row.id }).await?;
+        api.audit(&caller, format_args!("removed webhook {} of token {id}", row.id));
     }
     if api.records().change(RecordOp::TokenRemoved { id }).await?.changed == 0 {
         return Err(Problem::not_found(format!("no token with id {id}")));

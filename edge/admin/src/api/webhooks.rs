@@ -10,7 +10,7 @@ use super::input::{Body, Created, Id, Json, NoContent, PathParam};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::state::{ApiOptions, Shared};
+use super::state::{Api, ApiOptions, Shared};
 use crate::events::EventKind;
 use crate::public_address::is_public_address;
 use crate::records::RecordOp;
@@ -54,6 +54,11 @@ struct Webhook {
     events: Vec<EventKind>,
     /// Unix time, seconds.
     created: i64,
+    /// When the token that created it expires, Unix time in seconds; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<i64>,
+    /// Whether events are posted: false once the token that created it has expired or was revoked.
+    active: bool,
     /// The latest attempt to post an event since the start; absent: there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_delivery: Option<Delivery>,
@@ -96,20 +101,21 @@ struct NewWebhook {
     events: Vec<EventKind>,
 }
 
-impl From<WebhookRow> for Webhook {
-    fn from(row: WebhookRow) -> Self {
+impl Webhook {
+    fn new(row: WebhookRow, api: &Api) -> Self {
+        let owner = row.token.as_ref().and_then(|digest| api.authenticator().by_digest(digest));
+        let (active, expires) = (api.webhooks().is_active(&row), owner.and_then(|it| it.expires));
+        let last_delivery = api.webhooks().log.last(row.id);
         let kinds = recorded_kinds(&row.events);
         let events = EventKind::ALL.into_iter().filter(|kind| kinds.contains(kind)).collect();
-        Self { id: row.id, url: row.url, events, created: row.created, last_delivery: None }
+        let WebhookRow { id, url, created, .. } = row;
+        Self { id, url, events, created, expires, active, last_delivery }
     }
 }
 
 async fn list(State(api): State<Shared>) -> Result<Json<WebhookList>, Problem> {
-    let webhooks = api.webhooks().rows().into_iter().map(|row| {
-        let last_delivery = api.webhooks().log.last(row.id);
-        Webhook { last_delivery, ..Webhook::from(row) }
-    });
-    let webhooks = webhooks.collect();
+    let rows = api.webhooks().rows().into_iter();
+    let webhooks = rows.map(|row| Webhook::new(row, &api)).collect();
     Ok(Json(WebhookList { webhooks }))
 }
 
@@ -139,10 +145,11 @@ async fn create(
         events: events.join(" "),
         secret: secret.clone(),
         created: api.now(),
+        token: caller.owner,
     };
     row.id = api.records().change(RecordOp::WebhookPut(row.clone())).await?.id;
     api.audit(&caller, format_args!("created webhook {} to {host}", row.id));
-    Ok(Created(CreatedWebhook { webhook: row.into(), secret }))
+    Ok(Created(CreatedWebhook { webhook: Webhook::new(row, &api), secret }))
 }
 
 async fn remove(
@@ -163,7 +170,14 @@ async fn test(
     caller: Caller,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<Json<Delivery>, Problem> {
-    let delivery = api.webhooks().test(id.into()).await.ok_or_else(|| not_found(id))?;
+    let row = api.webhooks().rows().into_iter().find(|row| row.id == i64::from(id));
+    let row = row.ok_or_else(|| not_found(id))?;
+    if !api.webhooks().is_active(&row) {
+        return Err(Problem::conflict(
+            "the token that created this webhook has ended: create another",
+        ));
+    }
+    let delivery = api.webhooks().test(&row).await;
     api.audit(&caller, format_args!("tested webhook {id}"));
     Ok(Json(delivery))
 }

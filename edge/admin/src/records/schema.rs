@@ -103,6 +103,8 @@ const MIGRATIONS: &[&str] = &[
          kind TEXT NOT NULL,
          text TEXT NOT NULL
      ) STRICT;",
+    // The digest of the token that a webhook ends with.
+    "ALTER TABLE webhooks ADD COLUMN token BLOB;",
 ];
 
 /// Opens the records for writing and migrates them.

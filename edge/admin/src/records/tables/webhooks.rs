@@ -15,6 +15,10 @@ pub struct WebhookRow {
     /// The key of signatures, which must be stored in clear.
     pub(crate) secret: String,
     pub(crate) created: i64,
+    /// The digest of the token that it ends with: that which created it, but the first token and that of the
+    /// environment. A digest, because nodes that meet may give a token another id.
+    #[serde(default)]
+    pub(crate) token: Option<[u8; 32]>,
 }
 
 /// Adds a webhook. Id 0 is replaced with the next one. Returns the id.
@@ -26,8 +30,8 @@ pub(crate) fn insert(
         row.id = ids::next(connection, "webhooks")?.into();
     }
     connection.execute(
-        "INSERT INTO webhooks (id, url, events, secret, created) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![row.id, row.url, row.events, row.secret, row.created],
+        "INSERT INTO webhooks (id, url, events, secret, created, token) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![row.id, row.url, row.events, row.secret, row.created, row.token],
     )?;
     Ok(row.id)
 }
@@ -36,10 +40,10 @@ pub(crate) fn insert(
 pub(crate) fn put(connection: &Connection, row: &WebhookRow) -> Result<(), rusqlite::Error> {
     ids::note(connection, "webhooks", row.id)?;
     connection.execute(
-        "INSERT INTO webhooks (id, url, events, secret, created) VALUES (?1, ?2, ?3, ?4, ?5)
+        "INSERT INTO webhooks (id, url, events, secret, created, token) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
          ON CONFLICT (id) DO UPDATE SET url = excluded.url, events = excluded.events,
-             secret = excluded.secret, created = excluded.created",
-        params![row.id, row.url, row.events, row.secret, row.created],
+             secret = excluded.secret, created = excluded.created, token = excluded.token",
+        params![row.id, row.url, row.events, row.secret, row.created, row.token],
     )?;
     Ok(())
 }
@@ -51,8 +55,8 @@ pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite:
 
 /// Returns all webhooks: there are few.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<WebhookRow>, rusqlite::Error> {
-    let mut rows =
-        connection.prepare("SELECT id, url, events, secret, created FROM webhooks ORDER BY id")?;
+    let mut rows = connection
+        .prepare("SELECT id, url, events, secret, created, token FROM webhooks ORDER BY id")?;
     let rows = rows.query_map([], |row| {
         Ok(WebhookRow {
             id: row.get(0)?,
@@ -60,6 +64,7 @@ pub(crate) fn all(connection: &Connection) -> Result<Vec<WebhookRow>, rusqlite::
             events: row.get(2)?,
             secret: row.get(3)?,
             created: row.get(4)?,
+            token: row.get(5)?,
         })
     })?;
     rows.collect()

@@ -362,6 +362,7 @@ impl World {
                 events: String::new(),
                 secret: String::new(),
                 created: 1,
+                token: Some([self.next() as u8; 32]),
             }),
             _ => {
                 let value = (self.random.below(3) > 0).then(|| self.next().to_string());

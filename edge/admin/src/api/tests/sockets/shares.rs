@@ -1,4 +1,4 @@
-//! What one token may take of what all tokens share.
+//! What one token may take of what all tokens share, and what ends with it.
 
 use super::*;
 use crate::api::session_store::SESSIONS_PER_TOKEN_MAX;
@@ -53,4 +53,47 @@ fn a_token_takes_no_streams_from_others() {
             &status == b"HTTP/1.1 200"
         });
     }
+}
+
+#[test]
+fn webhooks_end_with_the_token_that_created_them() {
+    let api_server = TestApi::start(PATIENCE);
+    let scopes = ["config:read", "config:write", "events:read"];
+    let (_, expiring) = api_server.token(&scopes, Some(1_000_500));
+    let (revoked_id, revoked) = api_server.token(&scopes, None);
+    let [of_expiring, of_revoked, of_environment] = [&expiring, &revoked, TOKEN].map(|token| {
+        let body = json!({ "url": "https://hooks.example.org/", "events": ["ban"] });
+        let (status, webhook) = api_server.ask_as(token, "POST /webhooks", Some(&body));
+        assert_eq!((status, &webhook["active"]), (201, &json!(true)), "{webhook}");
+        webhook
+    });
+    assert_eq!(of_expiring["expires"], 1_000_500);
+    assert!(of_revoked["expires"].is_null() && of_environment["expires"].is_null());
+    let posts = |webhook: &Value| {
+        let path = format!("GET /webhooks/{}/deliveries", webhook["id"]);
+        api_server.expect(200, &path, None)["deliveries"].as_array().unwrap().len()
+    };
+    let ban =
+        |network: &str| api_server.expect(201, "POST /bans", Some(&json!({ "network": network })));
+    ban("192.0.2.1");
+    for webhook in [&of_expiring, &of_revoked, &of_environment] {
+        wait_until("the ban is posted", || posts(webhook) == 1);
+    }
+
+    api_server.expect(204, &format!("DELETE /tokens/{revoked_id}"), None);
+    api_server.clocks.advance(500);
+    let left = || {
+        let list = api_server.expect(200, "GET /webhooks", None);
+        let one = |webhook: &Value| (webhook["id"].clone(), webhook["active"] == true);
+        list["webhooks"].as_array().unwrap().iter().map(one).collect::<Vec<_>>()
+    };
+    let expected = [(of_expiring["id"].clone(), false), (of_environment["id"].clone(), true)];
+    assert_eq!(left(), expected);
+    api_server.expect(409, &format!("POST /webhooks/{}/test", of_expiring["id"]), None);
+    ban("192.0.2.2");
+    wait_until("the ban is posted", || posts(&of_environment) == 2);
+    assert_eq!(posts(&of_expiring), 1);
+    // What has expired stays so when the clock goes back.
+    api_server.clocks.time.store(400_000, Ordering::SeqCst);
+    assert_eq!(left(), expected);
 }
