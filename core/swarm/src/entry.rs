@@ -10,7 +10,7 @@ use crate::meta::PeerMeta;
 /// A packed peer.
 pub(crate) trait Entry: Pod + Default {
     /// Address and port in wire form.
-    type Key: Copy + Eq + AsRef<[u8]>;
+    type Key: Copy + Ord + AsRef<[u8]>;
     /// The leading bytes of an address that name its network: a /24 or /48.
     type Network: Copy + AsRef<[u8]>;
     /// A set of up to this many peers is one dense array.

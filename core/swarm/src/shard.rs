@@ -12,6 +12,8 @@ mod walk;
 mod web;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use primitives::memory::{LINE, Region};
 use primitives::siphash::siphash;
@@ -26,7 +28,7 @@ use crate::meta::PeerMeta;
 use crate::record::{Record, Records, Sets};
 use crate::totals::FamilyTotals;
 use crate::web::{WebChangeQueue, WebSwarm};
-use crate::{Options, TorrentEvent, Totals};
+use crate::{Options, PeerCaps, TorrentEvent, Totals};
 
 use merge::{Removals, Stopped};
 
@@ -34,6 +36,9 @@ pub(crate) use announce::StagedAnnounce;
 pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Walk, WalkOutput};
+
+/// Tells whether an address is exempt from caps.
+pub(crate) type Exempt = dyn Fn(IpAddr) -> bool + Send + Sync;
 
 /// Torrents and peers.
 pub(crate) struct Shard {
@@ -50,6 +55,10 @@ pub(crate) struct Shard {
     /// Removals that other nodes have told of, in a cluster.
     removals: Option<Removals>,
     budget: Option<u64>,
+    /// Applied to peers that blocks bring. Announces have their own.
+    pub(crate) merge_caps: PeerCaps,
+    /// Tells addresses to which no cap applies.
+    pub(crate) exempt: Option<Arc<Exempt>>,
     pub(crate) networks: memory::Networks,
     totals: Totals,
     cursor: sweep::Cursor,
@@ -116,6 +125,8 @@ impl Shard {
             stopped: None,
             removals: None,
             budget,
+            merge_caps: PeerCaps::default(),
+            exempt: None,
             networks: memory::Networks::new(options.hash_key, budget.is_some()),
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),

@@ -14,6 +14,7 @@ mod replicate;
 mod web;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
@@ -23,14 +24,16 @@ use primitives::memory::Region;
 use primitives::siphash::siphash;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
-use crate::shard::{Lifetimes, Shard, StagedAnnounce};
+use crate::shard::{Exempt, Lifetimes, Shard, StagedAnnounce};
 pub use merge::{Counting, MergeTime, Merged};
 #[cfg(test)]
 pub(crate) use replicate::Dump;
 pub use replicate::{StoreWalk, WalkTime, Walked};
 
 use crate::refresh::WEB_REFRESH_S;
-use crate::{Options, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary};
+use crate::{
+    Options, PeerCaps, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary,
+};
 
 /// Torrents and their peers. Shared by any number of threads.
 pub struct Store {
@@ -203,6 +206,21 @@ impl Store {
     pub fn set_lifetimes(&self, plain_s: u32, web_s: u32) {
         self.lifetime_s.store(plain_s, Ordering::Relaxed);
         self.web_lifetime_s.store(web_s, Ordering::Relaxed);
+    }
+
+    /// Sets the caps for peers that blocks bring from now on; announces have their own. None at first.
+    pub fn set_merge_caps(&self, caps: PeerCaps) {
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).merge_caps = caps);
+    }
+
+    /// Sets what tells addresses to which no cap applies. Called rarely, with a lock held: for the peers of a
+    /// host or network that has reached a cap. Without it no address is exempt that does not announce as such.
+    pub fn set_exempt(&self, is_exempt: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
+        let is_exempt: Arc<Exempt> = Arc::new(is_exempt);
+        for shard in 0..self.shards.len() {
+            let old = self.lock(shard).exempt.replace(is_exempt.clone());
+            drop(old);
+        }
     }
 
     /// Returns what the store holds.

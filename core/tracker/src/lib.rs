@@ -166,15 +166,21 @@ pub struct Tracker {
 impl Tracker {
     /// Returns an empty tracker that serves every torrent, without limits.
     pub fn new(options: &Options, keys: &Secrets) -> Self {
+        let (listener_policies, limiter) = (ListenerPolicies::default(), Limiter::new(keys.limits));
+        let store = Store::new(&options.store);
+        store.set_merge_caps(options.policy.peer_caps);
+        // Peers beside the tracker are exempt by the addresses that they announce from.
+        let (policies, is_exempt) = (listener_policies.clone(), limiter.exemption());
+        store.set_exempt(move |ip| is_exempt(ip) || policies.is_external(ip));
         Self {
-            store: Store::new(&options.store),
-            listener_policies: ListenerPolicies::default(),
+            store,
+            listener_policies,
             frozen: Frozen::default(),
             connection_ids: ConnectionIds::new(
                 keys.connection_ids,
                 keys.previous.map(|previous| previous.connection_ids),
             ),
-            limiter: Limiter::new(keys.limits),
+            limiter,
             passkeys: PasskeyStore::new(keys.sessions),
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
@@ -190,6 +196,7 @@ impl Tracker {
     /// Replaces the policy, for every worker from its next batch on.
     pub fn reconfigure(&self, policy: &Policy) {
         self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
+        self.store.set_merge_caps(policy.peer_caps);
         self.policy.store(Arc::new(*policy));
     }
 

@@ -103,7 +103,7 @@ pub struct Limiter {
     network_connections: AtomicU32,
     kernel_block_per_s: AtomicU32,
     kernel_block_s: AtomicU32,
-    exempt: ArcSwap<Networks>,
+    exempt: Arc<ArcSwap<Networks>>,
     permits: Arc<ConnectionLimiter>,
 }
 
@@ -136,7 +136,7 @@ impl Limiter {
             network_connections: AtomicU32::default(),
             kernel_block_per_s: AtomicU32::default(),
             kernel_block_s: AtomicU32::default(),
-            exempt: ArcSwap::default(),
+            exempt: Arc::default(),
             permits: Arc::new(ConnectionLimiter::new()),
         };
         limiter.replace(Limits::default());
@@ -188,6 +188,12 @@ impl Limiter {
     /// Returns the networks for which no limit holds.
     pub(crate) fn exempt(&self) -> Guard<Arc<Networks>> {
         self.exempt.load()
+    }
+
+    /// Returns what tells, from now on, whether no limit holds for an address.
+    pub(crate) fn exemption(&self) -> impl Fn(IpAddr) -> bool + use<> {
+        let exempt = self.exempt.clone();
+        move |ip| exempt.load().contains(ip)
     }
 
     /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker.

@@ -107,12 +107,12 @@ impl ListenerPolicy {
 }
 
 /// The policies in force, by their ids. The first always exists.
-#[derive(Debug)]
-pub struct ListenerPolicies(ArcSwap<Vec<ListenerPolicy>>);
+#[derive(Clone, Debug)]
+pub struct ListenerPolicies(Arc<ArcSwap<Vec<ListenerPolicy>>>);
 
 impl Default for ListenerPolicies {
     fn default() -> Self {
-        Self(ArcSwap::from_pointee(vec![ListenerPolicy::default()]))
+        Self(Arc::new(ArcSwap::from_pointee(vec![ListenerPolicy::default()])))
     }
 }
 

@@ -3,6 +3,7 @@
 use primitives::Random;
 use types::{AnnounceSummary, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink, Tick, TooSoon};
 
+use super::caps::Newcomer;
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::block::Word;
 use crate::entry::Entry;
@@ -92,6 +93,15 @@ pub(super) enum PeerLocation {
     Inline(usize),
     /// In the set of that role, at that position.
     Set(usize, Position),
+}
+
+impl PeerUpdate<'_> {
+    /// Returns what caps need to know of the peer, which is new.
+    pub(super) fn newcomer<E: Entry>(&self, key: E::Key) -> Newcomer<E> {
+        let is_exempt = (self.is_exempt)();
+        let (now, caps) = (self.meta.now, self.announce.caps);
+        Newcomer { key, now, caps, is_exempt, merged_age: None }
+    }
 }
 
 impl Shard {

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 
 use arrayvec::ArrayVec;
 use primitives::Random;
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick, limits};
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
 use super::announce::{put_inline, take_inline};
+use super::caps::Newcomer;
 use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash, role_of};
 use crate::block::{Group, GroupPeer, Peers, Word};
 use crate::entry::Entry;
@@ -310,7 +311,7 @@ impl Shard {
             Outcome::Stored { .. } => merger.merged.peers += 1,
             Outcome::Removed => merger.merged.gone += 1,
             Outcome::Full => merger.merged.full += 1,
-            Outcome::Kept { .. } | Outcome::Unknown => {}
+            Outcome::Kept { .. } | Outcome::Unknown | Outcome::Crowded => {}
         }
         if merger.counting == Counting::ByPeer && report.is_completed && outcome.is_uncounted() {
             self.count_merged(number);
@@ -341,6 +342,14 @@ impl Shard {
             }
             if !self.may_store::<PackedV4>(merger.network_max, key) {
                 return Outcome::Full;
+            }
+            // Most caps are above what a record holds.
+            if u16::from(self.records.at(number).inline_len) >= self.merge_caps.least() {
+                self.count_networks(merger);
+                let new = self.newcomer::<PackedV4>(merger.clock, key, report.age);
+                if !self.replace_oldest_inline(number, &new) {
+                    return Outcome::Crowded;
+                }
             }
             if usize::from(self.records.at(number).inline_len) == INLINE_MAX {
                 self.spill(number, &mut merger.random);
@@ -400,9 +409,15 @@ impl Shard {
             if report.is_gone || self.has_gone(merger, &info_hash, key.as_ref(), report) {
                 return Outcome::Unknown;
             }
-            let may_store = self.may_store::<E>(merger.network_max, key);
-            if !may_store || self.is_crowded::<E>(&sets, key) {
+            if !self.may_store::<E>(merger.network_max, key) {
                 return Outcome::Full;
+            }
+            if self.is_crowded::<E>(number, key, self.merge_caps) {
+                self.count_networks(merger);
+                let new = self.newcomer::<E>(merger.clock, key, report.age);
+                if !self.replace_oldest::<E>(number, &new) {
+                    return Outcome::Crowded;
+                }
             }
             self.count_network::<E>(merger, key);
             self.insert_merged(merger, number, E::new(key, report.meta), report.own);
@@ -521,16 +536,17 @@ impl Shard {
         !self.is_full() && network_max.is_none_or(|max| self.networks.count::<E>(key) < max)
     }
 
-    /// Whether the peer's network has as many peers in the torrent as a page can have. Other caps were
-    /// applied when the peer announced.
-    fn is_crowded<E: FamilyPeers>(&self, sets: &[PeerSet<E>; 2], key: E::Key) -> bool {
-        let max = u32::from(limits::PEERS_PER_NETWORK_MAX);
-        if sets[SEEDERS].len() + sets[LEECHERS].len() < max || E::network(key).is_none() {
-            return false;
+    /// Returns what caps need to know of a peer that a block brings.
+    #[cold]
+    fn newcomer<E: Entry>(&self, clock: Clock, key: E::Key, age: u32) -> Newcomer<E> {
+        let ip = E::new(key, PeerMeta::default()).peer_key().socket_addr().ip();
+        Newcomer {
+            key,
+            now: clock.now,
+            caps: self.merge_caps,
+            is_exempt: self.is_exempt(ip),
+            merged_age: Some(age),
         }
-        let hash = peer_hash::<E>(&self.key)(key);
-        let count = sets.iter().map(|set| set.count_network(&self.arena, key, |_| hash));
-        count.sum::<u32>() >= max
     }
 
     /// Keeps the id of a peer that was stored, and drops that of one that was removed.

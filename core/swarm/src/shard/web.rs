@@ -7,6 +7,7 @@ use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::announce::MetaUpdate;
 use super::answer::apportion;
+use super::caps::REPLACED_MAX;
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::block::{WebChange, Word};
@@ -62,18 +63,19 @@ impl Shard {
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
-    /// Removes a peer if the new one would exceed a cap.
+    /// Removes peers until the new one exceeds no cap.
     fn make_room_for_web(&mut self, now: Tick, number: u32, announce: &StoreWebAnnounce) {
         let Some(host) = Host::of(announce.address) else { return };
-        let Some(swarm) = self.web.get_mut(&announce.info_hash) else { return };
-        let Some(victim) = swarm.victim(now, host, announce.caps) else { return };
-        for role in [SEEDERS, LEECHERS] {
-            if let Some(meta) = swarm.remove(role, &victim) {
-                self.count_web_removed(number, role, meta);
-                self.push_web_gone(&announce.info_hash, victim);
-                self.totals.replaced += 1;
-                return;
-            }
+        for _ in 0..REPLACED_MAX {
+            let Some(swarm) = self.web.get_mut(&announce.info_hash) else { return };
+            let Some(victim) = swarm.victim(now, host, announce.caps) else { return };
+            let gone = [SEEDERS, LEECHERS]
+                .into_iter()
+                .find_map(|role| Some((role, swarm.remove(role, &victim)?)));
+            let Some((role, meta)) = gone else { return };
+            self.count_web_removed(number, role, meta);
+            self.push_web_gone(&announce.info_hash, victim);
+            self.totals.replaced += 1;
         }
     }
 

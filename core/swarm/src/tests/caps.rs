@@ -210,10 +210,54 @@ fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
         .collect();
     announce(&store, 2, &requests);
     assert_eq!(store.totals().v6.leechers, limits::PEERS_PER_NETWORK_MAX.into());
-    // Others are still capped.
+    // Others are still capped. The peers are not exempt by their addresses, so those above the cap go.
     let replaced = store.totals().replaced;
     announce(&store, 3, &[capped(public_v4(1, 0, 9999), Role::Leecher)]);
-    assert_eq!(store.totals().replaced, replaced + 1);
+    assert_eq!(store.totals().replaced, replaced + 64);
+}
+
+/// Returns how many peers a host has.
+fn held_at(store: &Store, now: u32, peer: PeerKey) -> usize {
+    peers_of(store, now).iter().filter(|other| groups(other).0 == groups(&peer).0).count()
+}
+
+#[test]
+fn a_lower_cap_removes_the_peers_above_it() {
+    let store = store(1);
+    let high = PeerCaps { per_address: 200, per_network: 300 };
+    let port = |port: u16| public_v4(1, 1, port);
+    let all: Vec<_> = (1..=200)
+        .map(|number| StoreAnnounce { caps: high, ..capped(port(number), Role::Leecher) })
+        .collect();
+    announce(&store, 1, &all);
+    assert_eq!(held_at(&store, 1, port(1)), 200);
+    // Known peers are not counted; a new one makes room, 64 peers at a time.
+    announce(&store, 2, &all.iter().map(|one| capped(one.peer, Role::Leecher)).collect::<Vec<_>>());
+    let held: Vec<_> = (201..=206)
+        .map(|number| {
+            announce(&store, 3, &[capped(port(number), Role::Seeder)]);
+            held_at(&store, 3, port(1))
+        })
+        .collect();
+    assert_eq!(held, [137, 74, 11, 8, 8, 8]);
+}
+
+#[test]
+fn exempt_peers_are_not_replaced_and_do_not_fill_their_network() {
+    let store = store(1);
+    let exempt = public_v4(1, 1, 1);
+    store.set_exempt(move |ip| ip == exempt.socket_addr().ip());
+    let mut random = Random::new(1);
+    for port in 1..=100 {
+        let request = capped(public_v4(1, 1, port), Role::Leecher);
+        store.announce(Tick(1), &mut random, &[request], &mut Exempt(Answers::default()));
+    }
+    let neighbours: Vec<_> = (2..22)
+        .flat_map(|host| (1..=8).map(move |port| capped(public_v4(1, host, port), Role::Seeder)))
+        .collect();
+    announce(&store, 20, &neighbours);
+    assert_eq!(held_at(&store, 20, exempt), 100);
+    assert_eq!(store.totals().v4.seeders, 64);
 }
 
 #[test]

@@ -444,3 +444,64 @@ fn blocks_that_come_late_bring_back_no_peer() {
         assert_eq!(node.peers(BEGIN + 11).len(), 2);
     }
 }
+
+/// A host that announces new ports at all nodes at once, and the old ones again and again. Nodes let its peers in
+/// before they have heard of each other's, and tell of those that they replaced.
+#[test]
+fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
+    const CAPS: PeerCaps = PeerCaps { per_address: 8, per_network: 64 };
+    let mut nodes: Vec<_> = (1..=2).map(|number| Node::new(number, options(1), 1)).collect();
+    nodes.iter().for_each(|node| node.store.set_merge_caps(CAPS));
+    let host = Ipv4Addr::new(20, 9, 9, 9);
+    let of = |host: Ipv4Addr, port: u16| StoreAnnounce {
+        caps: CAPS,
+        ..update(1, PeerKey::new(host.into(), port), Role::Leecher)
+    };
+    let held = |node: &Node, now: u32| -> BTreeSet<PeerKey> {
+        let peers = node.peers(now).into_keys().map(|(_, peer)| peer);
+        peers.filter(|peer| peer.socket_addr().ip() == host).collect()
+    };
+    let honest: Vec<_> = (0..50).map(|network| of(Ipv4Addr::new(30, 0, network, 1), 1)).collect();
+    nodes[0].announce(BEGIN, &honest);
+    let (mut now, mut port) = (BEGIN, 1);
+    let mut late: Vec<Cut> = Vec::new();
+    for round in 0..300 {
+        now += 1;
+        for at in 0..nodes.len() {
+            // What it has, so that no node forgets it, and new ones: many, or one.
+            let kept: Vec<_> = nodes.iter().flat_map(|node| held(node, now)).collect();
+            nodes[at].announce(
+                now,
+                &kept.iter().map(|peer| of(host, peer.socket_addr().port())).collect::<Vec<_>>(),
+            );
+            for _ in 0..[1, 20][round % 2] {
+                nodes[at].announce(now, &[of(host, port)]);
+                port += 1;
+            }
+        }
+        // Blocks arrive a round later.
+        let cuts: Vec<_> = nodes.iter_mut().filter_map(|node| node.cut(now)).collect();
+        for cut in std::mem::replace(&mut late, cuts) {
+            for node in nodes.iter().filter(|node| node.number != cut.node) {
+                node.merge(now, &cut, Counting::Each);
+                assert!(held(node, now).len() <= 8, "{:?}", held(node, now));
+            }
+        }
+    }
+    // Fewer, if a node replaced what the other one has not heard of.
+    nodes.iter().for_each(|node| assert!(held(node, now).len() > 4));
+    // When its clients announce once more, all nodes have the same.
+    now += 2 * AGE_UNIT_S;
+    let clients: Vec<_> = (port..port + 8).map(|port| of(host, port)).collect();
+    nodes[1].announce(now, &clients);
+    late.extend(nodes[1].cut(now));
+    for cut in &late {
+        let others = nodes.iter().filter(|node| node.number != cut.node);
+        others.for_each(|node| node.merge(now, cut, Counting::Each));
+    }
+    let expected: BTreeSet<_> = clients.iter().map(|client| client.peer).collect();
+    for node in &nodes {
+        assert_eq!(held(node, now), expected);
+        assert_eq!(node.peers(now).len(), 58, "the honest peers are at both nodes");
+    }
+}

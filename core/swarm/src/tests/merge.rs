@@ -510,8 +510,74 @@ fn a_network_has_no_more_peers_than_a_page_may_hold() {
     let merged = merge(&store, 9, 0, &[crowd(1, 6000), crowd(1, 6000)], false);
     let counts = counts(&store, 1);
     assert_eq!((counts.v4.leechers, counts.v6.leechers), (4096, 4096));
-    assert_eq!(merged.full, 4 * (6000 - 4096));
+    // Of the same age, those with the highest keys go: the last ones of the group.
+    assert_eq!((merged.peers, merged.full, store.totals().replaced), (4 * 4096, 0, 0));
     check_sums(&store);
+}
+
+/// The peers that caps leave of a torrent: the youngest of each host, and of these the youngest of each network.
+/// Of the same age those with the lowest keys. Each host has fewer peers than its network may have.
+fn check_capped(
+    store: &Store,
+    all: &BTreeMap<PeerKey, u32>,
+    caps: PeerCaps,
+    is_exempt: &dyn Fn(IpAddr) -> bool,
+) {
+    let mut expected = BTreeSet::new();
+    let mut hosts = BTreeMap::<IpAddr, Vec<(u32, PeerKey)>>::new();
+    for (peer, age) in all {
+        hosts.entry(peer.socket_addr().ip()).or_default().push((*age, *peer));
+    }
+    for (ip, mut peers) in hosts {
+        peers.sort_unstable();
+        let cap = if is_exempt(ip) { usize::MAX } else { caps.per_address.into() };
+        expected.extend(peers.into_iter().take(cap).map(|(_, peer)| peer));
+    }
+    let held: BTreeSet<_> = store.dump().into_keys().map(|(_, peer)| peer).collect();
+    assert_eq!(held, expected);
+}
+
+/// Blocks bring peers in any order, to torrents that are new or known, small or large: the same peers stay.
+#[test]
+fn of_merged_peers_the_youngest_within_the_caps_stay() {
+    let caps = PeerCaps { per_address: 3, per_network: 4096 };
+    let is_exempt = |ip: IpAddr| ip == IpAddr::from([20, 0, 0, 7]);
+    let mut random = Random::new(11);
+    let mut replaced = 0;
+    for (hosts, ports) in [(1, 6), (2, 5), (12, 12), (60, 20)] {
+        for _ in 0..8 {
+            let store = Store::new(&Options { memory_budget: Some(64 << 20), ..options(1) });
+            store.set_merge_caps(caps);
+            store.set_exempt(is_exempt);
+            let mut all = BTreeMap::new();
+            for _ in 0..hosts * ports {
+                let (host, port) = (random.below(hosts) as u8, 1 + random.below(ports) as u16);
+                let peer = match random.below(3) {
+                    0 => PeerKey::new(
+                        Ipv6Addr::new(0x2400, 0, 0, host.into(), 0, 0, 0, 1).into(),
+                        port,
+                    ),
+                    _ => PeerKey::new(Ipv4Addr::new(20, 0, 0, host).into(), port),
+                };
+                all.insert(peer, random.below(50));
+            }
+            let mut order: Vec<_> = all.iter().collect();
+            for end in (1..order.len()).rev() {
+                order.swap(end, random.below(end as u32 + 1) as usize);
+            }
+            // In one block, or in several.
+            for part in order.chunks(1 + random.below(order.len() as u32) as usize) {
+                let reported: Vec<_> =
+                    part.iter().map(|(peer, age)| (**peer, leecher(**age))).collect();
+                merge(&store, 1000, 0, &[peers(1, &reported)], true);
+            }
+            check_capped(&store, &all, caps, &is_exempt);
+            check_sums(&store);
+            assert_eq!(store.kept_ids(), store.dump().len());
+            replaced += store.totals().replaced;
+        }
+    }
+    assert!(replaced > 1000, "{replaced}");
 }
 
 #[test]

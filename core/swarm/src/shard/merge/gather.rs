@@ -12,12 +12,13 @@ use types::{InfoHash, PackedV4, PackedV6};
 
 use super::report::{Clock, Outcome, Report, Verdict};
 use super::{LOCK_PEERS, Merger, StagedGroup};
-use crate::Counting;
 use crate::block::Peers;
 use crate::entry::Entry;
 use crate::record::{INLINE_MAX, Sets};
 use crate::set::PeerSet;
+use crate::shard::caps::Newcomer;
 use crate::shard::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
+use crate::{Counting, PeerCaps};
 
 /// The most peers of a role and family that are gathered: as many as are merged under one lock.
 const GATHERED_MAX: usize = LOCK_PEERS as usize;
@@ -114,22 +115,33 @@ impl<E: Entry> Gathered<E> {
         self.peers[role][at] = self.peers[role][self.lens[role]];
     }
 
-    /// Applies a report of a peer, which is stored if it is unknown and `may_store`.
+    /// Whether a new peer may exceed a cap.
+    #[inline]
+    fn is_crowded(&self, key: E::Key, caps: PeerCaps) -> bool {
+        let least = usize::from(caps.least());
+        if self.len() < least || E::network(key).is_none() {
+            return false;
+        }
+        let near = |role| self.peers(role).iter().filter(|peer| peer.shares_network(key)).count();
+        near(SEEDERS) + near(LEECHERS) >= least
+    }
+
+    /// Applies a report of a peer, which is stored if it is unknown and `admit` returns no other outcome.
     #[inline]
     fn apply(
         &mut self,
         clock: Clock,
         key: E::Key,
         report: &Report,
-        may_store: impl FnOnce() -> bool,
+        admit: impl FnOnce(&mut Self) -> Result<(), Outcome>,
     ) -> Outcome {
         let known = if self.may_hold(key) { self.find(key) } else { None };
         let Some((role, at)) = known else {
             if report.is_gone {
                 return Outcome::Unknown;
             }
-            if !may_store() {
-                return Outcome::Full;
+            if let Err(outcome) = admit(self) {
+                return outcome;
             }
             self.push(report.own, E::new(key, report.meta));
             return Outcome::Stored { was_counted: false };
@@ -234,8 +246,16 @@ impl Shard {
                 continue;
             }
             let (clock, network_max) = (merger.clock, merger.network_max);
-            let may_store = || self.may_store::<E>(network_max, peer.key);
-            let outcome = E::gathered(merger).apply(clock, peer.key, &report, may_store);
+            let admit =
+                |gathered: &mut Gathered<E>| match self.may_store::<E>(network_max, peer.key) {
+                    false => Err(Outcome::Full),
+                    true if !gathered.is_crowded(peer.key, self.merge_caps) => Ok(()),
+                    true => {
+                        let new = self.newcomer::<E>(clock, peer.key, report.age);
+                        self.replace_gathered(info_hash, gathered, &new)
+                    }
+                };
+            let outcome = E::gathered(merger).apply(clock, peer.key, &report, admit);
             match outcome {
                 Outcome::Full => merger.merged.full += 1,
                 Outcome::Removed => merger.merged.gone += 1,
@@ -246,6 +266,32 @@ impl Shard {
             self.merge_id::<E>(info_hash, peer.key, outcome, peer.id);
         }
         downloads
+    }
+
+    /// Does for gathered peers what [`Shard::replace_oldest`] does for those of a torrent. They are not counted
+    /// yet.
+    #[cold]
+    fn replace_gathered<E: Entry>(
+        &mut self,
+        info_hash: InfoHash,
+        gathered: &mut Gathered<E>,
+        new: &Newcomer<E>,
+    ) -> Result<(), Outcome> {
+        let exempt = self.exempt.clone();
+        let victim = |gathered: &Gathered<E>| {
+            let pages = [SEEDERS, LEECHERS].map(|role| gathered.peers(role));
+            new.victim(pages, exempt.as_deref())
+        };
+        while let Some(victim) = victim(gathered) {
+            if new.is_before(&victim) {
+                return Err(Outcome::Crowded);
+            }
+            let gone = gathered.peers[victim.role][victim.at];
+            gathered.swap_remove(victim.role, victim.at);
+            self.remove_id(info_hash, gone.peer_key());
+            self.totals.replaced += 1;
+        }
+        Ok(())
     }
 
     /// Stores the peers gathered for a new torrent.

@@ -49,6 +49,8 @@ pub(super) enum Outcome {
     Unknown,
     /// There is no memory for it.
     Full,
+    /// Its host or network has as many younger peers as a cap allows.
+    Crowded,
     Removed,
     /// It is as it was; whether its download was counted before.
     Kept {
