@@ -42,6 +42,18 @@ impl IpPrefix {
         Self { address: Ipv6Addr::from_bits(ip.to_bits() & mask_v6(bits)).into(), bits }
     }
 
+    /// Returns the prefix that a client belongs to: `bits_v4` long for an IPv4 address, `bits_v6` for an IPv6
+    /// address. An IPv4 client behind a translator has its own prefix in that one's, as long as if it had come
+    /// directly.
+    #[inline]
+    pub fn of_client(ip: IpAddr, bits_v4: u8, bits_v6: u8) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self::v4(ip, bits_v4),
+            IpAddr::V6(ip) if is_translated(ip) => Self::v6(ip, 96 + bits_v4.min(32)),
+            IpAddr::V6(ip) => Self::v6(ip, bits_v6),
+        }
+    }
+
     /// The first address.
     #[inline]
     pub fn address(&self) -> IpAddr {
@@ -97,6 +109,13 @@ impl IpPrefix {
             IpAddr::V6(ip) => (ip.to_bits(), ip.to_bits() | !mask_v6(self.bits)),
         }
     }
+}
+
+/// Returns whether `ip` is in 64:ff9b::/96, where its last four bytes are the IPv4 address of a host behind a
+/// translator (RFC 6052, section 2.1).
+#[inline]
+fn is_translated(ip: Ipv6Addr) -> bool {
+    matches!(ip.segments(), [0x64, 0xff9b, 0, 0, 0, 0, ..])
 }
 
 #[inline]
@@ -201,6 +220,18 @@ mod tests {
         assert_eq!(bounds("0.0.0.0/0"), (0, 0xffff_ffff));
         assert_eq!(bounds("::/0"), (0, u128::MAX));
         assert_eq!(bounds("ffff::/16"), (0xffff << 112, u128::MAX));
+    }
+
+    #[test]
+    fn clients_behind_a_translator_have_prefixes_of_their_own() {
+        let of = |ip: &str, bits_v4| IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
+        assert_eq!(of("192.0.2.77", 24), prefix("192.0.2.0/24"));
+        assert_eq!(of("::ffff:192.0.2.77", 24), prefix("192.0.2.0/24"));
+        assert_eq!(of("2001:db8:1:2:3::", 24), prefix("2001:db8:1:2::/64"));
+        assert_eq!(of("64:ff9b::192.0.2.77", 24), prefix("64:ff9b::192.0.2.0/120"));
+        assert_eq!(of("64:ff9b::192.0.2.77", 32), prefix("64:ff9b::192.0.2.77/128"));
+        assert_eq!(of("64:ff9b:1::192.0.2.77", 32), prefix("64:ff9b:1::/64"));
+        assert_eq!(of("64:ff9b::1:192.0.2.77", 32), prefix("64:ff9b::/64"));
     }
 
     #[test]

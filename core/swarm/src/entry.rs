@@ -161,10 +161,9 @@ impl Entry for PackedV6 {
     #[inline]
     fn network(key: [u8; 18]) -> Option<[u8; 6]> {
         let (address, _) = key.split_first_chunk::<16>()?;
-        let (network, _) = key.split_first_chunk::<6>()?;
         let is_public = Scope::of_v6(Ipv6Addr::from(*address)) == Scope::Public;
-        // All v4 clients behind a translator (RFC 6052) share a /96.
-        (is_public && *network != [0, 0x64, 0xff, 0x9b, 0, 0]).then_some(*network)
+        let [network @ .., _, _] = half(&key).to_le_bytes();
+        is_public.then_some(network)
     }
 
     #[inline]
@@ -188,10 +187,27 @@ impl Entry for PackedV6 {
     }
 }
 
-/// Returns the upper half of a v6 address as a number, the first byte lowest.
+/// Returns what a v6 peer's host is told by, as a number, the first byte lowest: six bytes of a network, and two of
+/// a host in it. It is the upper half of its address.
 #[inline]
-fn half(entry: &[u8]) -> u64 {
-    entry.first_chunk().map_or(0, |half| u64::from_le_bytes(*half))
+pub(crate) fn half(entry: &[u8]) -> u64 {
+    /// Of 64:ff9b::/64.
+    const TRANSLATED: u64 = u64::from_le_bytes([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0]);
+    let half = entry.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
+    if half == TRANSLATED { translated(entry) } else { half }
+}
+
+/// The same of a v4 peer behind a translator (RFC 6052): its network is its /24, beside which no other one begins
+/// with 64:ff.
+#[cold]
+fn translated(entry: &[u8]) -> u64 {
+    match *entry {
+        [_, _, _, _, _, _, _, _, 0, 0, 0, 0, a, b, c, d, ..] => {
+            u64::from_le_bytes([0, 0x64, 0xff, a, b, c, d, 0])
+        }
+        // Not public.
+        _ => 0,
+    }
 }
 
 /// Returns a v4 peer's address and port as a number, the first byte lowest.
@@ -203,6 +219,23 @@ fn word(key: [u8; 6]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_behind_a_translator_are_told_apart() {
+        let key = |text: &str| match PeerKey::new(text.parse().unwrap(), 6881) {
+            PeerKey::V6(key) => key,
+            PeerKey::V4(_) => panic!("{text}"),
+        };
+        let network = |text| PackedV6::network(key(text));
+        assert_eq!(network("64:ff9b::20.9.8.7"), Some([0, 0x64, 0xff, 20, 9, 8]));
+        assert_eq!(network("2001:470:1:2::3"), Some([0x20, 1, 4, 0x70, 0, 1]));
+        assert_eq!(network("64:ff9b::1:20.9.8.7"), None);
+        let entry = PackedV6::new(key("64:ff9b::20.9.8.7"), PeerMeta(3));
+        let relations = |text| (entry.shares_network(key(text)), entry.shares_address(key(text)));
+        assert_eq!(relations("64:ff9b::20.9.8.7"), (true, true));
+        assert_eq!(relations("64:ff9b::20.9.8.6"), (true, false));
+        assert_eq!(relations("64:ff9b::20.9.7.7"), (false, false));
+    }
 
     #[test]
     fn finds_by_key_alone_and_skips_leftovers() {

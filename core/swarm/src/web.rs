@@ -21,7 +21,7 @@ use primitives::siphash::siphash;
 use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPeer, limits};
 
 use crate::PeerCaps;
-use crate::entry::Entry;
+use crate::entry::{Entry, half};
 use crate::meta::PeerMeta;
 pub(crate) use changes::WebChangeQueue;
 
@@ -69,7 +69,8 @@ impl Host {
             }
             PeerKey::V6(key) => {
                 let network = PackedV6::network(key)?;
-                Some(Self { is_v6: true, network, host: [key[6], key[7]] })
+                let [.., high, low] = half(&key).to_le_bytes();
+                Some(Self { is_v6: true, network, host: [high, low] })
             }
         }
     }

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
 use primitives::IpPrefix;
 use primitives::siphash::{siphash, siphash_ip};
-use types::{Family, InfoHash, Scope, limits};
+use types::{InfoHash, Scope, limits};
 
 use candidates::Candidates;
 
@@ -181,13 +181,12 @@ impl Downloads {
 
     /// Notes a download of a torrent without a count. Returns its downloads if these are enough for one.
     fn note(&self, shard: &mut Shard, hash: u64, from: IpAddr) -> Option<u32> {
-        let bits = match (Scope::of(from), Family::of(from)) {
-            (Scope::Public, Family::V4) => limits::DOWNLOAD_PREFIX_V4,
-            (Scope::Public, Family::V6) => limits::DOWNLOAD_PREFIX_V6,
+        let [bits_v4, bits_v6] = match Scope::of(from) {
+            Scope::Public => [limits::DOWNLOAD_PREFIX_V4, limits::DOWNLOAD_PREFIX_V6],
             // Hosts of a local network are the operator's own: each counts for itself.
-            _ => u8::MAX,
+            _ => [u8::MAX; 2],
         };
-        let prefix = IpPrefix::new(from.to_canonical(), bits).address();
+        let prefix = IpPrefix::of_client(from, bits_v4, bits_v6).address();
         let prefix = siphash_ip::<1, 3>(&self.key, prefix) as u32;
         shard.candidates.note(limits::DOWNLOAD_CANDIDATES_MAX / SHARDS, hash, prefix)
     }

@@ -171,10 +171,7 @@ impl Limiter {
     /// Returns the prefix under which `ip` is counted.
     #[inline]
     pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => IpPrefix::v4(ip, self.prefix_v4.load(Relaxed)),
-            IpAddr::V6(ip) => IpPrefix::v6(ip, self.prefix_v6.load(Relaxed)),
-        }
+        IpPrefix::of_client(ip, self.prefix_v4.load(Relaxed), self.prefix_v6.load(Relaxed))
     }
 
     /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit.
@@ -245,12 +242,9 @@ impl Limiter {
 
     /// Returns the network of `ip`: many prefixes that one customer of a provider may have.
     fn network(&self, ip: IpAddr) -> IpPrefix {
+        let network = IpPrefix::of_client(ip, limits::NETWORK_BITS_V4, limits::NETWORK_BITS_V6);
         let prefix = self.prefix(ip);
-        let longest = match prefix.address() {
-            IpAddr::V4(_) => limits::NETWORK_BITS_V4,
-            IpAddr::V6(_) => limits::NETWORK_BITS_V6,
-        };
-        IpPrefix::new(prefix.address(), prefix.bits().min(longest))
+        if prefix.bits() < network.bits() { prefix } else { network }
     }
 
     /// Returns a keyed hash of the prefix of `ip`.

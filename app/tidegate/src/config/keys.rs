@@ -395,7 +395,8 @@ settings! {
         kernel_block_per_s: Int(0, RATE_MAX), reloadable = 10_000;
         /// Seconds a prefix is blocked in the kernel.
         kernel_block_s: Int(1, DAY_S), reloadable = 10;
-        /// Leading bits of an IPv4 address that make a prefix. All clients in it count as one.
+        /// Leading bits of an IPv4 address that make a prefix. All clients in it count as one. This also holds
+        /// for IPv4 clients behind a translator, whose addresses are in 64:ff9b::/96.
         prefix_v4_bits: Int(0, 32), reloadable = 32;
         /// Leading bits of an IPv6 address that make a prefix. A client with one address can
         /// usually use all 2^64 of its network.

@@ -121,6 +121,9 @@ fn clients_are_counted_by_prefix() {
     assert!(ask("192.0.2.2"));
     assert!(ask("2001:db8::1") && !ask("2001:db8::2") && !ask("2001:db8::ffff:0:0:0"));
     assert!(ask("2001:db8:0:1::1"));
+    // IPv4 clients behind a translator are as many as if they had come directly.
+    assert!(ask("64:ff9b::192.0.2.1") && !ask("64:ff9b::192.0.2.1"));
+    assert!(ask("64:ff9b::192.0.2.2") && ask("64:ff9b::198.51.100.1"));
     for (prefix_v4, prefix_v6, own, other) in [
         (24, 48, "10.0.0.255", "10.0.1.0"),
         (0, 0, "255.0.0.1", "::1"),

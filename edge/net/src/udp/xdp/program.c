@@ -326,6 +326,9 @@ INLINE int is_valid_id(u64 id, u64 current, const struct datagram *datagram, con
 #define TIME_BITS 44
 #define TIME_MASK ((1ull << TIME_BITS) - 1)
 
+// The upper half of 64:ff9b::/96, where IPv4 clients behind a translator are (RFC 6052).
+#define TRANSLATED_BE BE64(0x0064ff9b00000000ull)
+
 // Returns a keyed hash of the source's prefix. Nobody learns anything of it, so it need not be strong.
 INLINE u64 prefix_hash(const struct datagram *datagram, const int is_v6)
 {
@@ -334,7 +337,11 @@ INLINE u64 prefix_hash(const struct datagram *datagram, const int is_v6)
 		hash = (datagram->source6.high_be & config.rate_mask6_be[0]) + config.rate_secret[0];
 		hash *= config.rate_secret[1];
 		hash ^= hash >> 32;
-		hash += datagram->source6.low_be & config.rate_mask6_be[1];
+		u64 low_mask_be = config.rate_mask6_be[1];
+		// The last four bytes are an IPv4 address.
+		if (datagram->source6.high_be == TRANSLATED_BE)
+			low_mask_be = (u64)config.rate_mask4_be << 32;
+		hash += datagram->source6.low_be & low_mask_be;
 	} else {
 		hash = (datagram->source4_be & config.rate_mask4_be) + config.rate_secret[0];
 	}
