@@ -7,7 +7,8 @@ use std::sync::Arc;
 /// A POST request with a JSON body.
 #[derive(Clone, Debug)]
 pub struct PostRequest {
-    /// The target; the port of a webhook's URL is one of [`crate::ApiOptions::webhook_ports`].
+    /// The target. Of a webhook's URL, the sender checks port and address again: they may be of an earlier
+    /// configuration.
     pub url: String,
     /// JSON.
     pub body: String,

@@ -38,7 +38,8 @@ pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)
             Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
         })
     } else {
-        let targets = Targets::PublicAnd(config.webhook_private.clone());
+        let private = config.webhook_private.clone();
+        let targets = Targets::Webhooks { ports: config.webhook_ports.clone().into(), private };
         send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT)
     };
     let Some(trace) = &config.trace else { return Ok((send_post, None)) };
@@ -68,6 +69,8 @@ fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
         let sent: Pin<Box<dyn Future<Output = Result<u16, String>> + Send>> =
             Box::pin(async move {
                 let request = request(post).map_err(|error| error.to_string())?;
+                // The port may be of an earlier configuration, or of another node's.
+                targets.check_port(request.uri())?;
                 // The resolver sees only names.
                 if let Some(host) = request.uri().host()
                     && literal_address(host).is_some_and(|ip| !targets.allow(ip))
@@ -161,7 +164,8 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let targets = Targets::PublicAnd(tracker::Networks::default());
+        let private = tracker::Networks::default();
+        let targets = Targets::Webhooks { ports: [port].into(), private };
         let send_post = send_post(pool(&targets).unwrap(), targets, Duration::from_secs(10));
         // Names, addresses, and what the system's resolver takes for addresses.
         for host in ["localhost", "127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]"]

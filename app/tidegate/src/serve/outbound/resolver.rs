@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
+use hyper::Uri;
 use hyper_util::client::legacy::connect::dns::Name;
 use tokio::sync::oneshot;
 use tower_service::Service;
@@ -27,16 +28,27 @@ const QUEUE_MAX: usize = 64;
 pub(super) enum Targets {
     /// Those of one URL in the configuration.
     Any,
-    /// Public addresses, and these networks.
-    PublicAnd(Networks),
+    /// These ports of public addresses, and of these networks.
+    Webhooks { ports: Arc<[u16]>, private: Networks },
 }
 
 impl Targets {
     pub(super) fn allow(&self, ip: IpAddr) -> bool {
         match self {
             Self::Any => true,
-            Self::PublicAnd(networks) => admin::is_public_address(ip) || networks.contains(ip),
+            Self::Webhooks { private, .. } => admin::is_public_address(ip) || private.contains(ip),
         }
+    }
+
+    /// Returns an error if the port of `url` must not be connected to.
+    pub(super) fn check_port(&self, url: &Uri) -> Result<(), String> {
+        let Self::Webhooks { ports, .. } = self else { return Ok(()) };
+        let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
+        let port = url.port_u16().unwrap_or(default);
+        if ports.contains(&port) {
+            return Ok(());
+        }
+        Err(format!("admin.webhook_ports does not contain port {port}: add it and restart"))
     }
 
     /// Describes a host that must not be connected to.
@@ -149,7 +161,8 @@ mod tests {
     fn returns_only_addresses_that_may_be_connected_to() {
         let resolve = |host: &str, allowed: &[&str]| {
             let networks = Networks::parse(allowed.iter().copied()).unwrap();
-            let mut resolver = Resolver::start(lookup, Targets::PublicAnd(networks)).unwrap();
+            let targets = Targets::Webhooks { ports: [443].into(), private: networks };
+            let mut resolver = Resolver::start(lookup, targets).unwrap();
             let found = run(resolver.call(host.parse().unwrap()));
             found.map(Vec::from_iter).map_err(|error| error.to_string())
         };

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Caller, start};
 use crate::post_receiver::{Post, Receiver};
-use crate::process::unused_address;
+use crate::process::{Directory, unused_address};
 
 /// Checks that a post was signed with this secret within the last minutes.
 fn check(post: &Post, secret: &str) {
@@ -87,6 +87,32 @@ fn posts_nothing_to_addresses_that_are_not_public() {
     // Of the URL, the log has only the host.
     tracker.wait_for_log("created webhook 1 to localhost");
     assert!(!tracker.log().contains("4711"), "{}", tracker.log());
+}
+
+/// Without the sandbox, which would stop it as well.
+#[test]
+fn posts_only_to_the_ports_of_the_present_configuration() {
+    let state = Directory::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let start = |port: u16| {
+        let more = format!(
+            "webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n[state]\ndir = {:?}\n\
+             [process]\nsandbox = \"off\"\n",
+            state.path("state")
+        );
+        start(&more)
+    };
+    let receiver = Receiver::serve(listener, &[]);
+    let (tracker, api) = start(port);
+    let (id, _) = hook(&api, &receiver.url("/"));
+    let test = |api: &Caller| api.expect(200, &format!("POST /webhooks/{id}/test"), None);
+    assert_eq!(test(&api)["outcome"], "delivered");
+    drop(tracker);
+    let (_tracker, api) = start(unused_address().port());
+    let delivery = test(&api);
+    assert!(delivery["error"].as_str().unwrap().contains("webhook_ports"), "{delivery}");
+    assert_eq!(receiver.posts().len(), 1);
 }
 
 /// The sandbox lets names be resolved.
