@@ -104,7 +104,7 @@ impl FirstToken {
                 );
             }
         };
-        text += "  It ends when another token with full access is used.\n";
+        text += "  It ends when another recorded token with full access is used.\n";
         if let Some(url) = dashboard {
             let _ = writeln!(text, "  Sign in at {url}");
         }

@@ -164,10 +164,10 @@ impl Authenticator {
     }
 
     /// Returns the ids of first tokens, once, if `caller` has taken over from them: with another recorded
-    /// token that has full access and does not expire. In a cluster, each node may have created one.
+    /// token that has full access. In a cluster, each node may have created one.
     pub(super) fn take_first(&self, caller: &Caller) -> Vec<i64> {
-        let may_take = caller.expires.is_none() && caller.scopes.allow(Scope::All);
-        if caller.token == 0 || !may_take || !self.has_first.load(Ordering::Relaxed) {
+        let may_take = caller.token != 0 && caller.scopes.allow(Scope::All);
+        if !may_take || !self.has_first.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let tokens = self.tokens();

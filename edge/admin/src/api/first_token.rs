@@ -1,5 +1,6 @@
-//! The tokens at the start: the one from the environment, and the first one, which is created if there is
-//! none at all. The first token is for setting up others: it ends when another one takes over.
+//! The tokens at the start: the one from the environment, and the first one, which is created if none has
+//! full access. The first token is for setting up others: it ends when another one takes over, which may
+//! expire. Then the next start creates a first token again, so that no operator is locked out.
 
 use std::fmt;
 use std::io;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::auth::{self, Caller};
-use super::scope::Scopes;
+use super::scope::{Scope, Scopes};
 use super::state::Api;
 use crate::log_levels::AUDIT;
 use crate::records::tables::tokens::TokenRow;
@@ -53,8 +54,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Adds the bootstrap token to `known`. If there is no token at all then, generates the first one, shows it
-/// and returns it, to be recorded.
+/// Adds the bootstrap token to `known`. If none has full access then, at the Unix time `now`, generates the
+/// first one, shows it and returns it, to be recorded.
 pub(super) fn create(
     known: &mut Vec<TokenRow>,
     bootstrap: Option<&str>,
@@ -79,11 +80,14 @@ pub(super) fn create(
         }
         known.push(row);
     }
-    if !known.is_empty() {
+    let has_full_access = |known: &TokenRow| {
+        !known.has_expired(now) && Scopes::parse(&known.scopes).allow(Scope::All)
+    };
+    if known.iter().any(has_full_access) {
         return Ok(None);
     }
     let Ok(token) = auth::generate_token() else { return Ok(None) };
-    // Before it is recorded: an unknown token in the records would keep the next start from creating one.
+    // Before it is recorded: a token that no one has seen would keep the next start from creating one.
     let is_shown = (display.show)(&token).map_err(StartError::FirstToken)?;
     let first = TokenRow { created: now, is_first: true, ..row(&token, "first") };
     Ok(is_shown.then_some(first))
@@ -91,7 +95,7 @@ pub(super) fn create(
 
 impl Api {
     /// Ends the first token if `caller` shows that it is no longer needed: its token is another one with full
-    /// access, and does not expire.
+    /// access.
     pub(super) fn end_first_token(self: &Arc<Self>, caller: &Caller) {
         for first in self.authenticator().take_first(caller) {
             self.end_token(first, caller);
