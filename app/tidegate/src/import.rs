@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use admin::records::{OfflineCounts, OfflineRecords};
+use admin::records::OfflineCounts;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use import::{Draft, ListKind, Options, Report, Rival};
@@ -178,8 +178,7 @@ fn open_records(dir: &Path) -> Result<Recorder, Vec<String>> {
     made.map_err(|error| vec![format!("{error:#}")])?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let records = OfflineRecords::open(dir, now).map_err(|error| vec![error.to_string()])?;
-    Ok(Recorder(records))
+    Recorder::open(dir, now).map_err(|error| vec![error])
 }
 
 /// Writes the draft as text, and checks that as a configuration. Keys that cannot hold are written as comments;

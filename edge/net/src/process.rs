@@ -39,10 +39,12 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
-use nix::unistd::{Gid, Group, Pid, Uid, User, setgid, setgroups, setuid};
+use nix::unistd::{
+    Gid, Group, Pid, Uid, User, getegid, setegid, seteuid, setgid, setgroups, setuid,
+};
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -119,6 +121,28 @@ impl Identity {
         let folder = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let (user, group) = (self.user.as_raw(), self.group.as_raw());
         std::os::unix::fs::fchown(folder, Some(user), Some(group))
+    }
+
+    /// Returns the owner of a file or folder.
+    pub fn owner_of(path: &Path) -> io::Result<Self> {
+        let data = path.metadata()?;
+        Ok(Self { user: Uid::from_raw(data.uid()), group: Gid::from_raw(data.gid()) })
+    }
+
+    /// Runs `work` with the rights of this user and group only, and takes those of root again after it. What
+    /// `work` does in a folder of that user can then do no more than the user could, whatever links are there.
+    /// The whole process has these rights meanwhile. Fails if it is not root; `work` has not run then.
+    pub fn run_as<T>(self, work: impl FnOnce() -> T) -> io::Result<T> {
+        let own = getegid();
+        // Those of root could open more files. Root itself does not need them.
+        setgroups(&[])?;
+        // The user last, and first after the work: only root may set the others.
+        setegid(self.group)?;
+        seteuid(self.user)?;
+        let result = work();
+        seteuid(Uid::from_raw(0))?;
+        setegid(own)?;
+        Ok(result)
     }
 
     /// Returns the user's id.

@@ -56,6 +56,66 @@ fn check_served_with(directory: Directory, keys: &[&str], expired: &str, downloa
     assert!(has(&body, format!("10:downloadedi{downloads}e")), "{}", body.escape_ascii());
 }
 
+/// Root works in the folder of another user with that user's rights: links there lead nowhere new.
+#[cfg(target_os = "linux")]
+#[test]
+fn root_follows_no_links_of_the_owner_of_the_state_directory() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    /// A user of every system.
+    const USER: u32 = 65534;
+    // Where that user may go, too.
+    let directory = harness::Directory::new().unwrap();
+    fs::set_permissions(directory.root(), fs::Permissions::from_mode(0o755)).unwrap();
+    let [state, victim] = ["state", "victim"].map(|name| directory.path(name));
+    let list = directory.write("list.txt", format!("{}\n", "aa".repeat(20))).unwrap();
+    fs::create_dir(&state).unwrap();
+    fs::create_dir(&victim).unwrap();
+    // Only root may give something away.
+    let gave = chown(&state, Some(USER), Some(USER)).is_ok();
+    let [list, folder] = [&list, &state].map(|path| path.to_str().unwrap());
+    let import_list = || {
+        let output = run(&["import", "opentracker", list, "--list", "allow", "--state", folder]);
+        (output.status.success(), stderr(&output))
+    };
+    let database = state.join("tidegate.db");
+    let target = victim.join("file");
+    symlink(&target, &database).unwrap();
+    let (is_done, text) = import_list();
+    assert!(
+        !is_done && text.contains("tidegate.db cannot be opened: it is a symbolic link"),
+        "{text}"
+    );
+    assert!(!target.exists());
+    // Nor to a file that is there, whether it is the database or beside it.
+    fs::write(&target, "").unwrap();
+    assert!(!import_list().0);
+    fs::remove_file(&database).unwrap();
+    for beside in ["tidegate.db-wal", "tidegate.db-shm", "tidegate.db-journal"] {
+        let link = state.join(beside);
+        symlink(&target, &link).unwrap();
+        import_list();
+        let _ = fs::remove_file(link);
+        let data = target.metadata().unwrap();
+        assert_eq!((data.len(), data.uid()), (0, fs::metadata(&victim).unwrap().uid()), "{beside}");
+    }
+    // Nor to one by a second name, which only the owner of the file could open.
+    let _ = fs::remove_file(&database);
+    if gave {
+        fs::hard_link(&target, &database).unwrap();
+        let (is_done, text) = import_list();
+        assert!(!is_done && text.contains("Permission denied"), "{text}");
+        assert_eq!(target.metadata().unwrap().uid(), 0);
+        fs::remove_file(&database).unwrap();
+    }
+    let (is_done, text) = import_list();
+    assert!(is_done && text.contains("1 new entries of lists"), "{text}");
+    let owner = fs::metadata(&state).unwrap().uid();
+    for entry in fs::read_dir(&state).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().uid(), owner);
+    }
+    assert_eq!(fs::metadata(&database).unwrap().mode() & 0o777, 0o600);
+}
+
 /// Imports twice: the second time changes nothing.
 fn import_twice(directory: &Directory, tracker: &str, file: &str) {
     let (is_done, text) = import(directory, tracker, &[file], &["--dry-run"]);

@@ -3,8 +3,7 @@
 //! All of an import is one transaction: a file that turns out to be damaged in its last line changes nothing. Repeating
 //! it changes nothing either: keys are known by their text, and totals and counts are raised, never added.
 
-use std::os::unix::fs::{MetadataExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use tracker::{KeyTotals, UserKey};
@@ -51,7 +50,6 @@ pub struct OfflineCounts {
 
 /// The records of a tracker that does not run.
 pub struct OfflineRecords {
-    folder: PathBuf,
     db: Connection,
     keys: usize,
     /// Unix time in seconds, for what is created.
@@ -85,7 +83,7 @@ impl OfflineRecords {
             return Err(fail(Reason::Clustered));
         }
         let (entries, downloads, counts) = Default::default();
-        Ok(Self { folder: folder.to_owned(), db, keys, now, entries, downloads, counts })
+        Ok(Self { db, keys, now, entries, downloads, counts })
     }
 
     /// Adds a key. One that is there gets name and expiry anew, and totals at least as high; its limits stay.
@@ -195,7 +193,7 @@ impl OfflineRecords {
         Ok(())
     }
 
-    /// Makes everything durable. Gives the files to the folder's owner, as whom the tracker runs.
+    /// Makes everything durable.
     ///
     /// # Errors
     ///
@@ -207,17 +205,6 @@ impl OfflineRecords {
         // Closing moves everything to the file itself, and removes those beside it.
         let closed = self.db.close();
         closed.map_err(|(_, error)| RecordsError::new(error))?;
-        let give = || -> std::io::Result<()> {
-            let owner = self.folder.metadata()?;
-            let file = self.folder.join(FILE);
-            if owner.uid() != file.metadata()?.uid() {
-                chown(&file, Some(owner.uid()), Some(owner.gid()))?;
-            }
-            Ok(())
-        };
-        give().map_err(|error| {
-            RecordsError::Other(format!("cannot give {FILE} to the owner of its folder: {error}"))
-        })?;
         Ok(self.counts)
     }
 }

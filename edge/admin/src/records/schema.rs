@@ -1,6 +1,7 @@
 //! The database schema, and its migrations.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -131,15 +132,30 @@ pub(super) fn open_read_only(file: &Path) -> Result<Connection, rusqlite::Error>
 }
 
 /// Creates an empty file that only its owner may read, if there is none. SQLite creates the files beside it
-/// with the same mode.
+/// with the same mode. Fails if the file is a link: another user of the folder could have put it there,
+/// to get any other file written.
 fn create(file: &Path) -> std::io::Result<()> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(file).map(drop)
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        created => return created.map(drop),
+    }
+    if file.symlink_metadata()?.is_symlink() {
+        let text = "it is a symbolic link: put the file itself there, or link the whole folder";
+        return Err(std::io::Error::other(text));
+    }
+    // For the reason, if it may not be written.
+    OpenOptions::new().append(true).open(file).map(drop)
 }
 
 fn connect(file: &Path) -> Result<Connection, rusqlite::Error> {
+    // SQLite refuses all links in the path then, and the folder may be reached by one.
+    let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+    let real = folder.zip(file.file_name()).map(|(folder, name)| folder.join(name));
     // No URI: folder names may contain any character.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(file, flags)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(real.as_deref().unwrap_or(file), flags)?;
     connection.busy_timeout(LOCK_TIMEOUT)?;
     Ok(connection)
 }
