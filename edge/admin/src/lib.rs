@@ -182,9 +182,9 @@ async fn ready_page(State(state): State<PageState>) -> (StatusCode, &'static str
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream};
+    use std::net::{IpAddr, SocketAddr, TcpStream};
     use std::thread;
     use std::time::{Duration, Instant};
 
@@ -256,17 +256,26 @@ mod tests {
         });
     }
 
-    /// Connects from another address of 127.0.0.0/16 than 127.0.0.1.
-    fn connect_from([network, host]: [u8; 2], address: SocketAddr) -> Connection {
+    /// Connects from an address of this machine.
+    pub(crate) fn connect_from(from: IpAddr, address: SocketAddr) -> TcpStream {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let stream = runtime.block_on(async {
-            let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            socket.bind(([127, 0, network, host], 0).into()).unwrap();
+            let socket = match from {
+                IpAddr::V4(_) => tokio::net::TcpSocket::new_v4(),
+                IpAddr::V6(_) => tokio::net::TcpSocket::new_v6(),
+            };
+            let socket = socket.unwrap();
+            socket.bind((from, 0).into()).unwrap();
             socket.connect(address).await.unwrap().into_std().unwrap()
         });
         stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Connection::new(stream)
+        stream
+    }
+
+    /// Opens an HTTP connection from 127.0.`network`.`host`.
+    fn open_from([network, host]: [u8; 2], address: SocketAddr) -> Connection {
+        Connection::new(connect_from([127, 0, network, host].into(), address))
     }
 
     fn is_answered(connection: &mut Connection, target: &str) -> bool {
@@ -278,7 +287,7 @@ mod tests {
     fn idle_and_slow_connections_of_one_address_lock_no_one_out() {
         let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
         with_limits(limits, |address| {
-            let mut scraper = connect_from([0, 2], address);
+            let mut scraper = open_from([0, 2], address);
             assert!(is_answered(&mut scraper, "/metrics"));
             // Half of them are silent, and half send an unfinished head.
             let mut held = Vec::new();
@@ -290,7 +299,7 @@ mod tests {
                 held.push(stream);
             }
             // Neither another address waits, nor does a connection that it keeps, nor the same address.
-            assert!(is_answered(&mut connect_from([0, 3], address), "/health/live"));
+            assert!(is_answered(&mut open_from([0, 3], address), "/health/live"));
             assert!(is_answered(&mut scraper, "/metrics"));
             let mut probe = Connection::open(address).unwrap();
             assert!(is_answered(&mut probe, "/health/live"));
@@ -303,14 +312,14 @@ mod tests {
     fn idle_connections_of_one_network_lock_no_other_out() {
         let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
         with_limits(limits, |address| {
-            let mut scraper = connect_from([0, 2], address);
+            let mut scraper = open_from([0, 2], address);
             assert!(is_answered(&mut scraper, "/metrics"));
             // It has not sent its request when the others come: each from an address of its own.
-            let mut probe = connect_from([0, 2], address);
-            let held: Vec<_> = (1..=200).map(|host| connect_from([1, host], address)).collect();
+            let mut probe = open_from([0, 2], address);
+            let held: Vec<_> = (1..=200).map(|host| open_from([1, host], address)).collect();
             assert!(is_answered(&mut probe, "/health/live"));
             assert!(is_answered(&mut scraper, "/metrics"));
-            assert!(is_answered(&mut connect_from([0, 3], address), "/health/live"));
+            assert!(is_answered(&mut open_from([0, 3], address), "/health/live"));
             drop(held);
         });
     }

@@ -20,6 +20,7 @@ use super::partition::partition;
 use crate::events::EventKind;
 use crate::listener::{CONNECTION_LIMITS, ConnectionLimits};
 use crate::records::Records;
+use crate::tests::connect_from;
 use crate::{ClockReading, Command, Live, MetricSources, Service, metrics, serve_within};
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
@@ -57,6 +58,11 @@ pub(super) struct TestApi {
 
 impl TestApi {
     pub(super) fn start(idle_timeout: Duration) -> Self {
+        Self::start_at(HOME, idle_timeout, 60_000)
+    }
+
+    /// Listens at `ip`.
+    fn start_at(ip: IpAddr, idle_timeout: Duration, wrong_tokens_per_min: u32) -> Self {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
@@ -88,7 +94,7 @@ impl TestApi {
         };
         let options = ApiOptions {
             bootstrap_token: Some(TOKEN.into()),
-            wrong_tokens_per_min: 60_000,
+            wrong_tokens_per_min,
             webhook_ports: vec![443],
             ..ApiOptions::default()
         };
@@ -96,7 +102,7 @@ impl TestApi {
         let api = Arc::new(api);
         let mut live = Live::new(Arc::clone(&api));
         thread::spawn(move || writer.run(&mut live, Duration::from_millis(20)));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind((ip, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
@@ -129,7 +135,15 @@ impl TestApi {
              Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let mut stream = TcpStream::connect(self.address).unwrap();
+        self.connect(None, &request)
+    }
+
+    /// Connects, from this address if there is one, and sends a request.
+    fn connect(&self, from: Option<IpAddr>, request: &str) -> TcpStream {
+        let mut stream = match from {
+            Some(from) => connect_from(from, self.address),
+            None => TcpStream::connect(self.address).unwrap(),
+        };
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream
