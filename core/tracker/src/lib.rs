@@ -47,7 +47,7 @@ pub use downloads::Downloads;
 pub use full_scrape::{FullScrapePermit, ListedTorrent, TorrentPages};
 pub use inspect::TorrentDetails;
 pub use limiter::{
-    ConnectionPermit, HeavyHitters, Limiter, Limits, PermitDenied, Rate, TableUsage,
+    ConnectionPermit, HeavyHitters, Limiter, Limits, ListenerShare, PermitDenied, Rate, TableUsage,
 };
 pub use listener_policies::{
     ExternalAddress, ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses,

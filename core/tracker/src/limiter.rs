@@ -30,7 +30,7 @@ use connections::{Bound, Bounds, ConnectionLimiter};
 
 pub(crate) use buckets::Buckets;
 pub use buckets::Rate;
-pub use connections::{ConnectionPermit, PermitDenied};
+pub use connections::{ConnectionPermit, ListenerShare, PermitDenied};
 pub use heavy_hitters::HeavyHitters;
 
 /// What the clients of one prefix may do.
@@ -193,21 +193,26 @@ impl Limiter {
         move |ip| exempt.load().contains(ip)
     }
 
-    /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker.
+    /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker. `share`
+    /// is its listener, if that may hold fewer connections than others.
     ///
     /// # Errors
     ///
     /// If its prefix, or its network, holds as many as it may.
-    pub fn permit(&self, from: IpAddr) -> Result<ConnectionPermit, PermitDenied> {
-        match self.connection_bounds(from) {
+    pub fn permit(
+        &self,
+        from: IpAddr,
+        share: Option<&ListenerShare>,
+    ) -> Result<ConnectionPermit, PermitDenied> {
+        match self.connection_bounds(from, share) {
             Some(bounds) => self.permits.take(bounds),
             None => Ok(ConnectionPermit::uncounted()),
         }
     }
 
-    /// Returns whether [`Limiter::permit`] would return a permit now.
+    /// Returns whether [`Limiter::permit`] would return a permit now, at a listener without a share.
     pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        self.connection_bounds(from).is_none_or(|bounds| self.permits.has_room(bounds))
+        self.connection_bounds(from, None).is_none_or(|bounds| self.permits.has_room(bounds))
     }
 
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
@@ -225,18 +230,23 @@ impl Limiter {
     }
 
     /// Returns how many connections the prefix and the network of `from` may hold, if that is limited.
-    fn connection_bounds(&self, from: IpAddr) -> Option<Bounds> {
+    fn connection_bounds(&self, from: IpAddr, share: Option<&ListenerShare>) -> Option<Bounds> {
         let max = self.connections.load(Relaxed);
         let network_max = self.network_connections.load(Relaxed);
         if max == 0 && network_max == 0 || self.exempt.load().contains(from) {
             return None;
         }
-        let bound = |max, prefix: IpPrefix| {
-            (max > 0).then(|| Bound { hash: self.hash(prefix.address()), max })
+        let bound = |max, hash| (max > 0).then_some(Bound { hash, max });
+        let network = self.hash(self.network(from).address());
+        let at_listener = |share: &ListenerShare| {
+            let (ip, port) = (share.address.ip(), u64::from(share.address.port()));
+            let hash = network ^ self.hash(ip).rotate_left(1).wrapping_add(port);
+            bound(share.network_max(network_max), hash)
         };
         Some(Bounds {
-            prefix: bound(max, self.prefix(from)),
-            network: bound(network_max, self.network(from)),
+            prefix: bound(max, self.prefix_hash(from)),
+            network: bound(network_max, network),
+            listener: share.and_then(at_listener),
         })
     }
 

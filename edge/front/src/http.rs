@@ -140,7 +140,7 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
 }
 
 async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
-    let (worker, sockets) = set_up(start);
+    let (worker, sockets) = set_up(start)?;
     let tasks = Rc::clone(&worker.tasks);
     webtorrent::spawn_tasks(&worker);
     let mut acceptors = Vec::new();
@@ -174,14 +174,16 @@ async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) ->
 }
 
 /// Builds what the worker's connections share, and returns the sockets in the order of its listeners.
-fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
+fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
+    let maxima = start.listeners.iter().map(|listener| listener.options.connections_max);
+    let connections_max = maxima.max().unwrap_or(0);
     for (number, listener) in start.listeners.into_iter().enumerate() {
         let HttpListener { socket, tls, options, http, web } = listener;
-        listeners.push(Rc::new(Listener::new(number, options, tls, http, web)));
+        let listener = Listener::new(number, options, tls, http, web);
+        listeners.push(Rc::new(listener.with_share(socket.local_addr()?, connections_max)));
         sockets.push(socket);
     }
-    let connections_max = listeners.iter().map(|listener| listener.options.connections_max).max();
     let mut random = Random::new(start.seed);
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
@@ -199,10 +201,10 @@ fn set_up(start: HttpWorker) -> (Rc<Worker>, Vec<TcpListener>) {
         relay: RefCell::new(relay),
         flush: Notify::new(),
         read_buffer: new_read_buffer(),
-        connections_max: connections_max.unwrap_or(0),
+        connections_max,
         stopping: Cell::new(false),
     };
-    (Rc::new(worker), sockets)
+    Ok((Rc::new(worker), sockets))
 }
 
 /// Lets the connections of a worker end: WebSockets get a close frame, requests under way their

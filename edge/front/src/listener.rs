@@ -1,11 +1,11 @@
 //! A listener of one worker, as its connections see it.
 
 use std::cell::{RefCell, RefMut};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, PermitDenied, Tracker};
+use tracker::{ConnectionPermit, ListenerShare, PermitDenied, Tracker};
 use types::Tick;
 
 use crate::connection_error::ConnectionError;
@@ -19,6 +19,8 @@ pub(crate) struct Listener {
     pub(crate) options: HttpOptions,
     /// How WebSockets are served. Used only if `options.web` is set.
     pub(crate) web_options: WebOptions,
+    /// Its part of the worker's connections, if that is smaller than the whole.
+    pub(crate) share: Option<ListenerShare>,
     /// How the listener speaks TLS, if it does.
     pub(crate) tls: Option<TlsConfig>,
     http: RefCell<WorkerMetrics>,
@@ -35,7 +37,16 @@ impl Listener {
     ) -> Self {
         let web_options = options.web.clone().unwrap_or_default();
         let (http, ws) = (RefCell::new(http), RefCell::new(ws));
-        Self { number, options, web_options, tls, http, ws }
+        Self { number, options, web_options, share: None, tls, http, ws }
+    }
+
+    /// Has the listener, at `address`, limit networks to their share of its own connections if a worker holds
+    /// more at all listeners.
+    pub(crate) fn with_share(self, address: SocketAddr, worker_max: usize) -> Self {
+        let connections_max = self.options.connections_max;
+        let is_smaller = connections_max < worker_max;
+        let share = is_smaller.then_some(ListenerShare { address, connections_max, worker_max });
+        Self { share, ..self }
     }
 
     /// The counters of HTTP. Panics if they are borrowed already: hold them for one statement.
@@ -76,7 +87,7 @@ impl Listener {
         if tracker.bans().contains(now, ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
-        let permit = tracker.limiter().permit(ip);
+        let permit = tracker.limiter().permit(ip, self.share.as_ref());
         permit.map_err(|denied| {
             ConnectionError::NotAdmitted(match denied {
                 PermitDenied::Prefix => DropReason::PrefixConnectionLimit,

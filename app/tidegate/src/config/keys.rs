@@ -156,13 +156,12 @@ settings! {
         /// Maximum number of connections per worker; further ones are closed at once. In a
         /// [[listener]]: the maximum at its addresses.
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
-        /// Maximum number of connections from one client prefix, over all workers; further ones are
-        /// closed at once. 0 = unlimited. [limits] defines the prefix and which networks are
-        /// exempt.
+        /// Maximum number of connections from one client prefix, over all workers; further ones are closed at
+        /// once. 0 = unlimited. [limits] defines the prefix and which networks are exempt.
         connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable = 5000;
-        /// Maximum share of all connections (connections_max of all workers) that one wider network
-        /// may hold, an IPv4 /24 or an IPv6 /48, in percent. Further ones are closed at once. 100 =
-        /// all. Networks in limits.exempt are exempt.
+        /// Maximum share of all connections (connections_max of all workers) that one wider network may hold,
+        /// an IPv4 /24 or an IPv6 /48, in percent; at a [[listener]] with a smaller connections_max, also of
+        /// that. Further ones are closed at once. 100 = all. Networks in limits.exempt are exempt.
         connections_per_network_percent: Int(1, 100), reloadable =
             limits::CONNECTIONS_PER_NETWORK_PERCENT;
         /// Seconds a client has to send a request.

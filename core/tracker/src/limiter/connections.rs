@@ -1,8 +1,10 @@
 //! How many connections each prefix and each network holds: two maps with an entry for each that holds
 //! any, so the connections themselves bound them. They are sharded, with a lock for each shard; a
-//! connection takes one lock of each map when it opens and when it closes.
+//! connection takes one lock of each map when it opens and when it closes, and another one at a listener
+//! that may hold fewer connections than others.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,6 +34,30 @@ pub(super) struct Bound {
 pub(super) struct Bounds {
     pub(super) prefix: Option<Bound>,
     pub(super) network: Option<Bound>,
+    /// For the network at one listener.
+    pub(super) listener: Option<Bound>,
+}
+
+/// A listener that may hold fewer connections than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenerShare {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The most connections that a worker holds there.
+    pub connections_max: usize,
+    /// The most that a worker holds at all its listeners.
+    pub worker_max: usize,
+}
+
+impl ListenerShare {
+    /// Returns how many connections a network may hold there, if it may hold `network_max` of all; 0 =
+    /// unlimited.
+    pub(super) fn network_max(&self, network_max: u32) -> u32 {
+        let part = u64::from(network_max) * self.connections_max as u64;
+        let part = part / (self.worker_max as u64).max(1);
+        let least = network_max.min(1);
+        u32::try_from(part).unwrap_or(u32::MAX).clamp(least, network_max)
+    }
 }
 
 /// Why there is no permit for a connection.
@@ -39,7 +65,7 @@ pub(super) struct Bounds {
 pub enum PermitDenied {
     /// The client's prefix holds as many connections as it may.
     Prefix,
-    /// The wider network of the client does.
+    /// The wider network of the client does, of all or of those at the listener.
     Network,
 }
 
@@ -50,6 +76,7 @@ pub struct ConnectionPermit {
     /// Under what it is counted.
     prefix: Option<NonZeroU64>,
     network: Option<NonZeroU64>,
+    listener: Option<NonZeroU64>,
 }
 
 impl ConnectionLimiter {
@@ -67,17 +94,23 @@ impl ConnectionLimiter {
         if let Some(bound) = bounds.network {
             permit.network = Some(self.networks.add(bound).ok_or(PermitDenied::Network)?);
         }
+        if let Some(bound) = bounds.listener {
+            permit.listener = Some(self.networks.add(bound).ok_or(PermitDenied::Network)?);
+        }
         Ok(permit)
     }
 
     /// Returns whether [`ConnectionLimiter::take`] would return a permit now.
     pub(super) fn has_room(&self, bounds: Bounds) -> bool {
         bounds.prefix.is_none_or(|bound| self.prefixes.has_room(bound))
-            && bounds.network.is_none_or(|bound| self.networks.has_room(bound))
+            && [bounds.network, bounds.listener]
+                .iter()
+                .flatten()
+                .all(|bound| self.networks.has_room(*bound))
     }
 
     fn uncounted() -> ConnectionPermit {
-        ConnectionPermit { limiter: None, prefix: None, network: None }
+        ConnectionPermit { limiter: None, prefix: None, network: None, listener: None }
     }
 
     /// Returns the number of prefixes and networks that hold connections.
@@ -144,6 +177,7 @@ impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let Some(limiter) = self.limiter.take() else { return };
         self.prefix.into_iter().for_each(|key| limiter.prefixes.release(key));
-        self.network.into_iter().for_each(|key| limiter.networks.release(key));
+        let of_network = [self.network, self.listener];
+        of_network.into_iter().flatten().for_each(|key| limiter.networks.release(key));
     }
 }

@@ -143,7 +143,7 @@ fn exempt_networks_have_no_limit() {
     let limiter = limiter(Limits { connections: 1, exempt, ..announces(rate(1, 1)) });
     assert_eq!(admitted(&limiter, 0, [10, 0, 0, 1].into(), 100), 100);
     assert_eq!(admitted(&limiter, 0, [11, 0, 0, 1].into(), 100), 1);
-    let connections = [(); 3].map(|()| limiter.permit([10, 0, 0, 1].into()));
+    let connections = [(); 3].map(|()| limiter.permit([10, 0, 0, 1].into(), None));
     assert!(connections.iter().all(Result::is_ok) && limiter.has_free_permit([10, 0, 0, 1].into()));
 }
 
@@ -223,10 +223,11 @@ fn limit_holds_while_workers_share_a_bucket() {
 fn connections_are_counted_while_they_last() {
     let limiter = limiter(Limits { connections: 2, ..Limits::default() });
     let v6 = |host: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | host));
-    let connections = (limiter.permit(v4(1)), limiter.permit(v6(1)), limiter.permit(v6(2)));
+    let connections =
+        (limiter.permit(v4(1), None), limiter.permit(v6(1), None), limiter.permit(v6(2), None));
     assert!(connections.0.is_ok() && connections.1.is_ok() && connections.2.is_ok());
-    assert!(limiter.permit(v6(3)).is_err() && !limiter.has_free_permit(v6(3)));
-    assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1)).is_ok());
+    assert!(limiter.permit(v6(3), None).is_err() && !limiter.has_free_permit(v6(3)));
+    assert!(limiter.has_free_permit(v6(1 << 64)) && limiter.permit(v4(1), None).is_ok());
     assert_eq!(limiter.permits.holders(), [2, 0]);
     // Permits are released under the prefix that they were counted under.
     limiter.replace(Limits { connections: 1, prefix_v6: 32, ..Limits::default() });
@@ -234,14 +235,14 @@ fn connections_are_counted_while_they_last() {
     assert_eq!(limiter.permits.holders(), [0, 0]);
     // Connections opened while there was no limit do not count.
     limiter.replace(Limits::default());
-    let early = [v4(1), v4(1)].map(|ip| limiter.permit(ip));
+    let early = [v4(1), v4(1)].map(|ip| limiter.permit(ip, None));
     limiter.replace(Limits { connections: 1, ..Limits::default() });
-    let late = limiter.permit(v4(1));
-    assert!(late.is_ok() && limiter.permit(v4(1)).is_err());
+    let late = limiter.permit(v4(1), None);
+    assert!(late.is_ok() && limiter.permit(v4(1), None).is_err());
     drop(early);
-    assert!(limiter.permit(v4(1)).is_err());
+    assert!(limiter.permit(v4(1), None).is_err());
     drop(late);
-    assert!(limiter.permit(v4(1)).is_ok());
+    assert!(limiter.permit(v4(1), None).is_ok());
     assert_eq!(limiter.permits.holders(), [0, 0]);
 }
 
@@ -253,26 +254,55 @@ fn one_network_holds_no_more_than_its_share() {
     let v6 =
         |subnet: u128| IpAddr::from(Ipv6Addr::from_bits((0x2001_0db8 << 96) | subnet << 64 | 1));
     let mut held: Vec<ConnectionPermit> =
-        (0..65_536).filter_map(|subnet| limiter.permit(v6(subnet)).ok()).collect();
+        (0..65_536).filter_map(|subnet| limiter.permit(v6(subnet), None).ok()).collect();
     assert_eq!(held.len(), 20_000);
-    assert_eq!(limiter.permit(v6(65_535)).err(), Some(PermitDenied::Network));
+    assert_eq!(limiter.permit(v6(65_535), None).err(), Some(PermitDenied::Network));
     assert!(!limiter.has_free_permit(v6(65_535)));
     assert_eq!(limiter.permits.holders(), [20_000, 1]);
     // The next /48, and IPv4, are not affected.
-    assert!(limiter.permit(v6(65_536)).is_ok() && limiter.permit(v4(1)).is_ok());
+    assert!(limiter.permit(v6(65_536), None).is_ok() && limiter.permit(v4(1), None).is_ok());
     held.pop();
-    assert!(limiter.permit(v6(65_535)).is_ok());
+    assert!(limiter.permit(v6(65_535), None).is_ok());
     drop(held);
     assert_eq!(limiter.permits.holders(), [0, 0]);
     // The prefix is checked first, and the /24 of IPv4 as the /48 of IPv6.
     limiter.replace(Limits { connections: 5, network_connections: 7, ..Limits::default() });
     let all: Vec<_> = (0..2)
         .flat_map(|host| (0..10).map(move |_| v4(host)))
-        .map(|ip| limiter.permit(ip))
+        .map(|ip| limiter.permit(ip, None))
         .collect();
     let denied = |reason| all.iter().filter(|one| one.as_ref().err() == Some(&reason)).count();
     assert_eq!([PermitDenied::Prefix, PermitDenied::Network].map(denied), [5, 8]);
-    assert!(limiter.permit(v4(256)).is_ok() && limiter.permit(v4(255)).is_err());
+    assert!(limiter.permit(v4(256), None).is_ok() && limiter.permit(v4(255), None).is_err());
+}
+
+#[test]
+fn one_network_holds_no_more_than_its_share_of_a_listener() {
+    let limits = Limits { connections: 100, network_connections: 20, ..Limits::default() };
+    let limiter = limiter(limits);
+    let share = |port, connections_max| ListenerShare {
+        address: ([192, 0, 2, 1], port).into(),
+        connections_max,
+        worker_max: 100,
+    };
+    let [small, other, tiny] = [share(1, 25), share(2, 50), share(3, 1)];
+    let take = |share: &ListenerShare| -> Vec<_> {
+        (0..30).filter_map(|host| limiter.permit(v4(host), Some(share)).ok()).collect()
+    };
+    let held = take(&small);
+    assert_eq!(held.len(), 5);
+    assert_eq!(limiter.permit(v4(9), Some(&small)).err(), Some(PermitDenied::Network));
+    // Other listeners and other networks have room, up to the share of all.
+    assert!(limiter.permit(v4(256), Some(&small)).is_ok());
+    let more = (take(&other), take(&tiny));
+    assert_eq!((more.0.len(), more.1.len()), (10, 1));
+    let rest: Vec<_> = (0..30).filter_map(|host| limiter.permit(v4(host), None).ok()).collect();
+    assert_eq!(rest.len(), 4);
+    drop((held, more, rest));
+    assert_eq!(limiter.permits.holders(), [0, 0]);
+    // Without a limit there is no share.
+    limiter.replace(Limits { connections: 100, ..Limits::default() });
+    assert_eq!(take(&tiny).len(), 30);
 }
 
 #[test]
@@ -280,7 +310,7 @@ fn network_is_no_smaller_than_the_prefix() {
     let limits =
         Limits { network_connections: 1, prefix_v4: 16, prefix_v6: 32, ..Limits::default() };
     let limiter = limiter(limits);
-    let held = limiter.permit(v4(1));
-    assert!(held.is_ok() && limiter.permit(v4(0xff00)).is_err());
-    assert!(limiter.permit(v4(0x1_0000)).is_ok());
+    let held = limiter.permit(v4(1), None);
+    assert!(held.is_ok() && limiter.permit(v4(0xff00), None).is_err());
+    assert!(limiter.permit(v4(0x1_0000), None).is_ok());
 }

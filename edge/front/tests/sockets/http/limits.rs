@@ -116,6 +116,40 @@ fn limits_the_connections_of_a_network() {
     assert_eq!(drops[DropReason::PrefixConnectionLimit.index()], 0);
 }
 
+/// A listener for fewer connections than the others have: a network has its share of those only.
+#[test]
+fn limits_the_connections_of_a_network_at_each_listener() {
+    const MAX: usize = 100;
+    let options = |connections_max| HttpOptions {
+        trusted_proxies: Networks::parse(["127.0.0.1"]).unwrap(),
+        proxy_protocol: true,
+        connections_max,
+        ..HttpOptions::default()
+    };
+    let server = HttpServer::two(options(MAX), options(MAX / 4));
+    let small = server.second_address.unwrap();
+    server.tracker.limiter().replace(Limits { network_connections: 20, ..Limits::default() });
+    let connect = |to, from: String| {
+        let mut client = Client::connect(to);
+        client.send(format!("PROXY TCP6 {from} 2001:db8::1 4711 6969\r\n{}", get("/none", "")));
+        client.0.receive().is_ok_and(|response| response.status == 404).then_some(client)
+    };
+    // Prefixes of one /48.
+    let flood = |to| -> Vec<_> {
+        (0..MAX / 4).filter_map(|it| connect(to, format!("2001:db8:1:{it:x}::1"))).collect()
+    };
+    let at_small = flood(small);
+    assert_eq!(at_small.len(), 5);
+    // Others have seats there, and the /48 has the rest of its share at the other listener.
+    let honest = connect(small, "2001:db8:2::1".into());
+    assert!(honest.is_some());
+    let at_large = flood(server.address);
+    assert_eq!(at_large.len(), 15);
+    drop((at_small, at_large));
+    wait_until("seats are free", || connect(small, "2001:db8:1::1".into()).is_some());
+    drop(honest);
+}
+
 #[test]
 fn limits_connections_per_prefix() {
     let server = HttpServer::at("[::1]:0", HttpOptions::default());

@@ -37,8 +37,8 @@ pub(crate) struct HttpServer {
     pub(crate) address: SocketAddr,
     /// Of each worker's listener, which speaks no TLS.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Of the first worker's other listener, which speaks TLS, if there is one.
-    pub(crate) tls_address: Option<SocketAddr>,
+    /// Of the first worker's other listener, if there is one.
+    pub(crate) second_address: Option<SocketAddr>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
@@ -46,6 +46,15 @@ pub(crate) struct HttpServer {
     pub(crate) workers: Vec<JoinHandle<()>>,
     /// What their clock shows.
     tick: &'static AtomicU32,
+}
+
+/// The other listener of a worker.
+enum Second {
+    None,
+    /// One with the same options that speaks TLS.
+    Tls,
+    /// One with these options.
+    Plain(Box<HttpOptions>),
 }
 
 impl HttpServer {
@@ -66,67 +75,77 @@ impl HttpServer {
 
     /// One worker at an address.
     pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
-        Self::serve(listen, 1, false, options, MemoryLimits::default())
+        Self::serve(listen, 1, Second::None, options, MemoryLimits::default())
     }
 
     /// One worker at 127.0.0.1 whose buffers may take this much memory.
     pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
-        Self::serve("127.0.0.1:0", 1, false, options, memory_limits)
+        Self::serve("127.0.0.1:0", 1, Second::None, options, memory_limits)
     }
 
     /// Several workers, each with a listener of its own.
     pub(crate) fn workers(count: usize, options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", count, false, options, MemoryLimits::default())
+        Self::serve("127.0.0.1:0", count, Second::None, options, MemoryLimits::default())
     }
 
     /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
     pub(crate) fn tls(options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", 1, true, options, MemoryLimits::default())
+        Self::serve("127.0.0.1:0", 1, Second::Tls, options, MemoryLimits::default())
+    }
+
+    /// One worker with a listener with the first options, and one with the others.
+    pub(crate) fn two(options: HttpOptions, others: HttpOptions) -> Self {
+        let second = Second::Plain(Box::new(others));
+        Self::serve("127.0.0.1:0", 1, second, options, MemoryLimits::default())
     }
 
     /// The workers of a node of a cluster, which shares `tracker` with the other nodes: their stores are the
     /// same, and their connections are not.
     pub(crate) fn node(tracker: Arc<Tracker>, links: Vec<WorkerLink>) -> Self {
         let (options, memory_limits) = (HttpOptions::default(), MemoryLimits::default());
-        Self::serve_links("127.0.0.1:0", (tracker, links), false, options, memory_limits)
+        Self::serve_links("127.0.0.1:0", (tracker, links), Second::None, options, memory_limits)
     }
 
     fn serve(
         listen: &str,
         count: usize,
-        with_tls: bool,
+        second: Second,
         options: HttpOptions,
         memory_limits: MemoryLimits,
     ) -> Self {
         let shared = (tracker(options.non_compact), WorkerLink::for_workers(count));
-        Self::serve_links(listen, shared, with_tls, options, memory_limits)
+        Self::serve_links(listen, shared, second, options, memory_limits)
     }
 
     fn serve_links(
         listen: &str,
         (tracker, links): (Arc<Tracker>, Vec<WorkerLink>),
-        with_tls: bool,
+        second: Second,
         options: HttpOptions,
         memory_limits: MemoryLimits,
     ) -> Self {
         let certificates = Arc::new(Certificates::default());
-        if with_tls {
+        if matches!(second, Second::Tls) {
             certificates.replace(vec![certificate("tracker.test")]);
         }
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
         let site = Arc::new(Site::new(site_options(&registry)));
-        let (mut addresses, mut tls_address, mut workers) = (Vec::new(), None, Vec::new());
+        let (mut addresses, mut second_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in links {
             let (address, socket) = bind(listen);
             addresses.push(address);
             let mut listeners = vec![listener(&registry, socket, None, &options)];
-            if with_tls {
+            let other = match &second {
+                Second::None => None,
+                Second::Tls => Some((Some(TlsConfig::new(&certificates)), &options)),
+                Second::Plain(other) => Some((None, other.as_ref())),
+            };
+            if let Some((tls, options)) = other {
                 let (address, socket) = bind(listen);
-                tls_address = Some(address);
-                let tls = Some(TlsConfig::new(&certificates));
-                listeners.push(listener(&registry, socket, tls, &options));
+                second_address = Some(address);
+                listeners.push(listener(&registry, socket, tls, options));
             }
             let tracker = Arc::clone(&tracker);
             let clock = Clock::manual(tick);
@@ -140,7 +159,7 @@ impl HttpServer {
         Self {
             address,
             addresses,
-            tls_address,
+            second_address,
             certificates,
             tracker,
             registry,
@@ -162,7 +181,7 @@ impl HttpServer {
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
     pub(crate) fn tls_client(&self) -> TlsClient {
-        client_of(self.tls_address.unwrap(), "tracker.test", client_config(&VERSIONS))
+        client_of(self.second_address.unwrap(), "tracker.test", client_config(&VERSIONS))
     }
 
     /// A WebSocket to the first worker.

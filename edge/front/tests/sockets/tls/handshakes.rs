@@ -34,7 +34,7 @@ fn closes_unfinished_handshakes_and_serves_others() {
     let hello = hello();
     let held: Vec<TcpStream> = (0..600)
         .map(|number| {
-            let mut stream = connect(server.tls_address.unwrap());
+            let mut stream = connect(server.second_address.unwrap());
             // One byte, half a ClientHello, or a whole one and nothing after it.
             let len = [1, hello.len() / 2, hello.len()][number % 3];
             stream.write_all(&hello[..len]).unwrap();
@@ -58,7 +58,7 @@ fn closes_unfinished_handshakes_and_serves_others() {
 #[test]
 fn closes_a_connection_whose_client_hello_takes_too_long() {
     let server = HttpServer::tls(HttpOptions::default());
-    let mut stream = connect(server.tls_address.unwrap());
+    let mut stream = connect(server.second_address.unwrap());
     let hello = hello();
     let (first, rest) = hello.split_at(hello.len() / 3);
     stream.write_all(first).unwrap();
@@ -89,7 +89,7 @@ fn closes_connections_without_a_request_after_the_handshake() {
 #[test]
 fn explains_plain_http_on_a_tls_port() {
     let server = HttpServer::tls(HttpOptions::default());
-    let mut stream = connect(server.tls_address.unwrap());
+    let mut stream = connect(server.second_address.unwrap());
     stream.write_all(announce(1, "").as_bytes()).unwrap();
     let text = String::from_utf8(read_all(stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
@@ -114,7 +114,7 @@ fn answers_garbage_with_an_alert_and_counts_it() {
     for garbage in
         [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
     {
-        let mut stream = connect(server.tls_address.unwrap());
+        let mut stream = connect(server.second_address.unwrap());
         stream.write_all(garbage).unwrap();
         let received = read_all(stream);
         // An alert (21) with a payload of two bytes.
@@ -131,7 +131,7 @@ fn answers_garbage_with_an_alert_and_counts_it() {
 fn counts_clients_that_reject_the_certificate() {
     let server = HttpServer::tls(HttpOptions::default());
     let config = config_with(RootCertStore::empty(), &VERSIONS);
-    let mut client = client_of(server.tls_address.unwrap(), "tracker.test", config);
+    let mut client = client_of(server.second_address.unwrap(), "tracker.test", config);
     assert!(client.0.stream.write_all(b"x").is_err());
     let bad_tls = DropReason::BadTls.index();
     server.wait_for_counts(Protocol::Https, "the failed handshake", |it| it.drops[bad_tls] == 1);
@@ -143,7 +143,7 @@ fn survives_clients_that_leave_during_the_handshake() {
     let server = HttpServer::tls(HttpOptions::default());
     let hello = hello();
     for number in 1..30 {
-        let mut stream = connect(server.tls_address.unwrap());
+        let mut stream = connect(server.second_address.unwrap());
         stream.write_all(&hello[..hello.len() * number / 29]).unwrap();
     }
     server.wait_for_counts(Protocol::Https, "all are closed", |it| it.connections_closed == 29);
@@ -157,7 +157,7 @@ fn survives_clients_that_leave_during_the_handshake() {
 #[test]
 fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     let server = HttpServer::tls(HttpOptions::default());
-    let mut stream = connect(server.tls_address.unwrap());
+    let mut stream = connect(server.second_address.unwrap());
     stream.write_all(&hello()[..100]).unwrap();
     server.wait_for_counts(Protocol::Https, "accepted", |it| it.connections_opened == 1);
     let counters = server.finish(Protocol::Https);
@@ -177,7 +177,7 @@ fn presents_the_certificate_of_the_named_host() {
         ("deep.any.wild.test", false),
         ("unknown.test", false),
     ] {
-        let mut client = client_of(server.tls_address.unwrap(), host, client_config(&VERSIONS));
+        let mut client = client_of(server.second_address.unwrap(), host, client_config(&VERSIONS));
         // The client verifies the name.
         assert_eq!(client.0.stream.write_all(b"GET").is_ok(), is_there, "{host}");
     }
@@ -192,10 +192,10 @@ fn replaces_certificates_under_open_connections() {
         config.resumption = Resumption::disabled();
         Arc::new(config)
     };
-    let mut old = client_of(server.tls_address.unwrap(), "tracker.test", Arc::clone(&config));
+    let mut old = client_of(server.second_address.unwrap(), "tracker.test", Arc::clone(&config));
     old.request(announce(1, ""));
     server.certificates.replace(vec![certificate("tracker.test")]);
-    let mut new = client_of(server.tls_address.unwrap(), "tracker.test", config);
+    let mut new = client_of(server.second_address.unwrap(), "tracker.test", config);
     for client in [&mut old, &mut new] {
         assert_eq!(client.request(announce(2, "")).status, 200);
     }

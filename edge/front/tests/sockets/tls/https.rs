@@ -7,7 +7,7 @@ fn answers_announces_over_both_tls_versions() {
     let server = HttpServer::tls(HttpOptions::default());
     for (version, port) in VERSIONS.into_iter().zip([1, 2]) {
         let mut client =
-            client_of(server.tls_address.unwrap(), "tracker.test", client_config(&[version]));
+            client_of(server.second_address.unwrap(), "tracker.test", client_config(&[version]));
         for _ in 0..3 {
             let response = client.request(announce(port, ""));
             assert_eq!(response.status, 200);
@@ -41,7 +41,7 @@ fn ends_tls_after_the_last_response() {
     let server = HttpServer::tls(HttpOptions::default());
     for version in VERSIONS {
         let mut client =
-            client_of(server.tls_address.unwrap(), "tracker.test", client_config(&[version]));
+            client_of(server.second_address.unwrap(), "tracker.test", client_config(&[version]));
         assert_eq!(client.request(announce(1, "Connection: close\r\n")).status, 200);
         client.expect_end();
         // With another request behind the last one, and after a malformed request.

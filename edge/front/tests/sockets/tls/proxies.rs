@@ -24,17 +24,17 @@ fn assert_named(mut client: TlsClient) {
 #[test]
 fn reads_a_proxy_header_before_the_handshake() {
     let server = behind(&["127.0.0.1"]);
-    let mut stream = connect(server.tls_address.unwrap());
+    let mut stream = connect(server.second_address.unwrap());
     stream.write_all(LINE).unwrap();
     assert_named(client_over(stream));
     // Byte by byte.
-    let mut stream = connect(server.tls_address.unwrap());
+    let mut stream = connect(server.second_address.unwrap());
     for byte in LINE {
         stream.write_all(&[*byte]).unwrap();
     }
     assert_named(client_over(stream));
     // In one write with the ClientHello.
-    let mut client = client_over(connect(server.tls_address.unwrap()));
+    let mut client = client_over(connect(server.second_address.unwrap()));
     let mut both = LINE.to_vec();
     client.0.stream.conn.write_tls(&mut both).unwrap();
     client.0.stream.sock.write_all(&both).unwrap();
@@ -46,11 +46,11 @@ fn reads_a_proxy_header_before_the_handshake() {
 #[test]
 fn refuses_the_handshake_of_a_trusted_proxy_without_a_header() {
     let server = behind(&["127.0.0.1"]);
-    let mut client = client_over(connect(server.tls_address.unwrap()));
+    let mut client = client_over(connect(server.second_address.unwrap()));
     assert!(client.0.stream.write_all(b"GET").is_err());
     // A probe that connects and sends nothing is not counted as a fault.
-    drop(connect(server.tls_address.unwrap()));
-    let mut half = connect(server.tls_address.unwrap());
+    drop(connect(server.second_address.unwrap()));
+    let mut half = connect(server.second_address.unwrap());
     half.write_all(&LINE[..9]).unwrap();
     drop(half);
     server.wait_for_counts(Protocol::Https, "all are closed", |it| it.connections_closed == 3);
@@ -63,7 +63,7 @@ fn refuses_the_handshake_of_a_trusted_proxy_without_a_header() {
 fn refuses_a_proxy_header_of_an_untrusted_address() {
     let server = behind(&["10.0.0.0/8"]);
     for header in [LINE, b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
-        let mut stream = connect(server.tls_address.unwrap());
+        let mut stream = connect(server.second_address.unwrap());
         stream.write_all(header).unwrap();
         assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
     }
