@@ -66,7 +66,7 @@ pub struct StoreWebAnnounce {
     pub info_hash: InfoHash,
     /// The announcing peer.
     pub peer: WebPeer,
-    /// The client's address, by which `caps` count.
+    /// The client's address, by which `caps` and the network's share of memory count.
     pub address: IpAddr,
     /// The peer's role.
     pub role: Role,

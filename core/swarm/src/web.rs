@@ -41,14 +41,16 @@ pub type RelayTargets = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 /// The WebTorrent peers of a torrent: seeders, leechers.
 pub(crate) struct WebSwarm {
     peers: [IndexMap<WebPeer, WebEntry, Keyed>; 2],
-    /// The peers of both roles with public addresses.
+    /// This node's peers of both roles with public addresses: caps count them.
     by_host: BTreeSet<(Host, WebPeer)>,
 }
 
+/// What is stored of a peer.
 #[derive(Clone, Copy)]
-struct WebEntry {
-    meta: PeerMeta,
-    host: Option<Host>,
+pub(crate) struct WebEntry {
+    pub(crate) meta: PeerMeta,
+    /// For addresses that are public and not exempt.
+    pub(crate) host: Option<Host>,
 }
 
 /// A public v4 address or v6 /64, and the /24 or /48 that it is in.
@@ -76,6 +78,14 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Returns the bytes that name the network, as [`Entry::network`] does.
+    pub(crate) fn network(&self) -> &[u8] {
+        let len = if self.is_v6 { 6 } else { 3 };
+        &self.network[..len]
+    }
+}
+
 impl WebSwarm {
     /// Returns an empty swarm. The key decides where peers are placed.
     pub(crate) fn new(key: [u8; 16]) -> Self {
@@ -98,14 +108,14 @@ impl WebSwarm {
         self.peers.iter().any(|peers| peers.contains_key(peer))
     }
 
-    /// Returns a peer's metadata, if it has that role.
-    pub(crate) fn get(&self, role: usize, peer: &WebPeer) -> Option<PeerMeta> {
-        self.peers[role].get(peer).map(|entry| entry.meta)
+    /// Returns what is stored of a peer, if it has that role.
+    pub(crate) fn get(&self, role: usize, peer: &WebPeer) -> Option<WebEntry> {
+        self.peers[role].get(peer).copied()
     }
 
     /// Returns the peer of a role at an index, which changes when peers are removed.
-    pub(crate) fn get_index(&self, role: usize, at: usize) -> Option<(WebPeer, PeerMeta)> {
-        self.peers[role].get_index(at).map(|(peer, entry)| (*peer, entry.meta))
+    pub(crate) fn get_index(&self, role: usize, at: usize) -> Option<(WebPeer, WebEntry)> {
+        self.peers[role].get_index(at).map(|(peer, entry)| (*peer, *entry))
     }
 
     /// The peers of a role.
@@ -113,28 +123,22 @@ impl WebSwarm {
         self.peers[role].iter().map(|(peer, entry)| (peer, entry.meta))
     }
 
-    /// Adds a peer, or refreshes the one of that role.
-    pub(crate) fn insert(
-        &mut self,
-        role: usize,
-        peer: WebPeer,
-        meta: PeerMeta,
-        host: Option<Host>,
-    ) {
-        let old = self.peers[role].insert(peer, WebEntry { meta, host });
+    /// Adds a peer, or refreshes the one of that role. Caps count it if it `is_own`.
+    pub(crate) fn insert(&mut self, role: usize, peer: WebPeer, entry: WebEntry, is_own: bool) {
+        let old = self.peers[role].insert(peer, entry);
         if let Some(host) = old.and_then(|old| old.host) {
             self.by_host.remove(&(host, peer));
         }
-        self.by_host.extend(host.map(|host| (host, peer)));
+        self.by_host.extend(entry.host.filter(|_| is_own).map(|host| (host, peer)));
     }
 
-    /// Removes a peer. Returns its metadata, if it had that role.
-    pub(crate) fn remove(&mut self, role: usize, peer: &WebPeer) -> Option<PeerMeta> {
+    /// Removes a peer. Returns what was stored of it, if it had that role.
+    pub(crate) fn remove(&mut self, role: usize, peer: &WebPeer) -> Option<WebEntry> {
         let entry = self.peers[role].swap_remove(peer)?;
         if let Some(host) = entry.host {
             self.by_host.remove(&(host, *peer));
         }
-        Some(entry.meta)
+        Some(entry)
     }
 
     /// Returns the peer that a new one at `host` replaces, if a cap is reached: of those that a cap
@@ -163,8 +167,8 @@ impl WebSwarm {
 
     fn oldest<'a>(&self, now: Tick, peers: impl Iterator<Item = &'a WebPeer>) -> Option<WebPeer> {
         let age = |peer: &&WebPeer| {
-            let meta = (0..self.peers.len()).find_map(|role| self.get(role, peer));
-            meta.map(|meta| meta.age(now))
+            let entry = (0..self.peers.len()).find_map(|role| self.get(role, peer));
+            entry.map(|entry| entry.meta.age(now))
         };
         peers.max_by_key(age).copied()
     }

@@ -261,8 +261,8 @@ impl Shard {
     fn remove_part(&mut self, number: u32) -> u32 {
         let record = self.records.at(number);
         if record.has_web() {
-            let lines =
-                (SEEDERS..=LEECHERS).map(|role| self.visit_web(number, role, 0, |_, _| true).lines);
+            let lines = (SEEDERS..=LEECHERS)
+                .map(|role| self.visit_web(number, role, 0, |_, _, _| true).lines);
             return lines.sum();
         }
         if !record.is_spilled() {

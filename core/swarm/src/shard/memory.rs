@@ -24,11 +24,14 @@ use primitives::siphash::siphash;
 use super::Shard;
 use super::announce::PeerUpdate;
 use crate::entry::Entry;
+use crate::web::Host;
 
 /// Counters in a row.
 const CELLS: usize = 1 << 13;
 /// Bytes of the budget for one peer: a torrent with one peer takes 75, with its id 171.
 const PEER_BYTES: u64 = 128;
+/// Peers as which a WebTorrent peer counts: with a torrent of its own it takes 560 bytes.
+const WEB_PEERS: u32 = 4;
 /// A network's share of the budget while there is enough memory: the peers of a seedbox host with
 /// 256 addresses and 1,000 torrents at each fit 512 MiB.
 const SHARE: u64 = 16;
@@ -66,9 +69,7 @@ impl Networks {
     /// Counts a peer whose counters were prefetched.
     #[inline]
     pub(super) fn add_hash(&mut self, hash: u64) {
-        if let Some(cells) = &mut self.cells {
-            places(hash).iter().for_each(|place| cells[*place] = cells[*place].saturating_add(1));
-        }
+        self.change_at(hash, |cell| *cell = cell.saturating_add(1));
     }
 
     /// Counts a peer that was removed.
@@ -80,15 +81,38 @@ impl Networks {
         });
     }
 
+    /// Counts a WebTorrent peer that was stored.
+    pub(super) fn add_web(&mut self, host: Host) {
+        self.change_at(self.hash_of(host), |cell| *cell = cell.saturating_add(WEB_PEERS));
+    }
+
+    /// Counts a WebTorrent peer that was removed.
+    pub(super) fn remove_web(&mut self, host: Host) {
+        self.change_at(self.hash_of(host), |cell| {
+            debug_assert!(*cell >= WEB_PEERS, "a peer left that never came");
+            *cell = cell.saturating_sub(WEB_PEERS);
+        });
+    }
+
+    /// Returns the same for a host's network.
+    pub(super) fn count_of(&self, host: Host) -> u32 {
+        self.count_at(self.hash_of(host))
+    }
+
+    fn hash_of(&self, host: Host) -> u64 {
+        siphash::<1, 3>(&self.key, host.network())
+    }
+
     /// Returns how many peers the network of `peer` has; 0 if it is not counted.
     #[inline]
     pub(super) fn count<E: Entry>(&self, peer: E::Key) -> u32 {
-        let Some((cells, hash)) = self.cells.as_ref().zip(network_hash::<E>(&self.key, peer))
-        else {
-            return 0;
-        };
+        network_hash::<E>(&self.key, peer).map_or(0, |hash| self.count_at(hash))
+    }
+
+    #[inline]
+    fn count_at(&self, hash: u64) -> u32 {
         let [first, second] = places(hash);
-        cells[first].min(cells[second])
+        self.cells.as_ref().map_or(0, |cells| cells[first].min(cells[second]))
     }
 
     /// Returns how many peers are counted.
@@ -100,9 +124,16 @@ impl Networks {
 
     #[inline]
     fn change<E: Entry>(&mut self, peer: E::Key, change: impl Fn(&mut u32)) {
-        if let Some(cells) = &mut self.cells
+        if self.cells.is_some()
             && let Some(hash) = network_hash::<E>(&self.key, peer)
         {
+            self.change_at(hash, change);
+        }
+    }
+
+    #[inline]
+    fn change_at(&mut self, hash: u64, change: impl Fn(&mut u32)) {
+        if let Some(cells) = &mut self.cells {
             places(hash).iter().for_each(|place| change(&mut cells[*place]));
         }
     }
@@ -127,9 +158,9 @@ impl Shard {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
 
-    /// Whether WebTorrent peers use up what they may of the budget: half. No
-    /// network's share counts them; but they take 40 times the memory of others, and must not fill it.
-    pub(super) fn is_full_for_web(&self) -> bool {
+    /// Whether WebTorrent peers use up what they may of the budget: half. They take 40 times the memory of
+    /// others, and must not fill it.
+    fn is_full_for_web(&self) -> bool {
         self.is_full() || self.budget.is_some_and(|budget| self.web_bytes() >= budget / 2)
     }
 
@@ -140,7 +171,8 @@ impl Shard {
             self.totals.refused_for_memory += 1;
             return false;
         }
-        let is_over = self.networks.count::<E>(peer) >= self.network_max(budget);
+        let max = network_max(budget, self.pressure(budget));
+        let is_over = self.networks.count::<E>(peer) >= max;
         if is_over && !(update.is_exempt)() {
             self.totals.refused_for_share += 1;
             return false;
@@ -148,16 +180,43 @@ impl Shard {
         true
     }
 
+    /// Whether a new WebTorrent peer may be stored. Counts it if not.
+    pub(super) fn admits_web(&mut self, host: Option<Host>) -> bool {
+        let Some(budget) = self.budget else { return true };
+        if self.is_full_for_web() {
+            self.totals.refused_for_memory += 1;
+            return false;
+        }
+        let max = network_max(budget, self.web_pressure(budget));
+        let is_over = host.is_some_and(|host| self.networks.count_of(host) >= max);
+        self.totals.refused_for_share += u64::from(is_over);
+        !is_over
+    }
+
+    /// Whether an unknown WebTorrent peer of another node may be stored. As for other merged peers, its
+    /// network's share matters only if memory is short.
+    pub(super) fn may_store_web(&self, host: Option<Host>) -> bool {
+        let is_over = |max| host.is_some_and(|host| self.networks.count_of(host) >= max);
+        !self.is_full_for_web() && !self.evicts_web_above().is_some_and(is_over)
+    }
+
     /// Returns the number of peers above which the sweep removes those of a network, if memory is
     /// short.
     pub(super) fn evicts_above(&self) -> Option<u32> {
         let budget = self.budget.filter(|_| self.is_short())?;
-        Some(self.network_max(budget))
+        Some(network_max(budget, self.pressure(budget)))
+    }
+
+    /// Returns the same for WebTorrent peers, which may be short of their half of the memory.
+    pub(super) fn evicts_web_above(&self) -> Option<u32> {
+        let budget = self.budget?;
+        let pressure = self.web_pressure(budget);
+        is_high(budget, pressure).then(|| network_max(budget, pressure))
     }
 
     /// Whether more than seven eighths of the budget are used.
     pub(super) fn is_short(&self) -> bool {
-        self.budget.is_some_and(|budget| self.pressure(budget) > budget / 8 * 7)
+        self.budget.is_some_and(|budget| is_high(budget, self.pressure(budget)))
     }
 
     /// Returns the lifetime that memory allows. Above 15/16 of the budget it falls in proportion to
@@ -179,17 +238,6 @@ impl Shard {
         self.budget.is_none_or(|budget| self.memory_used() + growth <= budget)
     }
 
-    /// Returns the most peers that a network may have now.
-    fn network_max(&self, budget: u64) -> u32 {
-        let peers = budget / PEER_BYTES;
-        let (share, least) = (peers / SHARE, (peers / SHARE_LEAST).max(16));
-        // From 7/8 to 15/16 of the budget.
-        let room = (budget / 16).max(1);
-        let left = (budget / 16 * 15).saturating_sub(self.pressure(budget)).min(room);
-        let above = u128::from(share.saturating_sub(least)) * u128::from(left) / u128::from(room);
-        u32::try_from(u128::from(least) + above).unwrap_or(u32::MAX)
-    }
-
     /// Returns the bytes in use; more if the index fills up because there is no room for a larger
     /// one: then 7/8 of the budget stand for the load at which it would grow, and all of it for the
     /// highest load.
@@ -202,6 +250,27 @@ impl Shard {
         let overload = u128::from(budget / 8) * u128::from(above) / u128::from(of.max(1));
         used.max(if above > 0 { budget / 8 * 7 + overload as u64 } else { 0 })
     }
+
+    /// Returns the bytes in use for new WebTorrent peers, of which all have half of the budget.
+    fn web_pressure(&self, budget: u64) -> u64 {
+        self.pressure(budget).max(2 * self.web_bytes())
+    }
+}
+
+/// Whether more than seven eighths of the budget are used.
+fn is_high(budget: u64, pressure: u64) -> bool {
+    pressure > budget / 8 * 7
+}
+
+/// Returns the most peers that a network may have under a pressure.
+fn network_max(budget: u64, pressure: u64) -> u32 {
+    let peers = budget / PEER_BYTES;
+    let (share, least) = (peers / SHARE, (peers / SHARE_LEAST).max(16));
+    // From 7/8 to 15/16 of the budget.
+    let room = (budget / 16).max(1);
+    let left = (budget / 16 * 15).saturating_sub(pressure).min(room);
+    let above = u128::from(share.saturating_sub(least)) * u128::from(left) / u128::from(room);
+    u32::try_from(u128::from(least) + above).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::entry::Entry;
 use crate::meta::{PeerMeta, age_max};
 use crate::record::INLINE_MAX;
+use crate::web::WebEntry;
 
 /// The progress of a pass over all torrents.
 #[derive(Clone, Copy, Debug, Default)]
@@ -94,6 +95,8 @@ impl Shard {
     /// Returns about how many lines a whole pass visits.
     pub(crate) fn pass_lines(&self) -> u64 {
         let web = self.totals.web.seeders + self.totals.web.leechers;
+        // For each torrent of theirs two visits, and the end of each role.
+        let web = web + 4 * self.web.len() as u64;
         u64::from(self.records.len()) + self.arena.used() + web
     }
 
@@ -121,12 +124,20 @@ impl Shard {
             true => is_own_expired(meta),
             false => is_remote_expired(meta),
         };
+        let evicts_web_above = self.evicts_web_above().unwrap_or(u32::MAX);
         let evicts_above = self.evicts_above().unwrap_or(u32::MAX);
         let evicted = Cell::new(0);
         let is_over = |count: u32, peer: PeerKey| {
             let is_over = count > evicts_above && !is_exempt(peer.socket_addr().ip());
             evicted.set(evicted.get() + u64::from(is_over));
             is_over
+        };
+        let is_web_gone = |peer: &WebPeer, entry: WebEntry, networks: &Networks| {
+            is_web_expired(peer, entry.meta) || {
+                let count = entry.host.map_or(0, |host| networks.count_of(host));
+                evicted.set(evicted.get() + u64::from(count > evicts_web_above));
+                count > evicts_web_above
+            }
         };
         let mut left = lines;
         while left > 0 {
@@ -136,7 +147,7 @@ impl Shard {
                 self.arena.plan_drain();
                 return;
             }
-            left = left.saturating_sub(self.visit(is_expired, is_web_expired, &is_over));
+            left = left.saturating_sub(self.visit(is_expired, is_web_gone, &is_over));
             let evicted = evicted.take();
             self.totals.expired -= evicted;
             self.totals.evicted += evicted;
@@ -172,7 +183,7 @@ impl Shard {
     fn visit(
         &mut self,
         is_expired: impl Fn(PeerMeta) -> bool + Copy,
-        is_web_expired: impl Fn(&WebPeer, PeerMeta) -> bool,
+        is_web_gone: impl Fn(&WebPeer, WebEntry, &Networks) -> bool,
         is_over: &dyn Fn(u32, PeerKey) -> bool,
     ) -> u32 {
         let number = self.cursor.record;
@@ -196,7 +207,7 @@ impl Shard {
             2 | 3 => self.visit_page(number, role, page, |peer: &PackedV6, networks| {
                 is_gone(peer, networks, is_expired, is_over)
             }),
-            _ => self.visit_web(number, role, page, is_web_expired),
+            _ => self.visit_web(number, role, page, is_web_gone),
         };
         self.totals.expired += visited.gone;
         match visited.next {

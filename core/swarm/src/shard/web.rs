@@ -1,6 +1,6 @@
 //! WebTorrent announces.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
@@ -8,11 +8,12 @@ use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 use super::announce::MetaUpdate;
 use super::answer::apportion;
 use super::caps::REPLACED_MAX;
+use super::memory::Networks;
 use super::sweep::Visited;
 use super::{LEECHERS, SEEDERS, Shard};
 use crate::block::{WebChange, Word};
-use crate::meta::{AGE_UNIT_S, PeerMeta};
-use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebSwarm};
+use crate::meta::AGE_UNIT_S;
+use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebEntry, WebSwarm};
 use crate::{Action, StoreWebAnnounce, TorrentEvent, refresh};
 
 /// Peers in one visit of the sweep.
@@ -32,21 +33,21 @@ impl Shard {
             let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
-        let found = self.find(&announce.info_hash, hash);
-        let found = found.or_else(|| {
-            if self.is_full_for_web() { None } else { self.create(now, announce.info_hash, hash) }
-        });
+        let host = self.host_of(announce.address);
         let is_new =
             self.web.get(&announce.info_hash).is_none_or(|swarm| !swarm.holds(&announce.peer));
-        let Some(number) = found.filter(|_| !is_new || !self.is_full_for_web()) else {
-            self.totals.refused_for_memory += 1;
+        let found = match is_new {
+            true => self.torrent_for_web(now, announce.info_hash, hash, host),
+            false => self.find(&announce.info_hash, hash),
+        };
+        let Some(number) = found else {
             let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
-        if is_new {
-            self.make_room_for_web(now, number, announce);
+        if is_new && let Some(host) = host {
+            self.make_room_for_web(now, number, announce, host);
         }
-        let downloaded = self.enter(now, number, announce, completed)?;
+        let downloaded = self.enter(now, number, announce, (completed, host))?;
         if let Some(swarm) = self.web.get(&announce.info_hash) {
             // Seeders need no seeders.
             let seeders = if announce.role == Role::Leecher {
@@ -63,17 +64,43 @@ impl Shard {
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
+    /// Returns the torrent of a new peer, created if there is none; `None` if the peer may not be stored.
+    fn torrent_for_web(
+        &mut self,
+        now: Tick,
+        info_hash: InfoHash,
+        hash: u64,
+        host: Option<Host>,
+    ) -> Option<u32> {
+        if !self.admits_web(host) {
+            return None;
+        }
+        let found = self.find(&info_hash, hash).or_else(|| self.create(now, info_hash, hash));
+        self.totals.refused_for_memory += u64::from(found.is_none());
+        found
+    }
+
+    /// Returns the host under which a peer counts for caps and shares; `None` if it does not.
+    pub(super) fn host_of(&self, address: IpAddr) -> Option<Host> {
+        Host::of(address).filter(|_| !self.is_exempt(address))
+    }
+
     /// Removes peers until the new one exceeds no cap.
-    fn make_room_for_web(&mut self, now: Tick, number: u32, announce: &StoreWebAnnounce) {
-        let Some(host) = Host::of(announce.address) else { return };
+    fn make_room_for_web(
+        &mut self,
+        now: Tick,
+        number: u32,
+        announce: &StoreWebAnnounce,
+        host: Host,
+    ) {
         for _ in 0..REPLACED_MAX {
             let Some(swarm) = self.web.get_mut(&announce.info_hash) else { return };
             let Some(victim) = swarm.victim(now, host, announce.caps) else { return };
             let gone = [SEEDERS, LEECHERS]
                 .into_iter()
                 .find_map(|role| Some((role, swarm.remove(role, &victim)?)));
-            let Some((role, meta)) = gone else { return };
-            self.count_web_removed(number, role, meta);
+            let Some((role, entry)) = gone else { return };
+            self.count_web_removed(number, role, entry);
             self.push_web_gone(&announce.info_hash, victim);
             self.totals.replaced += 1;
         }
@@ -86,7 +113,7 @@ impl Shard {
         now: Tick,
         number: u32,
         announce: &StoreWebAnnounce,
-        completed: bool,
+        (completed, host): (bool, Option<Host>),
     ) -> Result<bool, TooSoon> {
         let (own, other) = match announce.role {
             Role::Seeder => (SEEDERS, LEECHERS),
@@ -103,23 +130,23 @@ impl Shard {
         };
         let was_own = swarm.get(own, &announce.peer);
         if let Some(old) = was_own {
-            update.renew(old)?;
+            update.renew(old.meta)?;
         }
         let was_other = swarm.remove(other, &announce.peer);
-        let was_counted = was_own.or(was_other).is_some_and(PeerMeta::is_counted);
-        let meta = update.meta(was_counted);
-        swarm.insert(own, announce.peer, meta, Host::of(announce.address));
+        let was_counted = was_own.or(was_other).is_some_and(|old| old.meta.is_counted());
+        let entry = WebEntry { meta: update.meta(was_counted), host };
+        swarm.insert(own, announce.peer, entry, true);
         if let Some(old) = was_own {
             self.count_web_removed(number, own, old);
         }
         if let Some(old) = was_other {
             self.count_web_removed(number, other, old);
         }
-        self.count_web_added(number, own, meta);
+        self.count_web_added(number, own, entry);
         let downloaded = completed && !was_counted;
-        let is_same = was_own.is_some_and(|old| old.is_partial() == is_partial);
+        let is_same = was_own.is_some_and(|old| old.meta.is_partial() == is_partial);
         let is_due = || {
-            let age = was_own.map_or(0, |old| old.age(now));
+            let age = was_own.map_or(0, |old| old.meta.age(now));
             refresh::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
         };
         if downloaded || !is_same || is_due() {
@@ -151,10 +178,10 @@ impl Shard {
         if gone.is_some() {
             self.push_web_gone(info_hash, peer);
         }
-        if let Some((role, meta)) = gone
+        if let Some((role, entry)) = gone
             && let Some(number) = self.find(info_hash, hash)
         {
-            self.count_web_removed(number, role, meta);
+            self.count_web_removed(number, role, entry);
             self.drop_web_if_empty(number);
         }
     }
@@ -169,46 +196,46 @@ impl Shard {
         });
     }
 
-    /// Removes expired peers among the next [`VISIT`] of a role, from index `at` on.
+    /// Removes the peers for which `is_gone` returns true among the next [`VISIT`] of a role, from index
+    /// `at` on.
     pub(super) fn visit_web(
         &mut self,
         number: u32,
         role: usize,
         at: u32,
-        is_expired: impl Fn(&WebPeer, PeerMeta) -> bool,
+        is_gone: impl Fn(&WebPeer, WebEntry, &Networks) -> bool,
     ) -> Visited {
         let record = self.records.at(number);
         if !record.has_web() {
             return Visited::default();
         }
-        let Some(swarm) = self.web.get_mut(&record.info_hash) else {
-            debug_assert!(false, "a torrent with WebTorrent peers has a swarm of them");
-            return Visited::default();
-        };
+        let info_hash = record.info_hash;
+        let found = |shard: &Self, at| shard.web.get(&info_hash)?.get_index(role, at);
         let mut at = at as usize;
-        let mut dead = Vec::new();
-        let mut visited = 0;
+        let (mut visited, mut gone) = (0, 0);
         while visited < VISIT {
             visited += 1;
-            match swarm.get_index(role, at) {
-                Some((peer, meta)) if is_expired(&peer, meta) => {
-                    dead.extend(swarm.remove(role, &peer))
+            match found(self, at) {
+                Some((peer, entry)) if is_gone(&peer, entry, &self.networks) => {
+                    self.web_swarm(info_hash).remove(role, &peer);
+                    // At once: the count decides whether more of the network go.
+                    self.count_web_removed(number, role, entry);
+                    gone += 1;
                 }
                 Some(_) => at += 1,
                 None => break,
             }
         }
-        let next = swarm.get_index(role, at).map(|_| at as u32);
-        let gone = dead.len() as u64;
-        dead.into_iter().for_each(|meta| self.count_web_removed(number, role, meta));
+        let next = found(self, at).map(|_| at as u32);
         self.drop_web_if_empty(number);
         Visited { next, lines: visited, gone }
     }
 
-    pub(super) fn count_web_added(&mut self, number: u32, role: usize, meta: PeerMeta) {
+    pub(super) fn count_web_added(&mut self, number: u32, role: usize, entry: WebEntry) {
+        entry.host.into_iter().for_each(|host| self.networks.add_web(host));
         let totals = &mut self.totals.web;
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
-        if meta.is_partial() {
+        if entry.meta.is_partial() {
             self.records.at_mut(number).partial_seeds += 1;
             self.totals.partial_seeds += 1;
         }
@@ -220,10 +247,11 @@ impl Shard {
         self.web.entry(info_hash).or_insert_with(|| WebSwarm::new(key))
     }
 
-    pub(super) fn count_web_removed(&mut self, number: u32, role: usize, meta: PeerMeta) {
+    pub(super) fn count_web_removed(&mut self, number: u32, role: usize, entry: WebEntry) {
+        entry.host.into_iter().for_each(|host| self.networks.remove_web(host));
         let totals = &mut self.totals.web;
         *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
-        if meta.is_partial() {
+        if entry.meta.is_partial() {
             self.records.at_mut(number).partial_seeds -= 1;
             self.totals.partial_seeds -= 1;
         }

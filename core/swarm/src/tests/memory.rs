@@ -185,28 +185,131 @@ fn counts_of_networks_follow_all_removals() {
     assert_eq!(store.counted_peers(), 0);
 }
 
+/// A browser announces at `node`, in a torrent of its own.
+fn web_request(node: u8, torrent: u32, address: Ipv4Addr) -> StoreWebAnnounce {
+    let mut info_hash = [3; 20];
+    info_hash[..4].copy_from_slice(&torrent.to_be_bytes());
+    let connection = ConnectionKey::new(node, 1, 7, torrent as usize);
+    StoreWebAnnounce {
+        info_hash: InfoHash(info_hash),
+        peer: WebPeer { connection, peer_id: PeerId([7; 20]) },
+        role: Role::Leecher,
+        action: Action::Update { completed: false },
+        min_interval_s: 0,
+        address: address.into(),
+        caps: PeerCaps::default(),
+        want: 0,
+    }
+}
+
+fn join(store: &Store, now: u32, request: &StoreWebAnnounce) {
+    let mut random = Random::new(u64::from(now));
+    store.announce_web(Tick(now), &mut random, request, &mut RelayTargets::default()).unwrap();
+}
+
+/// Returns whether the store has the browser of a request.
+fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
+    let mut counts = [SwarmCounts::default()];
+    store.scrape(&[request.info_hash], &mut counts);
+    counts[0].web.leechers > 0
+}
+
+/// Merges browsers that another node tells of.
+fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> crate::Merged {
+    use crate::block::{Block, Header, Kind, WebChange, Word, encode_web_changes};
+    let word = Word::present(0, Role::Leecher, false);
+    let change = |request: &StoreWebAnnounce| {
+        let StoreWebAnnounce { info_hash, peer, address, .. } = *request;
+        WebChange { info_hash, peer, address, word }
+    };
+    let mut body = Vec::new();
+    encode_web_changes(&requests.iter().map(change).collect::<Vec<_>>(), &mut body);
+    let node = node.into();
+    let header = Header { kind: Kind::WEB, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
+    let groups = Block { header, body: &body }.web_groups().unwrap();
+    let time = crate::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
+    store.merge_web(time, crate::Counting::None, groups, 0..store.shards())
+}
+
+/// Lets networks announce browsers in turn, at this node or at another one, until half of the memory would be
+/// full many times. Returns the store and how many of 100 browsers of other networks it takes afterwards.
+fn fill_by_web(networks: u32, node: u8) -> (Store, usize) {
+    let store = budgeted(1, 4 << 20);
+    let hostile: Vec<_> = (0..20_000)
+        .map(|number| web_request(node, number, Ipv4Addr::new(20, 0, (number % networks) as u8, 9)))
+        .collect();
+    for part in hostile.chunks(500) {
+        match node {
+            0 => part.iter().for_each(|request| join(&store, 0, request)),
+            _ => drop(merge_web(&store, node, part)),
+        }
+        store.sweep(Tick(0), 1, &|_| false);
+    }
+    let honest: Vec<_> = (0..100)
+        .map(|number| web_request(node, 100_000 + number, Ipv4Addr::new(61, number as u8, 1, 1)))
+        .collect();
+    match node {
+        0 => honest.iter().for_each(|request| join(&store, 0, request)),
+        _ => drop(merge_web(&store, node, &honest)),
+    }
+    (0..3).for_each(|_| store.sweep(Tick(0), 1, &|_| false));
+    let held = honest.iter().filter(|request| has_web(&store, request)).count();
+    (store, held)
+}
+
+#[test]
+fn webtorrent_peers_have_a_share_by_network() {
+    // One network keeps to its share, and many lose peers first when half of the memory runs out; at this node,
+    // and of others.
+    for (networks, node) in [(1, 0), (40, 0), (1, 5), (40, 5)] {
+        let (store, held) = fill_by_web(networks, node);
+        assert_eq!(held, 100, "{networks} {node}");
+        let totals = store.totals();
+        assert_eq!(totals.refused_for_memory, 0);
+        assert!(totals.memory_used < (4 << 20) / 8 * 5, "{totals:?}");
+        match (networks, node) {
+            // A sixteenth of the budget.
+            (1, 0) => assert_eq!(totals.web.leechers - 100, (4 << 20) / 16 / 128 / 4),
+            (40, 0) => assert!(totals.refused_for_share > 10_000, "{totals:?}"),
+            _ => assert!(totals.evicted > 10, "{totals:?}"),
+        }
+        assert_eq!(totals.expired, 0);
+        assert_eq!(store.counted_peers(), 4 * totals.web.leechers);
+        // Counts follow when they go.
+        match node {
+            0 => (0..9).for_each(|_| store.sweep(Tick(10_000), 1, &|_| false)),
+            _ => assert_eq!(store.purge_web_node(node), totals.web.leechers),
+        }
+        assert_eq!((store.totals().web, store.counted_peers()), (<_>::default(), 0));
+    }
+}
+
+#[test]
+fn exempt_browsers_have_no_share_and_no_cap() {
+    let store = budgeted(1, 4 << 20);
+    let caps = PeerCaps { per_address: 8, per_network: 64 };
+    store.set_exempt(|ip| ip == IpAddr::from([20, 0, 0, 9]));
+    let of = |host: u8, torrent: u32, number: u32| {
+        let request = web_request(0, number, Ipv4Addr::new(20, 0, 0, host));
+        StoreWebAnnounce {
+            info_hash: web_request(0, torrent, Ipv4Addr::LOCALHOST).info_hash,
+            caps,
+            ..request
+        }
+    };
+    (0..100).for_each(|number| join(&store, 0, &of(9, 1, number)));
+    (0..2000).for_each(|number| join(&store, 0, &of(9, number + 2, 100 + number)));
+    assert_eq!((store.totals().web.leechers, store.counted_peers()), (2100, 0));
+    // Its neighbours have the cap for themselves.
+    (0..200).for_each(|number| join(&store, 20, &of(10 + (number % 20) as u8, 1, 5000 + number)));
+    assert_eq!((store.totals().web.leechers, store.counted_peers()), (2100 + 64, 4 * 64));
+}
+
 #[test]
 fn webtorrent_peers_leave_half_of_the_memory_to_others() {
     let budget = 4 << 20;
     let store = budgeted(1, budget);
-    let join = |torrent: u32| {
-        let mut info_hash = [3; 20];
-        info_hash[..4].copy_from_slice(&torrent.to_be_bytes());
-        let connection = ConnectionKey(u64::from(torrent));
-        let request = StoreWebAnnounce {
-            info_hash: InfoHash(info_hash),
-            peer: WebPeer { connection, peer_id: PeerId([7; 20]) },
-            role: Role::Leecher,
-            action: Action::Update { completed: false },
-            min_interval_s: 0,
-            address: Ipv4Addr::LOCALHOST.into(),
-            caps: PeerCaps::default(),
-            want: 0,
-        };
-        let mut random = Random::new(u64::from(torrent));
-        store.announce_web(Tick(0), &mut random, &request, &mut RelayTargets::default()).unwrap();
-    };
-    (0..20_000).for_each(join);
+    (0..20_000).for_each(|torrent| join(&store, 0, &web_request(0, torrent, Ipv4Addr::LOCALHOST)));
     let totals = store.totals();
     assert!(totals.refused_for_memory > 0 && totals.web.leechers > 1000, "{totals:?}");
     assert!(totals.memory_used < budget / 8 * 7, "{totals:?}");

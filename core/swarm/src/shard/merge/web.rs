@@ -5,8 +5,8 @@ use types::{InfoHash, WebPeer};
 
 use super::report::{Clock, Report, Verdict};
 use crate::block::WebChange;
-use crate::meta::PeerMeta;
 use crate::shard::{LEECHERS, SEEDERS, Shard};
+use crate::web::{Host, WebEntry};
 use crate::{Counting, MergeTime, Merged};
 
 /// A call of [`crate::Store::merge_web`]: its time, and what it has done so far.
@@ -56,8 +56,9 @@ impl Shard {
             merger.merged.old += u64::from(report.is_none());
             let found = self.find(info_hash, hash);
             let is_needed = counts_each || report.is_some_and(|report| !report.is_gone);
+            let host = self.host_of(change.address);
             let found = match found {
-                None if is_needed && !self.is_full_for_web() => {
+                None if is_needed && self.may_store_web(host) => {
                     merger.merged.torrents += 1;
                     self.create(merger.clock.now, *info_hash, hash)
                 }
@@ -71,7 +72,7 @@ impl Shard {
                 self.count_merged(number);
             }
             if let Some(report) = report {
-                self.merge_web_peer(merger, number, change.peer, &report);
+                self.merge_web_peer(merger, number, (change.peer, host), &report);
             }
         }
     }
@@ -80,29 +81,30 @@ impl Shard {
         &mut self,
         merger: &mut WebMerger,
         number: u32,
-        peer: WebPeer,
+        (peer, host): (WebPeer, Option<Host>),
         report: &Report,
     ) {
         let info_hash = self.records.at(number).info_hash;
         let known = self.web.get(&info_hash).and_then(|swarm| {
             [SEEDERS, LEECHERS].into_iter().find_map(|role| Some((role, swarm.get(role, &peer)?)))
         });
-        let was_counted = known.is_some_and(|(_, meta)| meta.is_counted());
+        let was_counted = known.is_some_and(|(_, known)| known.meta.is_counted());
         let verdict = match known {
-            Some((_, meta)) => merger.clock.judge(meta, report),
+            Some((_, known)) => merger.clock.judge(known.meta, report),
             None if report.is_gone => return,
-            None if self.is_full_for_web() => {
+            None if !self.may_store_web(host) => {
                 merger.merged.full += 1;
                 return;
             }
             None => Verdict::Replace(report.meta),
         };
-        // Caps are the business of the node that serves the client: here the peer has no host.
+        // Caps are the business of the node that serves the client: here they do not count the peer.
         match (verdict, known) {
-            (Verdict::Keep(meta), known) => {
-                let role = known.map_or(report.own, |(role, _)| role);
-                self.web_swarm(info_hash).insert(role, peer, meta, None);
+            (Verdict::Keep(meta), Some((role, known))) => {
+                let entry = WebEntry { meta, ..known };
+                self.web_swarm(info_hash).insert(role, peer, entry, false);
             }
+            (Verdict::Keep(_), None) => {}
             (Verdict::Remove, known) => {
                 merger.merged.gone += 1;
                 self.remove_web(number, peer, known);
@@ -112,8 +114,9 @@ impl Shard {
                 merger.merged.peers += 1;
                 self.remove_web(number, peer, known);
                 self.records.at_mut(number).set_has_web(true);
-                self.web_swarm(info_hash).insert(report.own, peer, meta, None);
-                self.count_web_added(number, report.own, meta);
+                let entry = WebEntry { meta, host };
+                self.web_swarm(info_hash).insert(report.own, peer, entry, false);
+                self.count_web_added(number, report.own, entry);
             }
         }
         if merger.counting == Counting::ByPeer && report.is_completed && !was_counted {
@@ -121,12 +124,12 @@ impl Shard {
         }
     }
 
-    /// Removes a peer that has that role and metadata.
-    fn remove_web(&mut self, number: u32, peer: WebPeer, known: Option<(usize, PeerMeta)>) {
-        let Some((role, meta)) = known else { return };
+    /// Removes a peer that has that role and entry.
+    fn remove_web(&mut self, number: u32, peer: WebPeer, known: Option<(usize, WebEntry)>) {
+        let Some((role, entry)) = known else { return };
         let info_hash = self.records.at(number).info_hash;
         self.web_swarm(info_hash).remove(role, &peer);
-        self.count_web_removed(number, role, meta);
+        self.count_web_removed(number, role, entry);
     }
 
     /// Visits the next `count` peers of a purge, and some torrents. Returns false if none are left.
@@ -144,13 +147,13 @@ impl Shard {
             // Some may have left meanwhile.
             purge.left = at.min(len);
             let found = swarm.and_then(|swarm| Some((swarm.get_index(purge.role, at)?, swarm)));
-            let Some(((peer, meta), swarm)) = found else { continue };
+            let Some(((peer, entry), swarm)) = found else { continue };
             if peer.connection.node() == purge.node {
                 swarm.remove(purge.role, &peer);
                 purge.purged += 1;
                 let hash = siphash::<1, 3>(&self.key, &info_hash.0);
                 if let Some(number) = self.find(&info_hash, hash) {
-                    self.count_web_removed(number, purge.role, meta);
+                    self.count_web_removed(number, purge.role, entry);
                     self.drop_web_if_empty(number);
                 }
             }

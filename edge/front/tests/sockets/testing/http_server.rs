@@ -73,6 +73,12 @@ impl HttpServer {
         Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
     }
 
+    /// One worker at 127.0.0.1 with a tracker of its own.
+    pub(crate) fn of(tracker: Arc<Tracker>, options: HttpOptions) -> Self {
+        let shared = (tracker, WorkerLink::for_workers(1));
+        Self::serve_links("127.0.0.1:0", shared, false, options, MemoryLimits::default())
+    }
+
     /// One worker at an address.
     pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
         Self::serve(listen, 1, Second::None, options, MemoryLimits::default())

@@ -34,6 +34,20 @@ pub(crate) fn tracker_of(
     offers: [u8; 16],
     previous: Option<PreviousSecrets>,
 ) -> Arc<Tracker> {
+    let secrets =
+        Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };
+    build(keep_peer_ids, None, &secrets)
+}
+
+/// A tracker whose store may take this many bytes.
+pub(crate) fn budgeted_tracker(memory_budget: u64) -> Arc<Tracker> {
+    let (limits, sessions) = ([7; 16], [8; 16]);
+    let secrets =
+        Secrets { connection_ids: [5; 16], offers: [6; 16], limits, sessions, previous: None };
+    build(false, Some(memory_budget), &secrets)
+}
+
+fn build(keep_peer_ids: bool, memory_budget: Option<u64>, secrets: &Secrets) -> Arc<Tracker> {
     let policy = Policy { numwant_max: 1000, ..Policy::default() };
     let store = StoreOptions {
         shards: 4,
@@ -41,11 +55,9 @@ pub(crate) fn tracker_of(
         peer_lifetime_s: policy.peer_lifetime_s,
         web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids,
-        memory_budget: None,
+        memory_budget,
     };
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };
-    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
+    Arc::new(Tracker::new(&Options { policy, store }, secrets))
 }
 
 /// Returns the tick of a clock that stands still until a test changes it. Every server has its own.

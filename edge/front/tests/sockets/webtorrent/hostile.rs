@@ -252,6 +252,42 @@ fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
     assert!(held == u64::from(limits::PEERS_PER_ADDRESS) && reached >= 80, "{held} {reached}");
 }
 
+/// One address announces more torrents than half of the memory holds. Browsers of other networks still find
+/// room.
+#[test]
+fn one_address_cannot_fill_the_memory_of_browsers() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let web = Some(WebOptions { messages_per_s: 0, ..WebOptions::default() });
+    let options = HttpOptions { trusted_proxies, web, ..HttpOptions::default() };
+    let server = HttpServer::of(budgeted_tracker(4 << 20), options);
+    const TORRENTS: u16 = 6000;
+    let mut announces = Vec::new();
+    for number in 0..TORRENTS {
+        let (mut text, mut hash) = (Vec::new(), [b'x'; 20]);
+        hash[..2].copy_from_slice(&number.to_be_bytes());
+        client::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
+        ws::client::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
+    }
+    let mut hostile = web_client_at(&server, "20.9.9.9");
+    let mut replies = hostile.client.0.stream.try_clone().unwrap();
+    let reading = std::thread::spawn(move || std::io::copy(&mut replies, &mut std::io::sink()));
+    hostile.send(&announces);
+    server.wait_for_counts(Protocol::Ws, "all are answered", |it| {
+        it.responses[0][RequestKind::Announce.index()] == u64::from(TORRENTS)
+    });
+    assert!(server.web_peers() < 600, "{}", server.web_peers());
+    for (number, ip) in (1..).zip(["61.1.1.1", "62.2.2.2", "2a01:1:1::1"]) {
+        let mut honest = web_client_at(&server, ip);
+        assert_eq!(honest.join(number as u8), announced(0, 1));
+        let before = server.web_peers();
+        drop(honest);
+        server.wait_for_web_peers(before - 1);
+    }
+    drop(hostile.client.0.stream.shutdown(std::net::Shutdown::Both));
+    drop(reading.join().unwrap());
+    server.wait_for_web_peers(0);
+}
+
 #[test]
 fn slows_down_floods_of_frames_and_serves_others() {
     let messages_per_s = 10;
