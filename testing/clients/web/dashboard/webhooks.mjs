@@ -20,7 +20,7 @@ export default async function ({ page, has, click, visit, write }) {
 
   const time = 1760000000
   const delivery = { time, event_id: 7, kind: 'ban', attempt: 2, outcome: 'failed', status: 503, duration_ms: 31 }
-  const webhooks = [{ id: 1, url: 'https://hooks.example.org/x', events: ['ban', 'warning'], created: time, last_delivery: delivery }]
+  const webhooks = [{ id: 1, url: 'https://hooks.example.org/x', events: ['ban', 'warning'], created: time, active: true, last_delivery: delivery }]
   await page.answer('*/api/v1/webhooks*', ({ url, method }) => {
     if (url.endsWith('/test')) return { ...delivery, event_id: 0, kind: 'test', outcome: 'delivered', status: 204 }
     if (url.endsWith('/deliveries')) return { deliveries: [delivery, { ...delivery, attempt: 1, status: undefined, error: 'timed out' }] }
@@ -35,4 +35,7 @@ export default async function ({ page, has, click, visit, write }) {
   await page.until(`${has('timed out')} && document.querySelectorAll('dialog tbody tr').length === 2`, 'the deliveries')
   assert.deepEqual(await findings(page), [], 'the deliveries')
   await click('Close')
+  assert.ok(!await page.value(has('ended')))
+  webhooks[0].active = false
+  await page.until(has('ended'), 'that its token has ended')
 }

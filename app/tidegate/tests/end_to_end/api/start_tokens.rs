@@ -44,6 +44,8 @@ fn writes_the_first_token_to_a_private_file_until_another_takes_over() {
     make(&["stats:read"], None).expect(200, "GET /stats", None);
     first.expect(200, "GET /stats", None);
     let other = make(&["*"], Some(4_000_000_000));
+    // One that has expired counts for nothing.
+    make(&["*"], Some(1)).expect(401, "GET /stats", None);
     drop(tracker);
     // The next start says nothing about it any more, and the token is still valid.
     let tracker = start(&more);
