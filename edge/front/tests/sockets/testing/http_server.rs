@@ -76,7 +76,7 @@ impl HttpServer {
     /// One worker at 127.0.0.1 with a tracker of its own.
     pub(crate) fn of(tracker: Arc<Tracker>, options: HttpOptions) -> Self {
         let shared = (tracker, WorkerLink::for_workers(1));
-        Self::serve_links("127.0.0.1:0", shared, false, options, MemoryLimits::default())
+        Self::serve_links("127.0.0.1:0", shared, Second::None, options, MemoryLimits::default())
     }
 
     /// One worker at an address.
