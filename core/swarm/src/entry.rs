@@ -187,7 +187,7 @@ impl Entry for PackedV6 {
     }
 }
 
-/// Returns what a v6 peer's host is told by, as a number, the first byte lowest: six bytes of a network, and two of
+/// Returns what identifies a v6 peer's host, as a number, the first byte lowest: six bytes of a network, and two of
 /// a host in it. It is the upper half of its address.
 #[inline]
 pub(crate) fn half(entry: &[u8]) -> u64 {
