@@ -16,6 +16,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::SocketOwner;
+use crate::process::is_root;
 
 /// The kind of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +180,11 @@ impl BindError {
             );
         }
         match self.cause.kind() {
+            io::ErrorKind::AddrInUse if !is_root() => format!(
+                "{filter} port {port} is in use by a process that this user cannot see, perhaps a \
+                 running tracker: `ss -ln{letter}p sport = :{port}` as root shows it; stop it, or use \
+                 another port"
+            ),
             io::ErrorKind::AddrInUse => format!(
                 "{filter} port {port} is in use by another process: stop it \
                  (`ss -ln{letter}p sport = :{port}` shows it), or use another port"
@@ -229,7 +235,8 @@ mod tests {
             // TCP sockets that do not listen yet are in no table of the kernel.
             let by = match transport {
                 Transport::Udp => format!("pid {}: stop it", std::process::id()),
-                Transport::Tcp => "in use by another process".into(),
+                Transport::Tcp if is_root() => "in use by another process".into(),
+                Transport::Tcp => "in use by a process that this user cannot see".into(),
             };
             assert!(error.to_string().contains(&by), "{error}");
             assert!(error.to_string().contains(&address.port().to_string()), "{error}");

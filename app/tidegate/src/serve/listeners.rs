@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{InheritedSockets, cores};
+use net::process::{InheritedSockets, cores, is_root};
 use net::{
-    BindError, InheritedSocket, TcpOptions, UdpOptions, UdpSocket, adopt_tcp, adopt_udp, bind_tcp,
-    bind_udp, steer_udp,
+    BindError, InheritedSocket, SocketOwner, TcpOptions, UdpOptions, UdpSocket, adopt_tcp,
+    adopt_udp, bind_tcp, bind_udp, steer_udp,
 };
 use tracing::{info, warn};
 
@@ -107,23 +107,38 @@ pub(super) struct BindProblems {
     pub(super) others: Vec<String>,
 }
 
+/// Returns whether a port is in use by a process that only root may see.
+fn is_unseen(error: &BindError) -> bool {
+    error.cause().kind() == io::ErrorKind::AddrInUse && error.owner().is_none() && !is_root()
+}
+
+/// Returns whether a process is a tidegate, also if one of the two programs has another file name.
+fn is_tidegate(owner: &SocketOwner) -> bool {
+    owner.is_same_program() || owner.program.starts_with(env!("CARGO_PKG_NAME"))
+}
+
 /// Binds each listener of `config`, and frees it again.
 pub(super) fn check(config: &Config) -> BindProblems {
     let udp_options = udp_options(config);
     let mut problems = BindProblems::default();
-    let mut check =
-        |address: &SocketAddr, is_default: bool, bound: Result<(), BindError>| match bound {
+    let mut check = |address: &SocketAddr, is_default: bool, bound: Result<(), BindError>| {
+        match bound {
             Err(error) if is_default && error.is_family_absent() => {}
-            Err(error) => match error.owner().filter(|owner| owner.is_same_program()) {
+            Err(error) => match error.owner().filter(|owner| is_tidegate(owner)) {
                 Some(owner) => problems.in_use_by_tidegate.push(format!(
                     "{} port {address} is in use by the running tidegate, pid {}",
                     error.transport(),
                     owner.pid
                 )),
+                None if is_unseen(&error) => problems.others.push(format!(
+                    "{error}. Run this check as root or as the tracker's user: ports of the running \
+                     tracker are no problem then"
+                )),
                 None => problems.others.push(error.to_string()),
             },
             Ok(()) => {}
-        };
+        }
+    };
     for group in &config.groups {
         for address in &group.addresses {
             let bound = match group.transport {
