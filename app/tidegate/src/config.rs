@@ -33,10 +33,10 @@ use std::sync::Arc;
 
 use front::http::{Challenges, MemoryLimits, host_of};
 use net::Engine;
-use net::process::cores;
+use net::process::{cores, memory_bytes};
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
-use types::limits::{BURST_S, MEMORY_SHARE};
+use types::limits::{BURST_S, MEMORY_SHARE, MEMORY_UNKNOWN_MIB};
 
 use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections};
@@ -102,6 +102,8 @@ pub(crate) struct Config {
     pub(crate) geo: GeoConfig,
     /// Bytes, or unlimited.
     pub(crate) memory_budget: Option<u64>,
+    /// Whether that is a guess, because the system does not tell how much memory there is.
+    pub(crate) assumes_memory: bool,
     pub(crate) admin_listen: Vec<SocketAddr>,
     /// Whether the admin listener uses TLS.
     pub(crate) admin_tls: bool,
@@ -181,7 +183,8 @@ impl Config {
             tokens: TokenConfig::from_section(access, &mut problems),
             torrent_names: access.torrent_names_mib.size() << 20,
             geo: GeoConfig::from_section(&sections.geo),
-            memory_budget: memory_budget(sections.limits.memory_mib.value),
+            memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
+            assumes_memory: assumes_memory(sections),
             admin_listen,
             admin_tls: admin.tls.value,
             admin_hosts: hosts(&admin.hosts, &mut problems),
@@ -304,13 +307,19 @@ fn ports(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
     ports
 }
 
-/// Returns the bytes for torrents and peers, if they are limited.
-fn memory_budget(memory_mib: Option<u32>) -> Option<u64> {
+/// Returns the bytes for torrents and peers, if they are limited. `machine` is the memory of the machine or
+/// container, if the system tells it.
+fn memory_budget(memory_mib: Option<u32>, machine: Option<u64>) -> Option<u64> {
     match memory_mib {
         Some(0) => None,
         Some(mib) => Some(u64::from(mib) << 20),
-        None => net::process::memory_bytes().map(|bytes| bytes / MEMORY_SHARE),
+        None => Some(machine.map_or(MEMORY_UNKNOWN_MIB << 20, |bytes| bytes / MEMORY_SHARE)),
     }
+}
+
+/// Returns whether the memory budget is a guess.
+fn assumes_memory(sections: &Sections) -> bool {
+    sections.limits.memory_mib.value.is_none() && memory_bytes().is_none()
 }
 
 /// Converts a value whose key has bounds within `max`, the maximum of the smaller type.

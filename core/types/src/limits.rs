@@ -190,6 +190,10 @@ pub const FROZEN_MAX: usize = 4096;
 /// with a store that fills again while the old one's is still there.
 pub const MEMORY_SHARE: u64 = 2;
 
+/// MiB for torrents and peers by default where the system does not tell how much memory there is: half of
+/// what the smallest machines have that are rented as servers. Unlimited, junk could fill the memory.
+pub const MEMORY_UNKNOWN_MIB: u64 = 512;
+
 /// Peers of one torrent at one public address by default: a v4 address, or the /64 of a v6 address,
 /// which is one host's or one household's. A household rarely has more than two or three clients in
 /// one torrent. Of a carrier's shared address with more, each client is still answered; only the

@@ -359,9 +359,9 @@ settings! {
 
     /// Bounds on memory, and on what clients may use, counted by the prefix of their address.
     ["limits"] limits: LimitsSection {
-        /// Memory for torrents and peers in MiB. "auto" = half of the memory of the machine or of
-        /// the container. 0 = unlimited. Near the limit, peers of the networks that have most are
-        /// removed, then idle ones; at the limit, new peers are answered but not stored. A public
+        /// Memory for torrents and peers in MiB. "auto" = half of the memory of the machine or of the container;
+        /// 512 where the system does not tell. 0 = unlimited. Near the limit, peers of the networks that have
+        /// most are removed, then idle ones; at the limit, new peers are answered but not stored. A public
         /// IPv4 /24 or IPv6 /48 may have a sixteenth of it, unless it is in limits.exempt.
         memory_mib: AutoInt(0, u32::MAX) = None;
         /// Maximum number of peers of one torrent at one public address: an IPv4 address or an IPv6

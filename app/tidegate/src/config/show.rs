@@ -86,10 +86,8 @@ pub(crate) fn show(settings: &Settings) -> String {
         let _ = write!(text, "{name} = {value}  # {}", setting.origin());
         let memory_mib = &settings.sections.limits.memory_mib;
         if name == memory_mib.key.name && memory_mib.value.is_none() {
-            let _ = match memory_budget(None) {
-                Some(bytes) => write!(text, ", {} here", bytes >> 20),
-                None => write!(text, ", unlimited here"),
-            };
+            let bytes = memory_budget(None, net::process::memory_bytes()).unwrap_or(0);
+            let _ = write!(text, ", {} here", bytes >> 20);
         }
         text.push('\n');
     }

@@ -435,6 +435,23 @@ fn separates_reloadable_changes() {
 }
 
 #[test]
+fn memory_is_bounded_by_default() {
+    let machine = memory_bytes();
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!(config.memory_budget, Some(machine.map_or(512 << 20, |bytes| bytes / 2)));
+    assert_eq!(config.assumes_memory, machine.is_none());
+    let budgets = [(None, Some(8 << 30)), (None, None), (Some(7), None), (Some(0), Some(1 << 30))];
+    let budgets = budgets.map(|(memory_mib, machine)| memory_budget(memory_mib, machine));
+    assert_eq!(budgets, [Some(4 << 30), Some(512 << 20), Some(7 << 20), None]);
+    let here = format!("limits.memory_mib = \"auto\"  # default, {} here\n", budget_mib(&config));
+    assert!(show(&Settings::default()).contains(&here), "{}", show(&Settings::default()));
+}
+
+fn budget_mib(config: &Config) -> u64 {
+    config.memory_budget.unwrap() >> 20
+}
+
+#[test]
 fn reads_limits() {
     let limits = Config::from_settings(&Settings::default()).unwrap().limits;
     let cores = worker_count(0) as u32;

@@ -187,6 +187,9 @@ impl BoundListeners {
         if let Some(bytes) = config.memory_budget {
             let _ = writeln!(text, "  memory {} MiB for torrents and peers", bytes >> 20);
         }
+        if config.assumes_memory {
+            text += "  this system does not tell how much memory it has: set limits.memory_mib\n";
+        }
         write_urls(&mut text, config, urls);
         if let Some(url) = self.dashboard_url(config) {
             let _ = writeln!(text, "  dashboard     {url}");

@@ -91,6 +91,11 @@ fn says_where_the_dashboard_is_and_what_a_restart_loses() {
     let lost = "  records are in memory only: ";
     assert!(tracker.output().contains(&dashboard), "{}", tracker.output());
     assert!(tracker.output().contains(lost), "{}", tracker.output());
+    // A default configuration bounds the memory.
+    let memory = tracker.output().lines().find_map(|line| {
+        line.strip_prefix("  memory ")?.strip_suffix(" MiB for torrents and peers")?.parse().ok()
+    });
+    assert!(memory.is_some_and(|mib: u64| mib > 0), "{}", tracker.output());
     let state = Directory::new();
     let durable = start(&format!("[state]\ndir = {:?}\n", state.path("state")));
     assert!(!durable.output().contains(lost), "{}", durable.output());
