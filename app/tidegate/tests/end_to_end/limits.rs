@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::api::start_in;
-use crate::clients::{Udp, has, http_announce};
+use crate::clients::{Udp, announce_target, has, http_announce};
 use crate::process::{Directory, PATIENCE, Signal, Tracker};
 
 crate::site::on_engines! { enforces_intervals_from_sighup_on }
@@ -129,4 +129,26 @@ fn changes_the_connection_limit_on_sighup() {
     tracker.reload();
     tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
     assert!(hold().1);
+}
+
+/// All IPv4 clients of a tracker behind a translator share a /64.
+#[test]
+fn clients_behind_a_translator_count_by_their_own_addresses() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
+                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
+    let limits = "[limits]\nannounces_per_s = 1\nannounces_burst = 20\n";
+    let tracker = Tracker::start(Directory::new(), &format!("{limits}{table}"));
+    let at = tracker.listener("http", [127, 0, 0, 2]);
+    let counts = |client: &str, port: u16| {
+        let request = format!("GET {}", announce_target(0xaa, port));
+        let headers = format!("X-Forwarded-For: {client}\r\n");
+        let reply = harness::http::request(at, &request, &headers, b"").unwrap();
+        (has(&reply.body, "8:complete"), has(&reply.body, "10:incompletei48e"))
+    };
+    let are_served = (1..=40).all(|host| counts(&format!("64:ff9b::20.{host}.1.1"), 6881).0);
+    assert!(are_served, "more clients than a prefix may have announces");
+    // One of them is limited like any other, and has eight peers in the torrent.
+    let served = (1000..1100).filter(|port| counts("64:ff9b::30.1.1.1", *port).0).count();
+    assert!((20..100).contains(&served), "{served}");
+    assert_eq!(counts("64:ff9b::20.1.1.1", 6881), (true, true));
 }

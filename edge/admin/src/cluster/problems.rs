@@ -223,7 +223,10 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
 fn refused(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     for other in &stats.refused {
         let text = format!(
-            "Of this node and node {other}, one serves private torrents and the other one open ones, so each drops              what the other sends: clients of an open listener would get the peers of private torrents. Use one              cluster for each kind, with a [cluster] name of its own. If access lists keep the torrents apart, set              access.private_and_open = true on all nodes."
+            "Of this node and node {other}, one serves private torrents and the other one open ones, so each \
+             drops what the other sends: clients of an open listener would get the peers of private torrents. \
+             Use one cluster for each kind, with a [cluster] name of its own. If access lists keep the torrents \
+             apart, set access.private_and_open = true on all nodes."
         );
         problems.push(ClusterProblem { kind: ProblemKind::Access, node: Some(*other), text });
     }
@@ -502,7 +505,8 @@ mod tests {
         let mut stats = linked();
         stats.refused = vec![7];
         assert_eq!(kinds(&stats), [(ProblemKind::Access, Some(7))]);
-        assert!(problems(&stats)[0].text.contains("a [cluster] name of its own"));
+        let text = &problems(&stats)[0].text;
+        assert!(text.contains("a [cluster] name of its own") && !text.contains("  "), "{text}");
     }
 
     #[test]

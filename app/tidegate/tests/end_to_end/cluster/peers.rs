@@ -1,6 +1,6 @@
 //! What a peer tells one node, all others know.
 
-use super::{Cluster, SECRETS, wait_for_counts};
+use super::{Cluster, SECRETS, wait_for_counts, wait_until_joined};
 use crate::clients::{Udp, announce_target, has, http, http_announce};
 use crate::process::{Directory, Tracker};
 
@@ -93,5 +93,35 @@ fn connection_ids_are_good_at_all_nodes() {
         udp.send_announce(0xaa, 1002).unwrap();
         let reason = [("reason", "bad_connection_id")];
         b.wait_until("drop", |it| it.sum("tidegate_drops_total", &reason) == dropped);
+    }
+}
+
+/// Two nodes that replace the oldest peers of a host by different new ones must not add up.
+#[test]
+fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
+    let cluster = Cluster::start(1);
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
+                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
+    let nodes = [1, 2].map(|number| cluster.node_with(number, table));
+    wait_until_joined(&nodes.each_ref());
+    let announce = |node: &Tracker, client: &str, port: u16| {
+        let request = format!("GET {}", announce_target(0xaa, port));
+        let headers = format!("X-Forwarded-For: {client}\r\n");
+        let at = node.listener("http", [127, 0, 0, 2]);
+        let reply = harness::http::request(at, &request, &headers, b"").unwrap();
+        assert!(has(&reply.body, "8:complete"), "{}", reply.text());
+    };
+    for round in 0..8 {
+        for (number, node) in (0..).zip(&nodes) {
+            (0..20).for_each(|port| {
+                announce(node, "20.9.9.9", 1000 + 40 * round + 20 * number + port)
+            });
+        }
+        // What these nodes have said before is merged once the other one has the marker.
+        for (number, node) in (0..).zip(&nodes) {
+            announce(node, &format!("40.{round}.{number}.1"), 6881);
+        }
+        let others = 2 * u32::from(round + 1);
+        wait_for_counts(&nodes.each_ref(), 0xaa, [0, 0, 8 + others]);
     }
 }
