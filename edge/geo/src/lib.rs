@@ -19,7 +19,8 @@ use std::time::SystemTime;
 
 use maxminddb::{MaxMindDbError, Reader, WithinOptions};
 use primitives::IpPrefix;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use types::limits;
 
 /// An MMDB file, in memory.
@@ -78,14 +79,39 @@ struct CountryRecord<'a> {
     country_code: Option<&'a str>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum CountryField<'a> {
-    Code(&'a str),
-    Named {
-        #[serde(borrow)]
-        iso_code: Option<&'a str>,
-    },
+/// The code of a country: the field itself, or what it has as `iso_code`.
+struct CountryField<'a>(Option<&'a str>);
+
+/// Not derived: an untagged enum would first keep the whole field, however deep a damaged file has it.
+impl<'de: 'a, 'a> Deserialize<'de> for CountryField<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Field;
+
+        impl<'de> Visitor<'de> for Field {
+            type Value = Option<&'de str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a country's code, or a map with its iso_code")
+            }
+
+            fn visit_borrowed_str<E>(self, code: &'de str) -> Result<Self::Value, E> {
+                Ok(Some(code))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut code = None;
+                while let Some(key) = map.next_key::<&str>()? {
+                    match key {
+                        "iso_code" => code = map.next_value()?,
+                        _ => map.next_value::<IgnoredAny>().map(drop)?,
+                    }
+                }
+                Ok(code)
+            }
+        }
+
+        deserializer.deserialize_any(Field).map(Self)
+    }
 }
 
 impl Database {
@@ -137,11 +163,7 @@ impl Database {
     pub fn country(&self, ip: IpAddr) -> Option<Country> {
         let result = self.reader.lookup(ip.to_canonical()).ok()?;
         let record = result.decode::<CountryRecord<'_>>().ok()??;
-        let code = match record.country {
-            Some(CountryField::Code(code)) => Some(code),
-            Some(CountryField::Named { iso_code }) => iso_code,
-            None => None,
-        };
+        let code = record.country.and_then(|CountryField(code)| code);
         code.or(record.country_code).and_then(Country::parse)
     }
 
