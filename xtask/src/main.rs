@@ -67,7 +67,7 @@ cargo xtask TASK
                          (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
                          parsers at once, with a table for a record
-  fuzz minimize          keep the inputs found, as few as reach the same code
+  fuzz minimize [NAME...] keep the inputs found, as few as reach the same code
   help                   print this text
 ";
 
@@ -119,7 +119,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["sim", "--seeds", seeds, from] => sim::run_many(from, seeds),
         ["sim", seed] => sim::run_one(seed),
         ["fuzz", "all", seconds] => report(fuzz::search_all(seconds.parse()?)),
-        ["fuzz", "minimize"] => report(fuzz::minimize()),
+        ["fuzz", "minimize", names @ ..] => report(fuzz::minimize(names)),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {

@@ -12,11 +12,13 @@ const DIGITS: usize = 12;
 /// Longer inputs are not committed.
 const MAX_LEN: &str = "-max_len=1500";
 
-/// Replaces the committed inputs that have no names by those found, as few as reach the same edges.
-pub(crate) fn minimize() -> Result<Tally> {
+/// Replaces the committed inputs of targets, all if none is named, that have no names by those found: as few as
+/// reach the same edges. Not while a target searches.
+pub(crate) fn minimize(names: &[&str]) -> Result<Tally> {
     let program = Program::build(None)?;
     let mut tally = Tally::default();
-    for name in targets()? {
+    let named: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    for name in if named.is_empty() { targets()? } else { named } {
         let folder = root().join(committed(&name));
         let all = format!("fuzz/target/minimized/{name}");
         // What was committed without a name competes with what was found.
