@@ -30,8 +30,6 @@ const OBSERVER: u8 = 200;
 /// Peers that come while NATS is away: more than three queues of 1 MiB hold.
 const CROWD: u32 = 240_000;
 const CROWD_CLIENT: u8 = 100;
-/// How long a peer may be unknown elsewhere before that is counted.
-const UNSEEN_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two observed peers.
 const OBSERVE_EVERY: Duration = Duration::from_millis(20);
 
@@ -46,6 +44,8 @@ pub(super) struct Stage {
     /// How many nodes were killed or left out.
     interruptions: Arc<AtomicU32>,
     rate: f64,
+    /// How long a peer may be unknown elsewhere before that is counted.
+    unseen_after: Duration,
 }
 
 /// What was seen while a step was played.
@@ -64,7 +64,12 @@ pub(super) struct Outcome {
 impl Stage {
     /// Connects a load of `rate` announces per second to all nodes. This thread must be in the clients'
     /// namespace.
-    pub(super) fn new(cluster: TestCluster, rate: f64, is_full: bool) -> Result<Self> {
+    pub(super) fn new(
+        cluster: TestCluster,
+        rate: f64,
+        unseen_after: Duration,
+        is_full: bool,
+    ) -> Result<Self> {
         let mut roster = Roster::new(&RosterOptions {
             torrents: TORRENTS,
             peers: PEERS,
@@ -86,7 +91,8 @@ impl Stage {
         thread::sleep(Duration::from_millis(REST_MS.into()));
         let excuses = Excuses::default();
         let interruptions = Arc::default();
-        Ok(Self { cluster, excuses, is_full, roster: Some(roster), routes, interruptions, rate })
+        let roster = Some(roster);
+        Ok(Self { cluster, excuses, is_full, roster, routes, interruptions, rate, unseen_after })
     }
 
     /// Has many more peers announce to all nodes at once. They do nothing afterwards.
@@ -156,10 +162,14 @@ impl Stage {
         let began = Instant::now();
         let mut roster = self.roster.take().context("the load has ended")?;
         let stop = AtomicBool::new(false);
-        let (routes, interruptions) = (Arc::clone(&self.routes), Arc::clone(&self.interruptions));
+        let observer = Observer {
+            routes: Arc::clone(&self.routes),
+            interruptions: Arc::clone(&self.interruptions),
+            unseen_after: self.unseen_after,
+        };
         let task = RosterTask::Announce(LoopMode::Open { rate: self.rate });
         let played = thread::scope(|scope| {
-            let observing = scope.spawn(|| observe(&routes, &interruptions, &stop));
+            let observing = scope.spawn(|| observer.run(&stop));
             let played = swarms::announce_while(&mut roster, task, 1, swarms::PATIENT, |_| {
                 let text = (step.run)(self)?;
                 self.cluster.wait_until_settled(PATIENCE)?;
@@ -209,33 +219,42 @@ fn is_of_a_dead_node(text: &str) -> bool {
     text.contains("refused (os error")
 }
 
-/// Announces peers at one node after the other until stopped, and measures when all others know them. What is
-/// under way when a node is killed does not count.
-fn observe(
-    routes: &Routes,
-    interruptions: &AtomicU32,
-    stop: &AtomicBool,
-) -> Result<(Latencies, u64)> {
-    let nodes: Vec<_> = (1..=routes.len() as u8).map(|node| TestCluster::udp(node)[0]).collect();
-    let mut sightings = Sightings::new(&nodes, IpAddr::from(site_client(OBSERVER)), 1)?;
-    let (mut latencies, mut unseen, mut turn) = (Latencies::default(), 0, 0);
-    while !stop.load(Ordering::Relaxed) {
-        let before = interruptions.load(Ordering::Relaxed);
-        let used: Vec<usize> = (0..nodes.len()).filter(|node| routes.is_used(*node)).collect();
-        turn += 1;
-        let at = used[turn % used.len()];
-        let others: Vec<usize> = used.iter().copied().filter(|node| *node != at).collect();
-        let seen = sightings.observe(at, &others, UNSEEN_AFTER);
-        if interruptions.load(Ordering::Relaxed) != before {
-            continue;
+/// Measures how soon all nodes know a peer.
+struct Observer {
+    routes: Arc<Routes>,
+    interruptions: Arc<AtomicU32>,
+    unseen_after: Duration,
+}
+
+impl Observer {
+    /// Announces peers at one node after the other until stopped, and measures when all others know them. Counts
+    /// those that they do not know in time. What is under way when a node is killed does not count.
+    fn run(&self, stop: &AtomicBool) -> Result<(Latencies, u64)> {
+        let numbers = 1..=self.routes.len() as u8;
+        let nodes: Vec<_> = numbers.map(|node| TestCluster::udp(node)[0]).collect();
+        let mut sightings = Sightings::new(&nodes, IpAddr::from(site_client(OBSERVER)), 1)?;
+        let (mut latencies, mut unseen, mut turn) = (Latencies::default(), 0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let before = self.interruptions.load(Ordering::Relaxed);
+            let used: Vec<usize> =
+                (0..nodes.len()).filter(|node| self.routes.is_used(*node)).collect();
+            turn += 1;
+            let at = used[turn % used.len()];
+            let others: Vec<usize> = used.iter().copied().filter(|node| *node != at).collect();
+            let seen = sightings.observe(at, &others, self.unseen_after);
+            if self.interruptions.load(Ordering::Relaxed) != before {
+                continue;
+            }
+            match seen?.into_iter().collect::<Option<Vec<Duration>>>() {
+                Some(seen) => {
+                    seen.into_iter().max().into_iter().for_each(|it| latencies.record(it))
+                }
+                None => unseen += 1,
+            }
+            thread::sleep(OBSERVE_EVERY);
         }
-        match seen?.into_iter().collect::<Option<Vec<Duration>>>() {
-            Some(seen) => seen.into_iter().max().into_iter().for_each(|it| latencies.record(it)),
-            None => unseen += 1,
-        }
-        thread::sleep(OBSERVE_EVERY);
+        Ok((latencies, unseen))
     }
-    Ok((latencies, unseen))
 }
 
 /// Puts all torrents on the allow list, by the API of one node, and waits until all nodes have them there. So

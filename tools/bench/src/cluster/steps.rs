@@ -25,7 +25,7 @@ pub(super) struct Step {
 pub(super) struct Allowed {
     /// Requests that were under way to a node that was killed.
     pub(super) lost: bool,
-    /// Peers that another node does not know within 10 s, because no way leads there.
+    /// Peers that another node does not know in time, because no way leads there.
     pub(super) unseen: bool,
 }
 
