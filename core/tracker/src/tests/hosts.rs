@@ -1,0 +1,59 @@
+//! Bounds on a host, and the networks that are exempt from them.
+
+use super::*;
+
+/// Merges a block of 20 peers of a host, and returns how many of them the tracker has.
+fn merge_host(tracker: &Tracker, network: u8) -> usize {
+    use swarm::block;
+    let info_hash = InfoHash([1; 20]);
+    let peers = (0..20).map(|port| block::Change {
+        info_hash,
+        peer: PeerKey::V4([20, 0, network, 1, 1, port]),
+        word: block::Word::present(0, types::Role::Leecher, false),
+        is_refresh: false,
+    });
+    let (mut body, mut bytes) = (Vec::new(), Vec::new());
+    block::encode_changes(&peers.collect::<Vec<_>>(), &[], &mut body);
+    let kind = block::Kind::CHANGES;
+    let header = block::Header { kind, has_ids: false, node: 2, boot: 1, number: 1, cut_ms: 1 };
+    block::write(&header, &body, &mut bytes);
+    let (block, _) = block::Block::read(&bytes).unwrap();
+    let time = swarm::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
+    let (groups, store) = (block.groups().unwrap(), tracker.store());
+    let counting = swarm::Counting::None;
+    store.merge(time, counting, &mut Random::new(1), groups, 0..store.shards());
+    store.peers_at(Tick(0), [20, 0, network, 1].into(), 100).len()
+}
+
+#[test]
+fn peers_of_other_nodes_and_of_the_journal_keep_to_the_caps() {
+    let tracker = tracker(Policy::default());
+    assert_eq!(merge_host(&tracker, 1), limits::PEERS_PER_ADDRESS.into());
+    let peer_caps = PeerCaps { per_address: 11, per_network: 64 };
+    tracker.reconfigure(&Policy { peer_caps, ..Policy::default() });
+    assert_eq!(merge_host(&tracker, 2), 11);
+    let exempt = Networks::parse(["20.0.3.0/24"]).unwrap();
+    tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+    assert_eq!(merge_host(&tracker, 3), 20);
+    assert_eq!(merge_host(&tracker, 4), 11);
+}
+
+#[test]
+fn exempt_networks_are_not_banned_automatically() {
+    let tracker = tracker(Policy::default());
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    tracker.limiter().replace(Limits { exempt, prefix_v4: 24, ..Limits::default() });
+    tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
+    let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    for from in [monitor, stranger] {
+        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Malformed));
+    }
+    tracker.sweep(Tick(0), 1);
+    let view = tracker.view(Tick(0));
+    let admits =
+        |from| view.authorize(ListenerPolicyId(0), from, RequestKind::Announce, None).err();
+    assert_eq!([admits(monitor), admits(stranger)], [None, Some(Refusal::Banned)]);
+    assert_eq!(view.authorize_connect(stranger), Err(Refusal::Banned));
+    assert_eq!(admits("8.8.8.9".parse().unwrap()), Some(Refusal::Banned), "the prefix is");
+    assert_eq!(admits("8.8.9.8".parse().unwrap()), None);
+}

@@ -1,0 +1,164 @@
+//! What a listener asks for: its lists, its addresses, keys.
+
+use super::*;
+
+#[test]
+fn listener_without_keys_refuses_a_key() {
+    let tracker = tracker(Policy::default());
+    let (listener_policy, from) = (ListenerPolicyId(0), [10, 0, 0, 1].into());
+    let view = tracker.view(Tick(0));
+    let authorize = |key| view.authorize(listener_policy, from, RequestKind::Announce, key).err();
+    assert_eq!(authorize(None), None);
+    assert_eq!(authorize(Some(b"k")), Some(Refusal::KeyUnexpected));
+}
+
+#[test]
+fn lists_hold_for_scrapes_too() {
+    let tracker = crowd(Policy::default());
+    announce(&tracker, &[request(1, 2)]);
+    let hashes = [InfoHash([1; 20]), InfoHash([2; 20]), InfoHash([9; 20])];
+    let mut counts = [SwarmCounts::default(); 3];
+    assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
+    assert_eq!(counts.map(|count| count.leechers()), [60, 1, 0]);
+
+    let allow = Arc::new([hashes[1]].into_iter().collect::<HashList>());
+    set_lists(&tracker, AccessLists { mode: Mode::Allow, allow, ..AccessLists::default() });
+    assert_eq!(scrape(&tracker, 0, &hashes, &mut counts), Ok(()));
+    assert_eq!(counts.map(|count| count.leechers()), [0, 1, 0]);
+    let only_refused = scrape(&tracker, 0, &hashes[..1], &mut counts[..1]);
+    assert_eq!(only_refused, Err(Refusal::NotAllowed));
+}
+
+#[test]
+fn each_listener_has_its_own_lists_and_addresses() {
+    let tracker = tracker(Policy::default());
+    let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
+    let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
+    let strict = ListenerPolicy {
+        lists,
+        private_addresses: PrivateAddresses::Deny,
+        ..ListenerPolicy::default()
+    };
+    tracker.listener_policies().replace(vec![ListenerPolicy::default(), strict]);
+    let by = |listener_policy, hash, from: &str| {
+        let listener_policy = ListenerPolicyId(listener_policy);
+        let grant = UnverifiedGrant::unchecked(listener_policy, from.parse().unwrap());
+        AnnounceRequest { grant, ..request(1, hash) }
+    };
+    let public = "8.8.8.8";
+    let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
+    let mut seen = announce(&tracker, &requests).answers;
+    seen.sort_by_key(|(at, _)| *at);
+    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
+    let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
+    assert_eq!(refusals, expected, "in one batch");
+    let mut counts = [SwarmCounts::default()];
+    let mut by = |listener| scrape(&tracker, listener, &[InfoHash([1; 20])], &mut counts);
+    assert_eq!([by(0), by(1)], [Ok(()), Err(Refusal::Denied)]);
+}
+
+#[test]
+fn private_listeners_require_a_key_for_every_kind_of_request() {
+    let tracker = tracker(Policy::default());
+    let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
+    tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
+    let key = UserKey::parse("0123456789abcdef").unwrap();
+    tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    let admit = |listener_policy, asked, key| {
+        let view = tracker.view(Tick(0));
+        view.authorize(ListenerPolicyId(listener_policy), [8; 4].into(), asked, key)
+    };
+    for asked in [RequestKind::Announce, RequestKind::Scrape, RequestKind::Other] {
+        assert_eq!(admit(1, asked, None), Err(Refusal::KeyMissing));
+        assert_eq!(admit(1, asked, Some(b"0123456789abcdeg")), Err(Refusal::KeyUnknown));
+        assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
+        assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
+    }
+    let grant = |key: &str| {
+        let (from, kind) = ([10, 0, 0, 1].into(), RequestKind::Announce);
+        let view = tracker.view(Tick(0));
+        view.authorize_unverified(ListenerPolicyId(1), from, kind, Some(key.as_bytes())).unwrap()
+    };
+    let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..request(1, hash) };
+    let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..request(1, 1) };
+    guess.announce.port = 0;
+    let answers = announce(&tracker, &[guess]).answers;
+    assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
+    let stop = |hash| {
+        let mut stop = by(hash);
+        stop.announce.event = Event::Stopped;
+        stop
+    };
+    let requests = [by(1), by(2), by(1), stop(1), by(2), request(1, 3)];
+    let mut seen = announce(&tracker, &requests).answers;
+    seen.sort_by_key(|(at, _)| *at);
+    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
+    assert_eq!(
+        refusals,
+        [None, Some(Refusal::KeyTorrents), None, None, None, None],
+        "in one batch"
+    );
+    let mut totals = Vec::new();
+    tracker.passkeys().take_totals(&mut totals);
+    assert_eq!((totals[0].0, totals[0].1.announces), (KeyId(5), 4));
+    tracker.passkeys().remove(KeyId(5));
+    assert_eq!(announce(&tracker, &[by(2)]).answers, [(0, Err(Refusal::KeyUnknown))], "at once");
+}
+
+#[test]
+fn sessions_expire_with_their_peers() {
+    let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+    let key = UserKey::parse("0123456789abcdef").unwrap();
+    tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
+    let at = |now, hash| {
+        let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(now)));
+        let key = Some(key.as_bytes());
+        let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
+        let mut seen = Seen::default();
+        let request = AnnounceRequest { grant, ..request(1, hash) };
+        view.announce(&mut Random::new(1), &[request], &mut seen);
+        seen.answers.remove(0).1.err()
+    };
+    assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
+    let sweep = |now| (0..20).for_each(|_| tracker.sweep(Tick(now), 20));
+    sweep(100);
+    assert_eq!((at(100, 2), tracker.passkeys().sessions()), (Some(Refusal::KeyTorrents), 1));
+    sweep(101);
+    assert_eq!((at(101, 2), tracker.passkeys().sessions()), (None, 1));
+}
+
+#[test]
+fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
+    let tracker = tracker(Policy::default());
+    let listener_policy = |mode| ListenerPolicy {
+        lists: AccessLists { mode, ..AccessLists::default() },
+        ..ListenerPolicy::default()
+    };
+    tracker
+        .listener_policies()
+        .replace([Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy).to_vec());
+    let torrent = InfoHash([1; 20]);
+    let refusals = || {
+        let by = |listener| {
+            let from = [10, 0, 0, 1].into();
+            let grant = UnverifiedGrant::unchecked(ListenerPolicyId(listener), from);
+            AnnounceRequest { grant, ..request(1, 1) }
+        };
+        [0, 1, 2]
+            .map(|listener_policy| announce(&tracker, &[by(listener_policy)]).answers[0].1.err())
+    };
+    let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
+    assert_eq!(refusals(), [None, no, None]);
+    tracker.allowed().insert(&[torrent]);
+    assert_eq!(refusals(), [None, None, None]);
+    tracker.denied().insert(&[torrent]);
+    assert_eq!(refusals(), [None, None, bad]);
+    let mut counts = [SwarmCounts::default()];
+    assert_eq!(scrape(&tracker, 2, &[torrent], &mut counts), Err(Refusal::Denied));
+    tracker.allowed().remove(&[torrent]);
+    tracker.denied().remove(&[torrent]);
+    assert_eq!(refusals(), [None, no, None]);
+}
