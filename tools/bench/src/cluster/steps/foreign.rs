@@ -55,7 +55,7 @@ pub(super) fn garbage(stage: &mut Stage) -> Result<String> {
     Ok(format!("{sent} messages of a stranger; node 2 dropped {}", counts.join(", ")))
 }
 
-/// Waits until each node has dropped so many messages without headers.
+/// Waits until each node has dropped at least this many messages without headers.
 fn wait_until_dropped(stage: &Stage, messages: f64) -> Result<()> {
     let foreign = (DROPS, &[("reason", "foreign")][..]);
     stage.cluster.wait_for_metric(foreign, PATIENCE, |dropped| dropped >= messages)
