@@ -3,6 +3,7 @@
 //! Each attack goes through the sockets of a tracker of its own, beside honest clients. Trusted proxy
 //! headers give the clients public addresses, so that everything stays on the loopback device.
 
+mod browsers;
 mod memory;
 mod proxied;
 mod requests;
@@ -48,8 +49,14 @@ pub(crate) struct Attacks {
 enum Attack {
     /// A torrent: 20,000 peers of one IPv4 address, one /64, and one /48, beside 100 honest peers.
     Swarm,
+    /// The same at two nodes of a cluster by turns. Needs a NATS server.
+    Cluster,
+    /// Rates: 70,000 requests of one IPv4 address behind a translator before 100 others.
+    Rates,
     /// Memory: millions of invented torrents beside a real one, within a budget of 256 MiB.
     Memory,
+    /// Memory: WebTorrent peers of one address, or of one /48, in torrents of their own.
+    Browsers,
     /// The management API: requests without a token and with wrong ones before a valid one.
     Api,
     /// A key's bound of one torrent: peers that stop from another port.
@@ -60,8 +67,17 @@ enum Attack {
     Connections,
 }
 
-const ALL: [Attack; 6] =
-    [Attack::Swarm, Attack::Memory, Attack::Api, Attack::Key, Attack::Buffers, Attack::Connections];
+const ALL: [Attack; 9] = [
+    Attack::Swarm,
+    Attack::Cluster,
+    Attack::Rates,
+    Attack::Memory,
+    Attack::Browsers,
+    Attack::Api,
+    Attack::Key,
+    Attack::Buffers,
+    Attack::Connections,
+];
 
 /// A tracker to attack.
 struct Target<'a> {
@@ -127,7 +143,10 @@ impl Target<'_> {
     fn suffer(&self, attack: Attack) -> Result<Vec<Outcome>> {
         match attack {
             Attack::Swarm => swarm::attack(self),
+            Attack::Cluster => swarm::attack_cluster(self),
+            Attack::Rates => swarm::attack_rates(self),
             Attack::Memory => memory::attack(self),
+            Attack::Browsers => browsers::attack(self),
             Attack::Api => requests::attack_api(self),
             Attack::Key => requests::attack_key(self),
             Attack::Buffers => sockets::attack_buffers(self),
@@ -137,12 +156,21 @@ impl Target<'_> {
 
     /// Starts the tracker with its defaults and these settings, on a core of its own.
     fn start(&self, settings: &[(&str, &str)]) -> Result<(RunningTracker, Api)> {
-        let admin = self.admin.to_string();
-        let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*admin)];
+        self.start_at(self.admin, settings)
+    }
+
+    /// The same with its management API at `admin`.
+    fn start_at(
+        &self,
+        admin: SocketAddr,
+        settings: &[(&str, &str)],
+    ) -> Result<(RunningTracker, Api)> {
+        let listen = admin.to_string();
+        let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*listen)];
         all.extend(TOKEN_VARIABLES);
         all.extend(settings);
         let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &all)?;
-        Ok((tracker, Api::open(self.admin)?))
+        Ok((tracker, Api::open(admin)?))
     }
 }
 

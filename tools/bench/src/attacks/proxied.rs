@@ -71,21 +71,30 @@ impl Proxy {
     }
 
     /// Sends announces that want no peers, and waits until as many answers have come as can: some may
-    /// be lost.
+    /// be lost. Returns how many announces were served.
     pub(super) fn announce_all(
         &self,
         announces: impl Iterator<Item = (Client, Announce)>,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let mut pending = 0;
         for (client, announce) in announces {
             self.socket.send(&wrap(client.address, &client.datagram(announce)))?;
             pending += 1;
         }
-        let mut answer = [0; 2048];
-        while pending > 0 && self.socket.recv(&mut answer).is_ok() {
+        let (mut served, mut answer) = (0, [0; 2048]);
+        while pending > 0
+            && let Ok(len) = self.socket.recv(&mut answer)
+        {
             pending -= 1;
+            let answer = answer.get(HEADER_LEN..len).unwrap_or_default();
+            served += u32::from(answer.starts_with(&ANNOUNCED));
         }
-        Ok(())
+        Ok(served)
+    }
+
+    /// Waits this long for an answer.
+    pub(super) fn set_patience(&self, patience: Duration) -> Result<()> {
+        Ok(self.socket.set_read_timeout(Some(patience))?)
     }
 
     fn exchange(&self, address: SocketAddr, datagram: &[u8]) -> Result<Vec<u8>> {
@@ -149,6 +158,13 @@ pub(super) fn honest(number: u32, is_v4: bool) -> SocketAddr {
     SocketAddr::from(((network + 1).to_be_bytes(), port))
 }
 
+/// Returns the address as which a client of IPv4 comes through a translator to IPv6 (RFC 6052).
+pub(super) fn translated(client: SocketAddr) -> SocketAddr {
+    let IpAddr::V4(ip) = client.ip() else { return client };
+    let prefix = 0x0064_ff9b_u128 << 96;
+    SocketAddr::from(((prefix + u128::from(ip.to_bits())).to_be_bytes(), client.port()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +173,7 @@ mod tests {
     fn honest_clients_have_public_networks_of_their_own() {
         assert_eq!(honest(1, true).to_string(), "45.0.1.1:6881");
         assert_eq!(honest(2, false).to_string(), "[2a00:0:2::1]:6881");
+        assert_eq!(translated(honest(2, true)).to_string(), "[64:ff9b::2d00:201]:6881");
     }
 
     #[test]

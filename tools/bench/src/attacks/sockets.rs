@@ -56,15 +56,21 @@ pub(super) fn attack_buffers(target: &Target<'_>) -> Result<Vec<Outcome>> {
     )])
 }
 
-/// Returns a WebSocket that is stuck inside a message.
-fn stuck(tracker: SocketAddr) -> Result<TcpStream> {
+/// Opens a WebSocket, with more lines in the head of the request.
+pub(super) fn open_websocket(tracker: SocketAddr, more: &str) -> Result<Connection> {
     let mut connection = Connection::open(tracker)?;
-    connection.send(
+    connection.send(format!(
         "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-    )?;
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n",
+    ))?;
     let status = connection.receive_head()?.status;
     ensure!(status == 101, "status {status}");
+    Ok(connection)
+}
+
+/// Returns a WebSocket that is stuck inside a message.
+fn stuck(tracker: SocketAddr) -> Result<TcpStream> {
+    let mut connection = open_websocket(tracker, "")?;
     // A masked text frame with a length of eight bytes.
     let mut frame = vec![0x81, 0x80 | 127];
     frame.extend(MESSAGE.to_be_bytes());
