@@ -56,7 +56,7 @@ use wire::http::{
     parameter, read_head, scrape,
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
-use wire::udp::{self, Request, VerifiedRequest};
+use wire::udp::{self, Request, UnverifiedRequest};
 
 /// Files of other trackers.
 pub fn import(bytes: &[u8]) {
@@ -70,12 +70,12 @@ pub fn udp(bytes: &[u8]) {
     match request {
         Request::Connect { .. } => assert!(bytes.len() >= 16),
         Request::Connected { connection_id, transaction_id, request: call } => match call {
-            VerifiedRequest::Announce { announce, options } => {
+            UnverifiedRequest::Announce { announce, options } => {
                 let url = options.url_data(&mut buffer).to_vec();
                 let mut again = Vec::new();
                 udp::client::announce(&mut again, connection_id, transaction_id, &announce, &url);
                 let Ok(Request::Connected {
-                    request: VerifiedRequest::Announce { announce: twin, options },
+                    request: UnverifiedRequest::Announce { announce: twin, options },
                     ..
                 }) = udp::decode(&again)
                 else {
@@ -83,13 +83,13 @@ pub fn udp(bytes: &[u8]) {
                 };
                 assert_eq!((twin, options.url_data(&mut buffer)), (announce, url.as_slice()));
             }
-            VerifiedRequest::Scrape(hashes) => {
+            UnverifiedRequest::Scrape(hashes) => {
                 assert!((1..=SCRAPE_HASHES_UDP_MAX).contains(&hashes.len()));
                 let counts = vec![SwarmCounts::default(); hashes.len()];
                 let mut slot = [0; 100];
                 assert!(udp::scrape_reply(&mut slot, transaction_id, &counts) <= slot.len());
             }
-            VerifiedRequest::Malformed(refusal) => {
+            UnverifiedRequest::Malformed(refusal) => {
                 let mut slot = [0; 30];
                 assert!(udp::error_reply(&mut slot, transaction_id, refusal.text()) <= slot.len());
             }

@@ -59,13 +59,13 @@ pub enum Request<'a> {
         /// The answer must repeat it.
         transaction_id: u32,
         /// The request itself.
-        request: VerifiedRequest<'a>,
+        request: UnverifiedRequest<'a>,
     },
 }
 
 /// A request with a connection id. Verify the id before you use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VerifiedRequest<'a> {
+pub enum UnverifiedRequest<'a> {
     /// An announce.
     Announce {
         /// The announce itself.
@@ -109,7 +109,7 @@ pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
         action::CONNECT => return Err(DecodeError::WrongMagic),
         action::ANNOUNCE => decode_announce(body),
         action::SCRAPE => decode_scrape(body),
-        _ => VerifiedRequest::Malformed(Refusal::UnknownAction),
+        _ => UnverifiedRequest::Malformed(Refusal::UnknownAction),
     };
     Ok(Request::Connected { connection_id, transaction_id, request })
 }
@@ -121,13 +121,13 @@ fn split_head(head: u128) -> (u64, u32, u32) {
 }
 
 //= bep15#announce-request
-fn decode_announce(body: &[u8]) -> VerifiedRequest<'_> {
+fn decode_announce(body: &[u8]) -> UnverifiedRequest<'_> {
     let Some((fields, options)) = body.split_first_chunk::<82>() else {
-        return VerifiedRequest::Malformed(Refusal::Truncated);
+        return UnverifiedRequest::Malformed(Refusal::Truncated);
     };
     match announce_fields(fields) {
-        Some(announce) => VerifiedRequest::Announce { announce, options: Options::new(options) },
-        None => VerifiedRequest::Malformed(Refusal::Truncated),
+        Some(announce) => UnverifiedRequest::Announce { announce, options: Options::new(options) },
+        None => UnverifiedRequest::Malformed(Refusal::Truncated),
     }
 }
 
@@ -183,10 +183,10 @@ fn want_of(peers: i32) -> NumWant {
 }
 
 //= bep15#scrape-request
-fn decode_scrape(body: &[u8]) -> VerifiedRequest<'_> {
+fn decode_scrape(body: &[u8]) -> UnverifiedRequest<'_> {
     let (hashes, _) = body.as_chunks::<20>();
     if hashes.is_empty() {
-        return VerifiedRequest::Malformed(if body.is_empty() {
+        return UnverifiedRequest::Malformed(if body.is_empty() {
             Refusal::FullScrape
         } else {
             Refusal::Truncated
@@ -194,7 +194,7 @@ fn decode_scrape(body: &[u8]) -> VerifiedRequest<'_> {
     }
     //= bep15#scrape-count
     let served = hashes.get(..limits::SCRAPE_HASHES_UDP_MAX).unwrap_or(hashes);
-    VerifiedRequest::Scrape(InfoHashes(served))
+    UnverifiedRequest::Scrape(InfoHashes(served))
 }
 
 impl InfoHashes<'_> {

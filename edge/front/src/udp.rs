@@ -22,7 +22,7 @@ use types::{
     SwarmCounts, limits,
 };
 use wire::proxy::simple;
-use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, VerifiedRequest};
+use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, UnverifiedRequest};
 use wire::url;
 
 use crate::client::{is_via_local_address, user_key};
@@ -331,7 +331,7 @@ impl DatagramContext<'_> {
             return None;
         }
         match verified {
-            VerifiedRequest::Announce { announce, options } => {
+            UnverifiedRequest::Announce { announce, options } => {
                 self.counters.request(family, RequestKind::Announce);
                 // The announce is served nevertheless: its fields precede the options.
                 if options.is_malformed() {
@@ -342,14 +342,14 @@ impl DatagramContext<'_> {
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
-            VerifiedRequest::Scrape(hashes) => {
+            UnverifiedRequest::Scrape(hashes) => {
                 self.counters.request(family, RequestKind::Scrape);
                 match self.scrape(hashes, transaction_id, reply) {
                     Ok(()) => self.counters.response(family, RequestKind::Scrape),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
-            VerifiedRequest::Malformed(refusal) => {
+            UnverifiedRequest::Malformed(refusal) => {
                 self.counters.request(family, RequestKind::Other);
                 let grant = self.authorize_key(None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {

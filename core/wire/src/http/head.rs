@@ -50,7 +50,7 @@ pub enum Method {
     /// The response has a body.
     Get,
     /// The response has the same head and no body.
-    ParsedRequest,
+    Head,
 }
 
 /// The reason why a request cannot be served.
@@ -104,7 +104,7 @@ fn whole<'a>(
 ) -> ParsedRequest<'a> {
     let method = match parsed.method {
         Some("GET") => Method::Get,
-        Some("HEAD") => Method::ParsedRequest,
+        Some("HEAD") => Method::Head,
         _ => return ParsedRequest::Invalid(RequestError::MethodNotAllowed),
     };
     let is_http_1_1 = parsed.version == Some(1);

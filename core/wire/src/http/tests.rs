@@ -354,7 +354,7 @@ fn writes_response_heads() {
     ResponseFraming { method: Method::Get, keep_alive: true }.ok(&mut out, b"de");
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nde");
     out.clear();
-    ResponseFraming { method: Method::ParsedRequest, keep_alive: false }.ok(&mut out, b"de");
+    ResponseFraming { method: Method::Head, keep_alive: false }.ok(&mut out, b"de");
     let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
     assert_eq!(out, head);
     out.clear();

@@ -29,7 +29,8 @@ fn announce_bytes(announce: &Announce, url: &[u8]) -> Vec<u8> {
 fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
     match decode(datagram) {
         Ok(Request::Connected {
-            request: VerifiedRequest::Announce { announce, options }, ..
+            request: UnverifiedRequest::Announce { announce, options },
+            ..
         }) => (announce, options),
         other => panic!("{other:?}"),
     }
@@ -79,7 +80,7 @@ fn decodes_announce_fields() {
     for len in 16..98 {
         let cut = decode(&bytes[..len]);
         let Ok(Request::Connected { request, .. }) = cut else { panic!("{cut:?}") };
-        assert_eq!(request, VerifiedRequest::Malformed(Refusal::Truncated), "{len}");
+        assert_eq!(request, UnverifiedRequest::Malformed(Refusal::Truncated), "{len}");
     }
 }
 
@@ -193,7 +194,8 @@ fn scrape_keeps_order_and_truncates_at_the_limit() {
     for count in [1, 2, 74, limits::SCRAPE_HASHES_UDP_MAX, 200] {
         let mut bytes = Vec::new();
         client::scrape(&mut bytes, 1, 9, &hashes[..count]);
-        let Ok(Request::Connected { request: VerifiedRequest::Scrape(named), .. }) = decode(&bytes)
+        let Ok(Request::Connected { request: UnverifiedRequest::Scrape(named), .. }) =
+            decode(&bytes)
         else {
             panic!("a scrape of {count}")
         };
@@ -207,7 +209,7 @@ fn scrape_keeps_order_and_truncates_at_the_limit() {
         client::scrape(&mut bytes, 1, 9, &[]);
         bytes.extend(vec![7; len]);
         let Ok(Request::Connected { request, .. }) = decode(&bytes) else { panic!("{len}") };
-        assert_eq!(request, VerifiedRequest::Malformed(refusal));
+        assert_eq!(request, UnverifiedRequest::Malformed(refusal));
     }
 }
 
@@ -376,7 +378,7 @@ fn random_bytes_never_panic() {
             bytes[8..12].copy_from_slice(&[0, 0, 0, (random() % 4) as u8]);
         }
         if let Ok(Request::Connected {
-            request: VerifiedRequest::Announce { options, .. }, ..
+            request: UnverifiedRequest::Announce { options, .. }, ..
         }) = decode(&bytes)
         {
             let mut buffer = [0; 64];

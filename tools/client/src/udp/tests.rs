@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use types::{Event, NumWant, PeerId};
-use wire::udp::{AnnounceHead, Request, VerifiedRequest, announce_reply, connect_reply, decode};
+use wire::udp::{AnnounceHead, Request, UnverifiedRequest, announce_reply, connect_reply, decode};
 
 use super::*;
 use crate::tls::{Trust, config};
@@ -42,7 +42,7 @@ fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
                 }
                 Request::Connected { connection_id, transaction_id, request: call } => {
                     assert!((1..=ids).contains(&connection_id));
-                    assert!(matches!(call, VerifiedRequest::Announce { .. }));
+                    assert!(matches!(call, UnverifiedRequest::Announce { .. }));
                     let (interval_s, leechers, seeders) = (1800, 1, 0);
                     let head = AnnounceHead { transaction_id, interval_s, leechers, seeders };
                     announces += 1;

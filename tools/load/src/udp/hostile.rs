@@ -87,7 +87,7 @@ impl fmt::Display for HostileDatagram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::udp::{DecodeError, Request, VerifiedRequest, decode};
+    use wire::udp::{DecodeError, Request, UnverifiedRequest, decode};
 
     #[test]
     fn kinds_have_their_properties() {
@@ -103,18 +103,20 @@ mod tests {
                 let id = |good: u64| matches!(decode(datagram), Ok(Request::Connected { connection_id, .. }) if connection_id == good);
                 match (profile, decode(datagram)) {
                     (HostileDatagram::BadIds, Ok(Request::Connected { request: call, .. })) => {
-                        assert!(matches!(call, VerifiedRequest::Announce { .. }) && !id(1234));
+                        assert!(matches!(call, UnverifiedRequest::Announce { .. }) && !id(1234));
                     }
                     (HostileDatagram::Truncated, Ok(Request::Connected { request: call, .. })) => {
-                        assert!(matches!(call, VerifiedRequest::Malformed(_)) && id(1234));
+                        assert!(matches!(call, UnverifiedRequest::Malformed(_)) && id(1234));
                     }
                     (HostileDatagram::Oversize, Ok(Request::Connected { request: call, .. })) => {
-                        assert!(matches!(call, VerifiedRequest::Announce { .. }) && id(1234));
+                        assert!(matches!(call, UnverifiedRequest::Announce { .. }) && id(1234));
                         assert_eq!(datagram.len(), 8192);
                     }
                     (
                         HostileDatagram::Scrapes,
-                        Ok(Request::Connected { request: VerifiedRequest::Scrape(hashes), .. }),
+                        Ok(Request::Connected {
+                            request: UnverifiedRequest::Scrape(hashes), ..
+                        }),
                     ) => {
                         assert!(hashes.len() > 1 && !id(1234));
                     }

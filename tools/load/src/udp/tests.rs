@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use wire::udp::{Request, VerifiedRequest, decode};
+use wire::udp::{Request, UnverifiedRequest, decode};
 
 use super::worker::Udp;
 use super::*;
@@ -36,7 +36,7 @@ impl Honest {
             }
             Request::Connected {
                 transaction_id,
-                request: VerifiedRequest::Announce { announce, .. },
+                request: UnverifiedRequest::Announce { announce, .. },
                 ..
             } => {
                 let swarm = self.swarms.entry(announce.info_hash).or_default();
@@ -63,10 +63,14 @@ impl Honest {
                 Some(out)
             }
             Request::Connected {
-                transaction_id, request: VerifiedRequest::Scrape(hashes), ..
+                transaction_id,
+                request: UnverifiedRequest::Scrape(hashes),
+                ..
             } => Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat()),
             Request::Connected {
-                transaction_id, request: VerifiedRequest::Malformed(why), ..
+                transaction_id,
+                request: UnverifiedRequest::Malformed(why),
+                ..
             } => Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat()),
         }
     }
@@ -147,7 +151,7 @@ fn peers_use_their_keys() {
     let mut keys_of_peers = BTreeMap::new();
     for request in seen.lock().unwrap().iter() {
         if let Ok(Request::Connected {
-            request: VerifiedRequest::Announce { announce, options },
+            request: UnverifiedRequest::Announce { announce, options },
             ..
         }) = decode(request)
         {

@@ -2,7 +2,7 @@
 
 use types::{Announce, Event, InfoHash, NumWant, PackedV4, PackedV6, PeerId, SwarmCounts, limits};
 use wire::bencode::Encoder;
-use wire::udp::{self, Request, VerifiedRequest, client};
+use wire::udp::{self, Request, UnverifiedRequest, client};
 
 const ANNOUNCE: Announce = Announce {
     info_hash: InfoHash([1; 20]),
@@ -38,7 +38,7 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
         Err(_) => 0,
         Ok(Request::Connect { transaction_id }) => udp::connect_reply(slot, transaction_id, 1),
         Ok(Request::Connected { transaction_id, request, .. }) => match request {
-            VerifiedRequest::Announce { options, .. } => {
+            UnverifiedRequest::Announce { options, .. } => {
                 let mut room = [0; limits::URL_DATA_MAX];
                 let leechers = u32::from(options.is_malformed());
                 let seeders = options.url_data(&mut room).len() as u32;
@@ -47,13 +47,13 @@ fn answer(datagram: &[u8], slot: &mut [u8]) -> usize {
                 udp::append_peers_v6(slot, len, &[PackedV6([6; 20]); 200]);
                 udp::append_peers_v4(slot, len, &[PackedV4([4; 8]); 300])
             }
-            VerifiedRequest::Scrape(hashes) => {
+            UnverifiedRequest::Scrape(hashes) => {
                 let mut room = [InfoHash::default(); limits::SCRAPE_HASHES_UDP_MAX];
                 let asked = hashes.copy_to(&mut room).len();
                 let counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_UDP_MAX];
                 udp::scrape_reply(slot, transaction_id, &counts[..asked])
             }
-            VerifiedRequest::Malformed(refusal) => {
+            UnverifiedRequest::Malformed(refusal) => {
                 udp::error_reply(slot, transaction_id, refusal.text())
             }
         },

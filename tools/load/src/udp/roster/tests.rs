@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use types::{Event, PeerId};
-use wire::udp::{Request, VerifiedRequest, decode};
+use wire::udp::{Request, UnverifiedRequest, decode};
 
 use super::super::tests::{Seen, honest, tracker};
 use super::*;
@@ -55,8 +55,9 @@ fn run(
 fn received(seen: &Seen) -> HashMap<PeerId, PeerState> {
     let mut peers = HashMap::new();
     for datagram in &*seen.lock().unwrap() {
-        let Ok(Request::Connected { request: VerifiedRequest::Announce { announce, .. }, .. }) =
-            decode(datagram)
+        let Ok(Request::Connected {
+            request: UnverifiedRequest::Announce { announce, .. }, ..
+        }) = decode(datagram)
         else {
             continue;
         };
