@@ -6,6 +6,10 @@
 //! option afterwards; the other sockets then join. The port is never free in between, so two
 //! processes that start at the same time cannot both succeed.
 //!
+//! FreeBSD distributes the load only over sockets that got SO_REUSEPORT_LB before they were bound, the first
+//! one included. There, a socket without the option is bound and closed before, which finds a port in use
+//! unless two processes start in the same moment.
+//!
 //! Sockets that another process has bound (`process::InheritedSockets`) are used as they are, and no
 //! further sockets are bound to their address: when this process ends, the process that keeps the
 //! inherited sockets would lose the packets that wait in ours.
@@ -36,7 +40,7 @@ impl Transport {
 
 /// Binds `count` sockets (at least one) to `address`. Port 0 takes a free port, the same for all.
 /// `prepare` sets options on each socket before it is bound. All are non-blocking and close-on-exec;
-/// v6 sockets accept no v4 traffic. Only Linux distributes the load, so use one socket elsewhere.
+/// v6 sockets accept no v4 traffic. Only Linux and FreeBSD distribute the load, so use one socket elsewhere.
 pub(crate) fn bind_group(
     transport: Transport,
     address: SocketAddr,
@@ -44,13 +48,21 @@ pub(crate) fn bind_group(
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
     let fail = |cause| BindError::new(transport, address, cause);
-    let first = open(transport, address).map_err(fail)?;
+    let mut first = open(transport, address).map_err(fail)?;
     prepare(&first).map_err(fail)?;
+    if SHARES_BEFORE_BIND && count > 1 {
+        first.bind(&address.into()).map_err(fail)?;
+        first = open(transport, address).map_err(fail)?;
+        prepare(&first).map_err(fail)?;
+        share(&first).map_err(fail)?;
+    }
     first.bind(&address.into()).map_err(fail)?;
     let mut sockets = vec![first];
     if count > 1 {
         let bound = sockets[0].local_addr().map_err(fail)?;
-        share(&sockets[0]).map_err(fail)?;
+        if !SHARES_BEFORE_BIND {
+            share(&sockets[0]).map_err(fail)?;
+        }
         for _ in 1..count {
             let socket = open(transport, address).map_err(fail)?;
             prepare(&socket).map_err(fail)?;
@@ -106,8 +118,17 @@ fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Lets other sockets of this user bind the same address.
-#[cfg(unix)]
+/// True where a socket's load is shared only if all sockets of the group had the option before `bind`.
+const SHARES_BEFORE_BIND: bool = cfg!(target_os = "freebsd");
+
+/// Permits other sockets of this user to bind the same address, and to take a share of the load.
+#[cfg(target_os = "freebsd")]
+fn share(socket: &Socket) -> io::Result<()> {
+    socket.set_reuse_port_lb(true)
+}
+
+/// Permits other sockets of this user to bind the same address.
+#[cfg(all(unix, not(target_os = "freebsd")))]
 fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
