@@ -27,8 +27,8 @@ pub fn siphash_128<const C: usize, const D: usize>(key: &[u8; 16], bytes: &[u8])
     [first, state.squeeze::<D>()]
 }
 
-/// Returns SipHash-`C`-`D` of an address under `key`. Families differ in length, so they cannot
-/// collide.
+/// Returns SipHash-`C`-`D` of an address under `key`. Families differ in length, so a v4 address is never
+/// hashed as a v6 address is; two 64-bit hashes may still be equal.
 #[inline]
 pub fn siphash_ip<const C: usize, const D: usize>(key: &[u8; 16], ip: IpAddr) -> u64 {
     match ip {
@@ -38,8 +38,8 @@ pub fn siphash_ip<const C: usize, const D: usize>(key: &[u8; 16], ip: IpAddr) ->
 }
 
 /// Returns SipHash-`C`-`D` of a time slice (4 bytes, little-endian) and an address under `key`: what only
-/// the holders of the key can say about the address at that time. Families differ in length, so they
-/// cannot collide.
+/// the holders of the key can say about the address at that time. As in [`siphash_ip`],
+/// families differ in length.
 #[inline]
 pub fn siphash_slice_ip<const C: usize, const D: usize>(
     key: &[u8; 16],

@@ -141,7 +141,7 @@ impl SessionTag {
 }
 
 impl PeerIdentity {
-    /// Returns a keyed hash. Kinds and families differ in length, so they cannot collide.
+    /// Returns a keyed hash. Kinds and families differ in length, so none is hashed as another.
     #[inline]
     fn hash(&self, secret: &[u8; 16]) -> u64 {
         match self {

@@ -204,8 +204,7 @@ impl QueueStatus {
         Self { park, parked, ..Self::default() }
     }
 
-    /// Asks the worker to leave the queue alone, or to go on.
-    #[allow(dead_code, reason = "the hand-over of an upgrade is being written")]
+    /// Asks the worker to leave the queue alone, or to serve it again.
     pub(super) fn park(&self, park: bool) {
         self.park.store(park, Ordering::Release);
     }
