@@ -7,6 +7,7 @@
 //! core (`clippy.toml`, `core/clippy.toml`), the compiler denies unsafe code (`Cargo.toml`), and
 //! cargo-deny limits which crate may depend on which (`deny.toml`).
 
+mod budget;
 mod crates;
 mod documents;
 mod file_length;
@@ -42,6 +43,7 @@ const RULES: &[(&str, Check)] = &[
     ("file-length", file_length::check),
     ("type-names", type_names::check),
     ("phrases", phrases::check),
+    ("budget", budget::check),
     ("crates", crates::check),
     ("links", links::check),
     ("documents", documents::check),
