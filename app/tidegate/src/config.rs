@@ -36,7 +36,10 @@ use net::Engine;
 use net::process::{cores, memory_bytes};
 use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
-use types::limits::{BURST_S, MEMORY_SHARE, MEMORY_UNKNOWN_MIB};
+use types::limits::{
+    ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
+    HANDSHAKES_UNFINISHED_MAX, MEMORY_SHARE, MEMORY_UNKNOWN_MIB,
+};
 
 use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections};
@@ -377,10 +380,16 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(BURST_S) } else { burst } }
     };
     let bits = |bits: &Setting<u32>| narrow(bits, u8::MAX);
+    let announces = rate(&limits.announces_per_s, &limits.announces_burst);
+    let openings = Rate { per_s: CONNECTIONS_PER_S, burst: CONNECTIONS_PER_S * BURST_S };
+    let handshakes = Rate { per_s: HANDSHAKES_PER_S, burst: HANDSHAKES_BURST };
     Limits {
         connects: rate(&limits.connects_per_s, &limits.connects_burst),
-        announces: rate(&limits.announces_per_s, &limits.announces_burst),
+        announces,
         scrapes: rate(&limits.scrapes_per_s, &limits.scrapes_burst),
+        openings: per_announce(announces, openings),
+        handshakes: per_announce(announces, handshakes),
+        unfinished_handshakes: HANDSHAKES_UNFINISHED_MAX,
         connections: sections.http.connections_per_prefix_max.value,
         network_connections: 0,
         kernel_block_per_s: limits.kernel_block_per_s.value,
@@ -392,12 +401,22 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
     }
 }
 
-/// Returns how many connections one network may hold at all workers together; 0 = unlimited.
+/// Returns `rate`, of new connections or handshakes, or more where more announces than by default are allowed: many
+/// clients make one for each.
+fn per_announce(announces: Rate, rate: Rate) -> Rate {
+    if announces.per_s == 0 {
+        return Rate::default();
+    }
+    let scale = |value: u32| {
+        let scaled = u64::from(value) * u64::from(announces.per_s.max(ANNOUNCES_PER_S));
+        u32::try_from(scaled / u64::from(ANNOUNCES_PER_S)).unwrap_or(u32::MAX)
+    };
+    Rate { per_s: scale(rate.per_s), burst: scale(rate.burst) }
+}
+
+/// Returns how many connections one network may hold at all workers together.
 fn network_connections(sections: &Sections, groups: &[ListenerGroup]) -> u32 {
     let percent = u64::from(sections.http.connections_per_network_percent.value);
-    if percent == 100 {
-        return 0;
-    }
     // The largest value of a worker's listeners limits the worker.
     let tcp = groups.iter().filter(|group| group.transport != Transport::Udp);
     let of_worker = tcp.map(|group| group.http.connections_max).max().unwrap_or(0);

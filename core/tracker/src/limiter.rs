@@ -6,6 +6,8 @@
 //! their own: a forged flood can use up the connects of the addresses that it forges, and nothing else.
 //! A client with a connection id is not affected; packets with a bad one are dropped uncounted.
 //!
+//! New TCP connections and TLS handshakes have rates, too: a handshake takes as long as hundreds of announces.
+//!
 //! Ticks are whole seconds: a prefix over its limit gets a second's worth at the beginning of each
 //! second.
 
@@ -42,6 +44,12 @@ pub struct Limits {
     pub announces: Rate,
     /// Scrapes, over all protocols together.
     pub scrapes: Rate,
+    /// New TCP connections.
+    pub openings: Rate,
+    /// New TCP connections with TLS.
+    pub handshakes: Rate,
+    /// TLS handshakes in progress; 0 = unlimited.
+    pub unfinished_handshakes: u32,
     /// TCP connections at a time; 0 = unlimited.
     pub connections: u32,
     /// TCP connections at a time of a wider network, an IPv4 /24 or an IPv6 /48; 0 = unlimited.
@@ -68,6 +76,9 @@ impl Default for Limits {
             connects: Rate::default(),
             announces: Rate::default(),
             scrapes: Rate::default(),
+            openings: Rate::default(),
+            handshakes: Rate::default(),
+            unfinished_handshakes: 0,
             connections: 0,
             network_connections: 0,
             kernel_block_per_s: 10_000,
@@ -96,6 +107,9 @@ pub struct Limiter {
     key: [u8; 16],
     /// In the order of `LIMITED`.
     limits: [RateLimit; LIMITED.len()],
+    openings: RateLimit,
+    handshakes: RateLimit,
+    unfinished_handshakes: AtomicU32,
     /// Bits that make a prefix.
     prefix_v4: AtomicU8,
     prefix_v6: AtomicU8,
@@ -130,6 +144,9 @@ impl Limiter {
         let limiter = Self {
             key,
             limits: Default::default(),
+            openings: RateLimit::default(),
+            handshakes: RateLimit::default(),
+            unfinished_handshakes: AtomicU32::default(),
             prefix_v4: AtomicU8::default(),
             prefix_v6: AtomicU8::default(),
             connections: AtomicU32::default(),
@@ -151,6 +168,9 @@ impl Limiter {
         for (limit, rate) in self.limits.iter().zip(rates) {
             limit.set(rate, limits.buckets);
         }
+        self.openings.set(limits.openings, limits.buckets);
+        self.handshakes.set(limits.handshakes, limits.buckets);
+        self.unfinished_handshakes.store(limits.unfinished_handshakes, Relaxed);
         self.prefix_v4.store(limits.prefix_v4, Relaxed);
         self.prefix_v6.store(limits.prefix_v6, Relaxed);
         self.connections.store(limits.connections, Relaxed);
@@ -180,6 +200,40 @@ impl Limiter {
     pub(crate) fn take(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
         let limit = self.limits.get(kind.index()).and_then(RateLimit::get);
         limit.is_none_or(|(rate, buckets)| buckets.take(self.prefix_hash(from), now, rate))
+    }
+
+    /// Counts a new TCP connection of `from`, and returns a permit for it as [`Limiter::permit`] does. Over
+    /// TLS, the permit also holds one of the prefix' unfinished handshakes, until
+    /// [`ConnectionPermit::end_handshake`].
+    ///
+    /// # Errors
+    ///
+    /// If its prefix opens connections too fast, or if its prefix or its network holds as many as it may.
+    pub fn open(
+        &self,
+        now: Tick,
+        from: IpAddr,
+        over_tls: bool,
+        share: Option<&ListenerShare>,
+    ) -> Result<ConnectionPermit, PermitDenied> {
+        let hash = self.prefix_hash(from);
+        let is_over = |limit: &RateLimit| {
+            limit.get().is_some_and(|(rate, buckets)| !buckets.take(hash, now, rate))
+                && !self.exempt.load().contains(from)
+        };
+        if is_over(&self.openings) {
+            return Err(PermitDenied::OpeningRate);
+        }
+        if over_tls && is_over(&self.handshakes) {
+            return Err(PermitDenied::HandshakeRate);
+        }
+        let max = self.unfinished_handshakes.load(Relaxed);
+        let handshake = (over_tls && max > 0 && !self.exempt.load().contains(from))
+            .then_some(Bound { hash: hash.rotate_left(32), max });
+        match (self.connection_bounds(from, share), handshake) {
+            (None, None) => Ok(ConnectionPermit::uncounted()),
+            (bounds, _) => self.permits.take(Bounds { handshake, ..bounds.unwrap_or_default() }),
+        }
     }
 
     /// Returns the networks for which no limit holds.
@@ -218,15 +272,14 @@ impl Limiter {
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
     /// seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
-        let usage = |(limit, kind): (&RateLimit, RequestKind)| {
+        let usage = |(limit, label): (&RateLimit, &'static str)| {
             let (rate, buckets) = limit.get()?;
-            Some(TableUsage {
-                label: kind.label(),
-                in_use: buckets.in_use(now, rate.per_s),
-                buckets: buckets.len(),
-            })
+            let in_use = buckets.in_use(now, rate.per_s);
+            Some(TableUsage { label, in_use, buckets: buckets.len() })
         };
-        self.limits.iter().zip(LIMITED).filter_map(usage).collect()
+        let of_requests = self.limits.iter().zip(LIMITED.map(RequestKind::label));
+        let of_tcp = [(&self.openings, "connection"), (&self.handshakes, "handshake")];
+        of_requests.chain(of_tcp).filter_map(usage).collect()
     }
 
     /// Returns how many connections the prefix and the network of `from` may hold, if that is limited.
@@ -247,6 +300,7 @@ impl Limiter {
             prefix: bound(max, self.prefix_hash(from)),
             network: bound(network_max, network),
             listener: share.and_then(at_listener),
+            handshake: None,
         })
     }
 

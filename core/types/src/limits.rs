@@ -89,6 +89,24 @@ pub const SCRAPES_PER_S: u32 = 500;
 /// can be forged: who wants to keep an address from new connection ids has to send more than this, all
 /// the time. Clients that have an id are not affected.
 pub const CONNECTS_PER_S: u32 = 2000;
+/// TCP connections per second that one prefix may open, at [`ANNOUNCES_PER_S`]; [`BURST_S`] times as many at
+/// once. Clients that close each connection open one for each announce and each scrape. Where more announces
+/// are allowed, more connections are, in proportion.
+pub const CONNECTIONS_PER_S: u32 = ANNOUNCES_PER_S + SCRAPES_PER_S;
+/// TLS handshakes per second that one prefix may begin, at [`ANNOUNCES_PER_S`]. Clients that close each
+/// connection make one for each announce, so this is 1.4 times what the largest honest prefix above needs
+/// (139). A handshake takes 0.4 to 1 ms with RSA 2048 and 0.15 ms with P-256: one prefix takes 8 to 20 %
+/// of a core, or 3 %. Where more announces are allowed, more handshakes are, in proportion.
+pub const HANDSHAKES_PER_S: u32 = 200;
+/// TLS handshakes that one prefix may begin at once. After a restart of the tracker, thousands of clients
+/// behind a carrier's address come back within seconds; a seedbox with 10,000 torrents that starts takes
+/// 5000 now and 5000 in the next 25 seconds. They take 2 to 5 s of a core with RSA 2048, once. Other
+/// networks do not wait for that: the handshakes of each have turns of their own.
+pub const HANDSHAKES_BURST: u32 = 5000;
+/// Unfinished TLS handshakes of one prefix. Each holds some 16 KiB, and waits for its client for two round
+/// trips: if 500 clients behind one address come back in a second, as after a restart, and are 0.25 s
+/// away, 250 are unfinished. One that never goes on leaves after ten seconds.
+pub const HANDSHAKES_UNFINISHED_MAX: u32 = 256;
 /// How many seconds' worth of requests may come at once, unless a burst is configured. A seedbox with
 /// 10,000 torrents announces all when it starts: libtorrent and rTorrent as fast as they can, others
 /// tens per second. Hybrid torrents have two info hashes, and announces without an answer are repeated

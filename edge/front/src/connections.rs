@@ -9,18 +9,20 @@
 //! 3. An empty output has no memory; buffers are recycled. All of them together are bounded.
 
 mod memory;
+mod seats;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::mem::{replace, take};
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Poll;
 
 use slab::Slab;
 use tokio::task::AbortHandle;
-use tracker::Offers;
 use tracker::counters::{Counters, DropReason};
+use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
@@ -30,6 +32,7 @@ use crate::stream::{Socket, Stream};
 use memory::MemoryUse;
 
 pub use memory::MemoryLimits;
+pub(crate) use seats::Crowd;
 
 /// A worker's table of connections.
 pub(crate) struct Connections {
@@ -49,6 +52,10 @@ pub(crate) struct Connections {
     scans: usize,
     /// Memory for outputs.
     spare: Vec<Vec<u8>>,
+    /// Chooses the connections that may make room for others.
+    random: Random,
+    /// Connections that made room for others, and whose tasks have not ended yet.
+    displaced: usize,
 }
 
 struct Slot {
@@ -56,6 +63,8 @@ struct Slot {
     socket: Socket,
     listener: Rc<Listener>,
     output: OutputBuffer,
+    /// Held for as long as the connection.
+    permit: ConnectionPermit,
     /// The offers that the client may answer.
     offers: Offers,
     /// The task that waits until the socket of a WebSocket takes more output.
@@ -66,8 +75,12 @@ struct Slot {
     message_deadline: Tick,
     /// What is counted of its memory.
     memory: MemoryUse,
+    /// The connection's place in `listener.seats`, if it has one there.
+    seat: u32,
     phase: Phase,
     is_websocket: bool,
+    /// Whether it made room for another, and only its task is left.
+    is_displaced: bool,
     /// Whether the slot is among the dirty ones.
     is_dirty: bool,
 }
@@ -131,6 +144,8 @@ impl Connections {
             memory_limits,
             scans: 0,
             spare: Vec::new(),
+            random: Random::new(generation),
+            displaced: 0,
         }
     }
 
@@ -144,24 +159,29 @@ impl Connections {
         socket: Socket,
         listener: Rc<Listener>,
         output: OutputBuffer,
+        permit: ConnectionPermit,
         (now, deadline): (Tick, Tick),
     ) -> ConnectionKey {
         self.generation = self.generation.wrapping_add(1);
         let entry = self.slots.vacant_entry();
         let number = entry.key();
         let key = ConnectionKey::new(self.node, self.worker, self.generation, number);
+        let seat = listener.take_seat(number);
         entry.insert(Slot {
             key,
             socket,
             listener,
             output,
+            permit,
             offers: Offers::default(),
             writer: None,
             deadline,
             message_deadline: NEVER,
             memory: MemoryUse::default(),
+            seat,
             phase: Phase::Request,
             is_websocket: false,
+            is_displaced: false,
             is_dirty: false,
         });
         self.count_output(number);
@@ -177,6 +197,7 @@ impl Connections {
         let slot = self.slots.remove(key.place());
         slot.count_closed();
         self.uncount_memory(slot.memory);
+        self.leave_seat(&slot);
         if let Some(writer) = slot.writer {
             writer.abort();
         }
@@ -207,6 +228,25 @@ impl Connections {
         if let Some(deadline) = deadline {
             slot.deadline = deadline;
         }
+    }
+
+    /// Replaces a connection's permit by one of the client that is known by now.
+    pub(crate) fn set_permit(&mut self, key: ConnectionKey, permit: ConnectionPermit) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.permit = permit;
+        }
+    }
+
+    /// Notes that a connection's TLS handshake is complete.
+    pub(crate) fn end_handshake(&mut self, key: ConnectionKey) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.permit.end_handshake();
+        }
+    }
+
+    /// A number that identifies the network of a connection's client, if its connections are counted.
+    pub(crate) fn network(&self, key: ConnectionKey) -> Option<NonZeroU64> {
+        self.slot(key).and_then(|slot| slot.permit.network())
     }
 
     /// Whether a connection has output that waits for its socket.

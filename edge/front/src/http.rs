@@ -19,6 +19,7 @@
 mod accept;
 mod challenges;
 mod connection;
+pub(crate) mod handshakes;
 pub(crate) mod http_service;
 mod list;
 pub(crate) mod options;
@@ -53,6 +54,7 @@ use crate::tasks::Tasks;
 use crate::webtorrent::relay::Relay;
 use crate::webtorrent::{self, WorkerLink};
 use crate::worker::{Worker, new_read_buffer};
+use handshakes::HandshakeTurns;
 use http_service::HttpService;
 
 pub use crate::connections::MemoryLimits;
@@ -143,6 +145,8 @@ async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) ->
     let (worker, sockets) = set_up(start)?;
     let tasks = Rc::clone(&worker.tasks);
     webtorrent::spawn_tasks(&worker);
+    let shared = Rc::clone(&worker);
+    tasks.spawn(async move { shared.handshakes.serve().await });
     let mut acceptors = Vec::new();
     for (listener, socket) in worker.listeners.iter().zip(sockets) {
         #[expect(
@@ -201,7 +205,9 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
         relay: RefCell::new(relay),
         flush: Notify::new(),
         read_buffer: new_read_buffer(),
+        handshakes: HandshakeTurns::default(),
         connections_max,
+        seats: Cell::new(connections_max),
         stopping: Cell::new(false),
     };
     Ok((Rc::new(worker), sockets))

@@ -1,11 +1,11 @@
 //! A listener of one worker, as its connections see it.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Cell, RefCell, RefMut};
 use std::net::{IpAddr, SocketAddr};
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, ListenerShare, PermitDenied, Tracker};
+use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied, Tracker};
 use types::Tick;
 
 use crate::connection_error::ConnectionError;
@@ -23,6 +23,10 @@ pub(crate) struct Listener {
     pub(crate) share: Option<ListenerShare>,
     /// How the listener speaks TLS, if it does.
     pub(crate) tls: Option<TlsConfig>,
+    /// The places of its connections in the worker's table, in no order. Used only if it has a share.
+    pub(crate) seats: RefCell<Vec<u32>>,
+    /// Its connections that made room for others, and whose tasks have not ended yet.
+    pub(crate) displaced: Cell<u32>,
     http: RefCell<WorkerMetrics>,
     ws: RefCell<WorkerMetrics>,
 }
@@ -37,7 +41,8 @@ impl Listener {
     ) -> Self {
         let web_options = options.web.clone().unwrap_or_default();
         let (http, ws) = (RefCell::new(http), RefCell::new(ws));
-        Self { number, options, web_options, share: None, tls, http, ws }
+        let (seats, displaced) = (RefCell::default(), Cell::default());
+        Self { number, options, web_options, share: None, tls, seats, displaced, http, ws }
     }
 
     /// Has the listener, at `address`, limit networks to their share of its own connections if a worker holds
@@ -70,16 +75,37 @@ impl Listener {
     /// Whether the listener holds as many connections as it may.
     pub(crate) fn is_full(&self) -> bool {
         let open = self.http().connections_open + self.ws().connections_open;
-        open >= self.options.connections_max as u64
+        open >= self.options.connections_max as u64 + u64::from(self.displaced.get())
     }
 
-    /// A permit for a connection from `ip`. Trusted proxies need none: they carry the connections of
-    /// others.
+    /// A permit for a new connection from `ip`, which counts against the rates of its prefix. Trusted proxies
+    /// need none: they carry the connections of others.
+    pub(crate) fn admit(
+        &self,
+        tracker: &Tracker,
+        now: Tick,
+        ip: IpAddr,
+    ) -> Result<ConnectionPermit, ConnectionError> {
+        let (over_tls, share) = (self.tls.is_some(), self.share.as_ref());
+        self.take_permit(tracker, now, ip, |limiter| limiter.open(now, ip, over_tls, share))
+    }
+
+    /// A permit for a client of a connection that is open already.
     pub(crate) fn permit(
         &self,
         tracker: &Tracker,
         now: Tick,
         ip: IpAddr,
+    ) -> Result<ConnectionPermit, ConnectionError> {
+        self.take_permit(tracker, now, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
+    }
+
+    fn take_permit(
+        &self,
+        tracker: &Tracker,
+        now: Tick,
+        ip: IpAddr,
+        take: impl FnOnce(&Limiter) -> Result<ConnectionPermit, PermitDenied>,
     ) -> Result<ConnectionPermit, ConnectionError> {
         if self.options.trusted_proxies.contains(ip) {
             return Ok(ConnectionPermit::uncounted());
@@ -87,11 +113,13 @@ impl Listener {
         if tracker.bans().contains(now, ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
-        let permit = tracker.limiter().permit(ip, self.share.as_ref());
-        permit.map_err(|denied| {
+        take(tracker.limiter()).map_err(|denied| {
             ConnectionError::NotAdmitted(match denied {
                 PermitDenied::Prefix => DropReason::PrefixConnectionLimit,
                 PermitDenied::Network => DropReason::NetworkConnectionLimit,
+                PermitDenied::OpeningRate => DropReason::ConnectionRate,
+                PermitDenied::HandshakeRate => DropReason::HandshakeRate,
+                PermitDenied::UnfinishedHandshakes => DropReason::HandshakeLimit,
             })
         })
     }

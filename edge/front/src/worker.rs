@@ -7,17 +7,23 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use tokio::sync::Notify;
-use tracker::Tracker;
+use tracker::{ConnectionPermit, Tracker};
 use types::{ConnectionKey, Tick};
 
 use crate::Clock;
 use crate::connection_error::ConnectionError;
-use crate::connections::{Connections, readable};
+use crate::connections::{Connections, Crowd, readable};
+use crate::http::handshakes::HandshakeTurns;
 use crate::http::http_service::HttpService;
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::tasks::Tasks;
 use crate::webtorrent::relay::Relay;
+
+/// Connections closed when the process has no file descriptors left.
+const EXHAUSTED_CLOSED: usize = 64;
+/// Connections by which the worker tries to hold more at each scan, after that.
+const RECOVERED_PER_SCAN: usize = 16;
 
 /// The most that one read takes.
 const READ_MAX: usize = 64 * 1024;
@@ -36,8 +42,12 @@ pub(crate) struct Worker {
     pub(crate) flush: Notify,
     /// Where input is read to. Empty between two reads: an idle connection has no buffer.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
+    /// The TLS handshakes that have input.
+    pub(crate) handshakes: HandshakeTurns,
     /// The most connections at all listeners together.
     pub(crate) connections_max: usize,
+    /// The most of them while the process has no descriptors for more.
+    pub(crate) seats: Cell<usize>,
     /// Whether the worker stops: each response is then its connection's last.
     pub(crate) stopping: Cell<bool>,
 }
@@ -51,14 +61,36 @@ impl Worker {
         self.clock.now()
     }
 
-    /// Whether there is no room for one more connection at a listener.
-    pub(crate) fn is_full(&self, listener: &Listener) -> bool {
-        self.connections.borrow().len() >= self.connections_max || listener.is_full()
+    /// Returns whether there is room for one more connection at a listener, `permit`'s. If there is none, a
+    /// connection of the network that holds the most is closed, unless that is the newcomer's.
+    pub(crate) fn find_room(&self, listener: &Listener, permit: &ConnectionPermit) -> bool {
+        let mut connections = self.connections.borrow_mut();
+        let crowd = if listener.is_full() {
+            Crowd::Listener(listener)
+        } else if connections.seated() >= self.seats.get() {
+            Crowd::Worker
+        } else {
+            return true;
+        };
+        connections.make_room(self.now(), crowd, crowd.newcomer_weight(permit))
+    }
+
+    /// Closes connections of the networks that hold the most, because the process has no descriptors left. For a
+    /// while the worker then holds no more than are left: newcomers have to find room among these.
+    pub(crate) fn free_descriptors(&self) {
+        let mut connections = self.connections.borrow_mut();
+        let now = self.now();
+        if (0..EXHAUSTED_CLOSED).filter(|_| connections.make_room(now, Crowd::Worker, 1)).count()
+            > 0
+        {
+            self.seats.set(connections.seated());
+        }
     }
 
     /// Acts on deadlines, and publishes the counters.
     pub(crate) fn scan(&self) {
         self.connections.borrow_mut().scan(self.now());
+        self.seats.set(self.connections_max.min(self.seats.get() + RECOVERED_PER_SCAN));
         self.notify_flush();
         self.listeners.iter().for_each(|listener| listener.publish());
     }

@@ -459,6 +459,9 @@ fn reads_limits() {
         announces: Rate { per_s: 500, burst: 50_000 },
         scrapes: Rate { per_s: 500, burst: 50_000 },
         connects: Rate { per_s: 2000, burst: 200_000 },
+        openings: Rate { per_s: 1000, burst: 100_000 },
+        handshakes: Rate { per_s: 200, burst: 5000 },
+        unfinished_handshakes: 256,
         connections: 5000,
         network_connections: cores * 10_000,
         exempt: limits.exempt.clone(),
@@ -475,13 +478,18 @@ fn reads_limits() {
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
     assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 2000 });
     assert_eq!((config.limits.prefix_v4, config.limits.prefix_v6), (32, 56));
+    let handshakes = |per_s: u32| {
+        let text = format!("[limits]\nannounces_per_s = {per_s}\n");
+        Config::from_settings(&read(&text).unwrap()).unwrap().limits.handshakes.per_s
+    };
+    assert_eq!([0, 20, 500, 5000].map(handshakes), [0, 200, 200, 2000]);
     let network_connections = |percent: u32| {
         let text = format!(
             "[http]\nworkers = 3\nconnections_max = 7\nconnections_per_network_percent = {percent}\n"
         );
         Config::from_settings(&read(&text).unwrap()).unwrap().limits.network_connections
     };
-    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 0]);
+    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 20]);
     let warnings = config.warnings();
     assert!(
         warnings.len() == 1 && warnings[0].starts_with("limits.scrapes_burst is less than"),

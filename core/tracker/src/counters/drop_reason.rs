@@ -35,6 +35,14 @@ labelled! {
         PrefixConnectionLimit = "prefix_connection_limit",
         /// TCP: a connection over the limit of its client's network, an IPv4 /24 or an IPv6 /48.
         NetworkConnectionLimit = "network_connection_limit",
+        /// TCP: a connection over the rate of its client's prefix.
+        ConnectionRate = "connection_rate",
+        /// TLS: a handshake over the rate of its client's prefix.
+        HandshakeRate = "handshake_rate",
+        /// TLS: a handshake over the limit of those in progress of its client's prefix.
+        HandshakeLimit = "handshake_limit",
+        /// TCP: the connection made room for that of another network, while its own network held the most.
+        Displaced = "displaced",
         /// UDP: a connect over the rate of its prefix.
         ConnectRate = "connect_rate",
         /// UDP: an announce or scrape over the rate of its prefix.

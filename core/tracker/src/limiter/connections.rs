@@ -36,6 +36,8 @@ pub(super) struct Bounds {
     pub(super) network: Option<Bound>,
     /// For the network at one listener.
     pub(super) listener: Option<Bound>,
+    /// For the prefix' unfinished TLS handshakes.
+    pub(super) handshake: Option<Bound>,
 }
 
 /// A listener that may hold fewer connections than others.
@@ -67,6 +69,12 @@ pub enum PermitDenied {
     Prefix,
     /// The wider network of the client does, of all or of those at the listener.
     Network,
+    /// The client's prefix opens connections faster than it may.
+    OpeningRate,
+    /// The client's prefix begins TLS handshakes faster than it may.
+    HandshakeRate,
+    /// The client's prefix has as many unfinished TLS handshakes as it may.
+    UnfinishedHandshakes,
 }
 
 /// Permission to hold a connection. Ends when it is dropped.
@@ -77,6 +85,7 @@ pub struct ConnectionPermit {
     prefix: Option<NonZeroU64>,
     network: Option<NonZeroU64>,
     listener: Option<NonZeroU64>,
+    handshake: Option<NonZeroU64>,
 }
 
 impl ConnectionLimiter {
@@ -97,6 +106,10 @@ impl ConnectionLimiter {
         if let Some(bound) = bounds.listener {
             permit.listener = Some(self.networks.add(bound).ok_or(PermitDenied::Network)?);
         }
+        if let Some(bound) = bounds.handshake {
+            let key = self.prefixes.add(bound);
+            permit.handshake = Some(key.ok_or(PermitDenied::UnfinishedHandshakes)?);
+        }
         Ok(permit)
     }
 
@@ -110,7 +123,13 @@ impl ConnectionLimiter {
     }
 
     fn uncounted() -> ConnectionPermit {
-        ConnectionPermit { limiter: None, prefix: None, network: None, listener: None }
+        ConnectionPermit {
+            limiter: None,
+            prefix: None,
+            network: None,
+            listener: None,
+            handshake: None,
+        }
     }
 
     /// Returns the number of prefixes and networks that hold connections.
@@ -143,6 +162,10 @@ impl ConnectionCounts {
         self.shard(key).get(&key).is_none_or(|held| *held < max)
     }
 
+    fn held(&self, key: NonZeroU64) -> u32 {
+        self.shard(key).get(&key).copied().unwrap_or(0)
+    }
+
     fn release(&self, key: NonZeroU64) {
         let mut shard = self.shard(key);
         let Some(held) = shard.get_mut(&key) else {
@@ -171,10 +194,38 @@ impl ConnectionPermit {
     pub fn uncounted() -> Self {
         ConnectionLimiter::uncounted()
     }
+
+    /// Ends the connection's TLS handshake.
+    pub fn end_handshake(&mut self) {
+        if let (Some(limiter), Some(key)) = (&self.limiter, self.handshake.take()) {
+            limiter.prefixes.release(key);
+        }
+    }
+
+    /// Returns a number that identifies the client's network, if the connection counts for one.
+    pub fn network(&self) -> Option<NonZeroU64> {
+        self.network
+    }
+
+    /// Returns how many connections the client's network holds; 0 if this one counts for none. Takes a lock.
+    pub fn network_connections(&self) -> u32 {
+        self.held(self.network)
+    }
+
+    /// Returns the same of the connections at the permit's listener, if it has a share of its own.
+    pub fn network_connections_at_listener(&self) -> u32 {
+        self.held(self.listener.or(self.network))
+    }
+
+    fn held(&self, network: Option<NonZeroU64>) -> u32 {
+        let (Some(limiter), Some(key)) = (&self.limiter, network) else { return 0 };
+        limiter.networks.held(key)
+    }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
+        self.end_handshake();
         let Some(limiter) = self.limiter.take() else { return };
         self.prefix.into_iter().for_each(|key| limiter.prefixes.release(key));
         let of_network = [self.network, self.listener];

@@ -52,6 +52,16 @@ enum MemoryKind {
     Torrents,
 }
 
+impl MemoryKind {
+    fn drop_reason(self) -> DropReason {
+        match self {
+            Self::Read => DropReason::ReadMemory,
+            Self::Unsent => DropReason::UnsentMemory,
+            Self::Torrents => DropReason::TorrentMemory,
+        }
+    }
+}
+
 impl MemoryLimits {
     fn of(&self, kind: MemoryKind) -> usize {
         match kind {
@@ -63,6 +73,11 @@ impl MemoryLimits {
 }
 
 impl MemoryUse {
+    /// Whether torrents were announced.
+    pub(super) fn has_torrents(self) -> bool {
+        self.torrents > 0
+    }
+
     fn of(self, kind: MemoryKind) -> usize {
         match kind {
             MemoryKind::Read => self.read,
@@ -166,22 +181,18 @@ impl Connections {
             if self.memory.of(kind) <= max / 4 * 3 {
                 return;
             }
-            self.close_holder(now, number, kind);
+            let text = "the tracker has no memory for this connection";
+            self.close_now(now, number, kind.drop_reason(), text);
         }
     }
 
-    /// Ends a connection. Its task drops the input that it holds when it wakes.
-    fn close_holder(&mut self, now: Tick, number: usize, kind: MemoryKind) {
+    /// Ends a connection; a WebSocket's client gets `text`. Its task drops the input that it holds when it
+    /// wakes.
+    pub(super) fn close_now(&mut self, now: Tick, number: usize, reason: DropReason, text: &str) {
         let Some(slot) = self.slots.get_mut(number) else { return };
-        let reason = match kind {
-            MemoryKind::Read => DropReason::ReadMemory,
-            MemoryKind::Unsent => DropReason::UnsentMemory,
-            MemoryKind::Torrents => DropReason::TorrentMemory,
-        };
         slot.counters(|counters| counters.drop(reason));
         let key = slot.key;
         if slot.can_receive() && slot.output.is_empty() {
-            let text = "the tracker has no memory for this connection";
             ws::close(slot.output.bytes_mut(), CloseCode::TRY_AGAIN, text);
             // A client whose socket takes no more misses this.
             let _ = self.write(now, key);

@@ -47,6 +47,7 @@ pub(super) async fn accept_all(
                 Err(error) if net::is_out_of_descriptors(&error) => {
                     pause = Some(EXHAUSTED_PAUSE);
                     listener.http().drop(DropReason::ConnectionLimit);
+                    worker.free_descriptors();
                     break;
                 }
                 // The client is gone, or the kernel refuses this connection; the next may do.
@@ -79,18 +80,18 @@ fn serve_new(
     stream: std::net::TcpStream,
     from: SocketAddr,
 ) {
-    if worker.is_full(listener) {
-        return listener.http().drop(DropReason::ConnectionLimit);
-    }
     let local = || stream.local_addr().ok().map(|address| address.ip());
     let options = &listener.options;
     let proxies = options.proxy_protocol.then_some(&options.trusted_proxies);
     let mut client = RemoteClient::new(from.ip(), local, proxies);
     let header = proxy_header::take(&mut client, &stream);
-    let permit = match listener.permit(&worker.tracker, worker.now(), client.ip()) {
+    let permit = match listener.admit(&worker.tracker, worker.now(), client.ip()) {
         Ok(permit) => permit,
         Err(error) => return count_failure(listener, client.ip(), &error),
     };
+    if !worker.find_room(listener, &permit) {
+        return listener.http().drop(DropReason::ConnectionLimit);
+    }
     Counters::connection_opened(&mut listener.http());
     let ip = client.ip();
     let new = NewConnection { worker, listener, stream, client, permit };
@@ -125,10 +126,19 @@ impl NewConnection<'_> {
         }
         let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
         let output = std::mem::take(&mut step.unsent);
-        let key = Connection::add(worker, listener, socket, output, step.now);
+        let deadline = step.now.after(listener.options.head_timeout_s);
+        // It counts as held from now on, not only once its task runs. The first request has no more time than
+        // any other, even before its first byte.
+        let key = worker.connections.borrow_mut().insert(
+            socket,
+            Rc::clone(listener),
+            output,
+            permit,
+            (step.now, deadline),
+        );
         let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
         let tasks = Rc::clone(&worker.tasks);
-        let connection = Connection { worker, listener, key, client, permit, input };
+        let connection = Connection { worker, listener, key, client, input };
         match step.next {
             NextStep::Upgrade(client) => connection.upgrade(*client),
             _ => _ = tasks.spawn(connection.run(step)),

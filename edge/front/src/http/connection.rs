@@ -9,13 +9,12 @@ use types::{ConnectionKey, Tick, limits};
 use super::http_service::{HttpClient, NextStep, ServiceStep};
 use super::list::{ListStream, Pace};
 use super::proxy_header::{self, HeaderOutcome};
-use crate::buffer::{InputBuffer, OutputBuffer, WriteOutcome};
+use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;
 use crate::connections::{Phase, readable, writable};
 use crate::listener::Listener;
 use crate::reject_log;
-use crate::stream::Socket;
 use crate::webtorrent::ws_client::WsClient;
 use crate::webtorrent::{self, UpgradedConnection};
 use crate::worker::Worker;
@@ -29,8 +28,6 @@ pub(super) struct Connection {
     pub(super) listener: Rc<Listener>,
     pub(super) key: ConnectionKey,
     pub(super) client: RemoteClient,
-    /// Held for as long as the connection.
-    pub(super) permit: ConnectionPermit,
     pub(super) input: InputBuffer,
 }
 
@@ -45,20 +42,6 @@ struct Progress {
 }
 
 impl Connection {
-    /// Adds the connection to the worker's table: it counts as held from now on, not only once its
-    /// task runs. The first request has no more time than any other, even before its first byte.
-    pub(super) fn add(
-        worker: &Worker,
-        listener: &Rc<Listener>,
-        socket: Socket,
-        output: OutputBuffer,
-        now: Tick,
-    ) -> ConnectionKey {
-        let deadline = now.after(listener.options.head_timeout_s);
-        let listener = Rc::clone(listener);
-        worker.connections.borrow_mut().insert(socket, listener, output, (now, deadline))
-    }
-
     /// Serves the connection after its first step.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
     pub(super) fn run(mut self, first: ServiceStep) -> impl Future<Output = ()> {
@@ -116,12 +99,18 @@ impl Connection {
                     return Ok(None);
                 }
             }
+            if handshaking {
+                // Boxed, because it is rare: a task has room for its largest wait.
+                let network = self.worker.connections.borrow().network(self.key);
+                Box::pin(self.worker.handshakes.turn(network)).await;
+            }
             let had_begun = !self.input.is_empty();
             let step = self.step(progress.more)?;
             progress = Progress::of(&step, had_begun);
             (next, list) = (step.next, step.list);
             if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
+                self.worker.connections.borrow_mut().end_handshake(self.key);
                 self.listener.http().tls_handshakes += 1;
             }
         }
@@ -137,7 +126,8 @@ impl Connection {
             return Ok(false);
         }
         let worker = &self.worker;
-        self.permit = self.listener.permit(&worker.tracker, worker.now(), self.client.ip())?;
+        let permit = self.listener.admit(&worker.tracker, worker.now(), self.client.ip())?;
+        worker.connections.borrow_mut().set_permit(self.key, permit);
         Ok(true)
     }
 
@@ -253,12 +243,13 @@ impl Connection {
     /// Hands the connection over to WebTorrent. The permit that it takes is the client's, even if a
     /// proxy carries the connection.
     pub(super) fn upgrade(self, client: WsClient) {
-        let Self { worker, listener, key, permit, input, .. } = self;
+        let Self { worker, listener, key, input, .. } = self;
         // For HTTP the connection has ended.
-        drop(permit);
+        worker.connections.borrow_mut().set_permit(key, ConnectionPermit::uncounted());
         match listener.permit(&worker.tracker, worker.now(), client.ip) {
             Ok(permit) => {
-                let upgraded = UpgradedConnection { listener, key, client, permit, input };
+                worker.connections.borrow_mut().set_permit(key, permit);
+                let upgraded = UpgradedConnection { listener, key, client, input };
                 webtorrent::start(&worker, upgraded);
             }
             Err(error) => {

@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tracker::ConnectionPermit;
 use types::ConnectionKey;
 
 use super::context::WsContext;
@@ -25,18 +24,16 @@ pub(crate) struct UpgradedConnection {
     pub(crate) listener: Rc<Listener>,
     pub(crate) key: ConnectionKey,
     pub(crate) client: WsClient,
-    /// Held for as long as the connection.
-    pub(crate) permit: ConnectionPermit,
     /// What the client has sent behind its request.
     pub(crate) input: InputBuffer,
 }
 
 /// Starts the task of a connection that has been upgraded.
 pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {
-    let UpgradedConnection { listener, key, client, permit, input } = upgraded;
+    let UpgradedConnection { listener, key, client, input } = upgraded;
     worker.connections.borrow_mut().upgrade(worker.now(), key);
     worker.notify_flush();
-    let connection = WsConnection { worker: Rc::clone(worker), key, _permit: permit };
+    let connection = WsConnection { worker: Rc::clone(worker), key };
     let session = Session::new(key, listener, client, input);
     worker.tasks.spawn(connection.run(session));
 }
@@ -44,7 +41,6 @@ pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {
 struct WsConnection {
     worker: Rc<Worker>,
     key: ConnectionKey,
-    _permit: ConnectionPermit,
 }
 
 /// How a session has ended.

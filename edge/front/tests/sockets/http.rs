@@ -9,6 +9,7 @@ mod memory;
 mod page;
 mod proxies;
 mod requests;
+mod seats;
 mod stats;
 
 use std::net::SocketAddr;

@@ -79,6 +79,37 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     assert_eq!(server.finish(Protocol::Http).drops[DropReason::PrefixConnectionLimit.index()], 2);
 }
 
+/// A client that closes each connection is limited by their rate, however few it holds.
+#[test]
+fn limits_the_rate_of_connections() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
+    let server = HttpServer::with(options);
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    server.tracker.limiter().replace(Limits { openings: RATE, exempt, ..Limits::default() });
+    let served = |from: &str| {
+        let mut client = server.client();
+        let close = get("/none", "Connection: close\r\n");
+        client.send(format!("PROXY TCP4 {from} 192.0.2.200 4711 6969\r\n{close}"));
+        client.0.receive().is_ok_and(|response| response.status == 404)
+    };
+    let count = |from: &str| (0..SENT).filter(|_| served(from)).count() as u32;
+    assert_eq!(count("192.0.2.1"), RATE.burst);
+    assert_eq!(count("192.0.2.2"), RATE.burst, "another address");
+    server.advance(1);
+    assert_eq!(count("192.0.2.1"), RATE.per_s);
+    assert_eq!(count("10.0.0.1"), SENT, "exempt");
+    // A header that comes late is the proxy's connection until then.
+    let mut late = server.client();
+    late.send("PROXY ");
+    server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_open == 1);
+    late.send(format!("TCP4 192.0.2.1 192.0.2.200 4711 6969\r\n{}", get("/none", "")));
+    late.expect_end_or_reset();
+    let refused = u64::from(3 * SENT - 2 * RATE.burst - RATE.per_s + 1);
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.drops[DropReason::ConnectionRate.index()], refused);
+}
+
 /// The permit is the client's that the PROXY header names: so one host stands for many.
 #[test]
 fn limits_the_connections_of_a_network() {

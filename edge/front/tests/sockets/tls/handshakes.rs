@@ -5,6 +5,7 @@ use std::sync::Arc;
 use harness::http::Connection;
 use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
+use tracker::{Limits, Rate};
 
 use super::*;
 
@@ -163,6 +164,76 @@ fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     let counters = server.finish(Protocol::Https);
     assert_eq!(counters.drops, Counters::default().drops);
     assert_eq!(read_all(stream), b"");
+}
+
+/// Replays a ClientHello as one client, named by a PROXY header, and as another.
+#[test]
+fn limits_the_rate_of_handshakes() {
+    const RATE: Rate = Rate { per_s: 1, burst: 3 };
+    let server = behind_a_proxy();
+    server.tracker.limiter().replace(Limits { handshakes: RATE, ..Limits::default() });
+    let hello = hello();
+    let answered = |from: &str| {
+        let mut stream = connect(server.second_address.unwrap());
+        stream.write_all(&[proxy_line(from).as_bytes(), &hello].concat()).unwrap();
+        stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0)
+    };
+    let count = |from: &str| (0..20).filter(|_| answered(from)).count() as u32;
+    assert_eq!([count("192.0.2.1"), count("192.0.2.2")], [RATE.burst; 2]);
+    server.advance(1);
+    assert_eq!(count("192.0.2.1"), RATE.per_s);
+    // Connections without TLS have no such rate.
+    let plain = |_| {
+        let mut client = server.client();
+        client.send(proxy_line("192.0.2.1"));
+        client.request(announce(1, "")).status
+    };
+    assert!((0..20).map(plain).all(|status| status == 200));
+    let refused = u64::from(3 * 20 - 2 * RATE.burst - RATE.per_s);
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[DropReason::HandshakeRate.index()], refused);
+}
+
+#[test]
+fn limits_the_unfinished_handshakes_of_a_client() {
+    const MAX: u32 = 4;
+    let server = behind_a_proxy();
+    let limits = Limits { unfinished_handshakes: MAX, ..Limits::default() };
+    server.tracker.limiter().replace(limits);
+    let stuck = |from: &str| {
+        let mut stream = connect(server.second_address.unwrap());
+        let half = &hello()[..100];
+        stream.write_all(&[proxy_line(from).as_bytes(), half].concat()).unwrap();
+        stream
+    };
+    let served = |from: &str| {
+        let mut stream = connect(server.second_address.unwrap());
+        stream.write_all(proxy_line(from).as_bytes()).unwrap();
+        let mut client = handshake_over(stream, "tracker.test", client_config(&VERSIONS));
+        client.0.send(announce(1, "")).is_ok()
+            && client.0.receive().is_ok_and(|response| response.status == 200)
+    };
+    // Handshakes that are complete do not count.
+    assert!((0..3 * MAX).all(|_| served("192.0.2.1")));
+    let held: Vec<_> = (0..MAX).map(|_| stuck("192.0.2.1")).collect();
+    let opened = u64::from(4 * MAX);
+    server.wait_for_counts(Protocol::Https, "accepted", |it| it.connections_opened == opened);
+    assert!(!served("192.0.2.1") && served("192.0.2.2"));
+    drop(held);
+    let closed = opened + 1;
+    server.wait_for_counts(Protocol::Https, "closed", |it| it.connections_closed == closed);
+    assert!(served("192.0.2.1"));
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[DropReason::HandshakeLimit.index()], 1);
+}
+
+fn behind_a_proxy() -> HttpServer {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    HttpServer::tls(HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() })
+}
+
+fn proxy_line(from: &str) -> String {
+    format!("PROXY TCP4 {from} 192.0.2.200 4711 6969\r\n")
 }
 
 #[test]
