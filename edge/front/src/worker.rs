@@ -20,8 +20,9 @@ use crate::stream::{ReadOutcome, Stream};
 use crate::tasks::Tasks;
 use crate::webtorrent::relay::Relay;
 
-/// Connections closed when the process has no file descriptors left.
-const EXHAUSTED_CLOSED: usize = 64;
+/// Connections closed when the process has no file descriptors left: one in so many, and 64 at most.
+const EXHAUSTED_PART: usize = 8;
+const EXHAUSTED_CLOSED_MAX: usize = 64;
 /// Connections by which the worker tries to hold more at each scan, after that.
 const RECOVERED_PER_SCAN: usize = 16;
 
@@ -78,11 +79,10 @@ impl Worker {
     /// Closes connections of the networks that hold the most, because the process has no descriptors left. For a
     /// while the worker then holds no more than are left: newcomers have to find room among these.
     pub(crate) fn free_descriptors(&self) {
-        let mut connections = self.connections.borrow_mut();
-        let now = self.now();
-        if (0..EXHAUSTED_CLOSED).filter(|_| connections.make_room(now, Crowd::Worker, 1)).count()
-            > 0
-        {
+        let (mut connections, now) = (self.connections.borrow_mut(), self.now());
+        let part = connections.seated().div_ceil(EXHAUSTED_PART).min(EXHAUSTED_CLOSED_MAX);
+        let closed = (0..part).filter(|_| connections.make_room(now, Crowd::Worker, 1)).count();
+        if closed > 0 {
             self.seats.set(connections.seated());
         }
     }

@@ -153,8 +153,8 @@ settings! {
         /// v1v2: connections from trusted_proxies must begin with a PROXY header, version 1 or 2,
         /// or they are closed. From other addresses such a header is a malformed request.
         proxy_protocol: Choice(ProxyProtocol), per_listener = ProxyProtocol::Off;
-        /// Maximum number of connections per worker; further ones are closed at once. In a
-        /// [[listener]]: the maximum at its addresses.
+        /// Maximum number of connections per worker; a further one displaces one of the network (IPv4 /24,
+        /// IPv6 /48) with the most, or is closed at once. In a [[listener]]: the maximum at its addresses.
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
         /// Maximum number of connections from one client prefix, over all workers; further ones are closed at
         /// once. 0 = unlimited. [limits] defines the prefix and which networks are exempt.

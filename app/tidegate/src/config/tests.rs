@@ -489,7 +489,7 @@ fn reads_limits() {
         );
         Config::from_settings(&read(&text).unwrap()).unwrap().limits.network_connections
     };
-    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 20]);
+    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 21]);
     let warnings = config.warnings();
     assert!(
         warnings.len() == 1 && warnings[0].starts_with("limits.scrapes_burst is less than"),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use crate::api::start_in;
 use crate::clients::{Udp, announce_target, has, http_announce};
@@ -129,6 +130,40 @@ fn changes_the_connection_limit_on_sighup() {
     tracker.reload();
     tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
     assert!(hold().1);
+}
+
+/// Five networks take all file descriptors of the process, and go on to connect.
+#[test]
+fn serves_others_when_five_networks_hold_all_descriptors() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
+                 http.trusted_proxies = [\"127.0.0.1\"]\nhttp.proxy_protocol = \"v1v2\"\n";
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 200 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_tidegate")]);
+    command.env("TIDEGATE_HTTP__WORKERS", "1");
+    let tracker = Tracker::start_by(command, Directory::new(), table);
+    let at = tracker.listener("http", [127, 0, 0, 2]);
+    let connect = |from: String| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = "GET /none HTTP/1.1\r\nHost: x\r\n\r\n";
+        // Fails if the server has closed it already.
+        let _ = write!(stream, "PROXY TCP6 {from} 2001:db8::1 4711 6969\r\n{request}");
+        stream
+    };
+    let of_five = |number: u32| connect(format!("2001:db8:{:x}:{number:x}::1", 1 + number % 5));
+    let held: Vec<_> = (0..300).map(of_five).collect();
+    let refused = |it: &Tracker| {
+        it.metric(&format!(
+            "tidegate_drops_total{{listener=\"{at}\",protocol=\"http\",reason=\"displaced\"}}"
+        ))
+    };
+    tracker.wait_until("descriptors are used up", |it| refused(it) > 0.0);
+    let served = (0..20).filter(|number| {
+        let mut stream = connect(format!("2001:db9:{number:x}::1"));
+        stream.read(&mut [0]).is_ok_and(|len| len > 0)
+    });
+    assert_eq!(served.count(), 20);
+    drop(held);
 }
 
 /// All IPv4 clients of a tracker behind a translator share a /64.

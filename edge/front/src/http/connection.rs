@@ -94,15 +94,15 @@ impl Connection {
             if !progress.more {
                 self.set_deadline(progress);
                 readable(&self.worker.connections, self.key).await?;
-                // Input that came before the end does not count any more.
-                if self.worker.connections.borrow().was_ended(self.key) {
-                    return Ok(None);
-                }
             }
             if handshaking {
                 // Boxed, because it is rare: a task has room for its largest wait.
                 let network = self.worker.connections.borrow().network(self.key);
                 Box::pin(self.worker.handshakes.turn(network)).await;
+            }
+            // Input that came before the end does not count any more.
+            if self.worker.connections.borrow().was_ended(self.key) {
+                return Ok(None);
             }
             let had_begun = !self.input.is_empty();
             let step = self.step(progress.more)?;
