@@ -314,3 +314,42 @@ fn network_is_no_smaller_than_the_prefix() {
     assert!(held.is_ok() && limiter.permit(v4(0xff00), None).is_err());
     assert!(limiter.permit(v4(0x1_0000), None).is_ok());
 }
+
+#[test]
+fn new_connections_and_handshakes_have_rates_of_their_own() {
+    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
+    let limiter = limiter(Limits {
+        openings: rate(4, 4),
+        handshakes: rate(1, 2),
+        unfinished_handshakes: 3,
+        exempt,
+        ..Limits::default()
+    });
+    let open =
+        |now, from, over_tls| limiter.open(Tick(now), from, over_tls, None).map(|_permit| ()).err();
+    let over_tls: Vec<_> = (0..5).map(|_| open(0, v4(1), true)).collect();
+    let too_fast = Some(PermitDenied::HandshakeRate);
+    assert_eq!(over_tls, [None, None, too_fast, too_fast, Some(PermitDenied::OpeningRate)]);
+    assert_eq!([open(1, v4(1), true), open(1, v4(1), false)], [None; 2]);
+    assert!((0..20).all(|_| open(0, [10, 0, 0, 1].into(), true).is_none()), "exempt");
+    let labels: Vec<_> = limiter.table_usages(Tick(1)).iter().map(|usage| usage.label).collect();
+    assert_eq!(labels, ["connection", "handshake"]);
+}
+
+#[test]
+fn unfinished_handshakes_are_bounded_until_they_end() {
+    let limits = Limits { unfinished_handshakes: 2, network_connections: 9, ..Limits::default() };
+    let limiter = limiter(limits);
+    let open = |over_tls| limiter.open(Tick(0), v4(1), over_tls, None);
+    let mut held = [open(true).unwrap(), open(true).unwrap()];
+    assert_eq!(open(true).err(), Some(PermitDenied::UnfinishedHandshakes));
+    assert!(open(false).is_ok() && limiter.open(Tick(0), v4(2), true, None).is_ok());
+    held[0].end_handshake();
+    held[0].end_handshake();
+    let third = open(true).unwrap();
+    assert!(open(true).is_err());
+    // What was refused counts for no network.
+    assert_eq!((third.network_connections(), held[0].network_connections_at_listener()), (3, 3));
+    drop((held, third));
+    assert_eq!(limiter.permits.holders(), [0, 0]);
+}
