@@ -105,7 +105,7 @@ pub const HANDSHAKES_PER_S: u32 = 200;
 pub const HANDSHAKES_BURST: u32 = 5000;
 /// Unfinished TLS handshakes of one prefix. Each holds some 16 KiB, and waits for its client for two round
 /// trips: if 500 clients behind one address come back in a second, as after a restart, and are 0.25 s
-/// away, 250 are unfinished. One that never goes on leaves after ten seconds.
+/// away, 250 are unfinished. One that never continues leaves after ten seconds.
 pub const HANDSHAKES_UNFINISHED_MAX: u32 = 256;
 /// How many seconds' worth of requests may come at once, unless a burst is configured. A seedbox with
 /// 10,000 torrents announces all when it starts: libtorrent and rTorrent as fast as they can, others

@@ -20,7 +20,7 @@ use crate::stream::{ReadOutcome, Stream};
 use crate::tasks::Tasks;
 use crate::webtorrent::relay::Relay;
 
-/// Connections closed when the process has no file descriptors left: one in so many, and 64 at most.
+/// Connections closed when the process has no file descriptors left: one in this many, and 64 at most.
 const EXHAUSTED_PART: usize = 8;
 const EXHAUSTED_CLOSED_MAX: usize = 64;
 /// Connections by which the worker tries to hold more at each scan, after that.
