@@ -1,10 +1,13 @@
 //! `tidegate-bench attacks`: what one hostile host can do to others.
 //!
-//! Each attack goes through the sockets of a tracker of its own, beside honest clients. Trusted proxy
-//! headers give the clients public addresses, so that everything stays on the loopback device.
+//! Each attack goes through the sockets of a tracker of its own, beside honest clients at public addresses. Where
+//! what matters is inside the tracker, trusted proxy headers give these addresses, and everything stays on the
+//! loopback device. Attacks on connections themselves have a network of namespaces.
 
 mod browsers;
 mod memory;
+#[cfg(target_os = "linux")]
+mod network;
 mod proxied;
 mod requests;
 mod sockets;
@@ -17,12 +20,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 
-use crate::figures::{count, percent};
+use crate::figures::{count, mib, micros, percent};
 use crate::lab::{
-    Api, Lab, LabArgs, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLES, free_address,
-    named_path,
+    Api, Lab, LabArgs, Place, Protocol, RunningTracker, Split, Subject, TOKEN_VARIABLES,
+    free_address, named_path, on,
 };
-use crate::record::Figures;
+use crate::record::{Figures, Run};
 use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
 use crate::session::{ResultArgs, RunKey, Session, print_line};
 
@@ -63,21 +66,23 @@ enum Attack {
     Key,
     /// Buffers: 2,000 WebSockets stuck inside a message.
     Buffers,
-    /// Connections: one for each of many /64s of one /48.
-    Connections,
+    /// Neighbours: 64 announces from the network of 40 honest peers.
+    Neighbours,
+    /// Visitors of a web page whose images are announces. Needs root, as all that follow.
+    Pages,
+    /// Browsers that answer offers after a while: offers of another host in between.
+    Offers,
+    /// A browser that reads 1 MB/s: offers of 5 MB/s.
+    Readers,
+    /// Browsers of a torrent: many small offers in each announce.
+    Amplification,
+    /// HTTPS: one ClientHello again and again.
+    Handshakes,
+    /// HTTP: connections that pipeline requests.
+    Pipelining,
+    /// All connections: held by one /48, and by five.
+    Seats,
 }
-
-const ALL: [Attack; 9] = [
-    Attack::Swarm,
-    Attack::Cluster,
-    Attack::Rates,
-    Attack::Memory,
-    Attack::Browsers,
-    Attack::Api,
-    Attack::Key,
-    Attack::Buffers,
-    Attack::Connections,
-];
 
 /// A tracker to attack.
 struct Target<'a> {
@@ -98,6 +103,16 @@ const HELD: &str = "attacker_held";
 const MEMORY_MIB: &str = "memory_mib";
 /// How long the attacker held it.
 const HELD_S: &str = "held_s";
+/// Honest connections that the tracker closed.
+const CLOSED: &str = "honest_closed";
+/// Bytes per second that the attacker sends, and that it or its victims receive.
+const SENDS: &str = "sends_bytes_s";
+const RECEIVES: &str = "receives_bytes_s";
+/// Response times of an honest client: the median before the attack; median, p99 and maximum during it.
+const BEFORE_US: &str = "before_us";
+const LATENCIES: [&str; 3] = ["p50_us", "p99_us", "max_us"];
+/// A key that attacks create.
+const KEY: &str = "benchbenchbenchbenchbenchbench01";
 
 impl Attacks {
     /// Runs the attacks and reports them.
@@ -109,8 +124,11 @@ impl Attacks {
             [] => vec![lab.tidegate()?],
             _ => lab.subjects((Protocol::Udp, ""), &names)?.0,
         };
-        let (split, attacks) =
-            (lab.split(1)?, if self.only.is_empty() { &ALL } else { &*self.only });
+        let split = lab.split(1)?;
+        let attacks = match &*self.only {
+            [] => Attack::value_variants(),
+            only => only,
+        };
         let mut session = Session::start("attacks", &self.output, &self.lab.definitions)?;
         for attack in attacks {
             for subject in &subjects {
@@ -121,7 +139,7 @@ impl Attacks {
                     admin: free_address()?,
                     invented: self.invented,
                 };
-                let outcomes = target.suffer(*attack);
+                let outcomes = on(&split.load, || target.suffer(*attack))?;
                 let outcomes =
                     outcomes.with_context(|| format!("{attack:?}, {}", subject.name()))?;
                 for (case, figures, summary) in outcomes {
@@ -150,7 +168,11 @@ impl Target<'_> {
             Attack::Api => requests::attack_api(self),
             Attack::Key => requests::attack_key(self),
             Attack::Buffers => sockets::attack_buffers(self),
-            Attack::Connections => sockets::attack_connections(self),
+            Attack::Neighbours => swarm::attack_neighbours(self),
+            #[cfg(target_os = "linux")]
+            attack => network::attack(self, attack),
+            #[cfg(not(target_os = "linux"))]
+            _ => anyhow::bail!("this attack needs Linux"),
         }
     }
 
@@ -165,12 +187,25 @@ impl Target<'_> {
         admin: SocketAddr,
         settings: &[(&str, &str)],
     ) -> Result<(RunningTracker, Api)> {
+        let (address, processors) = (free_address()?, &*self.split.tracker);
+        let place = Place { namespace: None, address, processors };
+        let tracker = self.start_in(place, Protocol::Udp, admin, settings)?;
+        Ok((tracker, Api::open(admin)?))
+    }
+
+    /// Starts the tracker in a place.
+    fn start_in(
+        &self,
+        place: Place<'_>,
+        protocol: Protocol,
+        admin: SocketAddr,
+        settings: &[(&str, &str)],
+    ) -> Result<RunningTracker> {
         let listen = admin.to_string();
         let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*listen)];
         all.extend(TOKEN_VARIABLES);
         all.extend(settings);
-        let tracker = self.lab.start(&self.subject, Protocol::Udp, &self.split.tracker, &all)?;
-        Ok((tracker, Api::open(admin)?))
+        self.lab.start_at(&self.subject, protocol, place, &all)
     }
 }
 
@@ -179,16 +214,35 @@ fn report_progress(text: &str) {
     print_line(&format!("  {text}"));
 }
 
-/// Reports the runs.
+/// Reports the runs: those with response times in a table of their own.
 pub(crate) fn report(runs: &Runs<'_>) -> Content {
-    const COLUMNS: &[Column] = &[
+    const PARTS: &[Column] = &[
         CASE,
         SUBJECT,
         ("honest clients served", |row| row.cell(HONEST, percent)),
+        ("closed", |row| row.cell(CLOSED, count)),
         ("attacker holds", |row| row.cell(HELD, count)),
         ("MiB", |row| row.cell(MEMORY_MIB, count)),
         ("for seconds", |row| row.cell(HELD_S, count)),
+        ("sends a second", |row| row.cell(SENDS, mib)),
+        ("victims receive", |row| row.cell(RECEIVES, mib)),
+    ];
+    const TIMES: &[Column] = &[
+        CASE,
+        SUBJECT,
+        ("honest clients served", |row| row.cell(HONEST, percent)),
+        ("p50 before", |row| row.cell(BEFORE_US, micros)),
+        ("p50", |row| row.cell(LATENCIES[0], micros)),
+        ("p99", |row| row.cell(LATENCIES[1], micros)),
+        ("at most", |row| row.cell(LATENCIES[2], micros)),
+        ("attacker sends a second", |row| row.cell(SENDS, mib)),
+        ("and receives", |row| row.cell(RECEIVES, mib)),
     ];
     let text = "One host attacks a tracker through its sockets, beside honest clients.";
-    ("Attacks by one host".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
+    let has_times = |run: &Run| run.figures.get(BEFORE_US).is_some();
+    let parts = (runs.filter(|run| !has_times(run)), PARTS);
+    let times = (runs.filter(has_times), TIMES);
+    let blocks = [parts, times].into_iter().filter(|(runs, _)| !runs.0.is_empty());
+    let blocks = blocks.map(|(runs, columns)| table(&runs.rows(), columns)).collect();
+    ("Attacks by one host".to_owned(), text.to_owned(), blocks)
 }

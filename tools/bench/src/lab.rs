@@ -35,9 +35,7 @@ pub(crate) use program::Subject;
 #[cfg(target_os = "linux")]
 pub(crate) use template::TemplateVars;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
-#[cfg(target_os = "linux")]
-pub(crate) use tracker::Place;
-pub(crate) use tracker::{RunningTracker, free_address};
+pub(crate) use tracker::{Place, RunningTracker, free_address};
 
 #[cfg(test)]
 pub(crate) use tester::tests::FIGURES;

@@ -78,3 +78,18 @@ fn engines_are_measured_on_a_veth_pair() {
     assert!(figures["responses_s"].as_f64() > Some(1.0), "{figures}");
     assert!(figures["verified"].as_f64() >= Some(1.0), "{figures}");
 }
+
+#[test]
+fn attacks_are_played_over_a_network() {
+    if let Some(obstacle) = harness::network::Network::obstacle() {
+        eprintln!("skipped {obstacle}");
+        return;
+    }
+    let directory = directory();
+    let output = run_for("attacks --only pages", &[], &directory);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    // The first is the number of ports that were stored.
+    assert!(figures(&directory, "pages, a visitor's ports")["attacker_held"].is_number());
+    assert!(figures(&directory, "pages, wrong keys")["honest_part"].is_number());
+}

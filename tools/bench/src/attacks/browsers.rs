@@ -1,13 +1,12 @@
 //! WebTorrent peers, each in a torrent of its own, which fill the memory that browsers may take.
 
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use harness::http::Connection;
 
 use super::proxied::honest;
-use super::sockets::open_websocket;
+use super::sockets::{WebSocket, frame};
 use super::{HELD, HONEST, Outcome, Target};
 use crate::figures::count;
 use crate::record::Figures;
@@ -84,15 +83,12 @@ impl Scene {
 }
 
 /// A WebSocket over which peers announce.
-struct Browser {
-    connection: Connection,
-    unread: Vec<u8>,
-}
+struct Browser(WebSocket);
 
 impl Browser {
     fn open(tracker: SocketAddr, client: IpAddr) -> Result<Self> {
         let header = format!("X-Forwarded-For: {client}\r\n");
-        Ok(Self { connection: open_websocket(tracker, &header)?, unread: Vec::new() })
+        Ok(Self(WebSocket::open(Connection::open(tracker)?, &header)?))
     }
 
     /// Announces a leecher in each of `count` torrents. Returns how many of these count it.
@@ -102,43 +98,16 @@ impl Browser {
             let text = format!(
                 r#"{{"action":"announce","info_hash":"{torrent:020}","peer_id":"-XX0001-000000000001","left":1,"uploaded":0,"downloaded":0,"numwant":0,"offers":[]}}"#
             );
-            // A masked text frame with a length of two bytes.
-            frames.extend([0x81, 0x80 | 126]);
-            frames.extend(u16::try_from(text.len())?.to_be_bytes());
-            frames.extend([0; 4]);
-            frames.extend(text.as_bytes());
+            frames.extend(frame(&text));
         }
-        self.connection.send(frames)?;
+        self.0.0.send(frames)?;
         let mut stored = 0;
         for _ in 0..count {
-            let text = self.message()?;
+            let text = self.0.message()?;
             let answer: serde_json::Value = serde_json::from_slice(&text)?;
             ensure!(answer["interval"].is_number(), "refused: {answer}");
             stored += u32::from(answer["incomplete"] == 1);
         }
         Ok(stored)
-    }
-
-    /// Returns the next message, which is shorter than 64 KiB.
-    fn message(&mut self) -> Result<Vec<u8>> {
-        self.fill(4)?;
-        let (start, len) = match self.unread[1] {
-            126 => (4, usize::from(u16::from_be_bytes([self.unread[2], self.unread[3]]))),
-            len => (2, usize::from(len)),
-        };
-        self.fill(start + len)?;
-        let text = self.unread[start..start + len].to_vec();
-        self.unread.drain(..start + len);
-        Ok(text)
-    }
-
-    fn fill(&mut self, len: usize) -> Result<()> {
-        let mut buffer = [0; 16 * 1024];
-        while self.unread.len() < len {
-            let read = self.connection.stream.read(&mut buffer)?;
-            let read = buffer.get(..read).filter(|it| !it.is_empty()).context("closed")?;
-            self.unread.extend(read);
-        }
-        Ok(())
     }
 }

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 use harness::http;
 
-use super::{HELD, HONEST, Outcome, Target};
+use super::{HELD, HONEST, KEY, Outcome, Target};
 use crate::lab::TOKEN_VARIABLES;
 use crate::record::Figures;
 
 const REQUESTS: u32 = 200;
-const KEY: &str = "benchbenchbenchbenchbenchbench01";
 const TORRENTS: u8 = 50;
 
 /// Asks without a token, or with wrong ones, and then with a valid one, all from one address.

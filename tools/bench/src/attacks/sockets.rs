@@ -1,24 +1,21 @@
-//! Attacks by connections: stuck messages, and all seats for one network.
+//! WebSockets of attackers and honest browsers, and an attack by messages that do not end.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use harness::http::Connection;
 
-use super::{HELD, HELD_S, HONEST, MEMORY_MIB, Outcome, Target, report_progress};
-use crate::figures::count;
+use super::{HELD, HELD_S, MEMORY_MIB, Outcome, Target, report_progress};
 use crate::record::Figures;
 
 const STUCK: usize = 2000;
 /// Bytes of a message, and how many of them arrive.
-const MESSAGE: u64 = 128 * 1024;
+const MESSAGE: usize = 128 * 1024;
 const ARRIVES: usize = 127 * 1024;
 /// How long stuck messages are watched.
 const WATCHED: Duration = Duration::from_secs(60);
-
-const SEATS: u32 = 1000;
 
 /// Opens WebSockets and sends most of a message over each.
 pub(super) fn attack_buffers(target: &Target<'_>) -> Result<Vec<Outcome>> {
@@ -56,78 +53,103 @@ pub(super) fn attack_buffers(target: &Target<'_>) -> Result<Vec<Outcome>> {
     )])
 }
 
-/// Opens a WebSocket, with more lines in the head of the request.
-pub(super) fn open_websocket(tracker: SocketAddr, more: &str) -> Result<Connection> {
-    let mut connection = Connection::open(tracker)?;
-    connection.send(format!(
-        "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n",
-    ))?;
-    let status = connection.receive_head()?.status;
-    ensure!(status == 101, "status {status}");
-    Ok(connection)
+/// A WebSocket.
+pub(super) struct WebSocket(pub(super) Connection);
+
+impl WebSocket {
+    /// Opens one over a connection, with more lines in the head of the request.
+    pub(super) fn open(mut connection: Connection, more: &str) -> Result<Self> {
+        connection.send(format!(
+            "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n",
+        ))?;
+        let status = connection.receive_head()?.status;
+        ensure!(status == 101, "status {status}");
+        Ok(Self(connection))
+    }
+
+    /// Receives the next message.
+    pub(super) fn message(&mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(message) = self.received() {
+                return Ok(message);
+            }
+            ensure!(self.0.receive_more()?, "closed");
+        }
+    }
+
+    /// Returns the next message that has been received as a whole.
+    pub(super) fn received(&mut self) -> Option<Vec<u8>> {
+        let (head, rest) = self.0.received.split_first_chunk::<2>()?;
+        let (start, len) = match head[1] {
+            126 => (4, u16::from_be_bytes(*rest.first_chunk()?).into()),
+            127 => (10, usize::try_from(u64::from_be_bytes(*rest.first_chunk()?)).ok()?),
+            len => (2, len.into()),
+        };
+        let message = self.0.received.get(start..start + len)?.to_vec();
+        self.0.received.drain(..start + len);
+        Some(message)
+    }
+}
+
+/// Returns a text as a client's frame, masked by zeros.
+pub(super) fn frame(text: &str) -> Vec<u8> {
+    let mut frame = vec![0x81];
+    match u16::try_from(text.len()) {
+        Ok(len @ ..126) => frame.push(0x80 | len as u8),
+        Ok(len) => {
+            frame.push(0x80 | 126);
+            frame.extend(len.to_be_bytes());
+        }
+        Err(_) => {
+            frame.push(0x80 | 127);
+            frame.extend((text.len() as u64).to_be_bytes());
+        }
+    }
+    frame.extend([0; 4]);
+    frame.extend(text.as_bytes());
+    frame
 }
 
 /// Returns a WebSocket that is stuck inside a message.
 fn stuck(tracker: SocketAddr) -> Result<TcpStream> {
-    let mut connection = open_websocket(tracker, "")?;
-    // A masked text frame with a length of eight bytes.
-    let mut frame = vec![0x81, 0x80 | 127];
-    frame.extend(MESSAGE.to_be_bytes());
-    frame.extend([0; 4]);
-    frame.resize(frame.len() + ARRIVES, b' ');
-    connection.send(frame)?;
+    let mut connection = WebSocket::open(Connection::open(tracker)?, "")?.0;
+    let mut message = frame(&" ".repeat(MESSAGE));
+    message.truncate(ARRIVES);
+    connection.send(message)?;
     connection.stream.set_nonblocking(true)?;
     Ok(connection.stream)
 }
 
-fn is_open(socket: &mut TcpStream) -> bool {
+/// Returns whether a socket that does not block is still open.
+pub(super) fn is_open(socket: &mut TcpStream) -> bool {
     match socket.read(&mut [0; 4096]) {
         Ok(len) => len > 0,
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
     }
 }
 
-/// Opens one connection from each of many /64s of a /48, as a PROXY header tells, and then one from
-/// elsewhere.
-pub(super) fn attack_connections(target: &Target<'_>) -> Result<Vec<Outcome>> {
-    let seats = SEATS.to_string();
-    let (tracker, _api) = target.start(&[
-        ("TIDEGATE_HTTP__CONNECTIONS_MAX", &seats),
-        ("TIDEGATE_HTTP__PROXY_PROTOCOL", "v1v2"),
-        ("TIDEGATE_HTTP__TRUSTED_PROXIES", r#"["127.0.0.1"]"#),
-    ])?;
-    let mut held = Vec::new();
-    for number in 0..SEATS + 200 {
-        let network = (0x2001_0db9_0002_u128 << 80) + (u128::from(number) << 64);
-        held.extend(
-            seated(tracker.address, SocketAddr::from(((network + 1).to_be_bytes(), 1024))).ok(),
-        );
-    }
-    held.retain_mut(is_open);
-    let mut served = 0;
-    for number in 0..20 {
-        let client = super::proxied::honest(number, false);
-        served += u32::from(seated(tracker.address, client).is_ok());
-    }
-    let attacker = held.len() as f64;
-    let figures = Figures::default().with(HELD, attacker).with(HONEST, f64::from(served) / 20.0);
-    let text = format!("{} of {SEATS} seats held, {served} of 20 others served", count(attacker));
-    Ok(vec![("connections, /64s of one /48", figures, text)])
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Returns a connection over which a request was served and that is kept alive.
-fn seated(tracker: SocketAddr, client: SocketAddr) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(tracker)?;
-    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-    let (ip, port) = (client.ip(), client.port());
-    write!(
-        stream,
-        "PROXY TCP6 {ip} 2606:4700::1 {port} 6969\r\nGET / HTTP/1.1\r\nHost: t\r\n\r\n"
-    )?;
-    let mut answer = [0; 4096];
-    let len = stream.read(&mut answer).context("no answer")?;
-    ensure!(len > 0, "closed");
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    #[test]
+    fn messages_of_all_lengths_are_framed_and_read_back() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socket = WebSocket(Connection::new(stream));
+        for len in [0, 125, 126, 65_535, 65_536] {
+            let text = "x".repeat(len);
+            let mut frame = frame(&text);
+            // A server's frame has no mask.
+            let head = frame.len() - len;
+            frame.drain(head - 4..head);
+            frame[1] &= 0x7f;
+            for byte in frame {
+                assert!(socket.received().is_none());
+                socket.0.received.push(byte);
+            }
+            assert_eq!(socket.received().unwrap(), text.as_bytes());
+        }
+    }
 }

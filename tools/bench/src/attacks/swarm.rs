@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use anyhow::{Context, Result};
 use harness::nats::Nats;
 use harness::{Directory, wait_for};
 
-use super::proxied::{Announce, Client, Proxy, SETTINGS, honest, translated};
+use super::proxied::{self, Announce, Client, Proxy, SETTINGS, honest, translated};
 use super::{HELD, HONEST, Outcome, Target};
 use crate::figures::percent;
 use crate::lab::{Api, RunningTracker, free_address};
@@ -29,6 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests at once from an address: more than a burst of the default rate allows.
 const REQUESTS: u32 = 70_000;
 const BATCH: u32 = 64;
+/// Honest clients of a network, and announces of one of their neighbours: as many as the network may have peers.
+const NEIGHBOURS: Range<u32> = 0..40;
+const ATTACKS: Range<u32> = 0..64;
+/// More than two units of the ages that the tracker compares, so that the honest peers are the oldest.
+const SILENCE: Duration = Duration::from_secs(36);
 /// What is measured is the torrent, not the rates of requests.
 const WITHOUT_RATES: [(&str, &str); 2] =
     [("TIDEGATE_LIMITS__ANNOUNCES_PER_S", "0"), ("TIDEGATE_LIMITS__CONNECTS_PER_S", "0")];
@@ -39,6 +45,13 @@ struct Scene {
     /// The addresses of the n-th peer of the attacker, and of the n-th honest client.
     attacker: fn(u32) -> SocketAddr,
     honest: fn(u32) -> SocketAddr,
+}
+
+/// Peers of one network, in a torrent of their own.
+struct Neighbourhood {
+    case: &'static str,
+    honest: Vec<SocketAddr>,
+    attackers: Vec<SocketAddr>,
 }
 
 const SCENES: [Scene; 4] = [
@@ -132,6 +145,51 @@ pub(super) fn attack_rates(target: &Target<'_>) -> Result<Vec<Outcome>> {
     Ok(vec![("requests, IPv4 addresses behind a translator", figures, text)])
 }
 
+/// Has neighbours of honest clients announce when these have been silent for a while.
+pub(super) fn attack_neighbours(target: &Target<'_>) -> Result<Vec<Outcome>> {
+    let (tracker, _api) = target.start(&[&SETTINGS[..], &WITHOUT_RATES].concat())?;
+    let proxy = Proxy::new(tracker.address)?;
+    let v4 = |host: u32| SocketAddr::from(((0x5db8_d800 + host).to_be_bytes(), 6881));
+    // An honest client has a /56 of its own, the attacker /64s of another one.
+    let v6 = |subnet: u32| in_network(0x2001_0db9_0003_0000 + u64::from(subnet), 1);
+    let scenes = [
+        Neighbourhood {
+            case: "neighbours, 8 addresses of an IPv4 /24",
+            honest: NEIGHBOURS.map(|number| v4(1 + number)).collect(),
+            attackers: ATTACKS.map(|number| v4(200 + number % 8)).collect(),
+        },
+        Neighbourhood {
+            case: "neighbours, a /56 of a /48",
+            honest: NEIGHBOURS.map(|number| v6(number << 8)).collect(),
+            attackers: ATTACKS.map(|number| v6(0xff00 + number)).collect(),
+        },
+    ];
+    for (torrent, scene) in (1..).zip(&scenes) {
+        let announce = Announce { info_hash: [torrent; 20], left: 1, want: 0 };
+        for peer in &scene.honest {
+            proxy.announce(proxy.connect(*peer)?, announce)?;
+        }
+    }
+    std::thread::sleep(SILENCE);
+    let mut outcomes = Vec::new();
+    for (torrent, Neighbourhood { case, honest, mut attackers }) in (1..).zip(scenes) {
+        let announce = Announce { info_hash: [torrent; 20], left: 1, want: 0 };
+        for (port, peer) in (7000..).zip(&mut attackers) {
+            peer.set_port(port);
+            proxy.announce(proxy.connect(*peer)?, announce)?;
+        }
+        let asker = proxied::honest(0, honest[0].is_ipv4());
+        let (honest_seen, _) = ask(&proxy, announce.info_hash, &honest, asker)?;
+        let (attackers_seen, _) = ask(&proxy, announce.info_hash, &attackers, asker)?;
+        let part = f64::from(honest_seen) / honest.len() as f64;
+        let figures = Figures::default().with(HONEST, part).with(HELD, attackers_seen.into());
+        let all = honest.len();
+        let text = format!("{honest_seen} of {all} neighbours, {attackers_seen} attackers seen");
+        outcomes.push((case, figures, text));
+    }
+    Ok(outcomes)
+}
+
 impl Scene {
     /// Has all announce, the attacker at one tracker after the other, and asks each of them for peers. `settle`
     /// waits until trackers that share the torrent know the same.
@@ -153,7 +211,10 @@ impl Scene {
             proxy.announce(client, announce)?;
         }
         settle()?;
-        let seen = proxies.iter().map(|proxy| self.ask(proxy)).collect::<Result<Vec<_>>>()?;
+        let honest = Vec::from_iter((0..HONEST_PEERS).map(self.honest));
+        let asker = (self.honest)(HONEST_PEERS);
+        let seen = proxies.iter().map(|proxy| ask(proxy, TORRENT, &honest, asker));
+        let seen = seen.collect::<Result<Vec<_>>>()?;
         let (seen, all): (Vec<u32>, Vec<u32>) = seen.into_iter().unzip();
         let seen = seen.into_iter().min().context("no tracker")?;
         let all = all.into_iter().max().context("no tracker")?;
@@ -164,21 +225,25 @@ impl Scene {
             format!("{} of the honest peers seen, {held} of the attacker's kept", percent(part));
         Ok((self.case, figures, text))
     }
+}
 
-    /// Returns how many honest peers are in ten answers, and how many peers there are, with the asker.
-    fn ask(&self, proxy: &Proxy) -> Result<(u32, u32)> {
-        let honest: HashSet<Vec<u8>> =
-            (0..HONEST_PEERS).map(|number| wire((self.honest)(number))).collect();
-        let asker = proxy.connect((self.honest)(HONEST_PEERS))?;
-        let (mut seen, mut all) = (HashSet::new(), 0);
-        for _ in 0..ANSWERS {
-            let announce = Announce { info_hash: TORRENT, left: 1, want: WANTED };
-            let answer = proxy.announce(asker, announce)?;
-            all = answer.leechers + answer.seeders;
-            seen.extend(answer.peers.into_iter().filter(|peer| honest.contains(peer)));
-        }
-        Ok((seen.len() as u32, all))
+/// Returns how many of the honest peers are in ten answers, and how many peers there are, with the asker.
+fn ask(
+    proxy: &Proxy,
+    info_hash: [u8; 20],
+    honest: &[SocketAddr],
+    asker: SocketAddr,
+) -> Result<(u32, u32)> {
+    let honest: HashSet<Vec<u8>> = honest.iter().copied().map(wire).collect();
+    let asker = proxy.connect(asker)?;
+    let (mut seen, mut all) = (HashSet::new(), 0);
+    for _ in 0..ANSWERS {
+        let announce = Announce { info_hash, left: 1, want: WANTED };
+        let answer = proxy.announce(asker, announce)?;
+        all = answer.leechers + answer.seeders;
+        seen.extend(answer.peers.into_iter().filter(|peer| honest.contains(peer)));
     }
+    Ok((seen.len() as u32, all))
 }
 
 /// Returns the n-th port of an address.

@@ -1,9 +1,10 @@
-//! A self-signed certificate for TLS runs: ECDSA on P-256, the most common kind.
+//! Self-signed certificates for TLS runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
 
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
@@ -15,10 +16,17 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Creates a certificate for `localhost` in three files of a folder.
+    /// Creates a certificate for `localhost` in three files of a folder: ECDSA on P-256, the most common kind.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
-        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        Self::of(&rcgen::PKCS_ECDSA_P256_SHA256, folder)
+    }
+
+    /// The same with another kind of key. Files of before are replaced.
+    pub(crate) fn of(algorithm: &'static SignatureAlgorithm, folder: &Path) -> Result<Self> {
+        let signing_key = KeyPair::generate_for(algorithm)?;
+        let parameters = CertificateParams::new(["localhost".to_owned()])?;
+        let chain = parameters.self_signed(&signing_key)?.pem();
+        let key = signing_key.serialize_pem();
         let files = Self {
             chain: folder.join("chain.pem"),
             key: folder.join("key.pem"),
