@@ -15,7 +15,7 @@ use ::load::Latencies;
 use anyhow::{Context, Result, anyhow, bail};
 use client::{Session, SessionConfig, Url, tls};
 use harness::network::{self, Entered, Network, NetworkOptions};
-use net::process::{lower_priority, raise_priority};
+use net::process::raise_priority;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
@@ -121,7 +121,8 @@ struct Times {
 impl Honest {
     /// Announces for that long.
     fn measure(&self, time: Duration) -> Times {
-        // It shares its processor with the attacker. Without the right to it, it waits for its turn.
+        // It shares its processor with the attacker, which is not to delay it. A system that does not permit that
+        // adds the time of their turns.
         let _ = raise_priority();
         let (mut times, mut kept) = (Times::default(), None);
         let end = Instant::now() + time;
@@ -175,10 +176,7 @@ fn beside<const N: usize>(
 ) -> Result<[Times; N]> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let attack = scope.spawn(|| {
-            let _ = lower_priority();
-            attack(&is_over);
-        });
+        let attack = scope.spawn(|| attack(&is_over));
         thread::sleep(BUILD_UP);
         let clients = honest.each_ref().map(|one| scope.spawn(|| one.measure(time)));
         let times = clients.map(thread::ScopedJoinHandle::join);

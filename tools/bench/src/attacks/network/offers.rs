@@ -54,7 +54,7 @@ const READ_PAUSE: Duration = Duration::from_millis(16);
 /// The browser reads on after the attack, to get all that was kept for it.
 const READS_ON: Duration = Duration::from_secs(10);
 
-/// Browsers that get the offers of one announce, and how long that goes on.
+/// Browsers that get the offers of one announce, and how long the attack lasts.
 const RECEIVERS: u8 = 64;
 const ANNOUNCES_PER_S: u32 = 500;
 const AMPLIFIED: Duration = Duration::from_secs(3);

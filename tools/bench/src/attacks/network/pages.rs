@@ -15,7 +15,7 @@ use crate::record::Figures;
 
 /// Ports of servers that a page makes its visitors announce.
 const PORTS: [u16; 3] = [25, 80, 443];
-/// Images with wrong keys. Of so many in a minute the tracker bans.
+/// Images with wrong keys: twice as many as the tracker accepts in a minute.
 const IMAGES: u32 = 40;
 const WRONG_KEYS: &str = "20";
 const REQUESTS: u32 = 20;
