@@ -29,6 +29,9 @@ pub(crate) trait Entry: Pod + Default {
     fn find(entries: &[Self], len: usize, key: Self::Key) -> Option<usize>;
     /// Returns the network of a public address; `None` for others, to which no cap applies.
     fn network(key: Self::Key) -> Option<Self::Network>;
+    /// Returns the byte of an address that tells the customers of its network apart: the last one of a v4
+    /// address, or the one behind a v6 /48, since providers give each customer a /56.
+    fn customer(key: Self::Key) -> u8;
     /// Whether the entry's address is the same host's as `key`'s: it is the same, or in the same
     /// /64.
     fn shares_address(&self, key: Self::Key) -> bool;
@@ -93,6 +96,11 @@ impl Entry for PackedV4 {
     #[inline]
     fn network([a, b, c, d, ..]: [u8; 6]) -> Option<[u8; 3]> {
         (Scope::of_v4(Ipv4Addr::new(a, b, c, d)) == Scope::Public).then_some([a, b, c])
+    }
+
+    #[inline]
+    fn customer([_, _, _, host, ..]: [u8; 6]) -> u8 {
+        host
     }
 
     #[inline]
@@ -167,6 +175,12 @@ impl Entry for PackedV6 {
     }
 
     #[inline]
+    fn customer(key: [u8; 18]) -> u8 {
+        let [.., customer, _] = half(&key).to_le_bytes();
+        customer
+    }
+
+    #[inline]
     fn shares_address(&self, key: [u8; 18]) -> bool {
         half(&self.0) == half(&key)
     }
@@ -231,6 +245,8 @@ mod tests {
         assert_eq!(network("2001:470:1:2::3"), Some([0x20, 1, 4, 0x70, 0, 1]));
         assert_eq!(network("64:ff9b::1:20.9.8.7"), None);
         let entry = PackedV6::new(key("64:ff9b::20.9.8.7"), PeerMeta(3));
+        assert_eq!(PackedV6::customer(key("64:ff9b::20.9.8.7")), 7);
+        assert_eq!(PackedV6::customer(key("2001:470:1:203::3")), 2);
         let relations = |text| (entry.shares_network(key(text)), entry.shares_address(key(text)));
         assert_eq!(relations("64:ff9b::20.9.8.7"), (true, true));
         assert_eq!(relations("64:ff9b::20.9.8.6"), (true, false));

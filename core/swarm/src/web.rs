@@ -84,6 +84,12 @@ impl Host {
         let len = if self.is_v6 { 6 } else { 3 };
         &self.network[..len]
     }
+
+    /// Returns the byte that tells the customers of the network apart, as [`Entry::customer`] does.
+    fn customer(&self) -> u8 {
+        let [customer, _] = self.host;
+        customer
+    }
 }
 
 impl WebSwarm {
@@ -141,12 +147,12 @@ impl WebSwarm {
         Some(entry)
     }
 
-    /// Returns the peer that a new one at `host` replaces, if a cap is reached: of those that a cap
-    /// counts, the one that announced longest ago.
+    /// Returns the peer that a new one at `host` replaces, if a cap is reached: the one that announced longest
+    /// ago of its host, or of the customer with the most peers in its network, the new one included.
     pub(crate) fn victim(&self, now: Tick, host: Host, caps: PeerCaps) -> Option<WebPeer> {
         let of_host = || self.between(host, host);
         if caps.per_address > 0 && is_reached(of_host(), caps.per_address) {
-            return self.oldest(now, of_host());
+            return of_host().max_by_key(|(_, peer)| self.age(now, peer)).map(|(_, peer)| *peer);
         }
         let network_max = match caps.per_network {
             0 => limits::PEERS_PER_NETWORK_MAX,
@@ -154,23 +160,28 @@ impl WebSwarm {
         };
         let [first, last] = [[0; 2], [0xff; 2]].map(|end| Host { host: end, ..host });
         let of_network = || self.between(first, last);
-        if is_reached(of_network(), network_max) {
-            return self.oldest(now, of_network());
+        if !is_reached(of_network(), network_max) {
+            return None;
         }
-        None
+        let mut of_customers = [0_u16; 1 << u8::BITS];
+        let customers = of_network().map(|(other, _)| other.customer());
+        for customer in customers.chain([host.customer()]) {
+            of_customers[usize::from(customer)] += 1;
+        }
+        let rank = |(other, peer): &&(Host, WebPeer)| {
+            (of_customers[usize::from(other.customer())], self.age(now, peer))
+        };
+        of_network().max_by_key(rank).map(|(_, peer)| *peer)
     }
 
     /// The peers at hosts from `first` to `last`.
-    fn between(&self, first: Host, last: Host) -> impl Iterator<Item = &WebPeer> {
-        self.by_host.range((first, WebPeer::MIN)..=(last, WebPeer::MAX)).map(|(_, peer)| peer)
+    fn between(&self, first: Host, last: Host) -> impl Iterator<Item = &(Host, WebPeer)> {
+        self.by_host.range((first, WebPeer::MIN)..=(last, WebPeer::MAX))
     }
 
-    fn oldest<'a>(&self, now: Tick, peers: impl Iterator<Item = &'a WebPeer>) -> Option<WebPeer> {
-        let age = |peer: &&WebPeer| {
-            let entry = (0..self.peers.len()).find_map(|role| self.get(role, peer));
-            entry.map(|entry| entry.meta.age(now))
-        };
-        peers.max_by_key(age).copied()
+    fn age(&self, now: Tick, peer: &WebPeer) -> Option<u32> {
+        let entry = (0..self.peers.len()).find_map(|role| self.get(role, peer));
+        entry.map(|entry| entry.meta.age(now))
     }
 
     /// Returns how many of a role's peers are not `peer`.
@@ -206,7 +217,7 @@ impl WebSwarm {
 }
 
 /// Whether there are as many as `cap` allows. Looks at no more.
-fn is_reached<'a>(peers: impl Iterator<Item = &'a WebPeer>, cap: u16) -> bool {
+fn is_reached<'a>(peers: impl Iterator<Item = &'a (Host, WebPeer)>, cap: u16) -> bool {
     peers.take(cap.into()).count() >= cap.into()
 }
 

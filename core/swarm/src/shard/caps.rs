@@ -3,9 +3,12 @@
 //! All peers of a public network are in one page of each role's set, so counting them is a scan of
 //! the two pages that the search for the new peer has just visited. Only new peers are counted.
 //!
-//! A new peer replaces the one that announced longest ago, and more if there are more than the cap allows: caps
+//! A new peer replaces the one of its host that announced longest ago, at the cap of its host. At the cap of its
+//! network it replaces that of the customer with the most peers there, the new one included: a host that announces
+//! many replaces its own, not those of its neighbours. More are replaced if there are more than the cap allows: caps
 //! fall when they are changed, and nodes of a cluster let peers in before they have heard of each other's. Blocks
-//! bring new peers, too: of those that announced longest ago the new one may be the first, and is not stored.
+//! bring new peers, too: the new one may be the first to go, and is not stored. Which peers of a block stay does not
+//! depend on the order in which they come.
 
 use std::net::IpAddr;
 
@@ -28,7 +31,7 @@ impl PeerCaps {
 }
 
 /// The most peers that one new peer replaces. More than one are above a cap when caps fall, or when nodes of a
-/// cluster have each let new peers in. Bounds the time under the lock: each replaced peer is a scan of its page.
+/// cluster have each let new peers in. Bounds the time under the lock: each replaced peer is two scans of its page.
 pub(super) const REPLACED_MAX: usize = 64;
 
 /// A peer that a torrent does not have yet.
@@ -41,87 +44,89 @@ pub(super) struct Newcomer<E: Entry> {
     pub(super) merged_age: Option<u32>,
 }
 
-impl<E: Entry> Newcomer<E> {
-    /// Whether it goes before the peer that it would replace: a block tells of one that announced earlier.
-    pub(super) fn is_before(&self, victim: &Victim<E::Key>) -> bool {
-        self.merged_age.is_some_and(|age| victim.rank < (age, self.key))
-    }
-
-    /// Returns the peer to replace among those that share pages with it, seeders and leechers, if a cap is
-    /// reached. Exempt peers count for none but the highest cap.
-    pub(super) fn victim(
-        &self,
-        pages: [&[E]; 2],
-        exempt: Option<&Exempt>,
-    ) -> Option<Victim<E::Key>> {
-        let mut groups = Groups::<E::Key>::default();
-        for (role, entries) in pages.into_iter().enumerate() {
-            let near = entries.iter().enumerate().filter(|(_, peer)| peer.shares_network(self.key));
-            for (at, entry) in near {
-                // Of the same age, the first one goes if the new one announces: honest peers, which stay, so
-                // gather at the front, where answers begin. If a block brings it, the one with the highest key
-                // goes: all nodes of a cluster decide alike.
-                let key = if self.merged_age.is_some() { entry.key() } else { self.key };
-                let peer = Victim { rank: (entry.meta().age(self.now), key), role, at };
-                groups.page.add(peer);
-                if exempt.is_some_and(|is_exempt| is_exempt(entry.peer_key().socket_addr().ip())) {
-                    continue;
-                }
-                groups.network.add(peer);
-                if entry.shares_address(self.key) {
-                    groups.host.add(peer);
-                }
-            }
-        }
-        let is_reached = |count: u16, cap: u16| !self.is_exempt && cap > 0 && count >= cap;
-        if is_reached(groups.host.count, self.caps.per_address) {
-            groups.host.oldest
-        } else if is_reached(groups.network.count, self.caps.per_network) {
-            groups.network.oldest
-        } else if groups.page.count >= limits::PEERS_PER_NETWORK_MAX {
-            groups.network.oldest.filter(|_| !self.is_exempt).or(groups.page.oldest)
-        } else {
-            None
-        }
-    }
+/// What a new peer finds in its torrent.
+pub(super) enum Room<K> {
+    /// It exceeds no cap.
+    Enough,
+    /// It exceeds a cap unless this one goes.
+    Replace(Victim<K>),
+    /// It goes before all that are there: a block tells of a peer that announced earlier.
+    Refused,
 }
 
 /// A peer that a new one may replace.
 #[derive(Clone, Copy)]
 pub(super) struct Victim<K> {
-    /// Its age, and what decides between those of the same age: the highest goes first.
-    rank: (u32, K),
+    rank: Rank<K>,
     pub(super) role: usize,
     /// Its index among the peers of its role that were looked at.
     pub(super) at: usize,
 }
 
-/// The peers in a torrent that count with a new one.
-struct Groups<K> {
-    host: Group<K>,
-    network: Group<K>,
-    /// The network, and those of it that are exempt.
-    page: Group<K>,
+/// Decides which peer goes: the one of highest rank.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank<K> {
+    /// Peers of its customer, the new one included; 0 if it is exempt.
+    of_customer: u16,
+    age: u32,
+    /// Decides between those of the same age.
+    key: K,
 }
 
-impl<K> Default for Groups<K> {
-    fn default() -> Self {
-        let [host, network, page] = [(); 3].map(|()| Group { count: 0, oldest: None });
-        Self { host, network, page }
-    }
-}
-
-/// The peers of one host or network: how many there are, and the one that announced longest ago.
-struct Group<K> {
-    count: u16,
-    oldest: Option<Victim<K>>,
-}
-
-impl<K: Copy + Ord> Group<K> {
-    fn add(&mut self, peer: Victim<K>) {
-        self.count = self.count.saturating_add(1);
-        if self.oldest.is_none_or(|oldest| oldest.rank < peer.rank) {
-            self.oldest = Some(peer);
+impl<E: Entry> Newcomer<E> {
+    /// Looks for room among the peers that share pages with it, seeders and leechers. Exempt peers count for
+    /// none but the highest cap.
+    pub(super) fn room(&self, pages: [&[E]; 2], exempt: Option<&Exempt>) -> Room<E::Key> {
+        let is_exempt = |peer: &E| {
+            exempt.is_some_and(|is_exempt| is_exempt(peer.peer_key().socket_addr().ip()))
+        };
+        // 1. Count those of its host, of each customer of its network, and all on its page.
+        let (mut of_host, mut of_network, mut of_page) = (0, 0, 0);
+        let mut of_customers = [0_u16; 1 << u8::BITS];
+        of_customers[usize::from(E::customer(self.key))] = 1;
+        for peer in pages.into_iter().flatten().filter(|peer| peer.shares_network(self.key)) {
+            of_page += 1;
+            if !is_exempt(peer) {
+                of_network += 1;
+                of_host += u16::from(peer.shares_address(self.key));
+                of_customers[usize::from(E::customer(peer.key()))] += 1;
+            }
+        }
+        // 2. Compare with the caps.
+        let is_reached = |count: u16, cap: u16| !self.is_exempt && cap > 0 && count >= cap;
+        let is_host_full = is_reached(of_host, self.caps.per_address);
+        if !is_host_full
+            && !is_reached(of_network, self.caps.per_network)
+            && of_page < limits::PEERS_PER_NETWORK_MAX
+        {
+            return Room::Enough;
+        }
+        // 3. Find the one that goes. Exempt ones are the last.
+        let rank = |key, age, is_exempt| Rank {
+            of_customer: if is_exempt { 0 } else { of_customers[usize::from(E::customer(key))] },
+            age,
+            // Of the same rank otherwise, the first one goes if the new one announces: honest peers, which
+            // stay, so gather at the front, where answers begin. If a block brings it, the one with the highest
+            // key goes: all nodes of a cluster decide alike.
+            key: if self.merged_age.is_some() { key } else { self.key },
+        };
+        let is_candidate = |peer: &E| {
+            peer.shares_network(self.key) && (!is_host_full || peer.shares_address(self.key))
+        };
+        let mut victim: Option<Victim<E::Key>> = None;
+        for (role, peers) in pages.into_iter().enumerate() {
+            for (at, peer) in peers.iter().enumerate().filter(|(_, peer)| is_candidate(peer)) {
+                let rank = rank(peer.key(), peer.meta().age(self.now), is_exempt(peer));
+                if victim.is_none_or(|victim| victim.rank < rank) {
+                    victim = Some(Victim { rank, role, at });
+                }
+            }
+        }
+        let own = self.merged_age.map(|age| rank(self.key, age, self.is_exempt));
+        match victim {
+            None => Room::Enough,
+            Some(victim) if own.is_some_and(|own| victim.rank < own) => Room::Refused,
+            Some(victim) => Room::Replace(victim),
         }
     }
 }
@@ -185,10 +190,11 @@ impl Shard {
             let mut sets = *E::sets(self.records.at(number).sets());
             let places = sets.each_ref().map(|set| set.page_with(&self.arena, new.key, hash));
             let pages = places.map(|(_, entries)| entries);
-            let Some(victim) = new.victim(pages, self.exempt.as_deref()) else { break };
-            if new.is_before(&victim) {
-                return false;
-            }
+            let victim = match new.room(pages, self.exempt.as_deref()) {
+                Room::Enough => break,
+                Room::Replace(victim) => victim,
+                Room::Refused => return false,
+            };
             let position = Position { page: places[victim.role].0, at: victim.at as u32 };
             let gone = sets[victim.role].remove(&mut self.arena, position, hash);
             *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
@@ -206,11 +212,11 @@ impl Shard {
             let record = self.records.at_mut(number);
             let seeders = usize::from(record.inline_seeders);
             let pages = record.inline_peers().split_at(seeders);
-            let victim = new.victim(pages.into(), self.exempt.as_deref());
-            let Some(victim) = victim else { break };
-            if new.is_before(&victim) {
-                return false;
-            }
+            let victim = match new.room(pages.into(), self.exempt.as_deref()) {
+                Room::Enough => break,
+                Room::Replace(victim) => victim,
+                Room::Refused => return false,
+            };
             let at = victim.at + if victim.role == SEEDERS { 0 } else { seeders };
             let gone = record.inline_peers()[at];
             take_inline(record, at);

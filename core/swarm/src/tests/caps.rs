@@ -57,40 +57,56 @@ fn peers_of(store: &Store, now: u32) -> BTreeSet<PeerKey> {
     peers.iter().filter_map(|peer| peer.address).map(key).collect()
 }
 
-/// What counts as one host, and as one network.
-fn groups(peer: &PeerKey) -> (u64, u64) {
-    let number = |bytes: &[u8]| bytes.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
-    match peer {
-        PeerKey::V4(key) => (number(&key[..4]), number(&key[..3])),
-        PeerKey::V6(key) => (number(&key[1..8]), number(&key[..6])),
-    }
+/// What counts as one host, as one customer, and as one network.
+#[derive(PartialEq)]
+struct Groups {
+    host: u64,
+    customer: u64,
+    network: u64,
 }
 
-/// What a new peer may replace: the oldest of its host or network, to 16 seconds.
+fn groups(peer: &PeerKey) -> Groups {
+    let number = |bytes: &[u8]| bytes.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
+    let [host, customer, network] = match peer {
+        PeerKey::V4(key) => [&key[..4], &key[..4], &key[..3]],
+        PeerKey::V6(key) => [&key[1..8], &key[1..7], &key[1..6]],
+    }
+    .map(number);
+    Groups { host, customer, network }
+}
+
+/// Checks what a new peer replaced: the oldest of its host, or of the customer with the most peers in its network,
+/// to 16 seconds.
 fn check_replaced(
     twin: &BTreeMap<PeerKey, u32>,
     peer: &PeerKey,
     caps: PeerCaps,
     gone: Option<PeerKey>,
 ) {
-    let (host, network) = groups(peer);
+    let Groups { host, customer, network } = groups(peer);
     let members = |is_in: &dyn Fn(&PeerKey) -> bool| -> BTreeMap<PeerKey, u32> {
         let held = twin.iter().filter(|(key, _)| is_in(key));
         held.map(|(key, seen)| (*key, *seen)).collect()
     };
-    let of_host = members(&|key| groups(key).0 == host);
-    let of_network = members(&|key| groups(key).1 == network);
+    let of_host = members(&|key| groups(key).host == host);
+    let of_network = members(&|key| groups(key).network == network);
     let full = if of_host.len() >= caps.per_address.into() {
-        &of_host
+        of_host
     } else if of_network.len() >= caps.per_network.into() {
-        &of_network
+        let weight = |key: &PeerKey| {
+            let own = groups(key).customer;
+            let others = of_network.keys().filter(|other| groups(other).customer == own).count();
+            others + usize::from(own == customer)
+        };
+        let most = of_network.keys().chain([peer]).map(weight).max();
+        members(&|key| groups(key).network == network && Some(weight(key)) == most)
     } else {
         assert_eq!(gone, None, "replaced below the caps");
         return;
     };
     let gone = gone.expect("a peer above a cap replaces another");
     let oldest = full.values().min().expect("a full group has peers");
-    let seen = full.get(&gone).expect("only the same host or network is replaced");
+    let seen = full.get(&gone).expect("only the heaviest of the host or network is replaced");
     assert!(seen / 16 == oldest / 16, "{seen} is younger than {oldest}");
 }
 
@@ -107,7 +123,8 @@ fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
         let (network, host) = (random.below(networks) as u16, random.below(12) as u8);
         let port = 1 + random.below(ports) as u16;
         let peer = match random.below(3) {
-            0 => public_v6(network, host.into(), port),
+            // Some of a customer, each with several /64s.
+            0 => public_v6(network, u16::from(host % 5) << 8 | u16::from(host), port),
             _ => public_v4(network, host, port),
         };
         let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][random.below(3) as usize];
@@ -138,13 +155,49 @@ fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
 }
 
 #[test]
-fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_network() {
+fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_of_the_heaviest_customer() {
     let caps = |per_address, per_network| PeerCaps { per_address, per_network };
     // Inline, dense and paged sets.
     check_caps(1, caps(1, 2), 1, 4);
     check_caps(2, caps(2, 3), 3, 4);
     check_caps(3, CAPS, 2, 60);
     check_caps(4, caps(3, 20), 10, 60);
+}
+
+/// 40 neighbours, and then an attacker with eight addresses of the /24, or one /56 of the /48.
+#[test]
+fn an_attacker_in_a_full_network_replaces_its_own_peers() {
+    let v4 = |host: u8, port| public_v4(1, host, port);
+    // The customer's number, and the /64 of it.
+    let v6 = |host: u8, port| match host.checked_sub(200) {
+        None => public_v6(1, u16::from(host) << 8, port),
+        Some(subnet) => public_v6(1, 200 << 8 | u16::from(subnet), port),
+    };
+    for peer in [&v4 as &dyn Fn(u8, u16) -> PeerKey, &v6] {
+        let store = store(1);
+        let announce_all = |now, peers: &[PeerKey]| {
+            let requests: Vec<_> = peers.iter().map(|peer| capped(*peer, Role::Leecher)).collect();
+            announce(&store, now, &requests);
+        };
+        let mut honest: Vec<_> = (1..=40).map(|host| peer(host, 6881)).collect();
+        announce_all(1, &honest);
+        let attack = |now, first: u16| {
+            let ports =
+                (200..208).flat_map(|host| (first..first + 8).map(move |port| (host, port)));
+            announce_all(now, &ports.map(|(host, port)| peer(host, port)).collect::<Vec<_>>());
+        };
+        attack(37, 1);
+        let held = peers_of(&store, 37);
+        assert!(honest.iter().all(|peer| held.contains(peer)), "{held:?}");
+        assert_eq!(held.len(), 64);
+        // One more neighbour takes the place of one of the attacker's, which does not get it back.
+        honest.push(peer(41, 6881));
+        announce_all(60, &honest[40..]);
+        attack(90, 100);
+        let held = peers_of(&store, 90);
+        assert!(honest.iter().all(|peer| held.contains(peer)), "{held:?}");
+        assert_eq!(held.len(), 64);
+    }
 }
 
 fn honest(number: u16) -> StoreAnnounce {
@@ -218,7 +271,7 @@ fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
 
 /// Returns how many peers a host has.
 fn held_at(store: &Store, now: u32, peer: PeerKey) -> usize {
-    peers_of(store, now).iter().filter(|other| groups(other).0 == groups(&peer).0).count()
+    peers_of(store, now).iter().filter(|other| groups(other).host == groups(&peer).host).count()
 }
 
 #[test]
@@ -345,7 +398,7 @@ fn answers_prefer_peers_of_different_networks() {
             let peers: BTreeSet<_> = answer.peers.iter().collect();
             assert_eq!(peers.len(), usize::from(want), "a peer twice");
             distinct +=
-                answer.peers.iter().map(|peer| groups(peer).1).collect::<BTreeSet<_>>().len();
+                answer.peers.iter().map(|peer| groups(peer).network).collect::<BTreeSet<_>>().len();
         }
         let mean = distinct as f64 / f64::from(rounds);
         match networks {

@@ -515,23 +515,43 @@ fn a_network_has_no_more_peers_than_a_page_may_hold() {
     check_sums(&store);
 }
 
-/// The peers that caps leave of a torrent: the youngest of each host, and of these the youngest of each network.
-/// Of the same age those with the lowest keys. Each host has fewer peers than its network may have.
+/// Checks which peers caps leave of a torrent in a network of each family: the youngest of each host, and of these
+/// as many of each customer, the youngest. Of the same age those with the lowest keys.
 fn check_capped(
     store: &Store,
     all: &BTreeMap<PeerKey, u32>,
     caps: PeerCaps,
     is_exempt: &dyn Fn(IpAddr) -> bool,
 ) {
+    type Peers = Vec<(u32, PeerKey)>;
+    let customer_of = |ip| match ip {
+        IpAddr::V4(ip) => Ok(ip),
+        IpAddr::V6(ip) => Err(ip.segments()[3] >> 8),
+    };
     let mut expected = BTreeSet::new();
-    let mut hosts = BTreeMap::<IpAddr, Vec<(u32, PeerKey)>>::new();
+    let mut hosts = BTreeMap::<IpAddr, Peers>::new();
     for (peer, age) in all {
         hosts.entry(peer.socket_addr().ip()).or_default().push((*age, *peer));
     }
+    let mut customers = BTreeMap::<_, Peers>::new();
     for (ip, mut peers) in hosts {
         peers.sort_unstable();
-        let cap = if is_exempt(ip) { usize::MAX } else { caps.per_address.into() };
-        expected.extend(peers.into_iter().take(cap).map(|(_, peer)| peer));
+        if is_exempt(ip) {
+            expected.extend(peers.into_iter().map(|(_, peer)| peer));
+            continue;
+        }
+        peers.truncate(caps.per_address.into());
+        customers.entry(customer_of(ip)).or_default().extend(peers);
+    }
+    let mut networks = BTreeMap::<bool, Vec<(usize, u32, PeerKey)>>::new();
+    for (customer, mut peers) in customers {
+        peers.sort_unstable();
+        let ranked = peers.into_iter().enumerate().map(|(rank, (age, peer))| (rank, age, peer));
+        networks.entry(customer.is_ok()).or_default().extend(ranked);
+    }
+    for mut peers in networks.into_values() {
+        peers.sort_unstable();
+        expected.extend(peers.into_iter().take(caps.per_network.into()).map(|(.., peer)| peer));
     }
     let held: BTreeSet<_> = store.dump().into_keys().map(|(_, peer)| peer).collect();
     assert_eq!(held, expected);
@@ -539,14 +559,14 @@ fn check_capped(
 
 /// Blocks bring peers in any order, to torrents that are new or known, small or large: the same peers stay.
 #[test]
-fn of_merged_peers_the_youngest_within_the_caps_stay() {
-    let caps = PeerCaps { per_address: 3, per_network: 4096 };
+fn of_merged_peers_the_same_stay_in_any_order() {
     let is_exempt = |ip: IpAddr| ip == IpAddr::from([20, 0, 0, 7]);
     let mut random = Random::new(11);
     let mut replaced = 0;
     for (hosts, ports) in [(1, 6), (2, 5), (12, 12), (60, 20)] {
-        for _ in 0..8 {
+        for round in 0..8 {
             let store = Store::new(&Options { memory_budget: Some(64 << 20), ..options(1) });
+            let caps = PeerCaps { per_address: 3, per_network: [4096, 40, 7, 3][round % 4] };
             store.set_merge_caps(caps);
             store.set_exempt(is_exempt);
             let mut all = BTreeMap::new();
@@ -554,7 +574,17 @@ fn of_merged_peers_the_youngest_within_the_caps_stay() {
                 let (host, port) = (random.below(hosts) as u8, 1 + random.below(ports) as u16);
                 let peer = match random.below(3) {
                     0 => PeerKey::new(
-                        Ipv6Addr::new(0x2400, 0, 0, host.into(), 0, 0, 0, 1).into(),
+                        Ipv6Addr::new(
+                            0x2400,
+                            0,
+                            0,
+                            u16::from(host % 5) << 8 | u16::from(host),
+                            0,
+                            0,
+                            0,
+                            1,
+                        )
+                        .into(),
                         port,
                     ),
                     _ => PeerKey::new(Ipv4Addr::new(20, 0, 0, host).into(), port),

@@ -250,14 +250,15 @@ fn too_soon_announces_change_nothing() {
 fn random_address(random: &mut Random) -> IpAddr {
     let (network, host) = (random.below(3) as u8, random.below(4) as u8);
     match random.below(4) {
-        0 => Ipv6Addr::from([0x2400, 0, network.into(), host.into(), 0, 0, 0, 1]).into(),
+        // Two customers, with two /64s each.
+        0 => Ipv6Addr::from([0x2400, 0, network.into(), u16::from(host) * 0x80, 0, 0, 0, 1]).into(),
         1 => Ipv4Addr::new(192, 168, network, host).into(),
         _ => Ipv4Addr::new(20, 0, network, host).into(),
     }
 }
 
 #[test]
-fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_network() {
+fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_of_the_heaviest_customer() {
     const CAPS: PeerCaps = PeerCaps { per_address: 3, per_network: 8 };
     let (store, mut random) = (store(), Random::new(3));
     // Each peer's host, and when it last announced.
@@ -296,9 +297,16 @@ fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_network() {
                 Some(host) => *other == host,
                 None => false,
             };
-            let near = model.values().filter(|(other, _)| other.as_ref().is_some_and(is_near));
-            let seen: Vec<u32> = near.map(|(_, seen)| *seen / AGE_UNIT_S).collect();
-            (seen.len() >= cap).then(|| seen.into_iter().min().unwrap())
+            let near =
+                || model.values().filter_map(|(other, seen)| Some((other.filter(is_near)?, *seen)));
+            let customers = near().map(|(other, _)| other).chain(host).map(|host| host.customer());
+            let weight =
+                |host: &Host| customers.clone().filter(|it| *it == host.customer()).count();
+            let most =
+                near().map(|(other, _)| weight(&other)).chain(host.as_ref().map(weight)).max();
+            let heaviest = near().filter(|(other, _)| !network || Some(weight(other)) == most);
+            let seen = heaviest.map(|(_, seen)| seen / AGE_UNIT_S);
+            (near().count() >= cap).then(|| seen.min().unwrap())
         };
         let oldest = if model.contains_key(&peer) {
             None

@@ -16,7 +16,7 @@ use crate::block::Peers;
 use crate::entry::Entry;
 use crate::record::{INLINE_MAX, Sets};
 use crate::set::PeerSet;
-use crate::shard::caps::Newcomer;
+use crate::shard::caps::{Newcomer, Room};
 use crate::shard::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
 use crate::{Counting, PeerCaps};
 
@@ -278,20 +278,18 @@ impl Shard {
         new: &Newcomer<E>,
     ) -> Result<(), Outcome> {
         let exempt = self.exempt.clone();
-        let victim = |gathered: &Gathered<E>| {
+        loop {
             let pages = [SEEDERS, LEECHERS].map(|role| gathered.peers(role));
-            new.victim(pages, exempt.as_deref())
-        };
-        while let Some(victim) = victim(gathered) {
-            if new.is_before(&victim) {
-                return Err(Outcome::Crowded);
-            }
+            let victim = match new.room(pages, exempt.as_deref()) {
+                Room::Enough => return Ok(()),
+                Room::Replace(victim) => victim,
+                Room::Refused => return Err(Outcome::Crowded),
+            };
             let gone = gathered.peers[victim.role][victim.at];
             gathered.swap_remove(victim.role, victim.at);
             self.remove_id(info_hash, gone.peer_key());
             self.totals.replaced += 1;
         }
-        Ok(())
     }
 
     /// Stores the peers gathered for a new torrent.
