@@ -148,11 +148,15 @@ impl KeyRulesArgs {
     }
 }
 
-/// Returns a key as text, with its URLs one per line, so that they can be copied.
+/// Returns a key as text, with its URLs one per line, so that they can be copied. A token without `keys:read` gets
+/// neither from a change.
 fn with_urls(key: &Value) -> String {
     let mut key = key.clone();
     let urls = key.as_object_mut().and_then(|members| members.remove("announce_urls"));
     let mut text = lines(&key);
+    if key["key"].is_null() {
+        return text;
+    }
     match urls.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
         None | Some([]) => {
             text += "No listener is private (access.private), so no announce URL takes a key.\n";

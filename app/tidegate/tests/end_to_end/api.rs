@@ -90,6 +90,38 @@ fn hash(byte: u8) -> String {
     format!("{byte:02x}").repeat(20)
 }
 
+/// The key is shown to those that make it, and to those that may read keys.
+#[test]
+fn a_token_that_writes_keys_does_not_read_them() {
+    let (_tracker, api) = start("[access]\nprivate = true\n");
+    let with = |scopes: &[&str]| {
+        let body = json!({ "name": "site", "scopes": scopes });
+        let made = api.expect(201, "POST /tokens", Some(&body));
+        Caller { token: made["secret"].as_str().unwrap().into(), ..api.clone() }
+    };
+    let (writer, both) = (with(&["keys:write"]), with(&["keys:read", "keys:write"]));
+    let key = api.expect(201, "POST /keys", Some(&json!({ "name": "bob", "torrents": 1 })));
+    let secret = key["key"].as_str().unwrap();
+    let one = format!("/keys/{}", key["id"]);
+    for change in [json!({}), json!({ "name": "rob" }), json!({ "expires": null })] {
+        let (status, changed) = writer.ask(&format!("PATCH {one}"), Some(&change));
+        assert!(status == 200 && !changed.to_string().contains(secret), "{changed}");
+        assert_eq!((changed.get("key"), changed.get("announce_urls")), (None, None));
+        let changed = both.expect(200, &format!("PATCH {one}"), Some(&change));
+        assert_eq!(
+            (&changed["key"], &changed["announce_urls"]),
+            (&key["key"], &key["announce_urls"])
+        );
+    }
+    writer.expect(403, &format!("GET {one}"), None);
+    let own = writer.expect(201, "POST /keys", Some(&json!({})));
+    assert!(own["key"].is_string() && own["announce_urls"].is_array(), "{own}");
+    // A key that exists is not shown to those that guess it.
+    let (status, text) = writer.ask("POST /keys", Some(&json!({ "key": secret })));
+    assert!(status == 409 && text.get("name").is_none(), "{text}");
+    writer.expect(204, &format!("DELETE {one}"), None);
+}
+
 #[test]
 fn creates_changes_and_revokes_keys() {
     let (tracker, api) = start("[access]\nprivate = true\n");

@@ -40,8 +40,9 @@ pub(super) fn routes() -> Vec<Route> {
 struct Key {
     #[schema(minimum = 1)]
     id: u32,
-    /// The key in the user's announce URL.
-    key: String,
+    /// The key in the user's announce URL. Absent in the response to a change by a token without `keys:read`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     /// A name for administrators.
     name: String,
     /// Unix time, seconds.
@@ -60,7 +61,7 @@ struct Key {
     first_used: Option<i64>,
     totals: Totals,
     /// The URLs at which the user announces, at all private listeners, with addresses of this machine
-    /// or names of its certificates as hosts. Absent in pages of keys.
+    /// or names of its certificates as hosts. Absent in pages of keys, and where the key is.
     #[serde(skip_serializing_if = "Option::is_none")]
     announce_urls: Option<Vec<String>>,
 }
@@ -156,7 +157,7 @@ impl From<KeyRow> for Key {
             row.rules;
         Self {
             id: row.id,
-            key: row.key,
+            key: Some(row.key),
             name: row.name,
             created: row.created,
             expires,
@@ -270,7 +271,11 @@ async fn change(
     let change = RecordOp::KeyChanged(update.of(id));
     let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));
-    Ok(Json(Key::with_urls(row, &api)))
+    // A token that may only change keys does not learn them.
+    Ok(Json(match caller.scopes.allow(Scope::KeysRead) {
+        true => Key::with_urls(row, &api),
+        false => Key { key: None, ..Key::from(row) },
+    }))
 }
 
 async fn revoke(
