@@ -18,8 +18,9 @@ pub enum Action {
 
 /// Most peers of a torrent with public addresses of one host or network; 0 = unlimited.
 ///
-/// A new peer above a cap replaces the one of its host or network that announced longest ago. Other
-/// addresses share no pages of the store, so they can be many, and no cap applies to them.
+/// A new peer above a cap replaces the one that announced longest ago: of its host, or of the v4 address or v6 /56 with
+/// the most peers in its network. Other addresses share no pages of the store, so they can be many, and no cap applies
+/// to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCaps {
     /// At one v4 address, or in one v6 /64.

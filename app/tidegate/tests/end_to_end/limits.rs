@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::process::Command;
 
 use crate::api::start_in;
@@ -164,6 +164,55 @@ fn serves_others_when_five_networks_hold_all_descriptors() {
     });
     assert_eq!(served.count(), 20);
     drop(held);
+}
+
+/// An attacker with eight addresses of a /24, or one /56 of a /48, beside 40 neighbours.
+#[test]
+fn an_attacker_leaves_the_peers_of_its_neighbours() {
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
+                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
+    let limits = "[limits]\nannounces_per_s = 0\n";
+    let tracker = Tracker::start(Directory::new(), &format!("{limits}{table}"));
+    let at = tracker.listener("http", [127, 0, 0, 2]);
+    let mut connection = harness::http::Connection::open(at).unwrap();
+    let mut announce = |client: IpAddr, port: u16, want: u32| {
+        let target = announce_target(0xaa, port) + &format!("&numwant={want}");
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n\r\n");
+        connection.send(request).unwrap();
+        connection.receive().unwrap().body
+    };
+    let v4 = |host: u8, _: u8| IpAddr::from([20, 1, 1, host]);
+    let v6 = |customer: u8, subnet: u8| {
+        let subnet = u16::from_be_bytes([customer, subnet]);
+        IpAddr::from([0x2400, 1, 1, subnet, 0, 0, 0, 1])
+    };
+    // The attacker's hosts: others of the /24, or /64s of one /56.
+    type HostAt = dyn Fn(u8, u8) -> IpAddr;
+    let attacks: [(&HostAt, [(u8, u8); 8]); 2] = [
+        (&v4, std::array::from_fn(|host| (200 + host as u8, 0))),
+        (&v6, std::array::from_fn(|subnet| (200, subnet as u8))),
+    ];
+    for (client, attackers) in attacks {
+        let neighbours: Vec<_> = (1..=40).map(|host| client(host, 0)).collect();
+        neighbours.iter().for_each(|ip| _ = announce(*ip, 6881, 0));
+        for (customer, subnet) in attackers {
+            (1..=8).for_each(|port| _ = announce(client(customer, subnet), port, 0));
+        }
+        // A client of another network.
+        let asking =
+            if neighbours[0].is_ipv4() { [30, 1, 1, 1].into() } else { "2600::1".parse().unwrap() };
+        let answer = announce(asking, 6881, 200);
+        let is_given = |ip: &&IpAddr| {
+            let mut peer = match ip {
+                IpAddr::V4(ip) => ip.octets().to_vec(),
+                IpAddr::V6(ip) => ip.octets().to_vec(),
+            };
+            peer.extend(6881_u16.to_be_bytes());
+            has(&answer, peer)
+        };
+        assert_eq!(neighbours.iter().filter(is_given).count(), 40);
+    }
 }
 
 /// All IPv4 clients of a tracker behind a translator share a /64.
