@@ -342,7 +342,7 @@ fn public_host(setting: &Setting<String>, problems: &mut Vec<Problem>) -> Option
 }
 
 fn policy(sections: &Sections) -> Policy {
-    let Sections { tracker, limits, http, .. } = sections;
+    let Sections { tracker, limits, http, access, .. } = sections;
     let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
     Policy {
         interval_s: tracker.interval_s.value,
@@ -359,6 +359,7 @@ fn policy(sections: &Sections) -> Policy {
             per_network: peers(&limits.peers_per_network),
         },
         connection_id_lifetime_s: tracker.connection_id_lifetime_s.value,
+        key_mbit_per_s: access.key_mbit_per_s.value,
         full_scrape_interval_s: http.full_scrape_interval_s.value,
         full_scrapes_per_hour: http.full_scrapes_per_hour.value,
     }

@@ -172,6 +172,8 @@ impl Tracker {
         // Peers beside the tracker are exempt by the addresses that they announce from.
         let (policies, is_exempt) = (listener_policies.clone(), limiter.exemption());
         store.set_exempt(move |ip| is_exempt(ip) || policies.is_external(ip));
+        let passkeys = PasskeyStore::new(keys.sessions);
+        passkeys.set_rate(options.policy.key_mbit_per_s);
         Self {
             store,
             listener_policies,
@@ -181,7 +183,7 @@ impl Tracker {
                 keys.previous.map(|previous| previous.connection_ids),
             ),
             limiter,
-            passkeys: PasskeyStore::new(keys.sessions),
+            passkeys,
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
             live: LiveLists::default(),
@@ -197,6 +199,7 @@ impl Tracker {
     pub fn reconfigure(&self, policy: &Policy) {
         self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.store.set_merge_caps(policy.peer_caps);
+        self.passkeys.set_rate(policy.key_mbit_per_s);
         self.policy.store(Arc::new(*policy));
     }
 

@@ -15,6 +15,7 @@
 //! peer id in one torrent, a report counts only as far as it exceeds those of all others.
 
 mod changes;
+mod credit;
 mod export;
 mod import;
 mod quota;
@@ -26,7 +27,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -35,6 +36,7 @@ use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
 use changes::SessionChanges;
+use credit::{CreditRule, bytes_per_ms};
 use import::FirstReports;
 use quota::QuotaState;
 use record::KeyRecord;
@@ -93,6 +95,12 @@ pub struct PasskeyStore {
     changes: SessionChanges,
     /// The longest lifetime of a session, seconds.
     lifetime_max_s: AtomicU32,
+    /// Bytes of a key in a millisecond; 0 = unlimited.
+    bytes_per_ms: AtomicU64,
+    /// The tick after that at which sessions were imported last; 0 = never.
+    imported_at: AtomicU32,
+    /// Reports that were credited in part, since the start.
+    excessive: AtomicU64,
 }
 
 /// Identifies a key: a keyed hash, long enough that another text with the same one cannot be found. Its
@@ -149,6 +157,9 @@ impl PasskeyStore {
             first_reports: FirstReports::default(),
             changes: SessionChanges::default(),
             lifetime_max_s: AtomicU32::new(limits::PEER_LIFETIME_S_MAX),
+            bytes_per_ms: AtomicU64::new(bytes_per_ms(limits::KEY_MBIT_PER_S)),
+            imported_at: AtomicU32::default(),
+            excessive: AtomicU64::default(),
         }
     }
 
@@ -211,6 +222,16 @@ impl PasskeyStore {
     /// a multiple of 1024) and of each ([`limits::KEY_SESSIONS_OF_ONE_MAX`]).
     pub fn set_session_limits(&self, all: usize, of_key: u32) {
         self.sessions.set_limits(all, of_key);
+    }
+
+    /// Sets the rate in Mbit/s above which what the peers of a key report is not credited; 0 = unlimited.
+    pub(crate) fn set_rate(&self, mbit_per_s: u32) {
+        self.bytes_per_ms.store(bytes_per_ms(mbit_per_s), Ordering::Relaxed);
+    }
+
+    /// Returns how many reports exceeded that rate and were credited in part, since the start.
+    pub fn excessive_reports(&self) -> u64 {
+        self.excessive.load(Ordering::Relaxed)
     }
 
     /// Appends what the peers of each key have transferred since the last call to `into`, and resets it.
@@ -341,6 +362,30 @@ impl PasskeyStore {
         record.sessions.remove(now, self.lifetime_max_s(), session.at());
     }
 
+    /// Returns the part of a peer's progress since `since` that is credited to its key.
+    #[inline]
+    fn credit(
+        &self,
+        now: Tick,
+        since: Tick,
+        record: &mut KeyRecord,
+        progress: &KeyTotals,
+    ) -> KeyTotals {
+        let window_s = self.lifetime_max_s();
+        let imported_at = self.imported_at.load(Ordering::Relaxed);
+        let rule = CreditRule {
+            bytes_per_ms: self.bytes_per_ms.load(Ordering::Relaxed),
+            window_s,
+            begins_full: self.first_reports.are_kept()
+                || imported_at > 0 && now.since(Tick(imported_at)) <= window_s,
+        };
+        let credited = record.credit.take(now, since, rule, progress);
+        if credited != *progress {
+            self.excessive.fetch_add(1, Ordering::Relaxed);
+        }
+        credited
+    }
+
     /// Keeps the end of a session for other nodes, before it ends.
     #[inline]
     fn keep_end(&self, now: Tick, session: Session, sessions: &mut LockedSessions<'_>) {
@@ -436,6 +481,7 @@ impl LockedKey<'_> {
         let key = record.hash;
         let is_first = store.first_reports.add(now, (key, tag), &sessions, report);
         // 3. Move the session and the quota on.
+        let since = found.map_or(now, |(_, session)| session.at());
         let of_key = (&mut record, keys.aux_mut());
         let moved = match (found, report.event) {
             (None, Event::Stopped) => Ok(KeyTotals::default()),
@@ -464,7 +510,8 @@ impl LockedKey<'_> {
         }
         // 4. Add the peer's progress to the key's totals.
         let progress = if is_first { KeyTotals::default() } else { progress };
-        record.add_announce(&progress);
+        let credited = store.credit(now, since, &mut record, &progress);
+        record.add_announce(&credited);
         keys.set_changed(row, record);
         Ok(())
     }

@@ -38,6 +38,8 @@ pub struct Policy {
     pub peer_caps: PeerCaps,
     /// Lifetime of UDP connection ids, seconds. An id is good for one to two lifetimes.
     pub connection_id_lifetime_s: u32,
+    /// Mbit/s above which what the peers of a key report is not credited; 0 = unlimited.
+    pub key_mbit_per_s: u32,
     /// Seconds between two full scrapes of one prefix; 0 = any.
     pub full_scrape_interval_s: u32,
     /// Full scrapes in an hour; 0 = unlimited.
@@ -71,6 +73,7 @@ impl Default for Policy {
                 per_network: limits::PEERS_PER_NETWORK,
             },
             connection_id_lifetime_s: 120,
+            key_mbit_per_s: limits::KEY_MBIT_PER_S,
             full_scrape_interval_s: 300,
             full_scrapes_per_hour: 60,
         }

@@ -254,9 +254,9 @@ pub const KEY_SESSION_CHANGES_MAX: usize = 1 << 20;
 /// for some seconds: some 150 bytes each. Of further ones, what they transferred since their last report
 /// to that process is not counted.
 pub const KEY_FIRST_REPORTS_MAX: usize = 1 << 18;
-/// Bytes per second above which a peer's report is implausible: 100 Gbit/s. Higher reports, faulty
-/// or forged, are counted as this.
-pub const KEY_BYTES_PER_S_MAX: u64 = 100_000_000_000 / 8;
+/// Mbit/s above which what the peers of a key report is implausible by default, both directions together. Higher
+/// reports, faulty or forged, are counted as this. No user has a faster line; few have a tenth of it.
+pub const KEY_MBIT_PER_S: u32 = 100_000;
 /// Bytes of a token: more than [`URL_DATA_MAX`] lets pass over UDP. One signed by RSA of 4096 bits takes
 /// some 1000.
 pub const TOKEN_LEN_MAX: usize = 4096;

@@ -124,6 +124,9 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
     page.single("tidegate_user_keys", "gauge", "Valid user keys.", tracker.passkeys().len());
     let sessions = tracker.passkeys().sessions();
     page.single("tidegate_key_sessions", "gauge", "Peers with a key that are known.", sessions);
+    let name = "tidegate_key_excessive_reports_total";
+    let help = "Announces with a key that were credited less than they report.";
+    page.single(name, "counter", help, tracker.passkeys().excessive_reports());
     page.single("tidegate_bans", "gauge", "Banned networks.", tracker.bans().len());
 }
 

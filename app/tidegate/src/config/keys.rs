@@ -265,10 +265,9 @@ settings! {
         numwant_max: Int(0, PEERS_MAX), reloadable = 200;
         /// Seconds a UDP connection id is valid, at least; at most twice as long.
         connection_id_lifetime_s: Int(1, DAY_S), reloadable = 120;
-        /// Whether to accept peers with an address that is not public (private, loopback,
-        /// link-local, documentation). auto: only if they reached the tracker at such an address
-        /// too. Multicast and unspecified addresses are never accepted. WebTorrent peers need no
-        /// address.
+        /// Whether to accept peers with an address that is not public (private, loopback, link-local, documentation).
+        /// auto: only if they reached the tracker at such an address too. Multicast and unspecified addresses are
+        /// never accepted. WebTorrent peers need no address.
         private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
             PrivateAddresses::Auto;
         /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
@@ -279,8 +278,7 @@ settings! {
         /// loopback and link-local ones.
         external_address_for: List, reloadable, per_listener =
             LOCAL_NETWORKS;
-        /// Seconds between the announces of a WebTorrent client. It is removed after two intervals
-        /// of silence.
+        /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
         websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
     }
 
@@ -315,10 +313,12 @@ settings! {
         /// all listeners share the same swarms: at an open one, anyone gets the peers of a private one. false:
         /// such a configuration is refused, and so are nodes of a cluster with other listeners.
         private_and_open: Flag, reloadable = false;
-        /// File with these keys, one per line, optionally followed by a note on whose key it is. A
-        /// key has 16 to 64 characters of A-Z a-z 0-9 _ -. # starts a comment. Read again like the
-        /// lists.
+        /// File with these keys, one per line, optionally followed by a note on whose key it is. A key has 16 to 64
+        /// characters of A-Z a-z 0-9 _ -. # starts a comment. Read again like the lists.
         keys: Text, reloadable = "";
+        /// Mbit/s that the clients of one key can plausibly send and receive, all of them and both directions
+        /// together. What they report above it is not credited to the user. 0 = unlimited.
+        key_mbit_per_s: Int(0, RATE_MAX), reloadable = limits::KEY_MBIT_PER_S;
         /// true: announces need a JSON Web Token for their torrent in the announce URL, /announce?jwt=TOKEN,
         /// with the claims exp and infohash. Scrapes need none. Not together with private.
         jwt: Flag, reloadable, per_listener = false;
@@ -369,8 +369,8 @@ settings! {
         /// WebTorrent peers count by themselves; one WebSocket has at most 4 in a torrent. Networks
         /// in limits.exempt and addresses that are not public have no maximum.
         peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
-        /// The same for one public network: an IPv4 /24 or an IPv6 /48. 0 = 4096, the maximum for
-        /// networks in limits.exempt, too.
+        /// The same for one public network: an IPv4 /24 or an IPv6 /48. A new peer above it replaces one of the IPv4
+        /// address or IPv6 /56 with the most peers there. 0 = 4096, the maximum for networks in limits.exempt, too.
         peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_NETWORK as u32;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
         /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a

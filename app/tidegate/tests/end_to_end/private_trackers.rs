@@ -3,7 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
+use harness::http::Connection;
 use serde_json::json;
 use types::Refusal;
 
@@ -154,6 +156,39 @@ fn only_a_peer_itself_frees_its_place_in_a_bounded_key() {
     assert!(has(&by(v4, 0xaa, 1001, "&event=stopped"), SERVED));
     assert_eq!(u32_at(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), 0), 1);
     assert!(has(&by(v4, 0xaa, 1001, ""), limit));
+}
+
+/// 200 announces in one go, each with as much as 100 Gbit/s make in a second.
+#[test]
+fn a_key_is_credited_what_a_line_can_transfer_however_often_it_reports() {
+    const SECOND: u64 = 12_500_000_000;
+    let (directory, more) = private("[state]\nflush_s = 1\n");
+    let (tracker, api) = start_banning(directory, &more);
+    let key = api.expect(201, "POST /keys", Some(&json!({ "key": BERT })));
+    let uploaded = || {
+        let key = api.expect(200, &format!("GET /keys/{}", key["id"]), None);
+        (key["totals"]["announces"].as_u64().unwrap(), key["totals"]["uploaded"].as_u64().unwrap())
+    };
+    let report = |bytes: u64| {
+        let query = announce_query(0xaa, 1001);
+        format!("GET /announce/{BERT}?{query}&uploaded={bytes} HTTP/1.1\r\nHost: x\r\n\r\n")
+    };
+    let start = Instant::now();
+    let mut connection = Connection::open(tracker.http4()).unwrap();
+    let all: String = (0..200).map(|number| report(number * SECOND)).collect();
+    connection.send(all).unwrap();
+    (0..200).for_each(|_| assert!(connection.receive().unwrap().has(SERVED)));
+    let most = (start.elapsed().as_secs() + 2) * SECOND;
+    tracker.wait_until("totals", |_| uploaded().0 == 200);
+    let credited = uploaded().1;
+    assert!(credited > 0 && credited <= most, "{credited} of {most}");
+    let excessive = "tidegate_key_excessive_reports_total";
+    tracker.wait_until(excessive, |it| it.metric(excessive) > 100.0);
+    // Without a bound, from the next announce on.
+    api.expect(200, "PATCH /config", Some(&json!({ "access.key_mbit_per_s": 0 })));
+    connection.send(report(999 * SECOND)).unwrap();
+    assert!(connection.receive().unwrap().has(SERVED));
+    tracker.wait_until("the rest", |_| uploaded() == (201, credited + 800 * SECOND));
 }
 
 #[test]

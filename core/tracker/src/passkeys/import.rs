@@ -106,6 +106,7 @@ impl PasskeyStore {
                 });
             *(if is_stored { &mut imported.stored } else { &mut imported.skipped }) += 1;
         }
+        self.note_imported(now, &imported);
         Ok(imported)
     }
 
@@ -130,7 +131,15 @@ impl PasskeyStore {
                 });
             *(if is_stored { &mut imported.stored } else { &mut imported.skipped }) += 1;
         }
+        self.note_imported(now, &imported);
         Ok(imported)
+    }
+
+    /// Remembers when sessions were imported last: keys may have transferred something elsewhere.
+    fn note_imported(&self, now: Tick, imported: &ImportedSessions) {
+        if imported.stored > 0 {
+            self.imported_at.store(now.0.saturating_add(1), Ordering::Relaxed);
+        }
     }
 
     /// Returns whether a body's secret is the own one, its flags, and what follows.
@@ -146,13 +155,11 @@ impl PasskeyStore {
         // Announces that have seen the flag set may still add reports; those count nothing.
         let reports = std::mem::take(&mut *self.first_reports.reports.lock());
         for report in reports {
-            let progress = report.progress();
-            if progress == KeyTotals::default() {
-                continue;
-            }
+            let Some((since, progress)) = report.progress() else { continue };
             let mut keys = self.keys.lock(report.key);
             if let Some((row, mut record)) = keys.find(report.key) {
-                record.add(&progress);
+                let credited = self.credit(report.at, since, &mut record, &progress);
+                record.add(&credited);
                 keys.set_changed(row, record);
             }
         }
@@ -309,6 +316,11 @@ impl Reported {
 }
 
 impl FirstReports {
+    /// Returns whether sessions are being imported beside announces.
+    pub(super) fn are_kept(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
     /// Keeps a report if it is the first of its client in an import. Returns whether it is; then it counts
     /// nothing yet. Call before `sessions` has changed.
     #[inline]
@@ -396,18 +408,18 @@ impl FirstReports {
 }
 
 impl FirstReport {
-    /// Returns how far the report exceeds what is imported for the client.
-    fn progress(&self) -> KeyTotals {
+    /// Returns when the peer has reported to the earlier process, and how far this report exceeds what is imported
+    /// for the client.
+    fn progress(&self) -> Option<(Tick, KeyTotals)> {
         let own = SessionTag { client: self.client, endpoint: self.endpoint };
-        let Some((_, reported)) = self.imported.iter().find(|(tag, _)| *tag == own) else {
-            return KeyTotals::default();
-        };
+        let (_, reported) = self.imported.iter().find(|(tag, _)| *tag == own)?;
         if !self.counts {
-            return KeyTotals::default();
+            return None;
         }
         let others = self.imported.iter().filter(|(tag, _)| *tag != own);
         let siblings = Siblings::of(others.map(|(_, reported)| *reported));
         let session = Session::imported(own, *reported);
-        session.progress_to(self.at, &siblings, (self.uploaded, self.downloaded))
+        let progress = session.progress_to(self.at, &siblings, (self.uploaded, self.downloaded));
+        Some((reported.at, progress))
     }
 }

@@ -2,8 +2,9 @@
 
 use types::{Refusal, Tick};
 
+use super::credit::Credit;
 use super::quota::QuotaState;
-use super::sessions::{QuotaEntries, QuotaEntry, Session, SessionTag};
+use super::sessions::{BYTES_MAX, QuotaEntries, QuotaEntry, Session, SessionTag};
 use super::table::Row;
 use super::{KeyHash, KeyId, KeyRules, KeyTotals, PasskeyStore, Report, TableAux};
 
@@ -14,9 +15,13 @@ pub(super) struct KeyRecord {
     pub(super) id: KeyId,
     /// When the key expires, or [`NEVER`].
     pub(super) expires: Tick,
+    /// At most [`BYTES_MAX`], as `downloaded`: it saturates, in case the totals are never taken.
     uploaded: u64,
     downloaded: u64,
+    /// At most [`SEEDING_MAX`].
     seeding_s: u64,
+    /// What may be added to the totals.
+    pub(super) credit: Credit,
     /// Saturates, in case the totals are never taken.
     announces: u32,
     pub(super) sessions: SessionCount,
@@ -39,6 +44,8 @@ pub(super) struct SessionCount {
     earlier: u32,
 }
 
+/// 40 bits: a million sessions for twelve days.
+const SEEDING_MAX: u64 = (1 << 40) - 1;
 /// 136 years after the start.
 const NEVER: Tick = Tick(u32::MAX);
 /// 29 bits, and more than there can be sessions.
@@ -63,6 +70,11 @@ impl Row<8> for KeyRecord {
         let numbers = u64::from(self.announces) | u64::from(self.id.0) << 32;
         let rest = u64::from(self.expires.0) | flags << 32 | u64::from(earlier) << 35;
         let sessions = u64::from(since.0) | u64::from(recent) << 32;
+        // The credit's bits: 8 above each count of bytes, and 24 above the seconds.
+        let spent_ms = self.credit.to_ms();
+        let uploaded = uploaded | spent_ms >> 32 << 56;
+        let downloaded = downloaded | spent_ms >> 24 << 56;
+        let seeding_s = seeding_s | spent_ms << 40;
         [first, second, uploaded, downloaded, seeding_s, numbers, rest, sessions]
     }
 
@@ -71,13 +83,15 @@ impl Row<8> for KeyRecord {
         [first, second, uploaded, downloaded, seeding_s, numbers, rest, sessions]: [u64; 8],
     ) -> Self {
         let has = |flag: u32| rest >> (32 + flag) & 1 != 0;
+        let spent_ms = uploaded >> 56 << 32 | downloaded >> 56 << 24 | seeding_s >> 40;
         Self {
             hash: KeyHash([first, second]),
             id: KeyId((numbers >> 32) as u32),
             expires: Tick(rest as u32),
-            uploaded,
-            downloaded,
-            seeding_s,
+            uploaded: uploaded & BYTES_MAX,
+            downloaded: downloaded & BYTES_MAX,
+            seeding_s: seeding_s & SEEDING_MAX,
+            credit: Credit::from_ms(spent_ms),
             announces: numbers as u32,
             sessions: SessionCount {
                 since: Tick(sessions as u32),
@@ -100,6 +114,7 @@ impl KeyRecord {
             uploaded: 0,
             downloaded: 0,
             seeding_s: 0,
+            credit: Credit::default(),
             announces: 0,
             sessions: SessionCount::default(),
             is_changed: false,
@@ -148,9 +163,9 @@ impl KeyRecord {
     /// Adds a peer's progress to the totals.
     #[inline]
     pub(super) fn add(&mut self, progress: &KeyTotals) {
-        self.uploaded = self.uploaded.saturating_add(progress.uploaded);
-        self.downloaded = self.downloaded.saturating_add(progress.downloaded);
-        self.seeding_s = self.seeding_s.saturating_add(progress.seeding_s);
+        self.uploaded = self.uploaded.saturating_add(progress.uploaded).min(BYTES_MAX);
+        self.downloaded = self.downloaded.saturating_add(progress.downloaded).min(BYTES_MAX);
+        self.seeding_s = self.seeding_s.saturating_add(progress.seeding_s).min(SEEDING_MAX);
     }
 
     /// Returns the totals, and resets them.
@@ -248,6 +263,29 @@ mod tests {
     use primitives::Random;
 
     use super::*;
+
+    #[test]
+    fn rows_keep_records() {
+        for number in [0, 1 << 39, Credit::MAX_MS, 0x12_3456_789a] {
+            let row = KeyRecord {
+                uploaded: BYTES_MAX - number,
+                downloaded: number,
+                seeding_s: SEEDING_MAX - number,
+                credit: Credit::from_ms(number),
+                is_used: true,
+                ..KeyRecord::new(KeyHash([1, 2]), KeyId(3))
+            };
+            let read = KeyRecord::from_words(row.to_words());
+            assert_eq!(read.credit, row.credit);
+            assert_eq!([read.uploaded, read.downloaded], [row.uploaded, row.downloaded]);
+            assert_eq!((read.seeding_s, read.id, read.is_used), (row.seeding_s, KeyId(3), true));
+            let progress = KeyTotals { uploaded: u64::MAX, seeding_s: 9, ..KeyTotals::default() };
+            let mut full = read;
+            full.add(&progress);
+            assert_eq!(KeyRecord::from_words(full.to_words()).uploaded, BYTES_MAX);
+            assert_eq!(KeyRecord::from_words(full.to_words()).credit, row.credit);
+        }
+    }
 
     /// Beside a plain list of sessions, of which none is ever missed.
     #[test]

@@ -293,9 +293,8 @@ impl Session {
         siblings: &Siblings,
         (uploaded, downloaded): (u64, u64),
     ) -> KeyTotals {
-        let most = (u64::from(now.since(self.at)) + 1).saturating_mul(limits::KEY_BYTES_PER_S_MAX);
         let progress = |reported: u64, own: u64, of_others: u64| {
-            reported.min(BYTES_MAX).saturating_sub(own.max(of_others)).min(most)
+            reported.min(BYTES_MAX).saturating_sub(own.max(of_others))
         };
         KeyTotals {
             uploaded: progress(uploaded, self.uploaded, siblings.uploaded),

@@ -179,7 +179,8 @@ fn totals_are_differences_between_reports() {
     assert_eq!(announce_at(600, Event::Started, Seeder, (90, 0)), (0, 0, 0));
     assert_eq!(announce_at(650, Event::None, Seeder, (91, 0)), (1, 0, 50));
     let boast = announce_at(651, Event::None, Seeder, (u64::MAX, 0));
-    assert_eq!(boast, (2 * limits::KEY_BYTES_PER_S_MAX, 0, 1));
+    assert_eq!(boast, (2000 * bytes_per_ms(limits::KEY_MBIT_PER_S), 0, 1));
+    assert_eq!(store.excessive_reports(), 1);
     assert_eq!(announce_at(700, Event::Stopped, Seeder, (u64::MAX, 5)), (0, 5, 49));
     assert_eq!(store.sessions(), 0);
     assert_eq!(
@@ -188,6 +189,45 @@ fn totals_are_differences_between_reports() {
         "unknown by now"
     );
     assert_eq!(store.sessions(), 0);
+}
+
+/// A user who reports a second's worth of bytes 200 times within a second: of one torrent, or each time of another.
+#[test]
+fn a_key_is_credited_what_its_line_can_transfer_however_often_it_reports() {
+    let store = store();
+    let second = 1000 * bytes_per_ms(limits::KEY_MBIT_PER_S);
+    for number in 1..=3 {
+        store.put(KeyId(number), key(number), KeyRules::default());
+    }
+    let report = |now, number, torrent, bytes| {
+        let report = TestReport { bytes: (bytes, 0), ..TestReport::new(torrent, 1, 1) };
+        announce(&store, Tick(now), &key(number), &report).unwrap();
+    };
+    let uploaded = |number| totals(&store).get(&KeyId(number)).map_or(0, |it| it.uploaded);
+    for torrent in 0..200 {
+        report(1000, 1, 1, 0);
+        report(1000, 2, torrent, 0);
+        report(1000, 3, torrent, 0);
+    }
+    for number in 0..200 {
+        report(1001, 1, 1, (u64::from(number) + 1) * second);
+        report(1001, 2, number, second);
+    }
+    let mut all = totals(&store);
+    let mut sums = [1, 2].map(|number| all.remove(&KeyId(number)).unwrap().uploaded);
+    assert_eq!(sums, [2 * second; 2]);
+    assert_eq!(store.excessive_reports(), 2 * 198);
+    // The time that it has not used is left to all of its torrents.
+    (0..200).for_each(|torrent| report(1100, 3, torrent, second));
+    assert_eq!(uploaded(3), 101 * second);
+    // Another rate holds from then on; without one, all is credited.
+    store.set_rate(8);
+    report(1101, 1, 1, u64::MAX);
+    assert_eq!(uploaded(1), 100 * 1_000_000);
+    store.set_rate(0);
+    report(1101, 2, 1, 900 * second);
+    sums[1] = uploaded(2);
+    assert_eq!(sums[1], 899 * second);
 }
 
 #[test]
