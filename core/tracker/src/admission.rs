@@ -80,6 +80,15 @@ pub struct UnverifiedGrant {
     key: Option<KeyHash>,
 }
 
+/// An announce that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// It changes its peer.
+    Announce,
+    /// It stops a peer that its key does not have, perhaps another user's at the same address: it changes nothing.
+    OthersStop,
+}
+
 /// What an announce says about one peer in one torrent, whatever the protocol.
 pub(crate) struct PeerClaim<'a> {
     pub(crate) info_hash: &'a InfoHash,
@@ -206,8 +215,8 @@ impl View<'_> {
         self.listener(listener_policy).tokens
     }
 
-    /// Checks the token of an announce. Peers stop without one, so that those whose token has expired can
-    /// leave.
+    /// Checks the token of an announce. One that was verified before it expired is still good for a stop, so that
+    /// its peer can leave.
     pub fn authorize_token(
         &self,
         grant: &UnverifiedGrant,
@@ -215,17 +224,20 @@ impl View<'_> {
         info_hash: &InfoHash,
         event: Event,
     ) -> Result<(), Refusal> {
-        if event == Event::Stopped {
-            return Ok(());
-        }
         let token = token.ok_or(Refusal::TokenMissing)?;
         let Tracker { tokens, limiter, .. } = self.tracker;
         let prefix = (!self.is_exempt(grant.from)).then(|| limiter.prefix(grant.from).address());
         let mut left = self.verifications.get();
         let admitted = tokens.admit(self.now, token, info_hash, prefix, &mut left);
         self.verifications.set(left);
-        if admitted == Err(Refusal::TokenInvalid) {
-            self.report_offence(grant.from, BanReason::WrongKeys);
+        match admitted {
+            Err(Refusal::TokenInvalid) => self.report_offence(grant.from, BanReason::WrongKeys),
+            Err(Refusal::TokenExpired)
+                if event == Event::Stopped && tokens.has_permitted(token, info_hash) =>
+            {
+                return Ok(());
+            }
+            _ => {}
         }
         admitted
     }
@@ -324,7 +336,7 @@ impl View<'_> {
         grant: &UnverifiedGrant,
         session: SessionTag,
         claim: &PeerClaim<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Admitted, Refusal> {
         let listener = self.listener(grant.listener_policy);
         // Step 4: the key. It stays locked until its quota is checked.
         let key = self.lock_key(grant)?;
@@ -341,7 +353,7 @@ impl View<'_> {
         listener.lists.admit(&self.tracker.live, claim.info_hash)?;
         self.tracker.frozen.admit(claim.info_hash)?;
         // Step 10: the key's quota. Last, because it counts the announce.
-        let Some(key) = key else { return Ok(()) };
+        let Some(key) = key else { return Ok(Admitted::Announce) };
         let report = Report {
             info_hash: claim.info_hash,
             prefix: self.tracker.limiter.prefix(grant.from).address(),
@@ -351,7 +363,8 @@ impl View<'_> {
             downloaded: claim.downloaded,
             is_web: matches!(claim.endpoint, Endpoint::WebRtc(_)),
         };
-        key.account(self.now, session, &report)
+        let is_own = key.account(self.now, session, &report)?;
+        Ok(if is_own { Admitted::Announce } else { Admitted::OthersStop })
     }
 
     /// Counts a download by the client of an admitted announce, as far as its count is durable.

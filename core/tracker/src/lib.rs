@@ -67,7 +67,7 @@ pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
-use admission::{Endpoint, PeerClaim};
+use admission::{Admitted, Endpoint, PeerClaim};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
 use full_scrape::FullScrapes;
@@ -366,6 +366,9 @@ impl View<'_> {
     ) {
         debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
         let (tracker, policy) = (self.tracker, &**self.policy);
+        let counts_durably = tracker.downloads.is_on();
+        let jitter_seed = random.next();
+        let mut sink = Forward { answers, requests, view: self, jitter_seed, counts_durably };
         let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
@@ -374,17 +377,19 @@ impl View<'_> {
         }
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
             match self.admit_torrent(&request.grant, session, &request.claim()) {
-                Err(refusal) => answers.refuse(slot, refusal),
-                Ok(()) => {
+                Err(refusal) => sink.answers.refuse(slot, refusal),
+                Ok(Admitted::OthersStop) => {
+                    let (hash, mut counts) = (request.announce.info_hash, SwarmCounts::default());
+                    tracker.store.scrape(&[hash], std::slice::from_mut(&mut counts));
+                    sink.accept(slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
+                }
+                Ok(Admitted::Announce) => {
                     let ip =
                         self.peer_ip(request.grant.listener_policy(), request.grant.client_ip());
                     admitted.push(store_announce(slot, request, ip, policy));
                 }
             }
         }
-        let counts_durably = tracker.downloads.is_on();
-        let jitter_seed = random.next();
-        let mut sink = Forward { answers, requests, view: self, jitter_seed, counts_durably };
         tracker.store.announce(self.now, random, &admitted, &mut sink);
     }
 }

@@ -449,23 +449,26 @@ impl LockedKeys<'_> {
 }
 
 impl LockedKey<'_> {
-    /// Counts an announce for the key, unless its quota is exceeded.
+    /// Counts an announce for the key, unless its quota is exceeded. Returns whether the peer is the key's: a stop
+    /// may be that of a peer which the key does not have.
     #[inline]
     pub(crate) fn account(
         self,
         now: Tick,
         tag: SessionTag,
         report: &Report<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let Self { store, mut keys, row, mut record } = self;
         record.sessions.advance(now, store.lifetime_max_s());
         // 1. Lock the session, too. Everywhere: keys before sessions.
         let mut sessions = store.sessions.lock(tag);
         let mut found = sessions.find(tag);
+        let mut is_own = found.is_some() || report.event != Event::Stopped;
         // 2. A peer that comes back with another peer id ends its old session. Only a quota matters.
         if found.is_none_or(|(_, session)| !session.has_quota_entry())
             && let Some(old) = predecessor(store, (&record, keys.aux_mut()), tag, report)
         {
+            is_own = true;
             // Locked one by one: the old session may be in any shard.
             drop(sessions);
             sessions = store.sessions.lock(old);
@@ -513,7 +516,7 @@ impl LockedKey<'_> {
         let credited = store.credit(now, since, &mut record, &progress);
         record.add_announce(&credited);
         keys.set_changed(row, record);
-        Ok(())
+        Ok(is_own)
     }
 }
 

@@ -203,6 +203,13 @@ impl Tokens {
         if permitted == *info_hash { Ok(()) } else { Err(Refusal::TokenOtherTorrent) }
     }
 
+    /// Returns whether `token` is remembered as one that permits `info_hash`, or did before it expired.
+    pub(crate) fn has_permitted(&self, token: &[u8], info_hash: &InfoHash) -> bool {
+        let tag = siphash_128::<2, 4>(&self.key, token);
+        let known = self.tables.get().and_then(|tables| tables.find(tag));
+        known.is_some_and(|entry| entry.info_hash == *info_hash)
+    }
+
     /// Verifies a token that is not remembered.
     #[cold]
     fn verify(

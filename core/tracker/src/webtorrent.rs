@@ -67,6 +67,7 @@ impl View<'_> {
         let (tracker, policy) = (self.tracker, &**self.policy);
         let claim = request.claim();
         let session = self.prefetch_torrent(&request.grant, &claim);
+        // A connection stops its own peers only, whether its key has them or not.
         self.admit_torrent(&request.grant, session, &claim)?;
         let announce = self.store_announce(request);
         let done = tracker.store.announce_web(self.now, random, &announce, chosen);

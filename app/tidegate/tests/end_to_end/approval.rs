@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use types::{InfoHash, Refusal};
 
 use crate::api::start_in;
-use crate::clients::{Udp, announce_query, has, http, http_announce, u32_at, upgrade};
+use crate::clients::{
+    Udp, announce_query, has, http, http_announce, open_websocket, u32_at, upgrade, ws_announce,
+};
 use crate::process::{Directory, Tracker};
 use crate::site;
 
@@ -148,10 +150,25 @@ fn tokens_permit_their_torrent() {
     // Verified once, although all workers have seen it.
     assert_eq!(tracker.metric("tidegate_jwt_verifications_total{result=\"valid\"}"), 2.0);
     assert_eq!(tracker.metric("tidegate_jwt_remembered"), 2.0);
-    // Scrapes need no token, and peers leave without one.
-    assert!(Udp::connect(tracker.udp4()).scrape(0xaa)[2] > 0);
-    let target = format!("/announce?{}&event=stopped", announce_query(0xaa, 1001));
-    assert!(has(&http(tracker.http4(), &target).1, SERVED));
+    // Scrapes need no token. Peers leave with theirs only.
+    let udp = Udp::connect(tracker.udp4());
+    let present = udp.scrape(0xaa)[2];
+    assert!(present > 0);
+    let stop = |token: &str| {
+        let query = announce_query(0xaa, 1001);
+        let body = http(tracker.http4(), &format!("/announce?{token}{query}&event=stopped")).1;
+        let reply = udp.announce_event_at(0xaa, 1001, 3, &format!("/announce?{token}"));
+        (body, reply)
+    };
+    let foreign = format!("jwt={}&", signer.sign(&claims(0xbb, 600)));
+    for (token, refusal) in [("", Refusal::TokenMissing), (&foreign, Refusal::TokenOtherTorrent)] {
+        let (body, reply) = stop(token);
+        assert!(has(&body, refusal.text()) && has(&reply, refusal.text()), "{token}");
+        assert_eq!(udp.scrape(0xaa)[2], present);
+    }
+    let (body, reply) = stop(&format!("jwt={good}&"));
+    assert!(has(&body, SERVED) && u32_at(&reply, 0) == 1);
+    assert!(udp.scrape(0xaa)[2] < present);
     // Another set of keys, in force when the file has been read.
     tracker.directory.write("keys.json", &other.key_set());
     tracker.wait_until("followed", |it| it.metric("tidegate_jwt_remembered") == 0.0);
@@ -168,33 +185,19 @@ fn websockets_keep_the_token_of_their_url() {
     let signer = Signer::new("EdDSA", "one").unwrap();
     let tracker = with_tokens(&signer);
     let token = signer.sign(&claims(0xaa, 600));
-    let answers = |target: &str, torrent: u8| {
-        let mut socket = harness::http::Connection::open(tracker.http4()).unwrap();
-        let request = format!(
-            "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        );
-        socket.send(request).unwrap();
-        assert_eq!(socket.receive_head().unwrap().status, 101);
-        let hash = format!("\\u00{torrent:02x}").repeat(20);
-        let message = format!(
-            "{{\"action\":\"announce\",\"info_hash\":\"{hash}\",\"peer_id\":\"-XX0001-000000000000\",\
-             \"offers\":[],\"left\":1,\"event\":\"started\"}}"
-        );
-        let mut frame = vec![0x81, 0x80 | 126];
-        frame.extend((message.len() as u16).to_be_bytes());
-        frame.extend([0; 4]);
-        frame.extend(message.bytes());
-        socket.send(frame).unwrap();
-        while !has(&socket.received, "}") {
-            assert!(socket.receive_more().unwrap());
-        }
-        socket.received
+    let answers = |target: &str, torrent: u8, event: &str| {
+        let (mut socket, status) = open_websocket(tracker.http4(), target);
+        assert_eq!(status, 101);
+        ws_announce(&mut socket, torrent, event)
     };
-    assert!(has(&answers(&format!("/?jwt={token}"), 0xaa), "\"incomplete\""));
-    let other = answers(&format!("/?jwt={token}"), 0xbb);
+    let with_token = format!("/?jwt={token}");
+    assert!(has(&answers(&with_token, 0xaa, "started"), "\"incomplete\""));
+    assert!(has(&answers(&with_token, 0xaa, "stopped"), "\"incomplete\""));
+    let other = answers(&with_token, 0xbb, "started");
     assert!(has(&other, Refusal::TokenOtherTorrent.text()), "{}", other.escape_ascii());
-    assert!(has(&answers("/", 0xaa), Refusal::TokenMissing.text()));
+    for event in ["started", "stopped"] {
+        assert!(has(&answers("/", 0xaa, event), Refusal::TokenMissing.text()));
+    }
     assert_eq!(upgrade(tracker.http4(), "/"), 101);
 }
 

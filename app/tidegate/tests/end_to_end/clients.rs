@@ -44,13 +44,37 @@ pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
 
 /// Requests a WebSocket and returns the status of the response.
 pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
+    open_websocket(address, target).1
+}
+
+/// The same, and returns the connection, too.
+pub(crate) fn open_websocket(address: SocketAddr, target: &str) -> (Connection, u16) {
     let mut connection = Connection::open(address).unwrap();
     let request = format!(
         "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     );
     connection.send(request).unwrap();
-    connection.receive_head().unwrap().status
+    let status = connection.receive_head().unwrap().status;
+    (connection, status)
+}
+
+/// Announces a leecher over WebSocket with `event`, and returns the response.
+pub(crate) fn ws_announce(socket: &mut Connection, torrent: Torrent, event: &str) -> Vec<u8> {
+    let hash = format!("\\u00{torrent:02x}").repeat(20);
+    let message = format!(
+        "{{\"action\":\"announce\",\"info_hash\":\"{hash}\",\"peer_id\":\"-XX0001-000000000000\",\
+         \"offers\":[],\"left\":1,\"event\":\"{event}\"}}"
+    );
+    let mut frame = vec![0x81, 0x80 | 126];
+    frame.extend((message.len() as u16).to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(message.bytes());
+    socket.send(frame).unwrap();
+    while !has(&socket.received, "}") {
+        assert!(socket.receive_more().unwrap());
+    }
+    std::mem::take(&mut socket.received)
 }
 
 /// A UDP client with a connection id.
@@ -94,7 +118,19 @@ impl Udp {
 
     /// The same with the path and query of a tracker URL (BEP 41).
     pub(crate) fn announce_at(&self, torrent: Torrent, port: u16, url: &str) -> Vec<u8> {
+        self.announce_event_at(torrent, port, 0, url)
+    }
+
+    /// The same with an event: 3 = stopped.
+    pub(crate) fn announce_event_at(
+        &self,
+        torrent: Torrent,
+        port: u16,
+        event: u32,
+        url: &str,
+    ) -> Vec<u8> {
         let mut body = announce_body(torrent, port);
+        body[64..68].copy_from_slice(&event.to_be_bytes());
         for piece in url.as_bytes().chunks(255) {
             body.extend([2, piece.len() as u8]);
             body.extend(piece);

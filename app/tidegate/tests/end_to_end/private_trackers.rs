@@ -10,7 +10,10 @@ use serde_json::json;
 use types::Refusal;
 
 use crate::api::{Caller, TOKEN};
-use crate::clients::{Udp, announce_query, has, http, http_announce, try_http, u32_at, upgrade};
+use crate::clients::{
+    Udp, announce_query, has, http, http_announce, open_websocket, try_http, u32_at, upgrade,
+    ws_announce,
+};
 use crate::process::{Directory, Tracker, config, stderr, tidegate};
 use crate::site;
 
@@ -156,6 +159,45 @@ fn only_a_peer_itself_frees_its_place_in_a_bounded_key() {
     assert!(has(&by(v4, 0xaa, 1001, "&event=stopped"), SERVED));
     assert_eq!(u32_at(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), 0), 1);
     assert!(has(&by(v4, 0xaa, 1001, ""), limit));
+}
+
+/// Two users behind one address.
+#[test]
+fn a_stop_by_another_user_leaves_the_peer() {
+    let tracker = start("");
+    tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}\n"));
+    tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
+    let (address, udp) = (tracker.http4(), Udp::connect(tracker.udp4()));
+    let announce = |key: &str, rest: &str| {
+        let query = announce_query(0xaa, 1001);
+        http(address, &format!("/announce/{key}?{query}{rest}")).1
+    };
+    let stop_over_udp =
+        |key: &str| udp.announce_event_at(0xaa, 1001, 3, &format!("/announce/{key}"));
+    let leechers = |count: u32| {
+        let scrape = format!("/scrape/{ANNA}?info_hash={}", "%aa".repeat(20));
+        has(&http(address, &scrape).1, format!("10:incompletei{count}e"))
+    };
+    for own_over_udp in [false, true] {
+        assert!(has(&announce(ANNA, "&event=started"), SERVED));
+        // Answered as ever, with the counts and without peers.
+        let answer = announce(BERT, "&event=stopped");
+        assert!(has(&answer, "10:incompletei1e") && has(&answer, "5:peers0:"));
+        let reply = stop_over_udp(BERT);
+        assert_eq!((u32_at(&reply, 0), u32_at(&reply, 12), reply.len()), (1, 1, 20));
+        assert!(leechers(1), "its user has not stopped it");
+        match own_over_udp {
+            true => assert_eq!(u32_at(&stop_over_udp(ANNA), 12), 0),
+            false => assert!(has(&announce(ANNA, "&event=stopped"), "10:incompletei0e")),
+        }
+        assert!(leechers(0));
+    }
+    // A WebSocket stops its own peers only, whatever their peer id.
+    let [mut anna, mut bert] =
+        [ANNA, BERT].map(|key| open_websocket(address, &format!("/{key}")).0);
+    assert!(has(&ws_announce(&mut anna, 0xaa, "started"), "\"incomplete\":1"));
+    assert!(has(&ws_announce(&mut bert, 0xaa, "stopped"), "\"incomplete\":1"));
+    assert!(has(&ws_announce(&mut anna, 0xaa, "stopped"), "\"incomplete\":0"));
 }
 
 /// 200 announces in one go, each with as much as 100 Gbit/s make in a second.

@@ -105,6 +105,88 @@ fn private_listeners_require_a_key_for_every_kind_of_request() {
     assert_eq!(announce(&tracker, &[by(2)]).answers, [(0, Err(Refusal::KeyUnknown))], "at once");
 }
 
+/// Two users behind one address, and two workers' batches.
+#[test]
+fn a_stop_by_another_key_is_answered_and_changes_nothing() {
+    let tracker = tracker(Policy::default());
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+    let [bob, eve] =
+        ["bob-456789abcdef", "eve-456789abcdef"].map(|key| UserKey::parse(key).unwrap());
+    tracker.passkeys().put(KeyId(1), bob, KeyRules::default());
+    tracker.passkeys().put(KeyId(2), eve, KeyRules { torrents: 9, ..KeyRules::default() });
+    let by = |key: UserKey, peer: u8, event| {
+        let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(0)));
+        let key = Some(key.as_bytes());
+        let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
+        let mut request = AnnounceRequest { grant, ..request(peer, 1) };
+        request.announce.event = event;
+        request
+    };
+    let leechers = |requests: &[AnnounceRequest]| {
+        let mut seen = announce(&tracker, requests);
+        assert!(seen.peers.is_empty());
+        seen.answers.sort_by_key(|(at, _)| *at);
+        let answers = seen.answers.into_iter();
+        answers.map(|(_, answer)| answer.unwrap().chosen.counts.leechers()).collect::<Vec<_>>()
+    };
+    assert_eq!(leechers(&[by(bob, 1, Event::Started)]), [1]);
+    // With the peer's id, with another one, and in one batch.
+    let stops =
+        [by(eve, 1, Event::Stopped), by(eve, 2, Event::Stopped), by(bob, 2, Event::Stopped)];
+    assert_eq!(leechers(&stops), [1, 1, 1]);
+    assert_eq!(leechers(&[by(bob, 1, Event::Stopped)]), [0]);
+    // Its key counts a peer with bounds by address and port, whatever its id is by now.
+    assert_eq!(leechers(&[by(eve, 1, Event::Started)]), [1]);
+    assert_eq!(leechers(&[by(bob, 1, Event::Stopped)]), [1]);
+    assert_eq!(leechers(&[by(eve, 2, Event::Stopped)]), [0]);
+}
+
+/// Permits torrent 1 for ten seconds.
+struct TenSeconds;
+
+impl TokenVerifier for TenSeconds {
+    fn verify(&self, token: &[u8]) -> Result<VerifiedToken, TokenFault> {
+        match token {
+            b"good" => Ok(VerifiedToken { info_hash: InfoHash([1; 20]), valid_s: 10 }),
+            b"old" => Err(TokenFault::Expired),
+            _ => Err(TokenFault::Invalid),
+        }
+    }
+}
+
+#[test]
+fn a_stop_needs_a_token_that_is_valid_or_was_verified_before_it_expired() {
+    let tracker = tracker(Policy::default());
+    tracker
+        .listener_policies()
+        .replace(vec![ListenerPolicy { tokens: true, ..ListenerPolicy::default() }]);
+    tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
+    let admits = |now, token: Option<&str>, torrent, event| {
+        let view = tracker.view(Tick(now));
+        let (policy, from) = (ListenerPolicyId(0), [8; 4].into());
+        let grant = view.authorize_unverified(policy, from, RequestKind::Announce, None).unwrap();
+        view.authorize_token(&grant, token.map(str::as_bytes), &InfoHash([torrent; 20]), event)
+            .err()
+    };
+    for event in [Event::Started, Event::Stopped] {
+        assert_eq!(admits(0, None, 1, event), Some(Refusal::TokenMissing));
+        assert_eq!(admits(0, Some("bad"), 1, event), Some(Refusal::TokenInvalid));
+        assert_eq!(admits(0, Some("old"), 1, event), Some(Refusal::TokenExpired));
+        assert_eq!(admits(0, Some("good"), 2, event), Some(Refusal::TokenOtherTorrent));
+        assert_eq!(admits(10, Some("good"), 1, event), None);
+    }
+    assert_eq!(admits(11, Some("good"), 1, Event::None), Some(Refusal::TokenExpired));
+    assert_eq!(admits(11, Some("good"), 1, Event::Stopped), None);
+    assert_eq!(admits(11, Some("good"), 2, Event::Stopped), Some(Refusal::TokenExpired));
+    // Its keys are revoked.
+    tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
+    assert_eq!(admits(0, Some("good"), 1, Event::Stopped), None);
+    tracker.tokens().set_verifier(None);
+    assert_eq!(admits(11, Some("good"), 1, Event::Stopped), Some(Refusal::TokenUnverified));
+}
+
 #[test]
 fn sessions_expire_with_their_peers() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });

@@ -59,6 +59,12 @@ impl Site {
         other.wait_until("sessions", |it| sessions(it) > before);
     }
 
+    fn leechers(&self, node: usize, torrent: u8, count: u32) -> bool {
+        let hash = format!("%{torrent:02x}").repeat(20);
+        let target = format!("/{}/scrape?info_hash={hash}", self.key["key"].as_str().unwrap());
+        has(&http(self.nodes[node].http4(), &target).1, format!("10:incompletei{count}e"))
+    }
+
     fn totals(&self, node: usize) -> [u64; 2] {
         let key = self.apis[node].expect(200, &format!("GET /keys/{}", self.key["id"]), None);
         ["uploaded", "downloaded"].map(|name| key["totals"][name].as_u64().unwrap())
@@ -111,9 +117,11 @@ fn quotas_hold_at_both_nodes() {
         assert!(site.announce(node, 1, 1001, "") && site.announce(node, 1, 1002, ""));
     }
     // It stops at the node where it did not start.
+    assert!(site.leechers(0, 2, 1));
     assert!(site.announce(1, 2, 1001, "event=stopped"));
-    for node in &site.nodes {
+    for (number, node) in site.nodes.iter().enumerate() {
         node.wait_until("sessions", |it| sessions(it) == 2.0);
+        node.wait_until("its peer is gone", |_| site.leechers(number, 2, 0));
     }
     assert!(site.announce(0, 3, 1001, "event=started"));
     site.nodes[1].wait_until("sessions", |it| sessions(it) == 3.0);
