@@ -184,6 +184,38 @@ impl View<'_> {
         self.verify(self.authorize_unverified(listener_policy, from, kind, key)?)
     }
 
+    /// Checks whether the WebSocket of a client, which [`View::authorize`] permitted, may stay open: the client
+    /// is not banned, and its key is still good. Of tokens, it knows the end of those that are remembered.
+    ///
+    /// Counts no request and no offence: with a revoked key, all of a user's connections would be offences of
+    /// the same second.
+    ///
+    /// # Errors
+    ///
+    /// Says what a request of the client would be refused for.
+    pub fn authorize_open(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        key: Option<&[u8]>,
+        token: Option<&[u8]>,
+    ) -> Result<(), Refusal> {
+        if self.bans.contains(self.now, from) {
+            return Err(Refusal::Banned);
+        }
+        let listener = self.listener(listener_policy);
+        if listener.private {
+            let passkeys = &self.tracker.passkeys;
+            let hash = passkeys.hash_and_prefetch(key.ok_or(Refusal::KeyMissing)?);
+            passkeys.admit(self.now, hash, RequestKind::Other)?;
+        }
+        let has_ended = |token: &[u8]| self.tracker.tokens.has_expired(self.now, token);
+        if listener.tokens && token.is_some_and(has_ended) {
+            return Err(Refusal::TokenExpired);
+        }
+        Ok(())
+    }
+
     /// Does steps 1 to 3 of the [order of checks](self), and prefetches the key's record for step 4.
     /// `from` must be verified.
     ///

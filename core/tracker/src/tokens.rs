@@ -205,9 +205,16 @@ impl Tokens {
 
     /// Returns whether `token` is remembered as one that permits `info_hash`, or did before it expired.
     pub(crate) fn has_permitted(&self, token: &[u8], info_hash: &InfoHash) -> bool {
-        let tag = siphash_128::<2, 4>(&self.key, token);
-        let known = self.tables.get().and_then(|tables| tables.find(tag));
-        known.is_some_and(|entry| entry.info_hash == *info_hash)
+        self.remembered(token).is_some_and(|entry| entry.info_hash == *info_hash)
+    }
+
+    /// Returns whether a token is remembered and has expired.
+    pub(crate) fn has_expired(&self, now: Tick, token: &[u8]) -> bool {
+        self.remembered(token).is_some_and(|entry| now > entry.until)
+    }
+
+    fn remembered(&self, token: &[u8]) -> Option<Entry> {
+        self.tables.get()?.find(siphash_128::<2, 4>(&self.key, token))
     }
 
     /// Verifies a token that is not remembered.

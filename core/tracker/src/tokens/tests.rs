@@ -62,6 +62,11 @@ fn verified_tokens_are_remembered_until_they_expire() {
     assert_eq!(scene.admit(0, &[1, 5, 1], 1), Ok(()), "another token");
     assert_eq!(scene.verified(), 2);
     assert_eq!(scene.tokens.stats().remembered, 2);
+    // Asking for the end of a token verifies none.
+    let has_expired = |now, token: &[u8]| scene.tokens.has_expired(Tick(now), token);
+    assert_eq!([has_expired(5, &[1, 5]), has_expired(6, &[1, 5])], [false, true]);
+    assert!(!has_expired(99, &[1, 5, 2]));
+    assert_eq!(scene.verified(), 2);
 }
 
 #[test]
