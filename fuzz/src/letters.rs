@@ -27,8 +27,8 @@ fn read(mut bytes: &[u8]) -> Option<[u64; 2]> {
     while !bytes.is_empty() {
         let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let (to, kind, from) = (number(0)?, *bytes.get(8)?, number(17)?);
-        let len = u32::from_le_bytes(bytes.get(25..29)?.try_into().ok()?) as usize;
-        let text = bytes.get(29..29 + len)?;
+        let len = u32::from_le_bytes(bytes.get(29..33)?.try_into().ok()?) as usize;
+        let text = bytes.get(33..33 + len)?;
         if kind > 1 || len > limits::LETTER_TEXT_MAX || str::from_utf8(text).is_err() {
             return None;
         }
@@ -37,7 +37,7 @@ fn read(mut bytes: &[u8]) -> Option<[u64; 2]> {
         } else if to >> 46 & 0x3ff >= WORKERS {
             gone += 1;
         }
-        bytes = &bytes[29 + len..];
+        bytes = &bytes[33 + len..];
     }
     Some([misaddressed, gone])
 }

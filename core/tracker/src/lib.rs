@@ -64,7 +64,7 @@ pub use swarm::{
 };
 pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
-pub use webtorrent::{OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
+pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
 use admission::{Admitted, Endpoint, PeerClaim};

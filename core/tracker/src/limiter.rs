@@ -128,6 +128,11 @@ const LIMITED: [RequestKind; 3] =
 const _: () =
     assert!(LIMITED[0].index() == 0 && LIMITED[1].index() == 1 && LIMITED[2].index() == 2);
 
+/// The rate of WebTorrent offers.
+const OFFERS: Rate = Rate { per_s: limits::OFFERS_PER_S, burst: limits::OFFERS_BURST };
+
+const _: () = assert!(OFFERS.burst <= Buckets::BURST_MAX);
+
 /// A rate, and the prefixes that it was applied to. Every request reads a few words, which are replaced
 /// one by one: during a reload a request may see one old and one new.
 #[derive(Default)]
@@ -236,6 +241,19 @@ impl Limiter {
         }
     }
 
+    /// Counts offers of `from`. Returns how many of them are within the limit of its prefix, and counts only
+    /// those. The caller looks up exemptions.
+    ///
+    /// There is a limit while there is one of announces. A prefix has a bucket for its offers in the same
+    /// table, so that they take no announces from others behind its address.
+    pub(crate) fn take_offers(&self, now: Tick, from: IpAddr, offers: u32) -> u32 {
+        let announces = self.limits.get(RequestKind::Announce.index()).and_then(RateLimit::get);
+        announces.map_or(offers, |(_, buckets)| {
+            let hash = self.prefix_hash(from).rotate_left(u64::BITS / 2);
+            buckets.take_some(hash, now, OFFERS, offers)
+        })
+    }
+
     /// Returns the networks for which no limit holds.
     pub(crate) fn exempt(&self) -> Guard<Arc<Networks>> {
         self.exempt.load()
@@ -305,7 +323,7 @@ impl Limiter {
     }
 
     /// Returns the network of `ip`: many prefixes that one customer of a provider may have.
-    fn network(&self, ip: IpAddr) -> IpPrefix {
+    pub(crate) fn network(&self, ip: IpAddr) -> IpPrefix {
         let network = IpPrefix::of_client(ip, limits::NETWORK_BITS_V4, limits::NETWORK_BITS_V6);
         let prefix = self.prefix(ip);
         if prefix.bits() < network.bits() { prefix } else { network }

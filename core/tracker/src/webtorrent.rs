@@ -1,20 +1,23 @@
 //! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses the peers that get
 //! them; an answer finds its way back by the offer that it answers.
 
-use std::collections::VecDeque;
+mod offers;
+
+use std::net::IpAddr;
 
 use primitives::Random;
-use primitives::siphash::siphash;
+use primitives::siphash::{siphash, siphash_ip};
 use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    ConnectionKey, Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick,
-    WebPeer, limits,
+    Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, WebPeer, limits,
 };
 
 use crate::admission::{Endpoint, PeerClaim};
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::{Tracker, UnverifiedGrant, View};
+
+pub use offers::Offers;
 
 /// A WebTorrent announce.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +56,11 @@ pub struct WebAnnounceOk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfferTag(u64);
 
+/// Identifies the network that an offer comes from: a keyed hash of an IPv4 /24 or an IPv6 /48, the same at
+/// all nodes of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OfferNetwork(u32);
+
 impl View<'_> {
     /// Serves a WebTorrent announce. Replaces the contents of `chosen` with the peers to which its
     /// offers should go, each once, in random order.
@@ -80,6 +88,13 @@ impl View<'_> {
             tracker.downloads.raise(&request.info_hash, &mut counts.downloads);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.jittered_websocket_interval_s(random) })
+    }
+
+    /// Returns how many of a client's offers may be relayed: those within the rate of its prefix. Call it
+    /// with the number of peers chosen for them.
+    pub fn admit_offers(&self, from: IpAddr, offers: usize) -> usize {
+        let admitted = self.tracker.limiter.take_offers(self.now, from, offers as u32) as usize;
+        if admitted < offers && self.is_exempt(from) { offers } else { admitted }
     }
 
     fn store_announce(&self, request: &WebAnnounceRequest) -> StoreWebAnnounce {
@@ -134,6 +149,12 @@ impl Tracker {
         }
     }
 
+    /// Returns the network of a client that makes offers.
+    pub fn offer_network(&self, from: IpAddr) -> OfferNetwork {
+        let network = self.limiter.network(from).address();
+        OfferNetwork(siphash_ip::<1, 3>(&self.offer_key, network) as u32)
+    }
+
     /// Returns the tag of the offer `id` of `from` to `to`.
     pub fn offer_tag(
         &self,
@@ -177,43 +198,15 @@ impl OfferTag {
     }
 }
 
-/// The offers that a connection got and may answer, oldest first.
-#[derive(Debug, Default)]
-pub struct Offers(VecDeque<Outstanding>);
-
-#[derive(Debug)]
-struct Outstanding {
-    tag: OfferTag,
-    from: ConnectionKey,
-    until: Tick,
-}
-
-impl Offers {
-    /// Remembers an offer of `from`. Forgets the oldest one above [`limits::OFFERS_OUTSTANDING_MAX`].
-    pub fn remember(&mut self, now: Tick, tag: OfferTag, from: ConnectionKey) {
-        if self.0.len() >= limits::OFFERS_OUTSTANDING_MAX {
-            self.0.pop_front();
-        }
-        let until = now.after(limits::OFFER_LIFETIME_S);
-        self.0.push_back(Outstanding { tag, from, until });
+impl OfferNetwork {
+    /// Returns the network that another node sent as a number.
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits)
     }
 
-    /// Removes an offer, and returns its sender if the offer has not expired. So only the first answer is
-    /// relayed.
-    pub fn take(&mut self, now: Tick, tag: OfferTag) -> Option<ConnectionKey> {
-        let at = self.0.iter().position(|offer| offer.tag == tag)?;
-        let offer = self.0.remove(at)?;
-        (now <= offer.until).then_some(offer.from)
-    }
-
-    /// Forgets expired offers, and frees the memory when none is left.
-    pub fn expire(&mut self, now: Tick) {
-        while self.0.front().is_some_and(|offer| now > offer.until) {
-            self.0.pop_front();
-        }
-        if self.0.is_empty() {
-            self.0 = VecDeque::new();
-        }
+    /// Returns the network as a number, for another node.
+    pub fn to_bits(self) -> u32 {
+        self.0
     }
 }
 
@@ -221,7 +214,8 @@ impl Offers {
 mod tests {
     use super::*;
     use crate::tests::tracker;
-    use crate::{ListenerPolicyId, Policy};
+    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind};
+    use types::ConnectionKey;
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
@@ -284,27 +278,50 @@ mod tests {
         ] {
             assert_ne!(tag, other);
         }
+        let network = tracker.offer_network([192, 0, 2, 1].into());
         let mut offers = Offers::default();
         assert_eq!(offers.take(Tick(0), tag), None);
-        offers.remember(Tick(0), tag, ConnectionKey(7));
+        offers.remember(Tick(0), tag, ConnectionKey(7), network);
         assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), tag), Some(ConnectionKey(7)));
         assert_eq!(offers.take(Tick(1), tag), None);
-        offers.remember(Tick(0), tag, ConnectionKey(7));
+        offers.remember(Tick(0), tag, ConnectionKey(7), network);
         assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), tag), None);
     }
 
     #[test]
-    fn outstanding_offers_are_bounded_and_expire() {
-        let mut offers = Offers::default();
-        let count = limits::OFFERS_OUTSTANDING_MAX as u64 + 1;
-        for number in 0..count {
-            offers.remember(Tick(5), OfferTag(number), ConnectionKey(number));
-        }
-        assert_eq!(offers.take(Tick(5), OfferTag(0)), None);
-        assert_eq!(offers.take(Tick(5), OfferTag(1)), Some(ConnectionKey(1)));
-        offers.expire(Tick(5 + limits::OFFER_LIFETIME_S));
-        assert_eq!(offers.0.len(), limits::OFFERS_OUTSTANDING_MAX - 1);
-        offers.expire(Tick(6 + limits::OFFER_LIFETIME_S));
-        assert_eq!((offers.0.len(), offers.0.capacity()), (0, 0));
+    fn networks_of_senders_are_told_apart() {
+        let tracker = tracker(Policy::default());
+        let network = |ip: &str| tracker.offer_network(ip.parse().unwrap());
+        assert_eq!(network("192.0.2.1"), network("192.0.2.255"));
+        assert_eq!(network("::ffff:192.0.2.9"), network("192.0.2.255"));
+        assert_eq!(network("2001:db8:1::1"), network("2001:db8:1:ffff::2"));
+        assert_ne!(network("192.0.2.1"), network("192.0.3.1"));
+        assert_ne!(network("2001:db8:1::1"), network("2001:db8:2::1"));
+    }
+
+    #[test]
+    fn offers_have_a_rate_of_their_own_while_announces_have_one() {
+        let tracker = tracker(Policy::default());
+        let from: IpAddr = [192, 0, 2, 1].into();
+        let burst = limits::OFFERS_BURST as usize;
+        assert_eq!(tracker.view(Tick(1)).admit_offers(from, 2 * burst), 2 * burst);
+        let announces = Rate { per_s: 1, burst: 2 };
+        tracker.limiter().replace(Limits { announces, ..Limits::default() });
+        let admit = |now, from, offers| tracker.view(Tick(now)).admit_offers(from, offers);
+        assert_eq!(admit(1, from, burst - 3), burst - 3);
+        assert_eq!([10, 10].map(|offers| admit(1, from, offers)), [3, 0]);
+        // Announces are not charged for them, nor other prefixes.
+        let policy = ListenerPolicyId(0);
+        let announce = || {
+            let kind = RequestKind::Announce;
+            tracker.view(Tick(1)).authorize(policy, from, kind, None).is_ok()
+        };
+        assert_eq!([announce(), announce(), announce()], [true, true, false]);
+        assert_eq!(admit(1, [192, 0, 2, 2].into(), 10), 10);
+        let per_s = limits::OFFERS_PER_S as usize;
+        assert_eq!(admit(2, from, 2 * per_s), per_s);
+        let exempt = Networks::parse(["192.0.2.0/24"]).unwrap();
+        tracker.limiter().replace(Limits { announces, exempt, ..Limits::default() });
+        assert_eq!(admit(2, from, 10), 10);
     }
 }

@@ -169,8 +169,27 @@ pub const WEB_PEERS_PER_CONNECTION: usize = 4;
 pub const WEB_OFFERS_MAX: usize = 64;
 /// Seconds in which an offer must be answered. Clients give up after 50.
 pub const OFFER_LIFETIME_S: u32 = 60;
-/// Offers that one connection may still answer. Above this the oldest are dropped.
+/// Offers that one connection may still answer: it gets about as many as it sends, 5 to 10 in two minutes.
+/// Above this the oldest of the networks that sent the most are dropped, so that a host with k networks
+/// drops none of a network with fewer than 896 / k.
 pub const OFFERS_OUTSTANDING_MAX: usize = 1024;
+/// Offers per second of one prefix that are relayed while announces have a rate. A browser sends 10 every
+/// two minutes at most, and so does libtorrent: this is enough for 12,000 of them behind one address. It
+/// bounds what a host can make the tracker send beyond what it sends itself: at most 450 bytes for each
+/// offer, which are the names of the message, and an info hash and two ids whose bytes may all be escaped.
+pub const OFFERS_PER_S: u32 = 1000;
+/// Offers of one prefix that may come at once: 2,000 browsers that come back when the tracker restarts.
+pub const OFFERS_BURST: u32 = 20_000;
+/// Bytes of offers and answers that may wait for a client; further ones are dropped until it has read. Others
+/// decide what it gets, so they must not fill what its own responses may take: a browser's next offers are
+/// better than these when it reads again.
+pub const RELAYED_UNREAD_MAX: usize = 64 * 1024;
+/// Seconds without reading after which a client with such messages is closed while those of all clients
+/// take a quarter of the memory for output. One that reads at all takes some within a second or two.
+pub const RELAYED_UNREAD_S: u32 = 5;
+/// Seconds between two checks that the client of a WebSocket is not banned and its key or token still
+/// good. 100,000 connections with keys take 0.3 % of a core then.
+pub const WEB_RECHECK_S: usize = 4;
 /// Hashes answered in one WebTorrent scrape; the rest is ignored. Repeats are found by a linear
 /// search.
 pub const SCRAPE_HASHES_WEB_MAX: usize = 128;

@@ -7,8 +7,11 @@
 //! 2. WebSocket messages gather in the receiver's output, and all that one turn of the reactor brought
 //!    for a connection leaves in one write.
 //! 3. An empty output has no memory; buffers are recycled. All of them together are bounded.
+//! 4. Messages that other clients send to a WebSocket have lower bounds than its own responses, and are
+//!    dropped above them: only what a client has asked for may close it.
 
 mod memory;
+mod scan;
 mod seats;
 
 use std::cell::RefCell;
@@ -23,12 +26,13 @@ use slab::Slab;
 use tokio::task::AbortHandle;
 use tracker::counters::{Counters, DropReason};
 use tracker::{ConnectionPermit, Offers, Random};
-use types::{ConnectionKey, Tick};
+use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
 use crate::buffer::{OutputBuffer, WriteOutcome};
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
+use crate::webtorrent::ws_client::WsClient;
 use memory::MemoryUse;
 
 pub use memory::MemoryLimits;
@@ -48,6 +52,8 @@ pub(crate) struct Connections {
     /// The memory of all buffers.
     memory: MemoryUse,
     memory_limits: MemoryLimits,
+    /// True while messages of other clients take a quarter of the memory for output.
+    is_relay_crowded: bool,
     /// The number of scans so far.
     scans: usize,
     /// Memory for outputs.
@@ -75,10 +81,13 @@ struct Slot {
     message_deadline: Tick,
     /// What is counted of its memory.
     memory: MemoryUse,
+    /// The client of a WebSocket.
+    client: Option<Rc<WsClient>>,
+    /// Bytes of unsent output that other clients sent. Of what leaves, the client's own responses count first.
+    relayed: u32,
     /// The connection's place in `listener.seats`, if it has one there.
     seat: u32,
     phase: Phase,
-    is_websocket: bool,
     /// Whether it made room for another, and only its task is left.
     is_displaced: bool,
     /// Whether the slot is among the dirty ones.
@@ -122,8 +131,6 @@ pub(crate) enum Phase {
 const SPARE_MAX: usize = 128;
 /// Larger buffers are freed.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
-/// Scans in which every slot is scanned once: about a second.
-const SCAN_PARTS: usize = 4;
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
 
@@ -142,6 +149,7 @@ impl Connections {
             dirty: Vec::new(),
             memory: MemoryUse::default(),
             memory_limits,
+            is_relay_crowded: false,
             scans: 0,
             spare: Vec::new(),
             random: Random::new(generation),
@@ -178,9 +186,10 @@ impl Connections {
             deadline,
             message_deadline: NEVER,
             memory: MemoryUse::default(),
+            client: None,
+            relayed: 0,
             seat,
             phase: Phase::Request,
-            is_websocket: false,
             is_displaced: false,
             is_dirty: false,
         });
@@ -205,11 +214,11 @@ impl Connections {
     }
 
     /// Turns an HTTP connection into a WebSocket.
-    pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey) {
+    pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
         let Some(slot) = self.slot_mut(key) else { return };
-        debug_assert!(!slot.is_websocket, "upgraded twice");
+        debug_assert!(slot.client.is_none(), "upgraded twice");
         slot.count_closed();
-        slot.is_websocket = true;
+        slot.client = Some(client);
         slot.count_opened();
         slot.alive(now);
         if !slot.output.is_empty() {
@@ -311,8 +320,8 @@ impl Connections {
         }
     }
 
-    /// Appends what `write` writes to the output of a WebSocket. Returns false if the connection is
-    /// gone or is closing.
+    /// Appends what `write` writes to the output of a WebSocket, in response to its client. Returns false if
+    /// the connection is gone or is closing.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -320,9 +329,45 @@ impl Connections {
         to: ConnectionKey,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
+        let Some(slot) = self.append(to, write) else { return false };
+        if slot.has_overflow() {
+            self.handle_overflow(now, to);
+        }
+        self.count_output(to.place());
+        self.keep_limits(now);
+        true
+    }
+
+    /// Appends what `write` writes, a message of another client, to the output of a WebSocket. Returns false if
+    /// the connection is gone or is closing. Drops the message, and returns false, if its client has not read
+    /// what others have sent before.
+    #[inline]
+    pub(crate) fn relay(
+        &mut self,
+        now: Tick,
+        to: ConnectionKey,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
+        if !self.has_relay_room(now, to) {
+            let slot = self.slot(to).filter(|slot| slot.can_receive());
+            slot.into_iter().for_each(|slot| slot.listener.ws().drop(DropReason::RelayUnread));
+            return false;
+        }
+        let before = self.slot(to).map_or(0, |slot| slot.output.len());
+        let Some(slot) = self.append(to, write) else { return false };
+        slot.relayed += slot.output.len().saturating_sub(before) as u32;
+        self.count_output(to.place());
+        self.keep_limits(now);
+        true
+    }
+
+    /// Appends what `write` writes to the output of a WebSocket, and returns its slot. Returns `None` if the
+    /// connection is gone or is closing.
+    #[inline]
+    fn append(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> Option<&mut Slot> {
         let number = to.place();
         let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
-        let Some(slot) = slot.filter(|slot| slot.can_receive()) else { return false };
+        let slot = slot.filter(|slot| slot.can_receive())?;
         if slot.output.is_empty() {
             *slot.output.bytes_mut() = self.spare.pop().unwrap_or_default();
             if !replace(&mut slot.is_dirty, true) {
@@ -330,12 +375,26 @@ impl Connections {
             }
         }
         write(slot.output.bytes_mut());
-        if slot.output.len() > slot.listener.web_options.unread_max {
-            self.handle_overflow(now, to);
+        Some(slot)
+    }
+
+    /// Returns whether a client may get one more message of another one. What its socket takes leaves before
+    /// the answer is no.
+    #[inline]
+    fn has_relay_room(&mut self, now: Tick, to: ConnectionKey) -> bool {
+        // While memory is short, those that have read all before still get messages.
+        let max = if self.is_relay_crowded(now) { 0 } else { limits::RELAYED_UNREAD_MAX };
+        let is_behind = |all: &Self| all.slot(to).is_some_and(|slot| slot.relayed as usize > max);
+        if is_behind(self) {
+            if self.slot(to).is_some_and(|slot| slot.writer.is_none()) {
+                // An error shows again when the task reads.
+                let _ = self.write(now, to);
+            }
+            if is_behind(self) {
+                return false;
+            }
         }
-        self.count_output(number);
-        self.keep_limits(now);
-        true
+        self.has_relay_memory()
     }
 
     /// Sends a close frame, the last frame that a WebSocket gets.
@@ -350,7 +409,7 @@ impl Connections {
 
     /// Sends a close frame to all WebSockets.
     pub(crate) fn close_websockets(&mut self, now: Tick, code: CloseCode, reason: &str) {
-        let sockets = self.slots.iter().filter(|(_, slot)| slot.is_websocket);
+        let sockets = self.slots.iter().filter(|(_, slot)| slot.client.is_some());
         let keys: Vec<ConnectionKey> = sockets.map(|(_, slot)| slot.key).collect();
         keys.into_iter().for_each(|key| self.close(now, key, code, reason));
     }
@@ -410,6 +469,10 @@ impl Connections {
             }
         };
         slot.counters(|counters| counters.bytes_out += sent as u64);
+        slot.relayed = match outcome {
+            WriteOutcome::Done => 0,
+            WriteOutcome::Blocked => slot.relayed.min(slot.unsent() as u32),
+        };
         slot.note_write(now, sent, outcome);
         if outcome == WriteOutcome::Done {
             let output = take(&mut slot.output);
@@ -418,14 +481,13 @@ impl Connections {
         Ok(outcome)
     }
 
-    /// Handles an output above its limit. What the socket takes leaves at once. If that is not enough,
-    /// the client reads too slowly: it gets a close frame behind what it has not read.
+    /// Handles an output whose own responses are above their limit. What the socket takes leaves at once. If
+    /// that is not enough, the client reads too slowly: it gets a close frame behind what it has not read.
     fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
         if self.slot(key).is_some_and(|slot| slot.writer.is_none()) {
             // An error shows again when the task reads.
             let _ = self.write(now, key);
-            let Some(slot) = self.slot_mut(key) else { return };
-            if slot.output.len() <= slot.listener.web_options.unread_max {
+            if self.slot(key).is_none_or(|slot| !slot.has_overflow()) {
                 return;
             }
         }
@@ -434,40 +496,6 @@ impl Connections {
         let text = "messages are not read fast enough";
         ws::close(slot.output.bytes_mut(), CloseCode::POLICY, text);
         (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
-    }
-
-    /// Ends connections that are overdue, pings silent clients, and forgets old offers. Call it a few
-    /// times a second: each call scans a part of the table.
-    pub(crate) fn scan(&mut self, now: Tick) {
-        let (mut silent, mut slow) = (Vec::new(), Vec::new());
-        self.scans += 1;
-        for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
-            let Some(slot) = self.slots.get_mut(number) else { continue };
-            if now > slot.deadline && slot.expire() {
-                silent.push(slot.key);
-            }
-            if now > slot.message_deadline && slot.can_receive() {
-                slot.listener.ws().drop(DropReason::SlowMessage);
-                slot.message_deadline = NEVER;
-                slow.push(slot.key);
-            }
-            slot.offers.expire(now);
-        }
-        for key in silent {
-            self.send(now, key, |out| ws::ping(out, b""));
-        }
-        for key in slow {
-            self.close(now, key, CloseCode::POLICY, "the message takes too long");
-        }
-    }
-
-    /// Ends the HTTP connections that wait for a request, and to which none has come.
-    pub(crate) fn close_idle(&mut self) {
-        for (_, slot) in &mut self.slots {
-            if slot.phase == Phase::Idle && !slot.socket.has_input() {
-                slot.end();
-            }
-        }
     }
 
     #[inline]
@@ -494,9 +522,21 @@ impl Slot {
         matches!(self.phase, Phase::WebSocket | Phase::Pinged | Phase::Blocked)
     }
 
+    /// Returns the bytes that wait for the socket; of TLS, the memory that holds them.
+    fn unsent(&self) -> usize {
+        self.output.len() + self.socket.unsent_bytes()
+    }
+
+    /// Returns whether more of a client's own responses wait than may.
+    #[inline]
+    fn has_overflow(&self) -> bool {
+        let own = self.output.len().saturating_sub(self.relayed as usize);
+        own > self.listener.web_options.unread_max
+    }
+
     /// Applies `count` to the counters of the connection's protocol.
     fn counters(&self, count: impl FnOnce(&mut Counters)) {
-        if self.is_websocket {
+        if self.client.is_some() {
             count(&mut self.listener.ws());
         } else {
             count(&mut self.listener.http());
@@ -534,27 +574,6 @@ impl Slot {
             }
             _ => {}
         }
-    }
-
-    /// Acts on a deadline that has passed. Returns true if the client is to be pinged.
-    fn expire(&mut self) -> bool {
-        let reason = match self.phase {
-            Phase::Idle | Phase::Request | Phase::Pinged => Some(DropReason::TimedOut),
-            Phase::Blocked => Some(DropReason::SlowReader),
-            Phase::Closing => None,
-            Phase::Ended => return false,
-            Phase::WebSocket => {
-                let options = &self.listener.web_options;
-                let wait_s = options.idle_timeout_s.saturating_sub(options.ping_s);
-                (self.phase, self.deadline) = (Phase::Pinged, self.deadline.after(wait_s));
-                return true;
-            }
-        };
-        if let Some(reason) = reason {
-            self.counters(|counters| counters.drop(reason));
-        }
-        self.end();
-        false
     }
 
     /// Shuts the socket down. The connection's task wakes, finds its input ended, and removes it.

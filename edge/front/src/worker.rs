@@ -89,7 +89,7 @@ impl Worker {
 
     /// Acts on deadlines, and publishes the counters.
     pub(crate) fn scan(&self) {
-        self.connections.borrow_mut().scan(self.now());
+        self.connections.borrow_mut().scan(&self.tracker.view(self.now()));
         self.seats.set(self.connections_max.min(self.seats.get() + RECOVERED_PER_SCAN));
         self.notify_flush();
         self.listeners.iter().for_each(|listener| listener.publish());

@@ -50,7 +50,7 @@ labelled! {
         /// UDP: an announce with a token that was not verified, because too many others were or there are no
         /// keys.
         TokenUnverified = "token_unverified",
-        /// UDP: a request of a banned network. TCP: a connection of one.
+        /// UDP: a request of a banned network. TCP: a connection of one, new or a WebSocket that was open.
         Banned = "banned",
         /// TCP: the connection broke.
         Reset = "reset",
@@ -80,6 +80,12 @@ labelled! {
         SlowReader = "slow_reader",
         /// WebTorrent: an answer to an offer that is not outstanding.
         UnmatchedAnswer = "unmatched_answer",
+        /// WebTorrent: an offer or answer for a client that has not read earlier ones.
+        RelayUnread = "relay_unread",
+        /// WebTorrent: an offer over the rate of its sender's prefix. The announce is answered all the same.
+        OfferRate = "offer_rate",
+        /// WebSocket: closed because the client's key or token was revoked, was changed or has expired.
+        AccessEnded = "access_ended",
         /// WebTorrent: a message to a client of another worker whose mailbox was full, or of another node
         /// of the cluster while too many waited to be published.
         MailboxFull = "mailbox_full",

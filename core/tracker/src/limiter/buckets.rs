@@ -110,15 +110,24 @@ impl Buckets {
     /// the prefix is over the limit. `rate.burst` must be from 1 to [`Buckets::BURST_MAX`].
     #[inline]
     pub(crate) fn take(&self, hash: u64, now: Tick, rate: Rate) -> bool {
+        self.take_some(hash, now, rate, 1) == 1
+    }
+
+    /// Counts several requests of the prefix. Returns how many are within the limit, and counts only those.
+    #[inline]
+    pub(crate) fn take_some(&self, hash: u64, now: Tick, rate: Rate, requests: u32) -> u32 {
         debug_assert!((1..=Self::BURST_MAX).contains(&rate.burst), "{rate:?}");
-        let Some(set) = self.sets.get(hash as usize & (self.sets.len() - 1)) else { return true };
+        let Some(set) = self.sets.get(hash as usize & (self.sets.len() - 1)) else {
+            return requests;
+        };
         let tag = (hash >> (u64::BITS - TAG_BITS)) as u32;
-        let Some((place, bucket)) = choose(set, tag, now, rate.per_s) else { return true };
-        if bucket.debt >= rate.burst {
-            return false;
+        let Some((place, bucket)) = choose(set, tag, now, rate.per_s) else { return requests };
+        let taken = rate.burst.saturating_sub(bucket.debt).min(requests);
+        if taken > 0 {
+            let debt = bucket.debt + taken;
+            place.store(Bucket { debt, ..bucket }.pack(), Ordering::Relaxed);
         }
-        place.store(Bucket { debt: bucket.debt + 1, ..bucket }.pack(), Ordering::Relaxed);
-        true
+        taken
     }
 
     /// Returns whether a request of the prefix would be within the limit, and counts nothing.

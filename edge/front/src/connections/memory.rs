@@ -5,6 +5,10 @@
 //! gigabytes. So the sums are bounded, too. When one is over its limit, the connections that hold the most
 //! of it are closed, until a quarter is free: the search for them visits every connection, and must
 //! not follow each message.
+//!
+//! Output that other clients sent makes no connection one that holds the most. It may take half of the memory
+//! for output; further messages are dropped. From a quarter on, only clients that have read all that others
+//! sent get more, and those that read nothing are closed.
 
 use tracker::counters::DropReason;
 use types::{ConnectionKey, Tick, limits};
@@ -38,8 +42,10 @@ impl Default for MemoryLimits {
 pub(super) struct MemoryUse {
     /// Bytes of unfinished requests and messages.
     read: usize,
-    /// Bytes of output.
+    /// Bytes of output, without that of other clients.
     unsent: usize,
+    /// Bytes of output that other clients sent.
+    relayed: usize,
     /// Bytes of torrents.
     torrents: usize,
 }
@@ -78,12 +84,19 @@ impl MemoryUse {
         self.torrents > 0
     }
 
+    /// Returns the bytes for which a connection can be closed.
     fn of(self, kind: MemoryKind) -> usize {
         match kind {
             MemoryKind::Read => self.read,
             MemoryKind::Unsent => self.unsent,
             MemoryKind::Torrents => self.torrents,
         }
+    }
+
+    /// Returns the bytes that count against the limit.
+    fn limited(self, kind: MemoryKind) -> usize {
+        let relayed = if kind == MemoryKind::Unsent { self.relayed } else { 0 };
+        self.of(kind) + relayed
     }
 }
 
@@ -113,8 +126,45 @@ impl Connections {
     #[inline]
     pub(super) fn count_output(&mut self, number: usize) {
         let Some(slot) = self.slots.get(number) else { return };
-        let unsent = slot.output.capacity() + slot.socket.unsent_bytes();
-        self.set_memory(number, |memory| memory.unsent = unsent);
+        let held = slot.output.capacity() + slot.socket.unsent_bytes();
+        // Memory that waits to be filled is part of what others take, if they take any.
+        let own = match slot.relayed as usize {
+            0 => held,
+            relayed => slot.unsent().saturating_sub(relayed),
+        };
+        self.set_memory(number, |memory| {
+            memory.unsent = own;
+            memory.relayed = held.saturating_sub(own);
+        });
+    }
+
+    /// Returns whether messages of other clients take a quarter of the memory for output. Writes what sockets
+    /// take before the answer is yes.
+    #[inline]
+    pub(super) fn is_relay_crowded(&mut self, now: Tick) -> bool {
+        if self.is_relay_crowded {
+            self.update_relay_crowded();
+        } else if self.memory.relayed > self.relay_crowded_bytes() {
+            self.is_relay_crowded = true;
+            self.write_all(now);
+            self.update_relay_crowded();
+        }
+        self.is_relay_crowded
+    }
+
+    /// Notes whether some of that quarter is free again.
+    pub(super) fn update_relay_crowded(&mut self) {
+        self.is_relay_crowded &= self.memory.relayed > self.relay_crowded_bytes() / 4 * 3;
+    }
+
+    /// Returns whether messages of other clients take less than half of the memory for output.
+    #[inline]
+    pub(super) fn has_relay_memory(&self) -> bool {
+        self.memory.relayed < self.memory_limits.unsent_max / 2
+    }
+
+    fn relay_crowded_bytes(&self) -> usize {
+        self.memory_limits.unsent_max / 4
     }
 
     /// Changes what is counted of a slot's memory.
@@ -128,6 +178,7 @@ impl Connections {
         let after = slot.memory;
         self.memory.read = self.memory.read - before.read + after.read;
         self.memory.unsent = self.memory.unsent - before.unsent + after.unsent;
+        self.memory.relayed = self.memory.relayed - before.relayed + after.relayed;
         self.memory.torrents = self.memory.torrents - before.torrents + after.torrents;
     }
 
@@ -141,10 +192,11 @@ impl Connections {
         if self.memory.torrents > self.memory_limits.torrents_max {
             self.close_largest(now, MemoryKind::Torrents);
         }
-        if self.memory.unsent > self.memory_limits.unsent_max {
+        let unsent = MemoryKind::Unsent;
+        if self.memory.limited(unsent) > self.memory_limits.unsent_max {
             self.write_all(now);
-            if self.memory.unsent > self.memory_limits.unsent_max {
-                self.close_largest(now, MemoryKind::Unsent);
+            if self.memory.limited(unsent) > self.memory_limits.unsent_max {
+                self.close_largest(now, unsent);
             }
         }
     }
@@ -153,6 +205,7 @@ impl Connections {
     pub(super) fn uncount_memory(&mut self, memory: MemoryUse) {
         self.memory.read -= memory.read;
         self.memory.unsent -= memory.unsent;
+        self.memory.relayed -= memory.relayed;
         self.memory.torrents -= memory.torrents;
     }
 
@@ -178,7 +231,7 @@ impl Connections {
             holders.map(|(number, slot)| (slot.memory.of(kind), number)).collect();
         holders.sort_unstable_by(|one, other| other.cmp(one));
         for (_, number) in holders {
-            if self.memory.of(kind) <= max / 4 * 3 {
+            if self.memory.limited(kind) <= max / 4 * 3 {
                 return;
             }
             let text = "the tracker has no memory for this connection";

@@ -140,7 +140,7 @@ impl NewConnection<'_> {
         let tasks = Rc::clone(&worker.tasks);
         let connection = Connection { worker, listener, key, client, input };
         match step.next {
-            NextStep::Upgrade(client) => connection.upgrade(*client),
+            NextStep::Upgrade(client) => connection.upgrade(client),
             _ => _ = tasks.spawn(connection.run(step)),
         }
         Ok(true)

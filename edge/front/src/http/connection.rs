@@ -48,7 +48,7 @@ impl Connection {
         async move {
             let end = self.serve(first).await;
             match end {
-                Ok(Some(client)) => return self.upgrade(*client),
+                Ok(Some(client)) => return self.upgrade(client),
                 Ok(None) => {}
                 Err(error) => {
                     if !self.worker.connections.borrow().was_ended(self.key) {
@@ -61,10 +61,7 @@ impl Connection {
     }
 
     /// Serves requests until the connection ends, or becomes a WebSocket of the client returned.
-    async fn serve(
-        &mut self,
-        first: ServiceStep,
-    ) -> Result<Option<Box<WsClient>>, ConnectionError> {
+    async fn serve(&mut self, first: ServiceStep) -> Result<Option<Rc<WsClient>>, ConnectionError> {
         if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
             return Ok(None);
         }
@@ -242,7 +239,7 @@ impl Connection {
 
     /// Hands the connection over to WebTorrent. The permit that it takes is the client's, even if a
     /// proxy carries the connection.
-    pub(super) fn upgrade(self, client: WsClient) {
+    pub(super) fn upgrade(self, client: Rc<WsClient>) {
         let Self { worker, listener, key, input, .. } = self;
         // For HTTP the connection has ended.
         worker.connections.borrow_mut().set_permit(key, ConnectionPermit::uncounted());

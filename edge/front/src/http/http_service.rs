@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use tracker::counters::DropReason;
@@ -71,7 +72,7 @@ pub(super) enum NextStep {
     /// would drop the response.
     Drain,
     /// Become a WebSocket.
-    Upgrade(Box<WsClient>),
+    Upgrade(Rc<WsClient>),
 }
 
 impl NextStep {
@@ -409,7 +410,7 @@ impl State {
             let token = query_token(request.query).filter(|_| view.needs_token(policy_id));
             let token = token.filter(|token| token.len() <= limits::TOKEN_LEN_MAX);
             let token = token.map(Box::from);
-            return NextStep::Upgrade(Box::new(WsClient { ip, user, token }));
+            return NextStep::Upgrade(Rc::new(WsClient { ip, user, token }));
         }
         NextStep::Drain
     }

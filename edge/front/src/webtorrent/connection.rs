@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct UpgradedConnection {
     pub(crate) listener: Rc<Listener>,
     pub(crate) key: ConnectionKey,
-    pub(crate) client: WsClient,
+    pub(crate) client: Rc<WsClient>,
     /// What the client has sent behind its request.
     pub(crate) input: InputBuffer,
 }
@@ -31,7 +31,7 @@ pub(crate) struct UpgradedConnection {
 /// Starts the task of a connection that has been upgraded.
 pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {
     let UpgradedConnection { listener, key, client, input } = upgraded;
-    worker.connections.borrow_mut().upgrade(worker.now(), key);
+    worker.connections.borrow_mut().upgrade(worker.now(), key, Rc::clone(&client));
     worker.notify_flush();
     let connection = WsConnection { worker: Rc::clone(worker), key };
     let session = Session::new(key, listener, client, input);

@@ -62,7 +62,8 @@ impl WsContext<'_> {
         self.connections.close(self.now, to, code, reason);
     }
 
-    /// Sends a message of `listener`'s client to a connection of any worker of any node, if it still exists.
+    /// Sends a message of `listener`'s client to a connection of any worker of any node, if it still exists
+    /// and its client has read earlier ones.
     #[inline]
     pub(super) fn relay(
         &mut self,
@@ -75,7 +76,7 @@ impl WsContext<'_> {
         if to.node() != self.relay.node() {
             self.relay_to_node(to, content, listener, write);
         } else if worker == self.relay.link.worker {
-            if self.send(to, |out| ws::text_with(out, write)) {
+            if self.connections.relay(self.now, to, |out| ws::text_with(out, write)) {
                 self.remember_offer(to, content);
             }
         } else if let Some(batch) = self.relay.outgoing.get_mut(worker) {
@@ -108,7 +109,8 @@ impl WsContext<'_> {
             debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
             let Some((frame, rest)) = split else { return };
             frames = rest;
-            let is_sent = self.send(envelope.to, |out| out.extend_from_slice(frame));
+            let write = |out: &mut Vec<u8>| out.extend_from_slice(frame);
+            let is_sent = self.connections.relay(self.now, envelope.to, write);
             if is_sent {
                 self.remember_offer(envelope.to, envelope.content);
             }
@@ -123,10 +125,10 @@ impl WsContext<'_> {
     /// Remembers an offer that was sent, so that its receiver may answer it.
     #[inline]
     fn remember_offer(&mut self, to: ConnectionKey, content: Content) {
-        if let Content::Offer { tag, from } = content
+        if let Content::Offer { tag, from, network } = content
             && let Some(offers) = self.connections.offers(to)
         {
-            offers.remember(self.now, tag, from);
+            offers.remember(self.now, tag, from, network);
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | 1 | 0 = an offer, 1 = an answer |
 //! | 8 | the offer's tag; 0 for an answer |
 //! | 8 | the connection that made the offer; 0 for an answer |
+//! | 4 | the network that the offer comes from; 0 for an answer |
 //! | 4 | length of the text |
 //! | length | the text, JSON as the browser gets it |
 //!
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use tracker::OfferTag;
+use tracker::{OfferNetwork, OfferTag};
 use types::{ConnectionKey, limits};
 use wire::ws;
 
@@ -41,7 +42,7 @@ pub struct LetterCounts {
     pub unsent: u64,
     /// Letters that were written to their connections.
     pub delivered: u64,
-    /// Letters for connections that are gone.
+    /// Letters for connections that are gone, or whose clients have not read earlier ones.
     pub gone: u64,
     /// Letters for a worker whose mailbox was full.
     pub mailbox_full: u64,
@@ -108,7 +109,7 @@ struct Letter<'a> {
 }
 
 /// Bytes of a letter before its text.
-const HEAD_LEN: usize = 29;
+const HEAD_LEN: usize = 33;
 /// How long letters are gathered before they are taken.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -281,14 +282,20 @@ impl LetterBatch {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.bytes.len();
-        let (kind, tag, from) = match content {
-            Content::Offer { tag, from } => (OFFER, tag.to_bits(), from.0),
-            Content::Answer => (ANSWER, 0, 0),
-        };
         self.bytes.extend(to.0.to_le_bytes());
-        self.bytes.push(kind);
-        self.bytes.extend(tag.to_le_bytes());
-        self.bytes.extend(from.to_le_bytes());
+        match content {
+            Content::Offer { tag, from, network } => {
+                self.bytes.push(OFFER);
+                self.bytes.extend(tag.to_bits().to_le_bytes());
+                self.bytes.extend(from.0.to_le_bytes());
+                self.bytes.extend(network.to_bits().to_le_bytes());
+            }
+            Content::Answer => {
+                self.bytes.push(ANSWER);
+                self.bytes.extend([0; 20]);
+            }
+        }
+        // The length, which is not known yet.
         self.bytes.extend([0; 4]);
         write(&mut self.bytes);
         let len = self.bytes.len().saturating_sub(start + HEAD_LEN) as u32;
@@ -310,8 +317,9 @@ impl<'a> Letter<'a> {
         let [kind] = take(rest)?;
         let tag = OfferTag::from_bits(u64::from_le_bytes(take(rest)?));
         let from = ConnectionKey(u64::from_le_bytes(take(rest)?));
+        let network = OfferNetwork::from_bits(u32::from_le_bytes(take(rest)?));
         let content = match kind {
-            OFFER => Content::Offer { tag, from },
+            OFFER => Content::Offer { tag, from, network },
             ANSWER => Content::Answer,
             _ => return Err(BadLetters),
         };

@@ -7,7 +7,7 @@ use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
-use tracker::OfferTag;
+use tracker::{OfferNetwork, OfferTag};
 use types::{ConnectionKey, limits};
 
 use super::letters::{Remote, RemoteLetters};
@@ -84,8 +84,8 @@ pub(super) struct Envelope {
 /// What a message is.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
-    /// An offer that `from` made. An answer must carry the tag.
-    Offer { tag: OfferTag, from: ConnectionKey },
+    /// An offer that `from`, in `network`, made. An answer must carry the tag.
+    Offer { tag: OfferTag, from: ConnectionKey, network: OfferNetwork },
     /// An answer.
     Answer,
 }

@@ -8,8 +8,7 @@ use tracker::{
     BanReason, Offers, RelayTargets, RequestKind, UnverifiedGrant, View, WebAnnounceRequest,
 };
 use types::{
-    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, UserKey, WebPeer,
-    limits,
+    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
 };
 use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Relay, Scrape};
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
@@ -27,7 +26,7 @@ use crate::reject_log;
 pub(super) struct Session {
     key: ConnectionKey,
     listener: Rc<Listener>,
-    client: WsClient,
+    client: Rc<WsClient>,
     reader: Reader,
     /// The start of a frame, or input that waits for the next second.
     input: InputBuffer,
@@ -79,7 +78,7 @@ impl Session {
     pub(super) fn new(
         key: ConnectionKey,
         listener: Rc<Listener>,
-        client: WsClient,
+        client: Rc<WsClient>,
         input: InputBuffer,
     ) -> Self {
         Self {
@@ -127,6 +126,10 @@ impl Session {
         let listener = Rc::clone(&self.listener);
         let options = &listener.web_options;
         let (mut at, mut is_new) = (0, false);
+        // The scan may have closed it since the last input.
+        if context.connections.is_closing(self.key) {
+            return (at, (NextInput::End, is_new));
+        }
         while let Some(input) = input.get_mut(at..).filter(|input| !input.is_empty()) {
             if !self.rate.allows(context.now, options.messages_per_s) {
                 return (at, (NextInput::Pause, is_new));
@@ -201,8 +204,12 @@ impl Session {
             }
             Ok(Message::Answer(answer)) => {
                 self.count_request(RequestKind::Answer);
-                self.answer(context, &answer);
-                Ok(())
+                let (action, info_hash) = (Some(Action::Announce), Some(answer.info_hash));
+                self.answer(context, &answer).map_err(|refusal| Refused {
+                    refusal,
+                    action,
+                    info_hash,
+                })
             }
             Ok(Message::Scrape(scrape)) => {
                 self.count_request(RequestKind::Scrape);
@@ -269,6 +276,8 @@ impl Session {
         };
         let mut targets = RelayTargets::new();
         let accepted = view.announce_web(context.random(), &request, &mut targets)?;
+        let chosen = targets.len();
+        targets.truncate(view.admit_offers(ip, chosen));
         let capacity = self.peers.capacity();
         match (position, event) {
             (Ok(at), Event::Stopped) => {
@@ -299,6 +308,7 @@ impl Session {
         let mut counters = self.listener.ws();
         counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
+        counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
         Ok(())
     }
 
@@ -310,7 +320,8 @@ impl Session {
         event: Event,
     ) -> Result<UnverifiedGrant, Refusal> {
         let (policy_id, kind) = (self.listener.options.listener_policy, RequestKind::Announce);
-        let grant = view.authorize_unverified(policy_id, self.client.ip, kind, self.user())?;
+        let grant =
+            view.authorize_unverified(policy_id, self.client.ip, kind, self.client.key())?;
         if view.needs_token(policy_id) {
             view.authorize_token(&grant, self.client.token.as_deref(), info_hash, event)?;
         }
@@ -344,9 +355,10 @@ impl Session {
         }
         let Announce { info_hash, peer_id, .. } = announce;
         let relay = Relay::new(info_hash, peer_id);
+        let network = context.tracker.offer_network(self.client.ip);
         for (to, offer) in targets.iter().zip(&announce.offers) {
             let tag = context.tracker.offer_tag(info_hash, &offer.id, peer_id, &to.peer_id);
-            let content = Content::Offer { tag, from: self.key };
+            let content = Content::Offer { tag, from: self.key, network };
             let listener = self.listener.number;
             context.relay(to.connection, content, listener, |out| relay.offer(out, offer));
         }
@@ -354,9 +366,12 @@ impl Session {
 
     /// Relays an answer if its offer was made, and was given to this peer. Otherwise the answer is
     /// late, or an attempt to reach another user's browser.
-    fn answer(&self, context: &mut WsContext<'_>, answer: &Answer<'_>) {
+    fn answer(&self, context: &mut WsContext<'_>, answer: &Answer<'_>) -> Result<(), Refusal> {
         let Answer { info_hash, peer_id, to_peer_id, offer_id, json } = answer;
         let (now, tracker) = (context.now, context.tracker);
+        if tracker.bans().contains(now, self.client.ip) {
+            return Err(Refusal::Banned);
+        }
         let tag = tracker.offer_tag(info_hash, offer_id, to_peer_id, peer_id);
         let previous = || tracker.previous_offer_tag(info_hash, offer_id, to_peer_id, peer_id);
         //= webtorrent#relay-answer
@@ -365,19 +380,21 @@ impl Session {
             offers.take(now, tag).or_else(|| previous().and_then(|tag| offers.take(now, tag)))
         };
         let Some(from) = offers.and_then(take) else {
-            return self.listener.ws().drop(DropReason::UnmatchedAnswer);
+            self.listener.ws().drop(DropReason::UnmatchedAnswer);
+            return Ok(());
         };
         let relay = Relay::new(info_hash, peer_id);
         let listener = self.listener.number;
         context.relay(from, Content::Answer, listener, |out| relay.answer(out, offer_id, json));
         self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
+        Ok(())
     }
 
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
         let policy_id = self.listener.options.listener_policy;
         let view = context.tracker.view(context.now);
         let kind = RequestKind::Scrape;
-        let grant = view.authorize(policy_id, self.client.ip, kind, self.user())?;
+        let grant = view.authorize(policy_id, self.client.ip, kind, self.client.key())?;
         let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut buffer)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -388,11 +405,6 @@ impl Session {
         });
         self.listener.ws().response(Family::of(self.client.ip), kind);
         Ok(())
-    }
-
-    /// The client's passkey, if it came with one.
-    fn user(&self) -> Option<&[u8]> {
-        self.client.user.as_deref().map(UserKey::as_bytes)
     }
 
     fn count_request(&self, kind: RequestKind) {
@@ -410,7 +422,7 @@ impl Session {
     pub(super) fn leave(&mut self, context: &WsContext<'_>) {
         for (info_hash, peer_id) in take(&mut self.peers) {
             let peer = WebPeer { connection: self.key, peer_id };
-            context.tracker.leave_web(context.now, self.user(), &info_hash, peer);
+            context.tracker.leave_web(context.now, self.client.key(), &info_hash, peer);
         }
     }
 }

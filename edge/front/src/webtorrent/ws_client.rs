@@ -14,3 +14,10 @@ pub(crate) struct WsClient {
     /// The token of that request, if the listener asks for one. Each announce is authorized by it.
     pub(crate) token: Option<Box<[u8]>>,
 }
+
+impl WsClient {
+    /// The client's passkey, if it came with one.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.user.as_deref().map(UserKey::as_bytes)
+    }
+}

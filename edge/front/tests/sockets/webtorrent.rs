@@ -1,6 +1,7 @@
 //! WebTorrent without TLS.
 
 mod closing;
+mod floods;
 mod hostile;
 mod letters;
 mod limits;
@@ -15,9 +16,33 @@ use front::http::{HttpOptions, MemoryLimits, PublicPage};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{ListenerPolicy, Networks, PeerCaps, Policy, RequestKind};
-use types::{Event, InfoHash, OfferId, PeerId, Refusal};
+use types::{Event, InfoHash, PeerId, Refusal};
 use wire::webtorrent::client::{self, WebScrapeEntry};
 use wire::webtorrent::{Announce, Offer};
 use wire::ws::{self, CloseCode};
 
 use crate::testing::*;
+
+/// A connection to a worker that asks for a WebSocket for a client at `ip`, behind a proxy.
+fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
+    let mut client = Client::connect(server.addresses[worker]);
+    let mut request = Vec::new();
+    ws::client::request(&mut request, "tracker.test", "/", KEY);
+    let head = request.len() - 2;
+    request.truncate(head);
+    request.extend(format!("X-Forwarded-For: {ip}\r\n\r\n").bytes());
+    client.send(&request);
+    client
+}
+
+/// A WebSocket of a client at `ip`, behind a proxy.
+fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
+    WebClient::expect_upgrade(upgrade_from(server, 0, ip))
+}
+
+/// Options of a server behind a proxy, whose clients may send any number of messages.
+fn behind_proxy() -> HttpOptions {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let web = Some(WebOptions { messages_per_s: 0, ..WebOptions::default() });
+    HttpOptions { trusted_proxies, web, ..HttpOptions::default() }
+}

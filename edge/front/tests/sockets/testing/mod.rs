@@ -19,8 +19,8 @@ pub(crate) use tls_client::{
     TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
 };
 pub(crate) use web_client::{
-    CLOSE_S, HASH, KEY, MASK, OFFER, Received, WebClient, announced, leecher, numbered_offer,
-    offer_id, offering, offering_json, peer_id,
+    CLOSE_S, HASH, KEY, MASK, OFFER, Received, WebClient, announced, large_scrape, leecher,
+    numbered_offer, offer_id, offering, offering_json, peer_id,
 };
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.

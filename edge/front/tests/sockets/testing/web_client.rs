@@ -225,3 +225,17 @@ pub(crate) fn numbered_offer(number: u16) -> OfferId {
     id[..2].copy_from_slice(&number.to_be_bytes());
     OfferId(id)
 }
+
+/// A scrape whose response has some ten kilobytes. Its hashes begin with a number.
+pub(crate) fn large_scrape(number: u16) -> Vec<u8> {
+    let hash = |at: u8| {
+        let mut hash = [at; 20];
+        hash[..2].copy_from_slice(&number.to_be_bytes());
+        InfoHash(hash)
+    };
+    let hashes: Vec<InfoHash> = (128..=255).map(hash).collect();
+    let (mut text, mut frame) = (Vec::new(), Vec::new());
+    client::scrape(&mut text, &hashes);
+    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    frame
+}

@@ -94,49 +94,37 @@ fn answers_malformed_messages_with_a_failure_reason() {
 }
 
 #[test]
-fn closes_clients_that_do_not_read_and_serves_others() {
-    let options = WebOptions { unread_max: 64 * 1024, ..WebOptions::default() };
+fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
+    let options = WebOptions { messages_per_s: 0, ..WebOptions::default() };
     let server = HttpServer::web(options);
     let mut slow = server.web_client();
     slow.join(1);
     let mut busy = server.web_client();
-    busy.announce(&leecher(2));
-    busy.receive();
-    // The socket buffers of the client that does not read hold a few megabytes.
-    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
-    let offer = Offer { id: offer_id(1), json: &json };
-    let announce = Announce { offers: [offer].into_iter().collect(), ..leecher(2) };
     let slow_reader = DropReason::SlowReader.index();
+    // The socket buffers of the client that does not read hold a few megabytes.
     server.wait_for_counts(Protocol::Ws, "a slow reader", |it| {
-        busy.announce(&announce);
-        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        (0..10).for_each(|number| slow.send(large_scrape(number)));
+        busy.expect_nothing();
         it.drops[slow_reader] == 1
     });
     server.advance(CLOSE_S + 1);
-    server.wait_for_web_peers(1);
+    server.wait_for_web_peers(0);
     drop((slow, busy));
     assert_eq!(server.finish(Protocol::Ws).drops[slow_reader], 1);
 }
 
 #[test]
-fn delivers_everything_to_clients_that_read_late() {
-    let server = HttpServer::web(WebOptions { unread_max: 64 << 20, ..WebOptions::default() });
-    let (mut slow, mut busy) = (server.web_client(), server.web_client());
-    slow.join(1);
-    busy.join(2);
-    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
-    let rounds = 200;
+fn delivers_all_responses_to_clients_that_read_late() {
+    let web = WebOptions { unread_max: 64 << 20, messages_per_s: 0, ..WebOptions::default() };
+    let server = HttpServer::web(web);
+    let mut slow = server.web_client();
+    let rounds = 800;
+    (0..rounds).for_each(|round| slow.send(large_scrape(round)));
     for round in 0..rounds {
-        let mut id = [0; 20];
-        id[..2].copy_from_slice(&u16::to_be_bytes(round));
-        let offer = Offer { id: OfferId(id), json: &json };
-        busy.announce(&Announce { offers: [offer].into_iter().collect(), ..leecher(2) });
-        assert_eq!(busy.receive(), announced(0, 2));
-    }
-    for round in 0..rounds {
-        let Received::Offer { id, json: received, .. } = slow.receive() else { panic!("{round}") };
-        assert_eq!((id.0[0], id.0[1]), ((round >> 8) as u8, round as u8));
-        assert_eq!(received.len(), json.len());
+        let Received::Scraped(files) = slow.receive() else { panic!("{round}") };
+        assert_eq!(files.len(), 128);
+        let numbers = files.iter().map(|file| &file.info_hash.0[..2]);
+        assert!(numbers.into_iter().all(|number| number == round.to_be_bytes()), "{round}");
     }
     slow.expect_nothing();
 }
@@ -160,17 +148,6 @@ fn numbered_leecher(number: u16) -> Announce<'static> {
     let mut id = [b'a'; 20];
     id[..2].copy_from_slice(&number.to_be_bytes());
     Announce { event: Event::Started, left: Some(7), ..Announce::new(HASH, PeerId(id)) }
-}
-
-/// A WebSocket of a client at `ip`, behind a proxy.
-fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
-    let mut client = server.client();
-    client.send(format!(
-        "GET / HTTP/1.1\r\nHost: tracker.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-         X-Forwarded-For: {ip}\r\n\r\n"
-    ));
-    WebClient::expect_upgrade(client)
 }
 
 #[test]

@@ -58,12 +58,13 @@ impl Nodes {
     }
 }
 
-/// Returns a letter.
+/// Returns a letter, of the same network as all others.
 fn letter(to: ConnectionKey, kind: u8, tag: u64, from: ConnectionKey, text: &str) -> Vec<u8> {
     let mut letter = to.0.to_le_bytes().to_vec();
     letter.push(kind);
     letter.extend(tag.to_le_bytes());
     letter.extend(from.0.to_le_bytes());
+    letter.extend(7_u32.to_le_bytes());
     letter.extend((text.len() as u32).to_le_bytes());
     letter.extend(text.as_bytes());
     letter
@@ -210,7 +211,7 @@ fn bodies_that_do_not_add_up_are_refused_whole() {
     let mut not_utf8 = with(0, "x");
     *not_utf8.last_mut().unwrap() = 0xff;
     let long = "x".repeat(limits::LETTER_TEXT_MAX + 1);
-    for wrong in [with(2, "{}"), not_utf8, with(0, &long), with(1, "{}")[..body.len() + 28].into()]
+    for wrong in [with(2, "{}"), not_utf8, with(0, &long), with(1, "{}")[..body.len() + 32].into()]
     {
         assert_eq!(deliver(&wrong), Err(BadLetters));
     }
@@ -284,4 +285,29 @@ fn bodies_hold_many_letters() {
         nodes.pass(1);
     }
     nodes.wait_for(0, "all letters", |counts| counts.delivered == 900);
+}
+
+/// The networks of senders are known at the node of the receiver.
+#[test]
+fn a_flood_from_another_node_leaves_the_answers_to_others() {
+    let nodes = Nodes::start(1, UNLIMITED);
+    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
+    one.join(1);
+    two.announce(&offering(2, 1));
+    two.receive();
+    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    nodes.letters[0].deliver(2, &body).unwrap();
+    assert!(matches!(one.receive(), Received::Offer { .. }));
+    let (to, _, from) = head(&body);
+    let flood = 2 * limits::OFFERS_OUTSTANDING_MAX as u64;
+    let json = r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"xxxxxxxxxxxxxxxxxxxx","offer_id":"yyyyyyyyyyyyyyyyyyyy","offer":{}}"#;
+    for tag in 0..flood {
+        nodes.letters[0].deliver(2, &letter(to, 0, tag, from, json)).unwrap();
+    }
+    for _ in 0..flood {
+        assert!(matches!(one.receive(), Received::Offer { .. }));
+    }
+    one.answer(1, 2, offer_id(1));
+    nodes.pass(0);
+    assert!(matches!(two.receive(), Received::Answer { .. }));
 }

@@ -8,17 +8,6 @@ fn held(connections: u32) -> Limits {
     Limits { connections, ..Limits::default() }
 }
 
-fn upgrade_from(server: &HttpServer, ip: &str) -> Client {
-    let mut client = server.client();
-    let mut request = Vec::new();
-    ws::client::request(&mut request, "tracker.test", "/", KEY);
-    let head = request.len() - 2;
-    request.truncate(head);
-    request.extend(format!("X-Forwarded-For: {ip}\r\n\r\n").bytes());
-    client.send(&request);
-    client
-}
-
 #[test]
 fn refuses_messages_over_the_rate_and_keeps_the_connection() {
     let server = HttpServer::start();
@@ -77,13 +66,13 @@ fn limits_websockets_behind_a_proxy_by_their_clients() {
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let server = HttpServer::with(HttpOptions { trusted_proxies, ..HttpOptions::default() });
     server.tracker.limiter().replace(held(1));
-    let one = WebClient::expect_upgrade(upgrade_from(&server, "192.0.2.1"));
-    assert_eq!(upgrade_from(&server, "192.0.2.1").receive().status, 503);
-    let _other = WebClient::expect_upgrade(upgrade_from(&server, "192.0.2.2"));
+    let one = WebClient::expect_upgrade(upgrade_from(&server, 0, "192.0.2.1"));
+    assert_eq!(upgrade_from(&server, 0, "192.0.2.1").receive().status, 503);
+    let _other = WebClient::expect_upgrade(upgrade_from(&server, 0, "192.0.2.2"));
     drop(one);
     let address = [192, 0, 2, 1].into();
     wait_until("a permit is free", || server.tracker.limiter().has_free_permit(address));
-    WebClient::expect_upgrade(upgrade_from(&server, "192.0.2.1"));
+    WebClient::expect_upgrade(upgrade_from(&server, 0, "192.0.2.1"));
 }
 
 #[test]

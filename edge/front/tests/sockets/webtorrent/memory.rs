@@ -117,7 +117,7 @@ fn closes_the_largest_holders_of_unfinished_messages() {
 
 #[test]
 fn closes_the_largest_holders_of_unsent_output() {
-    let web = WebOptions { unread_max: 64 << 20, ..WebOptions::default() };
+    let web = WebOptions { unread_max: 64 << 20, messages_per_s: 0, ..WebOptions::default() };
     let options = HttpOptions { web: Some(web), ..HttpOptions::default() };
     let limits = MemoryLimits { unsent_max: 1 << 20, ..MemoryLimits::default() };
     let server = HttpServer::with_memory(options, limits);
@@ -125,15 +125,56 @@ fn closes_the_largest_holders_of_unsent_output() {
     slow.join(1);
     let mut busy = server.web_client();
     busy.join(2);
-    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
     server.wait_for_counts(Protocol::Ws, "the client that does not read is closed", |it| {
-        busy.announce(&offering_json(2, 1, &json));
-        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        // The server may close it while it still sends.
+        let _ = slow.client.0.send(large_scrape(0).repeat(10));
+        busy.expect_nothing();
         it.drops[DropReason::UnsentMemory.index()] == 1
     });
     server.wait_for_web_peers(1);
     drop((slow, busy));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowReader.index()], 0);
+}
+
+/// Messages of others that wait for many clients close none of them. When they take too much memory, those
+/// that read nothing at all make room.
+#[test]
+fn offers_that_nobody_reads_take_bounded_memory() {
+    const CLIENTS: u8 = 6;
+    let limits = MemoryLimits { unsent_max: 512 << 10, ..MemoryLimits::default() };
+    let server = HttpServer::with_memory(behind_proxy(), limits);
+    let mut slow: Vec<WebClient> = (0..CLIENTS).map(|_| server.web_client()).collect();
+    for (peer, client) in (1..).zip(&mut slow) {
+        client.join(peer);
+    }
+    let mut busy = server.web_client();
+    busy.join(99);
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
+    let offers = [1, 2].map(|number| Offer { id: offer_id(number), json: &json });
+    let announce = Announce { offers: offers.into_iter().collect(), ..leecher(99) };
+    let of = |it: &Counters, reason: DropReason| it.drops[reason.index()];
+    server.wait_for_counts(Protocol::Ws, "offers are dropped", |it| {
+        busy.announce(&announce);
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        of(it, DropReason::RelayUnread) >= 20 * u64::from(CLIENTS)
+    });
+    let counters = server.counters(Protocol::Ws);
+    assert_eq!((counters.connections_closed, of(&counters, DropReason::UnsentMemory)), (0, 0));
+    server.advance(types::limits::RELAYED_UNREAD_S + 1);
+    server.wait_for_counts(Protocol::Ws, "one that reads nothing is closed", |it| {
+        busy.announce(&announce);
+        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        of(it, DropReason::UnsentMemory) > 0
+    });
+    drop(slow);
+    server.wait_for_web_peers(1);
+    let mut reader = server.web_client();
+    reader.join(1);
+    busy.announce(&offering(99, 1));
+    assert!(matches!(busy.receive(), Received::Announced { .. }));
+    assert!(matches!(reader.receive(), Received::Offer { .. }));
+    drop((reader, busy));
+    assert_eq!(of(&server.finish(Protocol::Ws), DropReason::SlowReader), 0);
 }
 
 #[test]

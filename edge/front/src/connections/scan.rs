@@ -1,0 +1,120 @@
+//! The scan of a worker's connections: deadlines, and WebSockets whose clients lost their access.
+//!
+//! Bans and keys end in many ways: by the API, by other nodes, by a reload, or because their time has come.
+//! All change the same tables, so the scan looks there, for each WebSocket in turn, and none of these ways
+//! must know of connections.
+
+use tracker::View;
+use tracker::counters::DropReason;
+use types::{ConnectionKey, Refusal, Tick, limits};
+use wire::ws::{self, CloseCode};
+
+use super::{Connections, NEVER, Phase, Slot};
+use crate::reject_log;
+
+/// A WebSocket that may not stay open.
+struct Refused {
+    key: ConnectionKey,
+    refusal: Refusal,
+}
+
+/// Scans in which every slot is scanned once: about a second.
+const SCAN_PARTS: usize = 4;
+
+impl Connections {
+    /// Ends connections that are overdue, pings silent clients, closes WebSockets whose clients lost their
+    /// access, and forgets old offers. Call it a few times a second: each call scans a part of the table.
+    pub(crate) fn scan(&mut self, view: &View<'_>) {
+        let now = view.now();
+        let (mut silent, mut slow, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        self.scans += 1;
+        self.update_relay_crowded();
+        for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
+            let Some(slot) = self.slots.get_mut(number) else { continue };
+            if now > slot.deadline && slot.expire() {
+                silent.push(slot.key);
+            }
+            if now > slot.message_deadline && slot.can_receive() {
+                slot.listener.ws().drop(DropReason::SlowMessage);
+                slot.message_deadline = NEVER;
+                slow.push(slot.key);
+            }
+            if self.is_relay_crowded && slot.hoards_relayed(now) {
+                slot.listener.ws().drop(DropReason::UnsentMemory);
+                slot.end();
+            }
+            let turn = number / SCAN_PARTS + self.scans / SCAN_PARTS;
+            if turn.is_multiple_of(limits::WEB_RECHECK_S)
+                && let Err(refusal) = slot.recheck(view)
+            {
+                refused.push(Refused { key: slot.key, refusal });
+            }
+            slot.offers.expire(now);
+        }
+        for key in silent {
+            self.send(now, key, |out| ws::ping(out, b""));
+        }
+        for key in slow {
+            self.close(now, key, CloseCode::POLICY, "the message takes too long");
+        }
+        for Refused { key, refusal } in refused {
+            self.close(now, key, CloseCode::POLICY, refusal.text());
+        }
+    }
+
+    /// Ends the HTTP connections that wait for a request, and to which none has come.
+    pub(crate) fn close_idle(&mut self) {
+        for (_, slot) in &mut self.slots {
+            if slot.phase == Phase::Idle && !slot.socket.has_input() {
+                slot.end();
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Returns whether messages of others wait for a client that has read nothing for long.
+    fn hoards_relayed(&self, now: Tick) -> bool {
+        let write_timeout_s = self.listener.web_options.write_timeout_s;
+        let is_stuck = now.after(write_timeout_s) > self.deadline.after(limits::RELAYED_UNREAD_S);
+        self.phase == Phase::Blocked && self.relayed > 0 && is_stuck
+    }
+
+    /// Checks whether a WebSocket may stay open, and counts it if not.
+    fn recheck(&self, view: &View<'_>) -> Result<(), Refusal> {
+        let Some(client) = self.client.as_deref().filter(|_| self.can_receive()) else {
+            return Ok(());
+        };
+        let policy_id = self.listener.options.listener_policy;
+        let checked =
+            view.authorize_open(policy_id, client.ip, client.key(), client.token.as_deref());
+        checked.inspect_err(|refusal| {
+            reject_log::refused("ws", client.ip, *refusal);
+            self.listener.ws().drop(match refusal {
+                Refusal::Banned => DropReason::Banned,
+                _ => DropReason::AccessEnded,
+            });
+        })
+    }
+
+    /// Acts on a deadline that has passed. Returns true if the client is to be pinged.
+    fn expire(&mut self) -> bool {
+        let reason = match self.phase {
+            Phase::Idle | Phase::Request | Phase::Pinged => Some(DropReason::TimedOut),
+            Phase::Blocked => Some(DropReason::SlowReader),
+            Phase::Closing => None,
+            Phase::Ended => return false,
+            Phase::WebSocket => {
+                let options = &self.listener.web_options;
+                let wait_s = options.idle_timeout_s.saturating_sub(options.ping_s);
+                (self.phase, self.deadline) = (Phase::Pinged, self.deadline.after(wait_s));
+                return true;
+            }
+        };
+        if let Some(reason) = reason {
+            self.counters(|counters| counters.drop(reason));
+        }
+        self.end();
+        false
+    }
+}
