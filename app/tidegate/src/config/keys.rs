@@ -132,8 +132,8 @@ settings! {
         websocket_messages_per_s: Int(0, u32::MAX), per_listener = 1000;
         /// Maximum number of torrents per connection.
         websocket_torrents_max: Int(1, 10_000_000), per_listener = 10_000;
-        /// Bytes buffered for a client that does not read. A connection with more is closed, as is
-        /// one that reads nothing for http.write_timeout_s.
+        /// Bytes of responses buffered for a client that does not read. A connection with more is closed,
+        /// as is one that reads nothing for http.write_timeout_s.
         websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener = 262_144;
         /// Seconds a message may take from its first byte to its last, whatever pings come in
         /// between. The connection is closed after that.
@@ -173,8 +173,8 @@ settings! {
         /// MiB per worker for requests and WebSocket messages that have not come to their end.
         /// Above that, the connections that hold the most of it are closed.
         read_memory_mib: Int(1, 65_536) = limits::READ_MEMORY_MIB;
-        /// MiB per worker for output that clients have not read, beyond what the kernel holds.
-        /// Above that, the connections that hold the most of it are closed.
+        /// MiB per worker for output that clients have not read, beyond what the kernel holds. Above that,
+        /// the connections that hold the most responses of their own are closed.
         unsent_memory_mib: Int(1, 65_536) = limits::UNSENT_MEMORY_MIB;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
