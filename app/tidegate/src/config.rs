@@ -54,7 +54,7 @@ pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, li
 pub(crate) use log::{LogConfig, LogRateLimit};
 pub(crate) use read::{Settings, load, parse};
 pub(crate) use setting::toml as toml_value;
-pub(crate) use show::{init, list, section_names, show};
+pub(crate) use show::{init, list, section_names, show, without_secrets};
 pub(crate) use swarms::SwarmsConfig;
 pub(crate) use trace::TraceConfig;
 pub(crate) use xdp::XdpConfig;

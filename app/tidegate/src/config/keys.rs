@@ -322,8 +322,9 @@ settings! {
         /// true: announces need a JSON Web Token for their torrent in the announce URL, /announce?jwt=TOKEN,
         /// with the claims exp and infohash. Scrapes need none. Not together with private.
         jwt: Flag, reloadable, per_listener = false;
-        /// Where the public keys of these tokens are: a file with a JSON Web Key Set, or its https URL.
-        /// Accepted are ES256, EdDSA (Ed25519) and RS256 with at least 2048 bits.
+        /// Where the public keys of these tokens are: a file with a JSON Web Key Set, or its https URL,
+        /// which cannot be set through the API. Accepted are ES256, EdDSA (Ed25519) and RS256 with at
+        /// least 2048 bits.
         jwt_keys: Text, reloadable = "";
         /// The issuer that tokens must name (iss). Empty = any.
         jwt_issuer: Text, reloadable = "";

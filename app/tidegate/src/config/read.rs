@@ -48,6 +48,16 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
 }
 
+/// Returns whether a value is a URL, or has one among its items. What the tracker connects to is the operator's choice,
+/// not that of a token: a URL may be one of the machine itself, or of its private network.
+fn names_url(value: &Json) -> bool {
+    match value {
+        Json::String(text) => text.contains("://"),
+        Json::Array(items) => items.iter().any(names_url),
+        _ => false,
+    }
+}
+
 impl Settings {
     /// Replaces the reloadable values with those of `new`. Listeners are neither added nor removed.
     pub(crate) fn take_reloadable(&mut self, new: &Self) {
@@ -68,6 +78,10 @@ impl Settings {
                 None => Err(unknown_key(name)),
                 Some(setting) if !setting.key().reloadable => Err(format!(
                     "{name}: cannot be set through the API: change the file and restart"
+                )),
+                Some(_) if names_url(value) => Err(format!(
+                    "{name}: cannot be set to a URL through the API, because the tracker would request it: write it \
+                     to the configuration file and reload"
                 )),
                 Some(setting) => setting.set(value, Origin::Api),
             };

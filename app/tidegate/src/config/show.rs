@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::key::{Kind, Section};
 use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
@@ -136,7 +136,7 @@ fn describe(
         Kind::List => (SettingKind::List, None, None),
         Kind::Certificates => (SettingKind::Certificates, None, None),
     };
-    let (value, pending) = (setting.json(), configured.json());
+    let (value, pending) = (readable(setting.json()), readable(configured.json()));
     admin::Setting {
         name: key.name.into(),
         origin: setting.origin().to_string(),
@@ -155,7 +155,43 @@ fn describe(
     }
 }
 
+/// Returns a value as tokens with `config:read` may see it: without what may be secret in a URL.
+fn readable(value: Json) -> Json {
+    match value {
+        Json::String(text) if text.contains("://") => json!(without_secrets(&text)),
+        value => value,
+    }
+}
+
+/// Returns a URL without its user and query, which may be secret.
+pub(crate) fn without_secrets(url: &str) -> String {
+    let (shown, query) = url.split_once('?').unwrap_or((url, ""));
+    let (scheme, rest) = shown.split_once("://").unwrap_or(("", shown));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let mark = if query.is_empty() { "" } else { "?…" };
+    format!("{scheme}://{host}{path}{mark}")
+}
+
 /// Joins the lines of a documentation.
 fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_their_secrets() {
+        for (url, shown) in [
+            ("https://a.example/k.json?token=s", "https://a.example/k.json?…"),
+            ("https://user:s@a.example:8443/k", "https://a.example:8443/k"),
+            ("https://a.example?s@/", "https://a.example?…"),
+            ("https://a.example", "https://a.example"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
+        assert_eq!(readable(json!("file?name")), json!("file?name"));
+    }
 }

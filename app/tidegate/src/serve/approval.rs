@@ -17,7 +17,7 @@ use super::Event;
 use super::outbound::KeyFetcher;
 use crate::access::TorrentFolders;
 use crate::access::token_keys::{self, TokenKeys};
-use crate::config::{Config, TokenConfig};
+use crate::config::{Config, TokenConfig, without_secrets};
 
 /// How often folders are looked at, unless that takes long.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
@@ -96,6 +96,7 @@ impl Approval {
         };
         self.sources.status.jwt_key_failures.fetch_add(1, Ordering::Relaxed);
         let are_there = self.token_keys.are_there();
+        let url = without_secrets(url);
         if !std::mem::replace(&mut requests.has_failed, true) {
             if are_there {
                 warn!("access.jwt_keys: {url}: {error}; the keys in use stay");

@@ -44,6 +44,48 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(setting(&api, "tracker.interval_s")["value"], 77);
 }
 
+/// A token that may change the configuration makes the tracker connect nowhere: not to the machine itself, its private
+/// network, or the service of its cloud.
+#[test]
+fn urls_come_from_the_file_only() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let own = format!("http://{}/internal?x=1", listener.local_addr().unwrap());
+    // It allows no ports that are not configured at the start.
+    let process = "[process]\nsandbox = \"off\"\n";
+    let (tracker, api) = start(process);
+    let urls = [
+        &own,
+        "https://169.254.169.254/",
+        "https://[::1]/",
+        "https://localhost/k.json",
+        "https://a.example/",
+    ];
+    for key in ["access.jwt_keys", "tls.acme.directory"] {
+        for url in urls {
+            for query in ["?dry_run=true", ""] {
+                let change = json!({ key: url });
+                let refusal = api.expect(409, &format!("PATCH /config{query}"), Some(&change));
+                let text = refusal.to_string();
+                let expected = format!("{key}: cannot be set to a URL through the API");
+                assert!(
+                    text.contains(&expected) && text.contains("the configuration file"),
+                    "{text}"
+                );
+            }
+        }
+    }
+    assert_eq!(setting(&api, "access.jwt_keys")["value"], "");
+    // The file may name it. Neither readers of the configuration nor the log see its query.
+    tracker.configure(&format!("{UNBOUND}{process}[access]\njwt = true\njwt_keys = {own:?}\n"));
+    api.expect(200, "POST /config/reload", None);
+    tracker.wait_until("a request", |_| listener.accept().is_ok());
+    let shown = setting(&api, "access.jwt_keys");
+    assert!(shown["value"].as_str().unwrap().ends_with("/internal?…"), "{shown}");
+    tracker.wait_for_log("/internal?…: ");
+    assert!(!tracker.log().contains("x=1"), "{}", tracker.log());
+}
+
 /// The file has a new value of a key that no reload applies. It is shown as pending, until an upgrade through
 /// the API applies it.
 #[test]
