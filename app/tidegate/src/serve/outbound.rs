@@ -1,5 +1,6 @@
 //! Posts webhooks and traces to other machines, and fetches keys of tokens, over TLS for https URLs. Redirects are not followed, and
-//! webhooks reach public addresses only, but for those that the operator allows.
+//! webhooks reach public addresses of other machines only, but for those that the operator allows. The URLs of traces and
+//! keys are in the configuration file: the API cannot set them.
 
 mod resolver;
 
@@ -17,6 +18,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use net::process::own_addresses;
 use resolver::{Resolver, Targets};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
@@ -39,7 +41,8 @@ pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)
         })
     } else {
         let private = config.webhook_private.clone();
-        let targets = Targets::Webhooks { ports: config.webhook_ports.clone().into(), private };
+        let (ports, own) = (config.webhook_ports.clone().into(), own_addresses().into());
+        let targets = Targets::Webhooks { ports, private, own };
         send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT)
     };
     let Some(trace) = &config.trace else { return Ok((send_post, None)) };
@@ -89,7 +92,7 @@ fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
     })
 }
 
-/// Requests what the configuration names a URL of.
+/// Requests what the configuration file names a URL of.
 pub(super) struct KeyFetcher(Pool);
 
 impl KeyFetcher {
@@ -165,7 +168,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let private = tracker::Networks::default();
-        let targets = Targets::Webhooks { ports: [port].into(), private };
+        let targets = Targets::Webhooks { ports: [port].into(), private, own: [].into() };
         let send_post = send_post(pool(&targets).unwrap(), targets, Duration::from_secs(10));
         // Names, addresses, and what the system's resolver takes for addresses.
         for host in ["localhost", "127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]"]

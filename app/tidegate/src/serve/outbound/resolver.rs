@@ -5,7 +5,7 @@
 //! resolves to another address the next time gains nothing.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,15 +28,18 @@ const QUEUE_MAX: usize = 64;
 pub(super) enum Targets {
     /// Those of one URL in the configuration.
     Any,
-    /// These ports of public addresses, and of these networks.
-    Webhooks { ports: Arc<[u16]>, private: Networks },
+    /// These ports of public addresses of other machines, and of the networks in `private`. `own` are the addresses of
+    /// this machine when the process started: a firewall may protect its ports from others, but not from itself.
+    Webhooks { ports: Arc<[u16]>, private: Networks, own: Arc<[IpAddr]> },
 }
 
 impl Targets {
     pub(super) fn allow(&self, ip: IpAddr) -> bool {
         match self {
             Self::Any => true,
-            Self::Webhooks { private, .. } => admin::is_public_address(ip) || private.contains(ip),
+            Self::Webhooks { private, own, .. } => {
+                private.contains(ip) || admin::is_public_address(ip) && !is_own(ip, own)
+            }
         }
     }
 
@@ -54,9 +57,24 @@ impl Targets {
     /// Describes a host that must not be connected to.
     pub(super) fn refusal(host: &str) -> String {
         format!(
-            "{host} has no public address: to allow it, add its address to admin.webhook_private"
+            "{host} has no public address of another machine: to allow it, add its address to admin.webhook_private"
         )
     }
+}
+
+/// Returns whether this machine has the address. The sandbox denies to list those that have come since the start. But
+/// what a machine sends to itself comes from the same address.
+fn is_own(ip: IpAddr, at_start: &[IpAddr]) -> bool {
+    let ip = ip.to_canonical();
+    let unspecified: IpAddr =
+        if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    // Nothing is sent. Without a route to the address, no connection to it can be made either.
+    let source = || {
+        let socket = UdpSocket::bind((unspecified, 0)).ok()?;
+        socket.connect((ip, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    at_start.contains(&ip) || source() == Some(ip)
 }
 
 /// Returns the addresses of a host. May block.
@@ -146,6 +164,7 @@ mod tests {
                 thread::sleep(Duration::from_secs(60));
             },
             "none.example" => Ok(Vec::new()),
+            "self.example" => Ok(vec![([9, 9, 9, 9], 0).into()]),
             "inside.example" => {
                 Ok(vec![([169, 254, 169, 254], 0).into(), ([10, 0, 0, 7], 0).into()])
             }
@@ -161,7 +180,8 @@ mod tests {
     fn returns_only_addresses_that_may_be_connected_to() {
         let resolve = |host: &str, allowed: &[&str]| {
             let networks = Networks::parse(allowed.iter().copied()).unwrap();
-            let targets = Targets::Webhooks { ports: [443].into(), private: networks };
+            let own = [[9, 9, 9, 9].into()].into();
+            let targets = Targets::Webhooks { ports: [443].into(), private: networks, own };
             let mut resolver = Resolver::start(lookup, targets).unwrap();
             let found = run(resolver.call(host.parse().unwrap()));
             found.map(Vec::from_iter).map_err(|error| error.to_string())
@@ -169,13 +189,21 @@ mod tests {
         let (private, public) = (([10, 0, 0, 7], 0).into(), ([1, 1, 1, 1], 0).into());
         assert_eq!(resolve("mixed.example", &[]), Ok(vec![public]));
         assert_eq!(resolve("inside.example", &["10.0.0.0/24"]), Ok(vec![private]));
-        for host in ["inside.example", "none.example"] {
+        assert_eq!(resolve("self.example", &["9.9.9.9"]), Ok(vec![([9, 9, 9, 9], 0).into()]));
+        for host in ["inside.example", "none.example", "self.example"] {
             let refusal = resolve(host, &[]).unwrap_err();
             assert!(refusal.contains("no public address"), "{refusal}");
         }
         let mut resolver = Resolver::start(lookup, Targets::Any).unwrap();
         let all = run(resolver.call("mixed.example".parse().unwrap())).unwrap();
         assert_eq!(Vec::from_iter(all), [private, public]);
+    }
+
+    #[test]
+    fn a_machine_knows_its_own_addresses_without_a_list() {
+        assert!(is_own([127, 0, 0, 1].into(), &[]));
+        assert!(is_own("::ffff:127.0.0.1".parse().unwrap(), &[]));
+        assert!(!is_own([198, 51, 100, 1].into(), &[]));
     }
 
     #[test]
