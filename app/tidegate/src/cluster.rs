@@ -32,7 +32,7 @@ impl ClusterCommand {
     /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         match self {
-            Self::Setup(command) => cli::exit(command.run()),
+            Self::Setup(command) => cli::exit(command.run(config)),
             Self::Node(command) => command.run(config),
         }
     }
@@ -49,23 +49,32 @@ pub(crate) fn nats_options(
     cluster: &ClusterConfig,
     secrets: &ClusterSecrets,
 ) -> Result<NatsOptions> {
+    options_of_user(config, cluster, cluster.nkey.as_deref(), secrets.ids())
+}
+
+/// Returns what a user with this nkey connects with.
+fn options_of_user(
+    config: &Config,
+    cluster: &ClusterConfig,
+    nkey: Option<&Path>,
+    secret_ids: Vec<[u8; 4]>,
+) -> Result<NatsOptions> {
     let certificate = cluster.certificate.as_ref();
     Ok(NatsOptions {
         name: cluster.name.clone(),
         node: cluster.node,
         servers: cluster.servers.iter().map(|server| server.url.clone()).collect(),
         requires_tls: cluster.servers.iter().all(|server| server.is_tls),
-        nkey: cluster.nkey.as_deref().map(read_seed).transpose()?,
+        nkey: nkey.map(read_seed).transpose()?,
         certificate: certificate.map(|files| (files.chain.clone(), files.key.clone())),
         ca: cluster.ca.clone(),
-        secret_ids: secrets.ids(),
+        secret_ids,
         access: config.access_kinds.clone(),
         accepts_any_access: config.private_and_open,
         flush: cluster.flush,
         peer_lifetime_s: config.policy.peer_lifetime_s,
         stream_bytes: cluster.stream_bytes,
         replicas: cluster.replicas.into(),
-        manage_streams: cluster.manage_streams,
     })
 }
 

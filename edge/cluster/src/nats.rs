@@ -11,11 +11,13 @@
 
 mod apply;
 mod check;
+mod doors;
 mod driver;
 mod inputs;
 mod letters;
 mod link;
 mod log;
+mod operator;
 mod options;
 mod reader;
 mod records;
@@ -33,6 +35,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use check::{Finding, check};
+pub use operator::make_streams;
 pub use options::NatsOptions;
 pub use rights::Rights;
 pub use snapshots::fetch_records;
@@ -135,7 +138,7 @@ async fn run_with(
         resync: &resync,
         stream: stream.subscribe(),
     };
-    let _tasks = tasks.start(letters, records, &inbox).await?;
+    let _tasks = tasks.start(&options, letters, records, &inbox).await?;
     let mut inputs = Inputs {
         events: event_receiver,
         subscriptions: Subscriptions::start(&link, &inbox).await?,
@@ -166,12 +169,14 @@ impl Tasks<'_> {
     /// Starts the tasks. They end when the result is dropped.
     async fn start(
         self,
+        options: &NatsOptions,
         letters: Option<Arc<dyn Letters>>,
         records: Option<Arc<dyn RecordLog>>,
         inbox: &str,
     ) -> Result<JoinSet<()>, NotSent> {
         let mut set = JoinSet::new();
         let (link, status) = (self.link, self.status);
+        set.spawn(doors::watch(options.clone(), Arc::clone(status)));
         if let Some(letters) = letters {
             let messages = link.subscribe(link.subjects.to_this("w")).await?;
             let dropped = self.dropped.clone();

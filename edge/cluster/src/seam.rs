@@ -66,7 +66,8 @@ pub enum DropReason {
     Secret,
     /// Its node has listeners of other kinds: private ones, and this node open ones, or the reverse.
     Access,
-    /// The node of its subject is not the one that it names, or no number of a node.
+    /// The node of its subject is not the one that it names, or no number of a node; or a stream has published it
+    /// again, or delivered it where it does not belong; or its answer was to go to another node.
     Origin,
     /// It is no block, or a damaged one; or no heartbeat.
     Damaged,

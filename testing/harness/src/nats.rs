@@ -50,6 +50,23 @@ pub fn obstacle() -> Option<String> {
     (!program.is_file()).then(missing)
 }
 
+/// Makes the streams by the configuration `file`, with the nkey of an operator if the servers have users.
+///
+/// # Errors
+///
+/// If `program`, a tracker, cannot make them: what it says.
+pub fn make_streams(program: &Path, file: &Path, key: Option<&Path>) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(["cluster", "streams", "--config"]).arg(file);
+    if let Some(key) = key {
+        command.arg("--nkey").arg(key);
+    }
+    let output = command.output().context("tidegate cluster streams")?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "tidegate cluster streams: {message}");
+    Ok(())
+}
+
 /// Where a server listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {

@@ -5,8 +5,9 @@ use super::pair::{Pair, Protocol};
 use super::peer::Peer;
 use super::torrent::Torrent;
 use crate::tracker::{self, Counts};
+use crate::workspace::binary;
 use anyhow::{Context, Result};
-use harness::nats::Nats;
+use harness::nats::{Nats, make_streams};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +27,8 @@ const REPLY_MAX: Duration = Duration::from_secs(30);
 /// the same.
 pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &Path) -> Result<()> {
     let nats = Nats::start(1)?;
+    fs::write(at.join("streams.toml"), configuration(0, &nats, at)?)?;
+    make_streams(&binary(), &at.join("streams.toml"), None)?;
     let nodes = [start_node(0, &nats, at)?, start_node(1, &nats, at)?];
     let torrents = PORTS.map(|port| Torrent::new(&protocol.announce_url(family, port, None)));
     let seeder = peer("seeder", (seeder, 2), &torrents[0], family, at)?;
@@ -50,22 +53,24 @@ pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &P
 
 /// Starts a node in a folder of its own.
 fn start_node(number: usize, nats: &Nats, at: &Path) -> Result<Tracker> {
-    let (folder, secret) = (at.join(format!("node{number}")), at.join("secret"));
+    let folder = at.join(format!("node{number}"));
     fs::create_dir_all(&folder)?;
+    tracker::start(&folder, &configuration(number, nats, at)?)
+}
+
+fn configuration(number: usize, nats: &Nats, at: &Path) -> Result<String> {
+    let secret = at.join("secret");
     fs::write(&secret, "5e".repeat(32))?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
     let (servers, port) = (nats.urls("nats"), PORTS[number]);
     let listen = format!("listen = [\"0.0.0.0:{port}\", \"[::]:{port}\"]\n");
-    tracker::start(
-        &folder,
-        &format!(
-            "[udp]\n{listen}[http]\n{listen}[admin]\nlisten = [\"127.0.0.1:{}\"]\n\
-             [cluster]\nname = \"clients\"\nnode = {}\nservers = {servers:?}\nsecret = [{secret:?}]\n\
-             replicas = 1\nstream_mib = 64\n",
-            port + 1,
-            number + 1,
-        ),
-    )
+    Ok(format!(
+        "[udp]\n{listen}[http]\n{listen}[admin]\nlisten = [\"127.0.0.1:{}\"]\n\
+         [cluster]\nname = \"clients\"\nnode = {}\nservers = {servers:?}\nsecret = [{secret:?}]\n\
+         replicas = 1\nstream_mib = 64\n",
+        port + 1,
+        number + 1,
+    ))
 }
 
 fn peer(

@@ -6,7 +6,7 @@ use crate::command::{command, output};
 use crate::tracker::{self, TOKEN};
 use crate::workspace::{binary, root};
 use anyhow::{Context, Result};
-use harness::nats::{Addresses, Nats};
+use harness::nats::{Addresses, Nats, make_streams};
 use harness::network::Link;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Process, Tracker, wait_for};
@@ -171,9 +171,12 @@ fn partition(folder: &Path, at: &Path) -> Result<()> {
         at.join("server.key")
     );
     let nats = Nats::start_in(&hosts, &tls)?;
+    let urls = nats.urls("tls");
+    fs::write(at.join("streams.toml"), node_section(1, (at, &secret), &urls))?;
+    make_streams(&binary(), &at.join("streams.toml"), None)?;
     let mut nodes = Vec::new();
     for number in 1..=3 {
-        nodes.push(start_node(&sites, number, (at, &secret), &nats.urls("tls"))?);
+        nodes.push(start_node(&sites, number, (at, &secret), &urls)?);
     }
     let _loads = [1, 2, 3].map(|number| load_of(number, at));
     for number in 1..=3 {
@@ -212,21 +215,29 @@ fn nats_addresses(host: u8) -> Addresses {
 fn start_node(
     sites: &Sites,
     number: u8,
-    (at, secret): (&Path, &Path),
+    files: (&Path, &Path),
     servers: &[String],
 ) -> Result<Tracker> {
-    let folder = at.join(format!("node{number}"));
+    let folder = files.0.join(format!("node{number}"));
     fs::create_dir_all(&folder)?;
     let address = public_address(number);
     let cluster = format!(
         "[udp]\nlisten = [\"{address}:6969\"]\n[http]\nlisten = [\"{address}:6969\"]\n[admin]\nlisten = [\"{address}:6970\"]\n\
-         hosts = [\"*\"]\n[cluster]\nname = \"example\"\nnode = {number}\nzone = \"site-{number}\"\nservers = {servers:?}\n\
-         secret = [{secret:?}]\nreplicas = 3\nca = {:?}\n",
-        Authority::file(at)
+         hosts = [\"*\"]\n{}",
+        node_section(number, files, servers)
     );
     let mut command = Command::new(binary());
     command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     Tracker::start_in(sites.host(number), command, &folder, &configuration(&folder, &cluster)?)
+}
+
+/// Returns `[cluster]` of a node.
+fn node_section(number: u8, (at, secret): (&Path, &Path), servers: &[String]) -> String {
+    format!(
+        "[cluster]\nname = \"example\"\nnode = {number}\nzone = \"site-{number}\"\nservers = {servers:?}\n\
+         secret = [{secret:?}]\nreplicas = 3\nca = {:?}\n",
+        Authority::file(at)
+    )
 }
 
 fn load_of(node: u8, at: &Path) -> Result<Process> {

@@ -1,4 +1,4 @@
-//! `tidegate cluster secret` and `nats-config`: what is needed to set up a cluster.
+//! `tidegate cluster secret`, `nats-config` and `streams`: what is needed to set up a cluster.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Subcommand, value_parser};
+use cluster::nats;
 
 use super::nats_config;
 use super::secret::SECRET_LEN;
@@ -33,19 +34,27 @@ pub(crate) enum SetupCommand {
         /// How many NATS servers.
         #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=9))]
         servers: u8,
-        /// Make an nkey for each node: write its seed, for `cluster.nkey`, to node-N.nk in this directory.
-        /// Seeds that are there already are used. Without it, the users' public keys are to be filled in.
+        /// Make an nkey for each node: write its seed, for `cluster.nkey`, to node-N.nk in this directory, and
+        /// that of the operator, for `tidegate cluster streams`, to operator.nk. Seeds that are there already
+        /// are used. Without it, the users' public keys are to be filled in.
         #[arg(long, value_name = "DIR")]
         keys: Option<PathBuf>,
-        /// Leave out the rights to create and change streams, for `cluster.manage_streams = false`.
-        #[arg(long)]
-        fixed_streams: bool,
+    },
+    /// Make the streams at the NATS servers, or change them to be as the configuration says.
+    ///
+    /// Run it once before the first node starts, and again after a change of `cluster.replicas`,
+    /// `cluster.stream_mib` or the lifetime of peers. Nodes have no right to do this: they check the streams.
+    Streams {
+        /// The nkey of the operator, which `nats-config --keys` made: operator.nk. Without it, that of the
+        /// configuration is used.
+        #[arg(long, value_name = "FILE")]
+        nkey: Option<PathBuf>,
     },
 }
 
 impl SetupCommand {
-    /// Runs the command.
-    pub(crate) fn run(&self) -> Result<bool, UsageError> {
+    /// Runs the command. `streams` reads the configuration in `config`.
+    pub(crate) fn run(&self, config: Option<&Path>) -> Result<bool, UsageError> {
         match self {
             Self::Secret { out } => {
                 let secret = new_secret()?;
@@ -54,21 +63,44 @@ impl SetupCommand {
                     None => drop(cli::print(&secret)?),
                 }
             }
-            Self::NatsConfig { name, nodes, servers, keys, fixed_streams } => {
-                let keys = (1..=*nodes).map(|node| match keys {
-                    Some(directory) => nats_config::public_key(directory, node).map(Some),
+            Self::NatsConfig { name, nodes, servers, keys } => {
+                let key = |user: &str| match keys {
+                    Some(directory) => nats_config::public_key(directory, user).map(Some),
                     None => Ok(None),
-                });
+                };
                 let layout = nats_config::Layout {
                     name,
                     servers: *servers,
-                    manages_streams: !fixed_streams,
-                    keys: keys.collect::<Result<_, _>>()?,
+                    operator: key("operator")?,
+                    keys: (1..=*nodes)
+                        .map(|node| key(&format!("node-{node}")))
+                        .collect::<Result<_, _>>()?,
                 };
                 cli::print(&nats_config::text(&layout)?)?;
             }
+            Self::Streams { nkey } => return make_streams(config, nkey.as_deref()),
         }
         Ok(true)
+    }
+}
+
+/// Makes the streams. Returns false if that fails.
+fn make_streams(config: Option<&Path>, nkey: Option<&Path>) -> Result<bool, UsageError> {
+    let (_, config) =
+        crate::load(config).map_err(|problems| UsageError(problems.join("\ntidegate: ")))?;
+    let Some(cluster) = &config.cluster else {
+        return Err(UsageError("cluster.name is not set: name the configuration of a node".into()));
+    };
+    let nkey = nkey.or(cluster.nkey.as_deref());
+    // Nothing that the streams have is in the secret.
+    let made = super::options_of_user(&config, cluster, nkey, Vec::new())
+        .and_then(|options| Ok(nats::make_streams(&options)?));
+    match made {
+        Ok(done) => cli::print(&format!("{}\n", done.join("\n"))),
+        Err(error) => {
+            cli::print_error(format!("{error:#}"));
+            Ok(false)
+        }
     }
 }
 

@@ -17,20 +17,21 @@ pub(super) struct Layout<'a> {
     pub(super) name: &'a str,
     /// NATS servers.
     pub(super) servers: u8,
-    pub(super) manages_streams: bool,
+    /// The public key of the operator, if it is known.
+    pub(super) operator: Option<String>,
     /// The public key of each node, as far as it is known.
     pub(super) keys: Vec<Option<String>>,
 }
 
-/// Returns the public key of a node, whose seed is in `directory`. Makes the seed if there is none.
-pub(super) fn public_key(directory: &Path, node: u8) -> Result<String, UsageError> {
-    let path = directory.join(format!("node-{node}.nk"));
+/// Returns the public key of a user, whose seed is in `directory`. Makes the seed if there is none.
+pub(super) fn public_key(directory: &Path, user: &str) -> Result<String, UsageError> {
+    let path = directory.join(format!("{user}.nk"));
     if !path.exists() {
         let mut random = [0; 32];
         getrandom::fill(&mut random)
             .map_err(|error| UsageError(format!("cannot get random numbers: {error}")))?;
         let pair = KeyPair::new_from_raw(KeyPairType::User, random).map_err(usage)?;
-        let text = format!("# nkey of node {node}\n{}\n", pair.seed().map_err(usage)?);
+        let text = format!("# nkey of {user}\n{}\n", pair.seed().map_err(usage)?);
         write_private(&path, &text)?;
     }
     let seed = read_seed(&path).map_err(|error| UsageError(format!("{error:#}")))?;
@@ -44,7 +45,7 @@ fn usage(error: nkeys::error::Error) -> UsageError {
 /// Returns the configuration.
 // Writing to a `String` cannot fail.
 pub(super) fn text(layout: &Layout<'_>) -> Result<String, UsageError> {
-    let Layout { name, servers, manages_streams, keys } = layout;
+    let Layout { name, servers, operator, keys } = layout;
     if name.is_empty() || !is_cluster_name(name) {
         return Err(UsageError(format!(
             "--name: expected at most 32 characters of a-z 0-9 -, found `{name}`"
@@ -56,23 +57,31 @@ pub(super) fn text(layout: &Layout<'_>) -> Result<String, UsageError> {
     }
     let _ = write!(
         text,
-        "\n# A user for each node. None can publish in the name of another, or read what is not for it.\n\
-         authorization {{\n  users: [\n"
+        "\n# A user for each node. None can publish in the name of another, read what is not for it, or change a \
+         stream.\nauthorization {{\n  users: [\n"
     );
     for (node, key) in (1..).zip(keys) {
-        let rights = Rights::of_node(name, node, *manages_streams);
-        let placeholder = format!("PUBLIC_KEY_OF_NODE_{node}");
-        let key = key.as_deref().unwrap_or(&placeholder);
-        let _ = write!(
-            text,
-            "    {{\n      # Node {node}.\n      nkey: {key}\n      permissions: {{\n        \
-             publish: {{ allow: [{}] }}\n        subscribe: {{ allow: [{}] }}\n      }}\n    }}\n",
-            quoted(&rights.publish),
-            quoted(&rights.subscribe)
-        );
+        text.push_str(&user(&format!("Node {node}"), key.as_deref(), &Rights::of_node(name, node)));
     }
+    text.push_str(&user(
+        "Operator, for `tidegate cluster streams`",
+        operator.as_deref(),
+        &Rights::of_operator(name),
+    ));
     text.push_str("  ]\n}\n");
     Ok(text)
+}
+
+fn user(who: &str, key: Option<&str>, rights: &Rights) -> String {
+    let name = who.split(',').next().unwrap_or(who);
+    let placeholder = format!("PUBLIC_KEY_OF_{}", name.to_uppercase().replace(' ', "_"));
+    format!(
+        "    {{\n      # {who}.\n      nkey: {}\n      permissions: {{\n        \
+         publish: {{ allow: [{}] }}\n        subscribe: {{ allow: [{}] }}\n      }}\n    }}\n",
+        key.unwrap_or(&placeholder),
+        quoted(&rights.publish),
+        quoted(&rights.subscribe)
+    )
 }
 
 const HEAD: &str = "\
@@ -117,12 +126,8 @@ mod tests {
 
     #[test]
     fn gives_each_node_its_own_subjects() {
-        let layout = Layout {
-            name: "c",
-            servers: 3,
-            manages_streams: false,
-            keys: vec![Some("UAAA".into()), None],
-        };
+        let layout =
+            Layout { name: "c", servers: 3, operator: None, keys: vec![Some("UAAA".into()), None] };
         let text = text(&layout).unwrap();
         for part in [
             "nkey: UAAA",
@@ -134,22 +139,23 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
-        assert!(!text.contains("STREAM.CREATE"), "{text}");
-        let one = Layout { servers: 1, manages_streams: true, ..layout };
-        let text = super::text(&one).unwrap();
-        assert!(
-            text.contains("$JS.API.STREAM.CREATE.TG_c_D") && !text.contains("routes"),
-            "{text}"
-        );
+        // Only the operator may change streams.
+        let (nodes, operator) = text.split_once("nkey: PUBLIC_KEY_OF_OPERATOR").unwrap();
+        for call in ["CREATE", "UPDATE"] {
+            assert!(!nodes.contains(&format!("STREAM.{call}")), "{text}");
+            assert!(operator.contains(&format!("$JS.API.STREAM.{call}.TG_c_D")), "{text}");
+        }
+        let one = Layout { servers: 1, ..layout };
+        assert!(!super::text(&one).unwrap().contains("routes"), "{text}");
         assert!(super::text(&Layout { name: "C", ..one }).is_err());
     }
 
     #[test]
     fn makes_keys_once() {
         let directory = Directory::new().unwrap();
-        let key = public_key(directory.root(), 1).unwrap();
+        let key = public_key(directory.root(), "node-1").unwrap();
         assert!(key.starts_with('U') && key.len() == 56, "{key}");
-        assert_eq!(public_key(directory.root(), 1).unwrap(), key);
-        assert_ne!(public_key(directory.root(), 2).unwrap(), key);
+        assert_eq!(public_key(directory.root(), "node-1").unwrap(), key);
+        assert_ne!(public_key(directory.root(), "node-2").unwrap(), key);
     }
 }

@@ -37,7 +37,6 @@ pub(crate) struct ClusterConfig {
     pub(crate) queue_bytes: usize,
     pub(crate) stream_bytes: u64,
     pub(crate) replicas: u8,
-    pub(crate) manage_streams: bool,
     pub(crate) warm_wait: Duration,
     pub(crate) relay_bytes_per_s: u32,
 }
@@ -104,7 +103,6 @@ impl ClusterConfig {
             queue_bytes: section.queue_mib.size() << 20,
             stream_bytes: u64::from(section.stream_mib.value) << 20,
             replicas: u8::try_from(section.replicas.value).unwrap_or(u8::MAX),
-            manage_streams: section.manage_streams.value,
             warm_wait: Duration::from_secs(section.warm_wait_s.value.into()),
             relay_bytes_per_s: section.relay_mib_per_s.value << 20,
         })

@@ -521,10 +521,8 @@ settings! {
         /// the oldest are dropped, and a node that starts without a journal lacks them.
         stream_mib: Int(16, 1 << 24) = 8192;
         /// Servers that store each message of the streams. 1 with fewer than three servers.
+        /// `tidegate cluster streams` makes the streams with this and stream_mib.
         replicas: Int(1, 5) = 3;
-        /// Create the streams and keep their settings as they are here. If false, they are only
-        /// checked.
-        manage_streams: Flag = true;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
         warm_wait_s: Int(0, 3600) = 30;
         /// MiB per second of WebTorrent messages to other nodes.

@@ -134,7 +134,8 @@ impl OpenCluster {
     /// Fetches the records of another node, if this one lacks what the stream no longer has. Takes a few seconds
     /// at most.
     fn fetch_records(&self, records: &Arc<Records>) {
-        match nats::fetch_records(&self.options, &ClusterRecords(Arc::clone(records))) {
+        match nats::fetch_records(&self.options, &self.status, &ClusterRecords(Arc::clone(records)))
+        {
             Ok(Some(node)) => info!(node, "merged the records of another node"),
             Ok(None) => {}
             Err(error) => warn!(%error, "starting without the records of other nodes"),

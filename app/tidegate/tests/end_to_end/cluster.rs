@@ -14,7 +14,7 @@ use harness::nats::Nats;
 
 use crate::api::TOKEN;
 use crate::clients::{Torrent, Udp};
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, run, stderr};
 
 /// The cluster's name, which is part of subjects and streams.
 const NAME: &str = "test";
@@ -37,7 +37,16 @@ impl Cluster {
             let file = directory.write(digits, &digits.repeat(32));
             fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        Self { nats: Nats::start(servers).unwrap(), directory }
+        let cluster = Self { nats: Nats::start(servers).unwrap(), directory };
+        cluster.make_streams();
+        cluster
+    }
+
+    /// Makes the streams as an operator does.
+    fn make_streams(&self) {
+        let config = self.directory.write("streams.toml", &self.section(1, SECRETS[0], ""));
+        let output = run(&["cluster", "streams", "--config", config.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", stderr(&output));
     }
 
     /// Starts a node, and waits until it has caught up with the others.

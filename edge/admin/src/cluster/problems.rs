@@ -56,6 +56,7 @@ pub(crate) enum ProblemKind {
     NodeSilent,
     QueueFull,
     NotStored,
+    Rights,
     Stream,
     RecordsGap,
     Lag,
@@ -139,6 +140,13 @@ pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
     let mut problems = Vec::new();
     own(stats, &mut problems);
     refused(stats, &mut problems);
+    for door in &stats.open_doors {
+        add(
+            &mut problems,
+            ProblemKind::Rights,
+            format!("A compromised node could harm the others: {door}."),
+        );
+    }
     streams(stats, &mut problems);
     nodes(stats, &mut problems);
     records(stats, &mut problems);
@@ -252,11 +260,7 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             add(problems, ProblemKind::Stream, format!("{text}: {names}."));
         }
     };
-    add_if_any(
-        names(|it| !it.found),
-        "Streams do not exist. With [cluster] manage_streams they are made again within seconds; otherwise create \
-         them",
-    );
+    add_if_any(names(|it| !it.found), "Streams do not exist: run `tidegate cluster streams`");
     add_if_any(
         names(|it| it.found && !it.has_leader),
         "Streams have no leader, so they store nothing. They continue by themselves once most of the NATS servers \
@@ -419,6 +423,15 @@ mod tests {
         let stats = ClusterStats { streams_failure: Some(failure.into()), ..linked() };
         assert_eq!(kinds(&stats), [(ProblemKind::Stream, None)]);
         assert!(problems(&stats)[0].text.contains(failure));
+    }
+
+    #[test]
+    fn rights_that_no_node_may_have_are_problems() {
+        let door =
+            "this node may change the streams ($JS.API.STREAM.UPDATE.TG_C_D): give its user less";
+        let stats = ClusterStats { open_doors: vec![door.into()], ..linked() };
+        assert_eq!(kinds(&stats), [(ProblemKind::Rights, None)]);
+        assert!(problems(&stats)[0].text.contains(door));
     }
 
     #[test]

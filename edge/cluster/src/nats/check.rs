@@ -4,12 +4,13 @@
 use std::io;
 use std::time::Duration;
 
-use async_nats::{Event, ServerError, Subject, Subscriber};
+use async_nats::{Event, Subscriber};
 use futures_util::StreamExt;
 use swarm::block;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::doors;
 use super::driver::now;
 use super::link::Link;
 use super::options::NatsOptions;
@@ -23,8 +24,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// How long heartbeats are waited for: each node sends one a second.
 const HEARTBEATS: Duration = Duration::from_millis(1500);
-/// How long a refusal may take after the server has answered a ping.
-const REFUSAL: Duration = Duration::from_millis(200);
 /// Earlier versions have lost whole streams after crashes.
 const VERSION_MIN: (i64, i64, i64) = (2, 10, 23);
 const VERSION_GOOD: (i64, i64, i64) = (2, 12, 0);
@@ -140,80 +139,37 @@ async fn check_cluster(
         let name = link.subjects.stream(kind);
         findings.extend(match streams::look_up(&link.jetstream, &name, TIMEOUT).await {
             Err(text) => Some(Finding::Problem(text)),
-            Ok(None) if options.manage_streams => Some(Finding::Note(format!(
-                "the stream {name} does not exist yet: the first node makes it"
-            ))),
-            Ok(None) => Some(Finding::Problem(format!(
-                "the stream {name} does not exist: create it, or set cluster.manage_streams"
-            ))),
-            Ok(Some(info)) => streams::doubt(&info, &wanted).map(|text| {
-                let what_follows = if options.manage_streams {
-                    "the node changes that when it starts"
-                } else {
-                    "change that, or set cluster.manage_streams"
-                };
-                Finding::Warning(format!("{text}: {what_follows}"))
+            Ok(None) => Some(Finding::Problem(streams::missing(&name))),
+            Ok(Some(found)) => found.doubt(&wanted).map(|text| {
+                Finding::Warning(format!("{text}: run `tidegate cluster streams` to change that"))
             }),
         });
     }
     findings.extend(check_nodes(link, heartbeats, is_running).await);
 }
 
-/// Publishes in the name of another node, which a server with users must refuse, and in the node's own.
+/// Tries what a server with users must refuse, and what the node needs.
 async fn check_rights(
     options: &NatsOptions,
     link: &Link,
     events: &mut mpsc::UnboundedReceiver<Event>,
-) -> Option<Finding> {
-    let info = link.client.server_info();
-    if options.nkey.is_none() && options.certificate.is_none() && !info.auth_required {
-        return Some(Finding::Warning(
+) -> Vec<Finding> {
+    if !doors::has_users(options, link) {
+        return vec![Finding::Warning(
             "the NATS servers have no users: anyone who reaches them can speak as any node; \
              `tidegate cluster nats-config` prints a configuration with users"
                 .into(),
-        ));
+        )];
     }
-    // No node has the number 0, so these questions reach none.
-    let own = link.subjects.question(0);
-    let of_other = if options.node == 1 { 2 } else { 1 };
-    let others = Subject::from(format!("tg.{}.q.0.{of_other}", options.name));
-    if is_refused(link, events, own).await {
-        return Some(Finding::Problem(format!(
+    let found = doors::try_all(link, events).await;
+    if found.is_own_shut {
+        return vec![Finding::Problem(format!(
             "this node may not publish in its own name: give its user the rights that `tidegate cluster \
              nats-config` prints for node {}",
             options.node
-        )));
+        ))];
     }
-    (!is_refused(link, events, others).await).then(|| {
-        Finding::Warning(
-            "this node may publish in the name of others: give each user only the rights that `tidegate \
-             cluster nats-config` prints"
-                .into(),
-        )
-    })
-}
-
-/// Whether the server refuses a message to `subject`.
-async fn is_refused(
-    link: &Link,
-    events: &mut mpsc::UnboundedReceiver<Event>,
-    subject: Subject,
-) -> bool {
-    let name = subject.to_string();
-    if link.publish(subject, None, bytes::Bytes::new()).await.is_err() {
-        return true;
-    }
-    // The refusal comes after the answer to a ping, or before it.
-    let _ = link.client.flush().await;
-    let deadline = Instant::now() + REFUSAL;
-    while let Ok(Some(event)) = timeout_at(deadline, events.recv()).await {
-        if let Event::ServerError(ServerError::Other(text)) = event
-            && text.to_lowercase().contains(&name.to_lowercase())
-        {
-            return true;
-        }
-    }
-    false
+    found.open.into_iter().map(Finding::Problem).collect()
 }
 
 /// Looks which nodes are there, and what time they have.
@@ -222,7 +178,7 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
     let (mut findings, mut seen) = (Vec::new(), Vec::new());
     let (mut is_foreign, mut is_refused) = (false, false);
     while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
-        let from = match link.origin(&message) {
+        let from = match link.origin("h", &message) {
             Ok(from) => from,
             Err(reason) => {
                 is_refused |= reason == DropReason::Access;

@@ -18,7 +18,7 @@ use super::apply::{BlockWork, Work};
 use super::inputs::{Happened, Inputs, Lookup};
 use super::link::Link;
 use super::log::Log;
-use super::options::{NatsOptions, node_of};
+use super::options::NatsOptions;
 use super::reader::{LogMessage, Reading};
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
@@ -169,7 +169,7 @@ impl<'a> Driver<'a> {
             Happened::Event(event) => self.handle_event(event),
             Happened::Acknowledged(message) => self.handle_acknowledgement(&message),
             Happened::Live(message) => self.handle_live(message),
-            Happened::Heartbeat(message) => match self.link.origin(&message) {
+            Happened::Heartbeat(message) => match self.link.origin("h", &message) {
                 Ok(from) => self.input(Input::Heartbeat { from, body: &message.payload }, None),
                 Err(reason) => self.drop_heartbeat(&message, reason),
             },
@@ -275,14 +275,14 @@ impl<'a> Driver<'a> {
     }
 
     fn drop_heartbeat(&mut self, message: &Message, reason: DropReason) {
-        match node_of(&message.subject) {
+        match self.link.subjects.origin("h", &message.subject) {
             Some(node) if reason == DropReason::Access => self.input(Input::Refused { node }, None),
             _ => self.input(Input::Dropped(reason), None),
         }
     }
 
     fn handle_live(&mut self, message: Message) {
-        match self.link.origin(&message) {
+        match self.link.origin("l", &message) {
             Ok(from) => {
                 let block = message.payload;
                 let came = Came { block: block.clone(), position: None, permit: None };
@@ -295,7 +295,7 @@ impl<'a> Driver<'a> {
     fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
         let LogMessage { sequence, stored_ms, message } = logged;
         self.log.note(sequence);
-        match self.link.origin(&message) {
+        match self.link.origin("d", &message) {
             Ok(from) => {
                 let block = message.payload;
                 let position = Some(Position { stream: self.log.created_ns, sequence });
@@ -457,7 +457,7 @@ impl<'a> Driver<'a> {
                     let reply = Subject::from(format!("{}.{ticket}", self.inbox));
                     let subject = self.link.subjects.data();
                     let block = Bytes::from_owner(block);
-                    if self.link.publish(subject, Some(reply), block).await.is_err() {
+                    if self.link.publish_stored(subject, reply, block).await.is_err() {
                         self.input(Input::NotStored(ticket), None);
                     }
                 }
@@ -553,14 +553,13 @@ impl<'a> Driver<'a> {
 }
 
 async fn look_up(link: &Link, options: &NatsOptions, patience: Duration) -> Result<Lookup, String> {
-    let (jetstream, manages) = (&link.jetstream, options.manage_streams);
     let [data, records] =
         [streams::data_config(link, options), streams::records_config(link, options)];
     // Both at once: peers are not to wait for a stream of records without a leader, and are replicated even if
     // there is no room for it.
     let (data, records) = tokio::join!(
-        streams::prepare(jetstream, data, manages, patience),
-        streams::prepare(jetstream, records, manages, patience)
+        streams::find(&link.jetstream, &data, patience),
+        streams::find(&link.jetstream, &records, patience)
     );
     Ok(Lookup { data: data?, records })
 }

@@ -42,7 +42,7 @@ pub(super) async fn receive(
     drop: impl Fn(DropReason),
 ) {
     while let Some(message) = messages.next().await {
-        match link.origin(&message) {
+        match link.origin("w", &message) {
             Err(reason) => drop(reason),
             Ok(from) if status.is_ignored(from) => drop(DropReason::Ignored),
             Ok(from) => {

@@ -11,11 +11,16 @@ use async_nats::{Client, ConnectOptions, Event, Message, Subject, Subscriber};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::options::{NatsOptions, Subjects, node_of};
+use super::options::{NatsOptions, Subjects};
 use crate::node::DropReason;
 
 /// The header of every message: it names the secret that its writer has, and the kinds of its listeners.
 const HEADER: HeaderName = HeaderName::from_static("Tidegate");
+/// The headers of NATS itself begin with this.
+const SERVERS_PREFIX: &str = "Nats-";
+/// The only one that nodes write: a stream stores no second message with the same value. A consumer can deliver a message
+/// of another node into the stream again, under its subject; this keeps old ones from coming back.
+const MESSAGE_ID: HeaderName = HeaderName::from_static("Nats-Msg-Id");
 /// A server that answers no ping for two or three of these is given up.
 const PING_PERIOD: Duration = Duration::from_secs(1);
 /// How long a connection may take until it is usable.
@@ -147,10 +152,34 @@ impl Link {
         self.client.connection_state() == State::Connected
     }
 
-    /// Publishes a message, unless the connection is away or stuck. `reply` is where its acknowledgement or
-    /// answer goes.
+    /// Publishes a message, unless the connection is away or stuck. `reply` is where its answer goes.
     pub(super) async fn publish(
         &self,
+        subject: Subject,
+        reply: Option<Subject>,
+        body: Bytes,
+    ) -> Result<(), NotSent> {
+        self.publish_with(self.headers.clone(), subject, reply, body).await
+    }
+
+    /// Publishes a message to a stream, whose acknowledgement goes to `reply`. Each call is another message, even with
+    /// the same body.
+    pub(super) async fn publish_stored(
+        &self,
+        subject: Subject,
+        reply: Subject,
+        body: Bytes,
+    ) -> Result<(), NotSent> {
+        let mut headers = self.headers.clone();
+        // Random, so that no other node uses it first.
+        let inbox = self.client.new_inbox();
+        headers.insert(MESSAGE_ID, inbox.rsplit('.').next().unwrap_or_default());
+        self.publish_with(headers, subject, Some(reply), body).await
+    }
+
+    async fn publish_with(
+        &self,
+        headers: HeaderMap,
         subject: Subject,
         reply: Option<Subject>,
         body: Bytes,
@@ -158,7 +187,6 @@ impl Link {
         if !self.is_connected() {
             return Err(NotSent);
         }
-        let headers = self.headers.clone();
         let publishing = async {
             match reply {
                 Some(reply) => {
@@ -179,17 +207,28 @@ impl Link {
         self.client.subscribe(subject).await.map_err(|_| NotSent)
     }
 
-    /// Returns the node that wrote a message, or why it is to be dropped.
-    pub(super) fn origin(&self, message: &Message) -> Result<u8, DropReason> {
+    /// Returns the node that wrote a message of this kind (`d`, `h`, `l`, `q`, `r`, `w`), or why it is to be dropped.
+    pub(super) fn origin(&self, kind: &str, message: &Message) -> Result<u8, DropReason> {
         self.origin_of_answer(message)?;
-        node_of(&message.subject).ok_or(DropReason::Origin)
+        self.subjects.origin(kind, &message.subject).ok_or(DropReason::Origin)
     }
 
     /// Returns why an answer is to be dropped, if it is. Its subject names nothing: only the node that was
     /// asked knows it.
     pub(super) fn origin_of_answer(&self, message: &Message) -> Result<(), DropReason> {
-        let header = message.headers.as_ref().and_then(|headers| headers.get(HEADER));
-        self.identity.check(header.ok_or(DropReason::Foreign)?)
+        let headers = message.headers.as_ref().ok_or(DropReason::Foreign)?;
+        self.identity.check(headers.get(HEADER).ok_or(DropReason::Foreign)?)?;
+        // Streams add them to messages that they publish again, under a subject that their settings choose.
+        let is_of_servers = |of_message: &HeaderName| {
+            let name: &str = of_message.as_ref();
+            let start = name.get(..SERVERS_PREFIX.len());
+            start.is_some_and(|start| start.eq_ignore_ascii_case(SERVERS_PREFIX))
+                && *of_message != MESSAGE_ID
+        };
+        if headers.iter().any(|(name, _)| is_of_servers(name)) {
+            return Err(DropReason::Origin);
+        }
+        Ok(())
     }
 }
 

@@ -37,8 +37,6 @@ pub struct NatsOptions {
     pub stream_bytes: u64,
     /// Servers that store each message.
     pub replicas: usize,
-    /// Whether the streams are created and kept as they should be. Otherwise they are only checked.
-    pub manage_streams: bool,
 }
 
 /// Names of subjects and streams. In each subject that a node publishes to, the last token is its number.
@@ -52,6 +50,10 @@ pub(super) struct Subjects {
 impl Subjects {
     pub(super) fn new(name: &str, node: u8) -> Self {
         Self { prefix: format!("tg.{name}"), name: name.to_owned(), node }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn node(&self) -> u8 {
@@ -102,6 +104,23 @@ impl Subjects {
         format!("{}.{kind}.{}.*", self.prefix, self.node)
     }
 
+    /// Returns the node that published to `subject`, if that is one of this kind for this node.
+    ///
+    /// The servers let each node publish to its own subjects only. A message that JetStream delivers has the subject
+    /// that it was stored under, wherever it is delivered to: so it is one of another kind.
+    pub(super) fn origin(&self, kind: &str, subject: &str) -> Option<u8> {
+        let is_addressed = matches!(kind, "w" | "q");
+        let pattern = if is_addressed { self.to_this(kind) } else { self.all(kind) };
+        let number = subject.strip_prefix(pattern.strip_suffix('*')?)?;
+        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+        number.parse().ok().filter(|node| is_number && *node > 0)
+    }
+
+    /// Returns how the subjects of all answers to `node` begin.
+    pub(super) fn answers_to(&self, node: u8) -> String {
+        format!("{}.i.{node}.", self.prefix)
+    }
+
     /// Returns the name of a stream: `d` or `r`.
     pub(super) fn stream(&self, kind: &str) -> String {
         format!("TG_{}_{}", self.name, kind.to_uppercase())
@@ -110,11 +129,6 @@ impl Subjects {
     fn own(&self, kind: &str) -> Subject {
         format!("{}.{kind}.{}", self.prefix, self.node).into()
     }
-}
-
-/// Returns the node that a subject names in its last token.
-pub(super) fn node_of(subject: &str) -> Option<u8> {
-    subject.rsplit('.').next()?.parse().ok().filter(|node| *node > 0)
 }
 
 #[cfg(test)]
@@ -128,9 +142,21 @@ mod tests {
         assert_eq!(subjects.letters(9).as_str(), "tg.c-1.w.9.7");
         assert_eq!(subjects.to_this("w"), "tg.c-1.w.7.*");
         assert_eq!(subjects.stream("d"), "TG_c-1_D");
-        assert_eq!(node_of("tg.c-1.w.9.7"), Some(7));
-        for bad in ["tg.c.d.0", "tg.c.d.256", "tg.c.d.x", "", "tg.c.d."] {
-            assert_eq!(node_of(bad), None, "{bad}");
+        assert_eq!(subjects.origin("d", "tg.c-1.d.9"), Some(9));
+        assert_eq!(subjects.origin("w", "tg.c-1.w.7.9"), Some(9));
+    }
+
+    #[test]
+    fn a_subject_proves_an_origin_only_where_it_belongs() {
+        let subjects = Subjects::new("c", 7);
+        for bad in ["tg.c.d.0", "tg.c.d.256", "tg.c.d.x", "", "tg.c.d.", "tg.c.d.1.9", "tg.c.d.+9"]
+        {
+            assert_eq!(subjects.origin("d", bad), None, "{bad}");
         }
+        for (kind, subject) in [("l", "tg.c.d.9"), ("r", "tg.c.d.9"), ("d", "tg.x.d.9")] {
+            assert_eq!(subjects.origin(kind, subject), None, "{kind} {subject}");
+        }
+        // Letters to another node.
+        assert_eq!(subjects.origin("w", "tg.c.w.8.9"), None);
     }
 }

@@ -167,7 +167,7 @@ impl RecordTasks {
 
     async fn apply_one(&self, position: Position, message: &Message) {
         let counts = &self.status.records;
-        let origin = match self.link.origin(message) {
+        let origin = match self.link.origin("r", message) {
             Ok(from) if self.status.is_ignored(from) => Err(DropReason::Ignored),
             origin => origin,
         };
@@ -195,7 +195,11 @@ impl RecordTasks {
     pub(super) async fn answer(self, mut questions: Subscriber) {
         while let Some(question) = questions.next().await {
             let Some(reply) = question.reply.clone() else { continue };
-            match self.link.origin(&question) {
+            match self.link.origin("q", &question) {
+                // Anywhere else, the answer would be a message of this node that another one has asked for.
+                Ok(from) if !reply.starts_with(&self.link.subjects.answers_to(from)) => {
+                    self.count_drop(DropReason::Origin);
+                }
                 Ok(from) if !self.status.is_ignored(from) => {
                     let answer = if self.status.is_warm() {
                         let part = self.records.snapshot(question.payload.to_vec()).await;

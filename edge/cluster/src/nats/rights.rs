@@ -1,8 +1,11 @@
-//! What a node may do at the servers: exactly what the driver does.
+//! What users of the servers may do: nodes exactly what the driver does, the operator what changes streams.
 
 use super::options::Subjects;
 
-/// The subjects that a node may publish and subscribe to. Others are refused by a server with users.
+/// The streams' kinds: peers and records.
+const STREAMS: [&str; 2] = ["d", "r"];
+
+/// The subjects that a user may publish and subscribe to. Others are refused by a server with users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Patterns of subjects.
@@ -12,25 +15,20 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the rights of `node` in the cluster `name`. With `manages_streams`, it may create the streams
-    /// and change their settings.
+    /// Returns the rights of `node` in the cluster `name`.
     ///
-    /// It publishes only in its own name, but for answers and WebTorrent letters, whose subjects name who they
-    /// are for.
-    pub fn of_node(name: &str, node: u8, manages_streams: bool) -> Self {
+    /// It publishes only in its own name, but for answers, whose subjects name who they are for, and it cannot
+    /// change streams: a stream can be made to publish under the subject of another node.
+    pub fn of_node(name: &str, node: u8) -> Self {
         let subjects = Subjects::new(name, node);
         let own = [subjects.data(), subjects.live(), subjects.records(), subjects.heartbeat()];
         let mut publish: Vec<String> = own.iter().map(ToString::to_string).collect();
         publish.extend(["w", "q"].map(|kind| format!("tg.{name}.{kind}.*.{node}")));
         publish.push(format!("tg.{name}.i.>"));
-        for stream in ["d", "r"].map(|kind| subjects.stream(kind)) {
-            let mut calls = vec![format!("STREAM.INFO.{stream}")];
-            if manages_streams {
-                calls.extend(["CREATE", "UPDATE"].map(|call| format!("STREAM.{call}.{stream}")));
-            }
+        for stream in STREAMS.map(|kind| subjects.stream(kind)) {
+            publish.push(format!("$JS.API.STREAM.INFO.{stream}"));
             let of_consumer = ["CREATE", "INFO", "MSG.NEXT"];
-            calls.extend(of_consumer.map(|call| format!("CONSUMER.{call}.{stream}.*")));
-            publish.extend(calls.into_iter().map(|call| format!("$JS.API.{call}")));
+            publish.extend(of_consumer.map(|call| format!("$JS.API.CONSUMER.{call}.{stream}.*")));
         }
         let subscribe = vec![
             subjects.all("l"),
@@ -41,4 +39,17 @@ impl Rights {
         ];
         Self { publish, subscribe }
     }
+
+    /// Returns the rights of the operator, who makes and changes the streams of the cluster `name`.
+    pub fn of_operator(name: &str) -> Self {
+        let subjects = Subjects::new(name, OPERATOR);
+        let calls = STREAMS.into_iter().flat_map(|kind| {
+            let stream = subjects.stream(kind);
+            ["INFO", "CREATE", "UPDATE"].map(|call| format!("$JS.API.STREAM.{call}.{stream}"))
+        });
+        Self { publish: calls.collect(), subscribe: vec![format!("{}.>", subjects.inbox())] }
+    }
 }
+
+/// No node has this number.
+pub(super) const OPERATOR: u8 = 0;

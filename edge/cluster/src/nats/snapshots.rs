@@ -15,6 +15,7 @@ use futures_util::StreamExt;
 
 use super::link::Link;
 use super::options::NatsOptions;
+use super::status::Status;
 use super::streams;
 use crate::host::{Position, RecordError, RecordLog, SnapshotPart};
 
@@ -72,7 +73,7 @@ async fn ask(link: &Link, node: u8, cursor: &[u8]) -> Result<SnapshotPart, Recor
 }
 
 /// Fetches all records of some other node and merges them, before this one serves. Does so if this node has
-/// never had any, or what it missed is no longer in the stream. Takes a few seconds at most while NATS or the
+/// never had any, or what it missed is no longer in the stream. Nodes that `status` ignores are not asked. Takes a few seconds at most while NATS or the
 /// other nodes are away.
 ///
 /// Returns the node that they came from; `None` if that is not needed, or no other node is there.
@@ -82,15 +83,20 @@ async fn ask(link: &Link, node: u8, cursor: &[u8]) -> Result<SnapshotPart, Recor
 /// If NATS is away, or all nodes that are there fail to answer.
 pub fn fetch_records(
     options: &NatsOptions,
+    status: &Status,
     records: &dyn RecordLog,
 ) -> Result<Option<u8>, RecordError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let fetched = runtime.block_on(fetch(options, records));
+    let fetched = runtime.block_on(fetch(options, status, records));
     runtime.shutdown_background();
     fetched
 }
 
-async fn fetch(options: &NatsOptions, records: &dyn RecordLog) -> Result<Option<u8>, RecordError> {
+async fn fetch(
+    options: &NatsOptions,
+    status: &Status,
+    records: &dyn RecordLog,
+) -> Result<Option<u8>, RecordError> {
     let (events, _) = tokio::sync::mpsc::unbounded_channel();
     let connected =
         tokio::time::timeout(CONNECT_TIMEOUT, Link::connect_once(options, events)).await;
@@ -100,7 +106,7 @@ async fn fetch(options: &NatsOptions, records: &dyn RecordLog) -> Result<Option<
         return Ok(None);
     }
     let mut failure = None;
-    for node in nodes(&link, heartbeats).await {
+    for node in nodes(&link, status, heartbeats).await {
         match fetch_from(&link, node, records).await {
             Ok(_) => return Ok(Some(node)),
             Err(error) => failure = Some(error),
@@ -118,17 +124,18 @@ async fn is_needed(link: &Link, position: Position) -> Result<bool, RecordError>
     let Some(info) = streams::look_up(&link.jetstream, &stream, PART_TIMEOUT).await? else {
         return Ok(true);
     };
-    let stream = streams::state(&info, None);
+    let stream = streams::state(&info.info, None);
     Ok(stream.created_ns != position.stream || stream.first > position.sequence + 1)
 }
 
-/// Returns the nodes whose heartbeats come, each once.
-async fn nodes(link: &Link, mut heartbeats: Subscriber) -> Vec<u8> {
+/// Returns the nodes whose heartbeats come, each once, without those that are ignored.
+async fn nodes(link: &Link, status: &Status, mut heartbeats: Subscriber) -> Vec<u8> {
     let deadline = tokio::time::Instant::from_std(Instant::now() + HEARTBEATS);
     let mut nodes = Vec::new();
     while let Ok(Some(message)) = tokio::time::timeout_at(deadline, heartbeats.next()).await {
-        if let Ok(node) = link.origin(&message)
+        if let Ok(node) = link.origin("h", &message)
             && node != link.subjects.node()
+            && !status.is_ignored(node)
             && !nodes.contains(&node)
         {
             nodes.push(node);

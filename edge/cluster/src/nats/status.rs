@@ -50,6 +50,7 @@ struct Shared {
     streams: Vec<StreamInfo>,
     streams_at: Instant,
     failure: Option<String>,
+    open_doors: Vec<String>,
 }
 
 /// Letters since the start.
@@ -94,6 +95,8 @@ pub struct Overview {
     pub streams_age_s: f64,
     /// Why they could not be looked up or made the last time, or what is not as it should be.
     pub failure: Option<String>,
+    /// What the servers let this node do that no node may: a sentence for each kind, with the remedy.
+    pub open_doors: Vec<String>,
     /// Blocks applied, and the seconds that took.
     pub applied: (u64, f64),
     /// Peers of blocks that there was no memory for.
@@ -146,6 +149,7 @@ impl Status {
             streams: Vec::new(),
             streams_at: now,
             failure: None,
+            open_doors: Vec::new(),
         };
         let status = Self {
             shared: Mutex::new(shared),
@@ -198,6 +202,7 @@ impl Status {
             streams: shared.streams.clone(),
             streams_age_s: shared.streams_at.elapsed().as_secs_f64(),
             failure: shared.failure.clone(),
+            open_doors: shared.open_doors.clone(),
             applied: (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9),
             full: load(&self.applied.full),
             letters: LetterFigures {
@@ -241,6 +246,10 @@ impl Status {
 
     pub(super) fn set_failure(&self, failure: Option<String>) {
         self.lock().failure = failure;
+    }
+
+    pub(super) fn set_open_doors(&self, open_doors: Vec<String>) {
+        self.lock().open_doors = open_doors;
     }
 
     pub(super) fn count_slow(&self) {

@@ -1,11 +1,13 @@
-//! The streams: how they should be, and making them so.
+//! The streams: how they should be. Nodes check them, and only the operator makes them so.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
-
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::link::Link;
@@ -16,8 +18,36 @@ use super::options::NatsOptions;
 const SPARE: Duration = Duration::from_secs(300);
 /// How long the records log keeps changes, for nodes that are away.
 const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The shortest and usual time for which a server remembers what it stored.
+const RECORDS_DUPLICATES: Duration = Duration::from_secs(120);
 /// The size of the records log.
 const RECORDS_BYTES: i64 = 1 << 30;
+/// How long a look-up may take before a stream is made.
+const MAKE_PATIENCE: Duration = Duration::from_secs(5);
+/// Nodes have no right to change streams.
+const REMEDY: &str = "run `tidegate cluster streams`";
+/// Settings that [`differences`] compares.
+const COMPARED: [&str; 8] = [
+    "subjects",
+    "retention",
+    "storage",
+    "discard",
+    "num_replicas",
+    "max_age",
+    "duplicate_window",
+    "max_bytes",
+];
+/// Settings that the operator chooses.
+const FREE: [&str; 8] = [
+    "name",
+    "description",
+    "placement",
+    "metadata",
+    "compression",
+    "deny_delete",
+    "deny_purge",
+    "first_seq",
+];
 /// A server that has no stream of a name says so by this code.
 const NO_STREAM: ErrorCode = ErrorCode::STREAM_NOT_FOUND;
 
@@ -58,8 +88,11 @@ pub struct StreamInfo {
 
 /// Returns how the log should be.
 pub(super) fn data_config(link: &Link, options: &NatsOptions) -> Config {
+    let max_age = Duration::from_secs(options.peer_lifetime_s.into()) + SPARE;
     Config {
-        max_age: Duration::from_secs(options.peer_lifetime_s.into()) + SPARE,
+        max_age,
+        // A message that has been stored comes never again, as long as it has an effect.
+        duplicate_window: max_age,
         max_bytes: i64::try_from(options.stream_bytes).unwrap_or(i64::MAX),
         description: Some("tidegate: changes of peers".into()),
         ..config(link, options, "d")
@@ -70,6 +103,8 @@ pub(super) fn data_config(link: &Link, options: &NatsOptions) -> Config {
 pub(super) fn records_config(link: &Link, options: &NatsOptions) -> Config {
     Config {
         max_age: RECORDS_AGE,
+        // Records have numbers: nodes know those that come again.
+        duplicate_window: RECORDS_DUPLICATES,
         max_bytes: RECORDS_BYTES,
         description: Some("tidegate: changes of durable records".into()),
         ..config(link, options, "r")
@@ -88,42 +123,49 @@ fn config(link: &Link, options: &NatsOptions, kind: &str) -> Config {
     }
 }
 
-/// Looks a stream up. If `manages`, makes it if there is none, and changes what is not as it should be.
-/// Returns a sentence with a remedy if that fails.
-pub(super) async fn prepare(
+/// A stream, as a server describes it.
+pub(super) struct Found {
+    pub(super) info: Info,
+    /// All its settings, also those that this program does not know.
+    settings: Value,
+}
+
+/// Looks a stream up. Returns a sentence with a remedy if that fails, or there is none.
+pub(super) async fn find(
     jetstream: &Context,
-    wanted: Config,
-    manages: bool,
+    wanted: &Config,
     patience: Duration,
 ) -> Result<StreamState, String> {
+    let found = look_up(jetstream, &wanted.name, patience).await?;
+    let found = found.ok_or_else(|| missing(&wanted.name))?;
+    let doubt = found.doubt(wanted).map(|text| format!("{text}: {REMEDY}"));
+    Ok(state(&found.info, doubt))
+}
+
+/// Returns the problem of a stream that does not exist.
+pub(super) fn missing(name: &str) -> String {
+    format!("the stream {name} does not exist: {REMEDY}")
+}
+
+/// Makes a stream as it should be. Returns what was done.
+///
+/// # Errors
+///
+/// If the servers refuse: a sentence with a remedy.
+pub(super) async fn make(jetstream: &Context, wanted: Config) -> Result<String, String> {
     let name = wanted.name.clone();
-    let found = match look_up(jetstream, &name, patience).await {
-        Err(text) => return Err(text),
-        Ok(found) => found,
+    let Some(found) = look_up(jetstream, &name, MAKE_PATIENCE).await? else {
+        create(jetstream, &wanted).await?;
+        return Ok(format!("made the stream {name}"));
     };
-    let info = match found {
-        None if !manages => {
-            return Err(format!(
-                "the stream {name} does not exist: create it, or set cluster.manage_streams"
-            ));
-        }
-        None => create(jetstream, &wanted).await?,
-        Some(info) => info,
+    let Some(doubt) = found.doubt(&wanted) else {
+        return Ok(format!("the stream {name} is as it should be"));
     };
-    let changed = with_wanted(&info.config, &wanted);
-    let difference = difference(&info.config, &changed);
-    let (info, doubt) = match difference {
-        None => (info, None),
-        Some(text) if !manages => (info, Some(format!("the stream {name} has {text}"))),
-        Some(text) => match jetstream.update_stream(&changed).await {
-            Ok(info) => (info, None),
-            Err(error) => {
-                let text = format!("the stream {name} has {text}, and cannot be changed: {error}");
-                (info, Some(text))
-            }
-        },
-    };
-    Ok(state(&info, doubt))
+    let changed = with_free(&found.info.config, wanted);
+    match jetstream.update_stream(&changed).await {
+        Ok(_) => Ok(format!("changed: {doubt}")),
+        Err(error) => Err(format!("{doubt}, and cannot be changed: {error}")),
+    }
 }
 
 /// Returns what there is of a stream, or `None` if there is no such stream. Fails after `patience`.
@@ -131,20 +173,27 @@ pub(super) async fn look_up(
     jetstream: &Context,
     name: &str,
     patience: Duration,
-) -> Result<Option<Info>, String> {
-    match timeout(patience, jetstream.get_stream(name)).await {
+) -> Result<Option<Found>, String> {
+    let request = jetstream.request::<_, _, Response<Value>>(format!("STREAM.INFO.{name}"), &());
+    let failed = |error: &dyn Display| {
+        format!(
+            "cannot look up the stream {name}: {error}: check that JetStream is on and that this user \
+             has the rights of `tidegate cluster nats-config`"
+        )
+    };
+    match timeout(patience, request).await {
         Err(_) => Err(format!(
             "cannot look up the stream {name}: no answer within {patience:?}: does it have a leader? Check \
              that JetStream is on and a majority of its servers run"
         )),
-        Ok(Ok(stream)) => Ok(Some(stream.cached_info().clone())),
-        Ok(Err(error)) => match error.kind() {
-            GetStreamErrorKind::JetStream(inner) if inner.error_code() == NO_STREAM => Ok(None),
-            _ => Err(format!(
-                "cannot look up the stream {name}: {error}: check that JetStream is on and that this node \
-                 has the rights of `tidegate cluster nats-config`"
-            )),
-        },
+        Ok(Err(error)) => Err(failed(&error)),
+        Ok(Ok(Response::Err { error })) if error.error_code() == NO_STREAM => Ok(None),
+        Ok(Ok(Response::Err { error })) => Err(failed(&error)),
+        Ok(Ok(Response::Ok(answer))) => {
+            let settings = answer["config"].clone();
+            let info = serde_json::from_value(answer).map_err(|error| failed(&error))?;
+            Ok(Some(Found { info, settings }))
+        }
     }
 }
 
@@ -170,28 +219,53 @@ async fn create(jetstream: &Context, wanted: &Config) -> Result<Info, String> {
     }
 }
 
-/// Returns a stream's configuration with what this program decides of it; the rest is the operator's.
-fn with_wanted(found: &Config, wanted: &Config) -> Config {
+/// Returns the wanted settings, with those of [`FREE`] as they are.
+fn with_free(found: &Config, wanted: Config) -> Config {
     Config {
-        subjects: wanted.subjects.clone(),
-        retention: wanted.retention,
-        storage: wanted.storage,
-        discard: wanted.discard,
-        num_replicas: wanted.num_replicas,
-        max_age: wanted.max_age,
-        max_bytes: wanted.max_bytes,
-        ..found.clone()
+        description: found.description.clone(),
+        placement: found.placement.clone(),
+        metadata: found.metadata.clone(),
+        compression: found.compression.clone(),
+        deny_delete: found.deny_delete,
+        deny_purge: found.deny_purge,
+        first_sequence: found.first_sequence,
+        ..wanted
     }
 }
 
-/// Returns what is not as `wanted`, as a sentence without an end.
-pub(super) fn doubt(info: &Info, wanted: &Config) -> Option<String> {
-    let difference = difference(&info.config, &with_wanted(&info.config, wanted))?;
-    Some(format!("the stream {} has {difference}", info.config.name))
+impl Found {
+    /// Returns what is not as `wanted`, as a sentence without an end.
+    pub(super) fn doubt(&self, wanted: &Config) -> Option<String> {
+        let mut parts = differences(&self.info.config, wanted);
+        parts.extend(unexpected(&self.settings));
+        let name = &self.info.config.name;
+        (!parts.is_empty()).then(|| format!("the stream {name} has {}", parts.join(", ")))
+    }
+}
+
+/// Returns the settings that no stream of a cluster has, such as `republish`, `subject_transform`, `sources` and
+/// `max_msgs`: with these, messages are lost or seem to be of another node. Those of later servers, too.
+fn unexpected(settings: &Value) -> Vec<String> {
+    let settings = settings.as_object().into_iter().flatten();
+    let known = |key: &str| FREE.contains(&key) || COMPARED.contains(&key);
+    let unexpected = settings.filter(|(key, value)| !known(key) && !is_neutral(value));
+    unexpected.map(|(key, value)| format!("{key} {value}, which must not be set")).collect()
+}
+
+/// Returns whether a setting has no effect. Limits of -1 and 0 are none.
+fn is_neutral(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(is_on) => !is_on,
+        Value::Number(limit) => limit.as_i64().is_some_and(|limit| limit <= 0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_neutral),
+    }
 }
 
 /// Describes what a stream has instead of what it should have.
-fn difference(found: &Config, wanted: &Config) -> Option<String> {
+fn differences(found: &Config, wanted: &Config) -> Vec<String> {
     let mut parts = Vec::new();
     let mut compare = |what: &str, found: String, wanted: String| {
         if found != wanted {
@@ -204,8 +278,9 @@ fn difference(found: &Config, wanted: &Config) -> Option<String> {
     compare("discard policy", format!("{:?}", found.discard), format!("{:?}", wanted.discard));
     compare("replicas", found.num_replicas.to_string(), wanted.num_replicas.to_string());
     compare("max_age", seconds(found.max_age), seconds(wanted.max_age));
+    compare("duplicate_window", seconds(found.duplicate_window), seconds(wanted.duplicate_window));
     compare("max_bytes", found.max_bytes.to_string(), wanted.max_bytes.to_string());
-    (!parts.is_empty()).then(|| parts.join(", "))
+    parts
 }
 
 fn seconds(age: Duration) -> String {
@@ -257,10 +332,26 @@ mod tests {
             max_messages: 5,
             ..Config::default()
         };
-        let changed = with_wanted(&found, &wanted);
-        assert_eq!((changed.num_replicas, changed.max_messages), (3, 5));
+        assert_eq!(differences(&found, &wanted), ["replicas 1 instead of 3"]);
+        let changed = with_free(&found, wanted.clone());
+        assert_eq!((changed.num_replicas, changed.max_messages), (3, 0));
         assert_eq!(changed.description.as_deref(), Some("mine"));
-        assert_eq!(difference(&found, &changed).unwrap(), "replicas 1 instead of 3");
-        assert_eq!(difference(&changed, &changed), None);
+        assert!(differences(&changed, &wanted).is_empty());
+    }
+
+    #[test]
+    fn names_settings_that_no_stream_of_a_cluster_has() {
+        let neutral = serde_json::json!({
+            "name": "S", "max_age": 5, "max_msgs": -1, "max_msg_size": 0, "republish": null, "sealed": false,
+            "consumer_limits": {}, "sources": [], "mirror": {"name": ""}, "metadata": {"a": "b"},
+        });
+        assert_eq!(unexpected(&neutral), [] as [String; 0]);
+        let all = serde_json::json!({
+            "max_msgs": 1, "republish": {"src": "a", "dest": "b"}, "allow_rollup_hdrs": true, "later": "x",
+        });
+        let names: Vec<_> =
+            unexpected(&all).iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect();
+        assert_eq!(names, ["allow_rollup_hdrs", "later", "max_msgs", "republish"]);
+        assert_eq!(unexpected(&Value::Null), [] as [String; 0]);
     }
 }

@@ -7,7 +7,7 @@ use tidegate_cluster::nats::NatsOptions;
 use crate::node::{NAME, Says, TestNode, options, unix_ms};
 use crate::servers;
 
-const GOOD: &str = "Tidegate: a1b2c3d4 open\r\n";
+pub(crate) const GOOD: &str = "Tidegate: a1b2c3d4 open\r\n";
 
 /// Publishes a message as anyone could who has no secret, or has stolen it.
 fn publish(nats: &Nats, subject: &str, headers: &str, body: &[u8]) {
@@ -17,7 +17,7 @@ fn publish(nats: &Nats, subject: &str, headers: &str, body: &[u8]) {
 }
 
 /// Returns a block of a node with this kind and body.
-fn block(node: u16, kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn block(node: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     let header = swarm::block::Header {
         kind: swarm::block::Kind(kind),
         has_ids: false,
@@ -45,6 +45,7 @@ fn nonsense_is_dropped_and_counted() {
             ("origin", "8", GOOD, &good),
             ("origin", "x", GOOD, &good),
             ("origin", "0", GOOD, &good),
+            ("origin", "9", "Tidegate: a1b2c3d4 open\r\nNats-Stream: S\r\n", &good),
             ("damaged", "9", GOOD, b""),
             ("damaged", "9", GOOD, &good[..20]),
             ("damaged", "9", GOOD, b"no block at all"),

@@ -1,6 +1,6 @@
 //! NATS fails.
 
-use tidegate_cluster::nats::NatsOptions;
+use tidegate_cluster::nats::make_streams;
 
 use crate::node::{NAME, Says, TestNode, options};
 use crate::servers;
@@ -47,6 +47,7 @@ fn a_stream_that_is_deleted_under_load_is_made_again() {
         a.announce(peer as u8, peer, Says::Leecher);
         if peer == 100 {
             client.jetstream(&format!("STREAM.DELETE.TG_{NAME}_D"), "").unwrap();
+            make_streams(&options(1, nats.urls("nats"))).unwrap();
         }
     }
     b.wait("all peers", |b| b.peers() == 200);
@@ -108,11 +109,11 @@ fn a_consumer_that_delivers_nothing_is_made_anew() {
 #[test]
 fn a_node_says_why_there_is_no_stream() {
     let Some(nats) = servers(1) else { return };
-    let options = NatsOptions { manage_streams: false, ..options(1, nats.urls("nats")) };
-    let a = TestNode::start_with(options);
-    let stream = format!("TG_{NAME}_D");
-    a.wait("the reason", |a| a.overview().failure.is_some_and(|it| it.contains(&stream)));
-    // Another node may make it.
-    let _b = TestNode::start(2, &nats).wait_until_warm();
+    let (mut client, stream) = (nats.client(0).unwrap(), format!("TG_{NAME}_D"));
+    client.jetstream(&format!("STREAM.DELETE.{stream}"), "").unwrap();
+    let a = TestNode::start(1, &nats);
+    let missing = format!("the stream {stream} does not exist: run `tidegate cluster streams`");
+    a.wait("the reason", |a| a.overview().failure.as_ref() == Some(&missing));
+    make_streams(&options(1, nats.urls("nats"))).unwrap();
     a.wait("no failure", |a| a.overview().failure.is_none());
 }

@@ -4,16 +4,21 @@
 mod bad_input;
 mod faults;
 mod node;
+mod origins;
 mod replay;
 mod replication;
 
 use harness::nats::{self, Nats};
+use tidegate_cluster::nats::{NatsOptions, make_streams};
 
-/// Returns servers, or `None` if they cannot be started here.
+/// Returns servers with streams, or `None` if they cannot be started here.
 fn servers(count: usize) -> Option<Nats> {
     if let Some(obstacle) = nats::obstacle() {
         eprintln!("skipped {obstacle}");
         return None;
     }
-    Some(Nats::start(count).unwrap())
+    let nats = Nats::start(count).unwrap();
+    let options = NatsOptions { replicas: count, ..node::options(1, nats.urls("nats")) };
+    make_streams(&options).unwrap();
+    Some(nats)
 }

@@ -147,7 +147,6 @@ pub(crate) fn options(node: u8, servers: Vec<String>) -> NatsOptions {
         peer_lifetime_s: LIFETIME_S,
         stream_bytes: 64 << 20,
         replicas: 1,
-        manage_streams: true,
     }
 }
 

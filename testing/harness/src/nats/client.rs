@@ -71,7 +71,7 @@ impl Client {
         Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
-    /// Publishes a message. `headers` are lines such as `Name: value\r\n`; empty = none.
+    /// Publishes a message. `subject` may be two, with a blank: answers go to the second. `headers` are lines such as `Name: value\r\n`; empty = none.
     ///
     /// # Errors
     ///
@@ -135,9 +135,8 @@ impl Client {
             self.subscribe(INBOX)?;
             self.has_inbox = true;
         }
-        let len = body.len();
-        let request = format!("PUB $JS.API.{command} {INBOX} {len}\r\n{body}\r\n");
-        self.send(request.as_bytes())?;
+        let request = format!("$JS.API.{command} {INBOX}");
+        self.publish(&request, "", body.as_bytes())?;
         let is_answer = |message: &Message| message.subject == INBOX;
         let at = loop {
             match self.messages.iter().position(is_answer) {

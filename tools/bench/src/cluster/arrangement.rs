@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use harness::nats::{Addresses, Client, Nats};
+use harness::nats::{self, Addresses, Client, Nats};
 use harness::network::sites::{
     Backbone, Sites, backbone_address, public_address, public_address_v6,
 };
@@ -96,10 +96,19 @@ impl TestCluster {
         let node = |_| Node { tracker: None, secrets: vec![SECRETS[0]], variables: Vec::new() };
         let nodes = (0..options.nodes).map(node).collect();
         let mut cluster = Self { nodes, nats, sites, security, options, program, folder };
+        cluster.make_streams()?;
         for number in cluster.numbers() {
             cluster.start_node(number)?;
         }
         Ok(cluster)
+    }
+
+    /// Makes the streams as the operator of the cluster does.
+    pub(super) fn make_streams(&self) -> Result<()> {
+        let file = self.folder.write("streams.toml", self.configuration(1))?;
+        let key = self.folder.path("operator.nk");
+        let host = self.sites.clients();
+        host.run(|| nats::make_streams(&self.program, &file, Some(&key)))
     }
 
     /// The numbers of all nodes.

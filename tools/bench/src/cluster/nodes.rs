@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::Result;
-use harness::nats::{Client, Nats};
+use harness::nats::{Client, Nats, make_streams};
 use harness::network::Namespace;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Directory, PATIENCE, Tracker, wait_for};
@@ -68,7 +68,10 @@ impl Cluster {
         let nats = sites.clients().run(|| Nats::start_in(&places, &configuration))?;
         let servers = plan.servers.to_vec();
         let (stream_mib, more) = (plan.stream_mib, plan.more.to_owned());
-        Ok(Self { sites, nats, servers, folder, program, stream_mib, more })
+        let cluster = Self { sites, nats, servers, folder, program, stream_mib, more };
+        let file = cluster.folder.write("streams.toml", cluster.section(1))?;
+        cluster.as_client(|| make_streams(&cluster.program, &file, None))?;
+        Ok(cluster)
     }
 
     /// Starts a node at the host of its number, and waits until it knows what the others know.

@@ -91,6 +91,7 @@ pub(super) fn stats(
         refused: node.refused,
         streams,
         streams_failure: overview.failure,
+        open_doors: overview.open_doors,
         events: node.events.iter().rev().map(event).collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! Nodes, servers and streams that fail.
 
 use super::{Cluster, SWARMS, alive, wait_for_counts, wait_until_joined};
+use crate::api::Caller;
 use crate::clients::{Udp, announce_target, http, http_announce};
 use crate::process::{Signal, Tracker};
 
@@ -134,7 +135,7 @@ fn nodes_outlive_the_server_that_leads_the_stream() {
 }
 
 #[test]
-fn a_deleted_stream_is_made_again() {
+fn a_deleted_stream_is_named_and_can_be_made_again() {
     let cluster = Cluster::start(1);
     let [a, b] = [1, 2].map(|number| cluster.node(number));
     http_announce(a.http4(), 0xaa, 1001);
@@ -142,7 +143,13 @@ fn a_deleted_stream_is_made_again() {
     let mut client = cluster.nats.client(0).unwrap();
     client.jetstream(&format!("STREAM.DELETE.{SWARMS}"), "").unwrap();
     http_announce(a.http4(), 0xaa, 1002);
-    a.wait_until("the stream", |_| client.jetstream(&format!("STREAM.INFO.{SWARMS}"), "").is_ok());
+    // Nodes have no right to make it.
+    let api = Caller::of(&a);
+    a.wait_until("the problem", |_| {
+        let cluster = api.expect(200, "GET /cluster", None);
+        cluster["problems"].to_string().contains("does not exist: run `tidegate cluster streams`")
+    });
+    cluster.make_streams();
     a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
     http_announce(b.http4(), 0xaa, 1003);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);

@@ -85,13 +85,15 @@ pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
     ))
 }
 
-/// Both streams are deleted.
+/// Both streams are deleted, and the operator makes them again.
 pub(super) fn delete_streams(stage: &mut Stage) -> Result<String> {
     let mut client = stage.cluster.nats_client()?;
     for stream in STREAMS {
         client.jetstream(&format!("STREAM.DELETE.{stream}"), "")?;
     }
     let began = Instant::now();
+    // Nodes have no right to do it.
+    wait_for(PATIENCE, "the streams", || Ok(stage.cluster.make_streams().is_ok()))?;
     for stream in STREAMS {
         wait_for(PATIENCE, stream, || {
             // Without a leader it does not answer, not even later.

@@ -1,0 +1,48 @@
+//! What the operator does at the servers, with a user of its own: makes the streams.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::link::Link;
+use super::options::NatsOptions;
+use super::rights::OPERATOR;
+use super::streams;
+
+/// How long all of it may take: a cluster of servers that has just started elects leaders first.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Makes the streams of a cluster, or changes them to be as `options` say. Returns what was done, a sentence for each.
+/// `options` have the nkey or certificate of the operator; their node does not matter.
+///
+/// # Errors
+///
+/// If no server can be reached, or it refuses: a sentence with a remedy.
+pub fn make_streams(options: &NatsOptions) -> io::Result<Vec<String>> {
+    let options = NatsOptions { node: OPERATOR, ..options.clone() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let made = runtime.block_on(async { timeout(TIMEOUT, make(&options)).await });
+    runtime.shutdown_background();
+    let made = made.unwrap_or_else(|_| {
+        Err("the NATS servers answer too slowly: check that JetStream has a leader".into())
+    });
+    made.map_err(io::Error::other)
+}
+
+async fn make(options: &NatsOptions) -> Result<Vec<String>, String> {
+    // Events say nothing that errors do not.
+    let (events, _) = mpsc::unbounded_channel();
+    let link = Link::connect_once(options, events).await;
+    let link = link.map_err(|error| {
+        format!(
+            "cannot connect to NATS: {error}: check cluster.servers, and the nkey of the operator"
+        )
+    })?;
+    let mut done = Vec::new();
+    for wanted in [streams::data_config(&link, options), streams::records_config(&link, options)] {
+        done.push(streams::make(&link.jetstream, wanted).await?);
+    }
+    Ok(done)
+}
