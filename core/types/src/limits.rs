@@ -27,6 +27,11 @@ pub const PEERS_HTTP_MAX: u16 = 1000;
 pub const HTTP_HEAD_MAX: usize = 16 * 1024;
 /// Headers of one HTTP request.
 pub const HTTP_HEADERS_MAX: usize = 64;
+/// Pipelined requests of a connection that are answered before other connections have their turn. With
+/// 50 connections that always have more, a turn of some 100 µs makes others wait for 5 ms at most.
+pub const HTTP_TURN_REQUESTS_MAX: u32 = 32;
+/// Bytes of responses after which a turn ends, too: writing them takes as long as making them.
+pub const HTTP_TURN_BYTES_MAX: usize = 16 * 1024;
 /// Full scrapes that are sent at a time. Each has a thread, and a page and chunks in memory: 14 MB.
 pub const FULL_SCRAPES_AT_ONCE: usize = 2;
 /// Torrents of a page of a full scrape. The list is sorted, and each page is a pass over all torrents: 4

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use slab::Slab;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 use tracker::counters::{Counters, DropReason};
 use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick, limits};
@@ -584,16 +584,26 @@ impl Slot {
     }
 }
 
-/// Waits until a connection has input, or its input has ended.
+/// Waits until a connection has input, or its input has ended. If the socket has more than the last read
+/// took, other connections have their turn first.
 pub(crate) async fn readable(
     connections: &RefCell<Connections>,
     key: ConnectionKey,
 ) -> io::Result<()> {
-    poll_fn(|context| match connections.borrow().socket(key) {
-        Ok(socket) => socket.poll_readable(context),
-        Err(error) => Poll::Ready(Err(error)),
+    let mut has_waited = false;
+    let readable = poll_fn(|context| {
+        let polled = match connections.borrow().socket(key) {
+            Ok(socket) => socket.poll_readable(context),
+            Err(error) => Poll::Ready(Err(error)),
+        };
+        has_waited |= polled.is_pending();
+        polled
     })
-    .await
+    .await;
+    if !has_waited {
+        yield_now().await;
+    }
+    readable
 }
 
 /// Waits until a connection's socket takes output.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use tokio::task::yield_now;
 use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick, limits};
 
@@ -88,7 +89,10 @@ impl Connection {
                 NextStep::Drain => return self.close_gracefully(progress.now).await,
                 NextStep::Read | NextStep::Upgrade(_) => {}
             }
-            if !progress.more {
+            if progress.more {
+                self.hold_input(progress.now);
+                yield_now().await;
+            } else {
                 self.set_deadline(progress);
                 readable(&self.worker.connections, self.key).await?;
             }
@@ -220,9 +224,14 @@ impl Connection {
             (false, _) => None,
         };
         let deadline = wait_s.map(|wait_s| progress.now.after(wait_s));
+        self.worker.connections.borrow_mut().set_phase(self.key, phase, deadline);
+        self.hold_input(progress.now);
+    }
+
+    /// Counts the memory for input that has not been served.
+    fn hold_input(&self, now: Tick) {
         let mut connections = self.worker.connections.borrow_mut();
-        connections.set_phase(self.key, phase, deadline);
-        connections.hold_input(progress.now, self.key, self.input.capacity());
+        connections.hold_input(now, self.key, self.input.capacity());
     }
 
     /// Ends the output, and drops input until the client closes.

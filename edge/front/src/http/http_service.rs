@@ -35,8 +35,6 @@ use crate::stream::{ReadOutcome, Stream};
 use crate::webtorrent::ws_client::WsClient;
 use crate::{Clock, reject_log};
 
-/// Output above which pipelined requests wait until it has left.
-const OUT_MAX: usize = 256 * 1024;
 /// The initial capacity of the shared buffers.
 const OUT_CAPACITY: usize = 64 * 1024;
 
@@ -97,7 +95,7 @@ pub(super) struct ServiceStep {
     pub(super) list: Option<Box<ListStream>>,
     /// Requests answered.
     pub(super) answered: u32,
-    /// Whether the input may hold whole requests that wait for output to leave.
+    /// Whether the input may hold whole requests that wait for the connection's next turn.
     pub(super) more: bool,
     /// When the step was made.
     pub(super) now: Tick,
@@ -199,7 +197,8 @@ impl HttpService {
 }
 
 impl State {
-    /// Answers the requests in `input`, into `self.out`. Returns how many bytes are done with.
+    /// Answers the requests in `input` that fit one turn, into `self.out`. Returns how many bytes are done
+    /// with.
     fn answer_all(
         &mut self,
         client: HttpClient<'_>,
@@ -210,7 +209,8 @@ impl State {
         let mut step = ServiceStep::none(view.now());
         let mut left = input;
         let may_go_on = |step: &ServiceStep| step.next == NextStep::Read && step.list.is_none();
-        while may_go_on(&step) && !left.is_empty() && self.out.len() < OUT_MAX {
+        let mut is_over = false;
+        while may_go_on(&step) && !left.is_empty() && !is_over {
             match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
@@ -224,12 +224,14 @@ impl State {
                     step.next = NextStep::Drain;
                 }
             }
+            is_over = step.answered >= limits::HTTP_TURN_REQUESTS_MAX
+                || self.out.len() >= limits::HTTP_TURN_BYTES_MAX;
         }
         if step.next == NextStep::Close && !left.is_empty() {
             // Behind its last request the client has sent more, perhaps more than was read.
             step.next = NextStep::Drain;
         }
-        let must_wait = self.out.len() >= OUT_MAX || step.list.is_some();
+        let must_wait = is_over || step.list.is_some();
         step.more = step.next == NextStep::Read && must_wait && !left.is_empty();
         let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
         (if keeps_input { input.len() - left.len() } else { input.len() }, step)

@@ -11,6 +11,7 @@ mod proxies;
 mod requests;
 mod seats;
 mod stats;
+mod turns;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -27,7 +27,7 @@ fn closes_the_largest_holders_of_unfinished_heads() {
 
 #[test]
 fn closes_the_largest_holders_of_unread_responses() {
-    let limits = MemoryLimits { unsent_max: 16 << 10, ..MemoryLimits::default() };
+    let limits = MemoryLimits { unsent_max: 1, ..MemoryLimits::default() };
     let server = HttpServer::with_memory(patient(), limits);
     let client = server.client();
     let mut writer = client.0.stream.try_clone().unwrap();

@@ -1,8 +1,8 @@
 //! Workers that serve HTTP, WebTorrent and both over TLS.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, RequestKind, Tracker};
-use types::{SwarmCounts, Tick};
+use types::{InfoHash, SwarmCounts, Tick};
 
 use super::{
     Client, HASH, TlsClient, VERSIONS, WebClient, certificate, client_config, client_of,
@@ -46,6 +46,22 @@ pub(crate) struct HttpServer {
     pub(crate) workers: Vec<JoinHandle<()>>,
     /// What their clock shows.
     tick: &'static AtomicU32,
+    /// Stops the workers inside a request.
+    pause: Arc<Pause>,
+}
+
+/// Has requests for statistics wait.
+#[derive(Default)]
+struct Pause {
+    gate: Mutex<()>,
+    is_waited_for: AtomicBool,
+}
+
+impl Pause {
+    fn wait(&self) {
+        self.is_waited_for.store(true, Ordering::Relaxed);
+        drop(self.gate.lock());
+    }
 }
 
 /// The other listener of a worker.
@@ -137,7 +153,8 @@ impl HttpServer {
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
-        let site = Arc::new(Site::new(site_options(&registry)));
+        let pause = Arc::new(Pause::default());
+        let site = Arc::new(Site::new(site_options(&registry, &pause)));
         let (mut addresses, mut second_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in links {
             let (address, socket) = bind(listen);
@@ -172,12 +189,25 @@ impl HttpServer {
             stop,
             workers,
             tick,
+            pause,
         }
     }
 
     /// Advances the clock of all workers. A deadline of `n` seconds has passed after `n + 1`.
     pub(crate) fn advance(&self, seconds: u32) {
         self.tick.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    /// Calls `meanwhile` while the first worker is inside a request for its statistics, at `target`, the first
+    /// of this second.
+    pub(crate) fn pause(&self, target: &str, meanwhile: impl FnOnce()) {
+        let gate = self.pause.gate.lock();
+        let mut client = self.client();
+        client.send(format!("GET {target} HTTP/1.1\r\n\r\n"));
+        wait_until("the worker waits", || self.pause.is_waited_for.load(Ordering::Relaxed));
+        meanwhile();
+        drop(gate);
+        assert_eq!(client.receive().status, 200);
     }
 
     /// A connection to the first worker.
@@ -221,10 +251,15 @@ impl HttpServer {
 
     /// Seeders, leechers and downloads of the torrent [`HASH`].
     pub(crate) fn counts(&self) -> SwarmCounts {
+        self.counts_of(HASH.0[0])
+    }
+
+    /// The same of the torrent whose info hash repeats a byte.
+    pub(crate) fn counts_of(&self, byte: u8) -> SwarmCounts {
         let mut counts = [SwarmCounts::default()];
         let (view, from) = (self.tracker.view(Tick(0)), [127, 0, 0, 1].into());
         let grant = view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None);
-        view.scrape(grant.unwrap(), &[HASH], &mut counts).unwrap();
+        view.scrape(grant.unwrap(), &[InfoHash([byte; 20])], &mut counts).unwrap();
         counts[0]
     }
 
@@ -268,7 +303,8 @@ impl Drop for HttpServer {
 }
 
 /// A site with some announce URLs, one of which only this machine can use.
-fn site_options(registry: &Arc<MetricsRegistry>) -> SiteOptions {
+fn site_options(registry: &Arc<MetricsRegistry>, pause: &Arc<Pause>) -> SiteOptions {
+    let pause = Arc::clone(pause);
     let url = |scheme, port, path: &str, is_loopback| PublicUrl {
         scheme,
         port,
@@ -286,7 +322,10 @@ fn site_options(registry: &Arc<MetricsRegistry>) -> SiteOptions {
         ],
         host: None,
         registry: Arc::clone(registry),
-        uptime_s: Box::new(|| 7265),
+        uptime_s: Box::new(move || {
+            pause.wait();
+            7265
+        }),
         version: "1.2.3",
         node: 0,
     }
