@@ -10,6 +10,7 @@
 //!
 //! | step | check | refusals | applies to |
 //! |---|---|---|---|
+//! | 0 | no web browser sent it | `Browser` | announce over HTTP; decided by the caller |
 //! | 1 | the client's network is not banned | `Banned` | all |
 //! | 2 | its prefix is within the rate of this kind of request | `TooManyRequests` | connect, announce, scrape |
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
@@ -61,6 +62,8 @@ pub struct View<'a> {
     exempt: OnceCell<Guard<Arc<Networks>>>,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
+    /// Whether offences are not counted.
+    excuses_offences: Cell<bool>,
 }
 
 /// Tokens that are verified for one batch of requests, at some 50 µs each.
@@ -120,6 +123,7 @@ impl Tracker {
             bans: self.bans.view(),
             exempt: OnceCell::new(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
+            excuses_offences: Cell::new(false),
         }
     }
 }
@@ -320,15 +324,24 @@ impl View<'_> {
         }
     }
 
+    /// Sets whether offences of the requests that follow are excused: a web page may have made its
+    /// visitor's browser send them.
+    #[inline]
+    pub fn excuse_offences(&self, excuses: bool) {
+        self.excuses_offences.set(excuses);
+    }
+
     /// Counts an offence of a client at `from`, which bans its prefix if there are too many. Does
-    /// nothing if the reason is not enabled, or the client is exempt from limits.
+    /// nothing if the reason is not enabled, the client is exempt from limits, or offences are
+    /// [excused](View::excuse_offences).
     ///
     /// `from` must be the client's own address, not a proxy's, and verified unless `reason` says
     /// otherwise.
     #[inline]
     pub fn report_offence(&self, from: IpAddr, reason: BanReason) {
         let Tracker { bans, limiter, .. } = self.tracker;
-        if bans.is_enabled(reason) && !self.is_exempt(from) {
+        let counts = bans.is_enabled(reason) && !self.excuses_offences.get();
+        if counts && !self.is_exempt(from) {
             let prefix = limiter.prefix(from);
             bans.note(self.now, prefix, reason);
         }

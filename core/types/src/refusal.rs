@@ -184,6 +184,10 @@ refusals! {
     /// The client's network is banned. UDP answers with silence instead.
     Banned => "banned", AFTER_AN_HOUR,
         "your address or network is banned from this tracker";
+    /// HTTP: an announce of a web browser, perhaps on behalf of a page that its user visits.
+    Browser => "browser", Retry::Never,
+        "web browsers cannot announce over HTTP: use a BitTorrent client, \
+         whose User-Agent does not begin with Mozilla/";
     /// The client software is not served.
     ClientRefused => "client_refused", Retry::Never,
         "this tracker does not serve your BitTorrent client";

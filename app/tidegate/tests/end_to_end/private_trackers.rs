@@ -411,6 +411,27 @@ fn bans_clients_that_guess_keys() {
     assert!(has(&announce(tracker.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
 }
 
+/// A page with images of the tracker, each with another wrong key, as Chromium asks for them.
+#[test]
+fn bans_no_visitors_of_web_pages() {
+    let (directory, more) = private(&format!("{BANS}wrong_keys_per_min = 5\n"));
+    let (tracker, _) = start_banning(directory, &more);
+    for number in 0..40 {
+        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
+        let request = format!(
+            "GET /announce/guess-number-{number:04} HTTP/1.1\r\nHost: tracker.test\r\n\
+             User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
+             Chrome/156.0.0.0 Safari/537.36\r\nAccept: image/avif,image/webp,image/*,*/*;q=0.8\r\n\
+             Referer: http://forum.test/\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).unwrap();
+        assert!(has(&response, Refusal::Browser.text()));
+    }
+    assert!(is_served(&tracker, ANNA));
+}
+
 #[test]
 fn bans_clients_that_send_garbage() {
     let more = format!("{BANS}malformed_per_min = 5\n");

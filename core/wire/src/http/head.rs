@@ -38,6 +38,8 @@ pub struct RequestHead<'a> {
     pub keep_alive: bool,
     /// Whether the client speaks HTTP/1.1: it takes bodies in chunks.
     pub is_http_1_1: bool,
+    /// Whether a web browser sent the request, perhaps on behalf of a page that its user visits.
+    pub is_browser: bool,
     /// The length of the head in bytes. The next request starts here.
     pub consumed: usize,
     /// The bytes of the head, where headers are searched that most requests do not need.
@@ -110,7 +112,9 @@ fn whole<'a>(
     let is_http_1_1 = parsed.version == Some(1);
     let mut keep_alive = is_http_1_1;
     let mut websocket = false;
+    let mut is_browser = false;
     for header in parsed.headers.iter() {
+        is_browser |= marks_browser(header);
         match header.name.len() {
             7 if header.name.eq_ignore_ascii_case("upgrade") => {
                 websocket |= upgrade::lists(header.value, b"websocket");
@@ -140,9 +144,30 @@ fn whole<'a>(
         upgrade,
         keep_alive,
         is_http_1_1,
+        is_browser,
         consumed,
         head,
     })
+}
+
+/// Returns whether a header is one that browsers send and BitTorrent clients do not. A page cannot change
+/// these headers of its visitor's browser, only have `Referer` and `Origin` left out.
+///
+/// `Accept` is no criterion: Java's clients send one that begins with `text/html`. Nor is
+/// `Sec-Fetch-Mode`: Node's `fetch` sends it, without the other headers of its kind.
+#[inline]
+fn marks_browser(header: &httparse::Header<'_>) -> bool {
+    let name = header.name;
+    match name.len() {
+        6 => name.eq_ignore_ascii_case("origin"),
+        7 => name.eq_ignore_ascii_case("referer"),
+        10 => header.value.starts_with(b"Mozilla/") && name.eq_ignore_ascii_case("user-agent"),
+        14 => {
+            name.eq_ignore_ascii_case("sec-fetch-site")
+                || name.eq_ignore_ascii_case("sec-fetch-dest")
+        }
+        _ => false,
+    }
 }
 
 /// Returns whether the connection stays open, given the value of a `Connection` header. `close` wins

@@ -62,6 +62,39 @@ fn every_prefix_of_a_request_is_partial() {
     }
 }
 
+/// `edge/front/tests/sockets/http/browsers.rs` has the headers of browsers and clients.
+#[test]
+fn browsers_are_known_by_single_headers() {
+    let is_browser = |header: &str| {
+        complete(request(&format!("GET / HTTP/1.1\n{header}")).as_bytes()).is_browser
+    };
+    for header in [
+        "oRiGiN: x",
+        "Referer:",
+        "User-Agent: \tMozilla/",
+        "sec-fetch-site: none",
+        "Sec-Fetch-Dest: image",
+        "Host: x\nReferer: x\nHost: y",
+    ] {
+        assert!(is_browser(header), "{header}");
+    }
+    for header in [
+        "Host: origin",
+        "Origi: x",
+        "Refer: x",
+        "User-Agent: mozilla/5.0",
+        "User-Agent: Mozilla",
+        "User-Agenx: Mozilla/5.0",
+        "X: Mozilla/5.0\nUser-Agent: x",
+        "Sec-Fetch-Mode: cors",
+        "Sec-Fetch-User: ?1",
+        "Accept: text/html",
+    ] {
+        assert!(!is_browser(header), "{header}");
+    }
+    assert!(!complete(ANNOUNCE.as_bytes()).is_browser);
+}
+
 #[test]
 fn splits_pipelined_requests() {
     let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));

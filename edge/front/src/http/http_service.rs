@@ -278,6 +278,8 @@ impl State {
         http::request_error(&mut self.out, error);
         reject_log::dropped("http", ip, reason);
         if !client.listener.options.trusted_proxies.contains(ip) {
+            // An image on a web page is enough to have a browser send any other error.
+            view.excuse_offences(error != RequestError::BadRequest);
             view.report_offence(ip, BanReason::Malformed);
         }
     }
@@ -293,6 +295,7 @@ impl State {
         let options = &listener.options;
         let ip = remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
         let is_private = view.is_private(options.listener_policy);
+        view.excuse_offences(request.is_browser);
         // A WebSocket, on a path where they are served?
         if request.upgrade != Upgrade::None
             && options.web.as_ref().is_some_and(|web| web.serves(request, is_private))
@@ -311,6 +314,8 @@ impl State {
         self.body.clear();
         let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
+            // Before the key is looked up: a page may have chosen all that the request says.
+            Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
             Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
                 match view.authorize_full_scrape(options.listener_policy, ip, key) {
@@ -412,7 +417,8 @@ impl State {
             let token = query_token(request.query).filter(|_| view.needs_token(policy_id));
             let token = token.filter(|token| token.len() <= limits::TOKEN_LEN_MAX);
             let token = token.map(Box::from);
-            return NextStep::Upgrade(Rc::new(WsClient { ip, user, token }));
+            let is_browser = request.is_browser;
+            return NextStep::Upgrade(Rc::new(WsClient { ip, user, token, is_browser }));
         }
         NextStep::Drain
     }

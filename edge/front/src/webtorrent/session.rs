@@ -173,8 +173,15 @@ impl Session {
         self.report_offence(context);
     }
 
+    /// Returns the operator's settings as they are now, for a message of the client.
+    fn view<'a>(&self, context: &WsContext<'a>) -> View<'a> {
+        let view = context.tracker.view(context.now);
+        view.excuse_offences(self.client.is_browser);
+        view
+    }
+
     fn report_offence(&self, context: &WsContext<'_>) {
-        context.tracker.view(context.now).report_offence(self.client.ip, BanReason::Malformed);
+        self.view(context).report_offence(self.client.ip, BanReason::Malformed);
     }
 
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
@@ -261,7 +268,7 @@ impl Session {
         {
             self.check_room(&info_hash, position)?;
         }
-        let view = context.tracker.view(context.now);
+        let view = self.view(context);
         let ip = self.client.ip;
         let request = WebAnnounceRequest {
             grant: self.authorize(&view, &info_hash, event)?,
@@ -392,7 +399,7 @@ impl Session {
 
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
         let policy_id = self.listener.options.listener_policy;
-        let view = context.tracker.view(context.now);
+        let view = self.view(context);
         let kind = RequestKind::Scrape;
         let grant = view.authorize(policy_id, self.client.ip, kind, self.client.key())?;
         let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];

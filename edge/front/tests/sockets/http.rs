@@ -1,5 +1,6 @@
 //! HTTP without TLS.
 
+mod browsers;
 mod challenges;
 mod full_scrape;
 mod keys;

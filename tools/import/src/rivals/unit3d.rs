@@ -96,7 +96,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
      of who has downloaded what: the site reads totals from the API and computes ratios itself.",
     "A user who may only seed has no state here: such keys are imported as expired, or as valid with \
      --allow-seed-only. Download slots of groups are not limited.",
-    "Web browsers are not told apart by their User-Agent. Peer id prefixes are: access.clients_deny.",
+    "Web browsers are refused by their headers, as there. Peer id prefixes are: access.clients_deny.",
     "Announces, scrapes and connections of one prefix have limits here, [limits]. Scrapes are served.",
 ];
 

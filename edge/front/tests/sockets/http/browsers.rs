@@ -1,0 +1,195 @@
+//! Announces of web browsers, which any page can have its visitors send.
+
+use front::http::{PublicPage, StatsForm, StatsOptions};
+use front::webtorrent::WebOptions;
+use tracker::{BanReason, BanRules, KeyId, KeyRules};
+use types::{SwarmCounts, UserKey};
+
+use super::*;
+
+const KEY_TEXT: &str = "user-key-012345678";
+const CLOSE: &str = "Connection: close\r\n";
+const WRONG_KEY: &str = "aaaaaaaaaaaaaaaa";
+
+/// The headers of Chromium for an image of a page, over HTTP.
+const CHROMIUM: &str = "Connection: keep-alive\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 \
+    Safari/537.36\r\n\
+    Accept: image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8\r\n\
+    Referer: http://forum.test/\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n";
+
+/// Headers by each of which a browser is known.
+const MARKS: [&str; 12] = [
+    CHROMIUM,
+    // Firefox, for a page with the policy `no-referrer`.
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0\r\n\
+     Accept: image/avif,image/webp,*/*\r\nAccept-Language: en-US,en;q=0.5\r\n",
+    "user-agent: Mozilla/4.0\r\n",
+    "USER-AGENT:Mozilla/5.0\r\n",
+    "User-Agent: app/1.0\r\nUser-Agent: Mozilla/5.0\r\n",
+    // A view of a page inside another program, over HTTPS.
+    "User-Agent: app/1.0\r\nSec-Fetch-Dest: image\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Site: cross-site\r\n",
+    "sec-fetch-dest: image\r\n",
+    "SEC-FETCH-SITE:\r\n",
+    "Origin: null\r\n",
+    "origin:\r\n",
+    "Referer: \r\n",
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: https://forum.test\r\n",
+];
+
+/// The headers of BitTorrent clients, besides `Host`.
+const CLIENTS: [&str; 14] = [
+    "",
+    "User-Agent: qBittorrent/4.6.2\r\nAccept-Encoding: gzip\r\nConnection: close\r\n",
+    "User-Agent: libtorrent/2.0.9.0\r\nAccept-Encoding: gzip\r\nConnection: close\r\n",
+    "User-Agent: Transmission/4.0.5\r\nAccept: */*\r\nAccept-Encoding: deflate, gzip\r\n",
+    "User-Agent: rtorrent/0.9.8/0.13.8\r\nAccept: */*\r\nAccept-Encoding: deflate, gzip\r\n",
+    "User-Agent: aria2/1.37.0\r\nAccept: */*,application/metalink4+xml,application/metalink+xml\r\n\
+     Pragma: no-cache\r\nCache-Control: no-cache\r\nConnection: close\r\n\
+     Want-Digest: SHA-512;q=1, SHA-256;q=1, SHA;q=0.1\r\n",
+    "User-Agent: uTorrent/355(111916090)(45852)\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n",
+    "User-Agent: Azureus 5.7.6.0;Windows 10;Java 1.8.0_121\r\nConnection: close\r\n\
+     Accept-Encoding: gzip\r\nAccept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2\r\n",
+    "User-Agent: BiglyBT 3.5.0.0;Linux;Java 17.0.9\r\nConnection: close\r\n\
+     Accept-Encoding: gzip\r\nAccept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2\r\n",
+    "User-Agent: Deluge/2.1.1 libtorrent/2.0.9.0\r\nAccept-Encoding: gzip\r\nConnection: close\r\n",
+    "User-Agent: KTorrent/23.8.5\r\nAccept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2\r\n",
+    "User-Agent: WebTorrent/2.8.5 (https://webtorrent.io)\r\nAccept: */*\r\n\
+     Accept-Encoding: gzip, deflate, br\r\nConnection: close\r\n",
+    // `fetch` of Node.
+    "Connection: keep-alive\r\nUser-Agent: node\r\nAccept: */*\r\nAccept-Language: *\r\n\
+     Sec-Fetch-Mode: cors\r\nAccept-Encoding: gzip, deflate\r\n",
+    "User-Agent: BitTorrent (not Mozilla/5.0)\r\nX-Origin: x\r\nOrigins: x\r\nReferrer: x\r\n",
+];
+
+fn refusal() -> Vec<u8> {
+    let reason = Refusal::Browser.text();
+    format!("d14:failure reason{}:{reason}8:retry in5:nevere", reason.len()).into_bytes()
+}
+
+/// A private tracker that bans after an offence, and serves WebTorrent.
+fn start_banning() -> HttpServer {
+    let server = HttpServer::web(WebOptions::default());
+    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    let key = UserKey::parse(KEY_TEXT).unwrap();
+    assert!(server.tracker.passkeys().put(KeyId(1), key, KeyRules::default()));
+    let rules =
+        BanRules { wrong_keys_per_min: 1, malformed_per_min: 1, time_s: 60, ..BanRules::default() };
+    server.tracker.bans().set_rules(rules);
+    server
+}
+
+fn with_key(key: &str) -> String {
+    announce(1, "").replacen("/announce", &format!("/announce/{key}"), 1)
+}
+
+#[test]
+fn refuses_announces_of_browsers_and_stores_nothing() {
+    // Without WebTorrent, a request for a WebSocket is one like others.
+    let server = HttpServer::with(HttpOptions { web: None, ..HttpOptions::default() });
+    let mut client = server.client();
+    let many: String = (0..60).map(|at| format!("X-{at}: {at}\r\n")).collect();
+    for headers in MARKS.into_iter().chain([&*(many + "Referer: x\r\n")]) {
+        let response = client.request(get(&announce(443, ""), headers));
+        assert_eq!((response.status, response.body), (200, refusal()), "{headers}");
+        let head = get(&announce(443, ""), headers).replacen("GET", "HEAD", 1);
+        assert_eq!(client.send(head).receive_head().status, 200);
+    }
+    assert_eq!(server.counts_of(b'a'), SwarmCounts::default());
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.refusals[Refusal::Browser.index()], 2 * (MARKS.len() as u64 + 1));
+}
+
+#[test]
+fn refuses_announces_of_browsers_over_tls_and_behind_proxies() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let server = HttpServer::tls(HttpOptions { trusted_proxies, ..HttpOptions::default() });
+    let proxied = format!("Via: 1.1 proxy\r\nX-Forwarded-For: 192.0.2.9\r\n{CHROMIUM}");
+    for headers in [CHROMIUM, &proxied] {
+        let request = get(&announce(443, ""), headers);
+        assert_eq!(server.tls_client().request(&request).body, refusal());
+        assert_eq!(server.client().request(&request).body, refusal());
+    }
+    assert_eq!(server.counts_of(b'a'), SwarmCounts::default());
+}
+
+#[test]
+fn serves_bittorrent_clients_whatever_their_headers() {
+    let server = HttpServer::start();
+    for (port, headers) in (1..).zip(CLIENTS) {
+        let response = server.client().request(get(&announce(port, ""), headers));
+        assert!(response.has("8:complete"), "{headers}: {}", response.text());
+    }
+    assert_eq!(server.counts_of(b'a').leechers(), CLIENTS.len() as u32);
+}
+
+#[test]
+fn serves_pages_statistics_and_scrapes_to_browsers() {
+    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
+    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
+    let options = HttpOptions { stats: Some(stats), ..HttpOptions::default() };
+    let server = HttpServer::with(HttpOptions { page: PublicPage::Urls, ..options });
+    for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
+        let response = server.client().request(get(target, CHROMIUM));
+        assert!(response.status == 200 && !response.has("failure"), "{}", response.text());
+    }
+}
+
+#[test]
+fn a_page_has_no_visitor_banned() {
+    let server = start_banning();
+    let wrong = with_key(WRONG_KEY);
+    let scrape = format!("/scrape/{WRONG_KEY}?info_hash=aaaaaaaaaaaaaaaaaaaa");
+    let long = format!("/{}", "x".repeat(16 << 10));
+    let mut images: Vec<Vec<u8>> =
+        [wrong.as_str(), &scrape, &long].map(|target| get(target, CHROMIUM).into_bytes()).into();
+    // Other things that a page can have sent: a form, and `https:` with the port of HTTP.
+    images.push(format!("POST /{wrong} HTTP/1.1\r\n{CHROMIUM}Content-Length: 1\r\n\r\nx").into());
+    images.push(b"\x16\x03\x01\x02\x00\x01\x00".into());
+    let upgrade = format!("{}{CHROMIUM}", MARKS[MARKS.len() - 1]);
+    images.push(get(&format!("/{WRONG_KEY}"), &upgrade).into_bytes());
+    for image in images.iter().cycle().take(40) {
+        server.client().send(image).receive_head();
+    }
+    // A WebSocket of a page.
+    let mut client = server.client();
+    client.send(get(&format!("/{KEY_TEXT}"), &upgrade));
+    let mut client = WebClient::expect_upgrade(client);
+    for _ in 0..5 {
+        client.send_text("no JSON");
+        assert!(matches!(client.receive(), Received::Failure(_)));
+    }
+    assert!(server.tracker.bans().is_empty());
+    assert!(server.client().request(get(&with_key(KEY_TEXT), "")).has("8:complete"));
+    // The same offences of programs that are no browsers.
+    for (offence, expected) in [
+        (get(&wrong, CLOSE), BanReason::WrongKeys),
+        (get(&scrape, CLOSE), BanReason::WrongKeys),
+        ("nonsense\r\n\r\n".to_owned(), BanReason::Malformed),
+    ] {
+        for _ in 0..3 {
+            server.client().send(&offence).receive_rest();
+        }
+        let mut made = Vec::new();
+        server.tracker.bans().take_automatic(&mut made);
+        assert!(matches!(made[..], [(_, _, reason)] if reason == expected), "{made:?}");
+        server.tracker.bans().remove(&[made[0].0]);
+    }
+}
+
+/// A page could otherwise use up its visitor's rate, or the seats of a key that it knows.
+#[test]
+fn announces_of_browsers_cost_a_key_and_its_prefix_nothing() {
+    let server = start_banning();
+    let announces = tracker::Rate { per_s: 1, burst: 1 };
+    server.tracker.limiter().replace(tracker::Limits { announces, ..Default::default() });
+    for _ in 0..9 {
+        let response = server.client().request(get(&with_key(KEY_TEXT), CHROMIUM));
+        assert_eq!(response.body, refusal());
+    }
+    let mut totals = Vec::new();
+    server.tracker.passkeys().take_totals(&mut totals);
+    assert!(totals.is_empty() && server.tracker.passkeys().sessions() == 0, "{totals:?}");
+    assert!(server.client().request(get(&with_key(KEY_TEXT), "")).has("8:complete"));
+}
