@@ -38,7 +38,7 @@ use net::tls::CertificateFiles;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::{
     ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
-    HANDSHAKES_UNFINISHED_MAX, MEMORY_SHARE, MEMORY_UNKNOWN_MIB,
+    HANDSHAKES_UNFINISHED_MAX, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
 };
 
 use choices::Sandboxing;
@@ -384,6 +384,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
     let announces = rate(&limits.announces_per_s, &limits.announces_burst);
     let openings = Rate { per_s: CONNECTIONS_PER_S, burst: CONNECTIONS_PER_S * BURST_S };
     let handshakes = Rate { per_s: HANDSHAKES_PER_S, burst: HANDSHAKES_BURST };
+    let others = Rate { per_s: OTHERS_PER_S, burst: OTHERS_PER_S * BURST_S };
     Limits {
         connects: rate(&limits.connects_per_s, &limits.connects_burst),
         announces,
@@ -391,6 +392,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         openings: per_announce(announces, openings),
         handshakes: per_announce(announces, handshakes),
         unfinished_handshakes: HANDSHAKES_UNFINISHED_MAX,
+        others: per_announce(announces, others),
         connections: sections.http.connections_per_prefix_max.value,
         network_connections: 0,
         kernel_block_per_s: limits.kernel_block_per_s.value,
@@ -402,8 +404,8 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
     }
 }
 
-/// Returns `rate`, of new connections or handshakes, or more where more announces than by default are allowed: many
-/// clients make one for each.
+/// Returns `rate`, of new connections, handshakes or other requests, or more where more announces than by default are
+/// allowed: many clients open a connection for each, and each may be refused.
 fn per_announce(announces: Rate, rate: Rate) -> Rate {
     if announces.per_s == 0 {
         return Rate::default();

@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | 0 | no web browser sent it | `Browser` | announce over HTTP; decided by the caller |
 //! | 1 | the client's network is not banned | `Banned` | all |
-//! | 2 | its prefix is within the rate of this kind of request | `TooManyRequests` | connect, announce, scrape |
+//! | 2 | its prefix is within the rate of this kind of request | `TooManyRequests` | all |
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
 //! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
@@ -324,6 +324,12 @@ impl View<'_> {
         }
     }
 
+    /// Counts a request of a client at `from` that is neither an announce nor a scrape, or that was refused.
+    /// Returns false, and counts nothing, if its prefix has sent too many. `from` must be verified.
+    pub fn admits_other(&self, from: IpAddr) -> bool {
+        self.is_within_rate(from, RequestKind::Other)
+    }
+
     /// Sets whether offences of the requests that follow are excused: a web page may have made its
     /// visitor's browser send them.
     #[inline]
@@ -429,11 +435,15 @@ impl View<'_> {
         if self.bans.contains(self.now, from) {
             return Err(Refusal::Banned);
         }
-        // Step 2: the prefix' rate. Few clients are over it, so exemptions are looked up last.
-        if !self.tracker.limiter.take(self.now, from, kind) && !self.is_exempt(from) {
-            return Err(Refusal::TooManyRequests);
-        }
-        Ok(())
+        // Step 2: the prefix' rate.
+        if self.is_within_rate(from, kind) { Ok(()) } else { Err(Refusal::TooManyRequests) }
+    }
+
+    /// Counts a request. Returns false if it is over the rate of its prefix. Few clients are, so exemptions
+    /// are looked up last.
+    #[inline]
+    fn is_within_rate(&self, from: IpAddr, kind: RequestKind) -> bool {
+        self.tracker.limiter.take(self.now, from, kind) || self.is_exempt(from)
     }
 
     /// Step 4 of the [order of checks](self). Unknown keys may be guesses: they are reported.

@@ -50,6 +50,8 @@ pub struct Limits {
     pub handshakes: Rate,
     /// TLS handshakes in progress; 0 = unlimited.
     pub unfinished_handshakes: u32,
+    /// HTTP requests that are neither announces nor scrapes, and those that are refused.
+    pub others: Rate,
     /// TCP connections at a time; 0 = unlimited.
     pub connections: u32,
     /// TCP connections at a time of a wider network, an IPv4 /24 or an IPv6 /48; 0 = unlimited.
@@ -79,6 +81,7 @@ impl Default for Limits {
             openings: Rate::default(),
             handshakes: Rate::default(),
             unfinished_handshakes: 0,
+            others: Rate::default(),
             connections: 0,
             network_connections: 0,
             kernel_block_per_s: 10_000,
@@ -105,8 +108,8 @@ pub struct TableUsage {
 /// The limits in force, and what is counted for them.
 pub struct Limiter {
     key: [u8; 16],
-    /// In the order of `LIMITED`.
-    limits: [RateLimit; LIMITED.len()],
+    /// In the order of [`RequestKind::ALL`].
+    limits: [RateLimit; RequestKind::ALL.len()],
     openings: RateLimit,
     handshakes: RateLimit,
     unfinished_handshakes: AtomicU32,
@@ -120,13 +123,6 @@ pub struct Limiter {
     exempt: Arc<ArcSwap<Networks>>,
     permits: Arc<ConnectionLimiter>,
 }
-
-/// The kinds of requests with a rate, which are the first in [`RequestKind::ALL`].
-const LIMITED: [RequestKind; 3] =
-    [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape];
-
-const _: () =
-    assert!(LIMITED[0].index() == 0 && LIMITED[1].index() == 1 && LIMITED[2].index() == 2);
 
 /// The rate of WebTorrent offers.
 const OFFERS: Rate = Rate { per_s: limits::OFFERS_PER_S, burst: limits::OFFERS_BURST };
@@ -169,8 +165,14 @@ impl Limiter {
     /// number of buckets that the first rate had. Connections opened while there was no limit are never
     /// counted.
     pub fn replace(&self, limits: Limits) {
-        let rates = [limits.connects, limits.announces, limits.scrapes];
-        for (limit, rate) in self.limits.iter().zip(rates) {
+        for (limit, kind) in self.limits.iter().zip(RequestKind::ALL) {
+            let rate = match kind {
+                RequestKind::Connect => limits.connects,
+                RequestKind::Announce => limits.announces,
+                RequestKind::Scrape => limits.scrapes,
+                RequestKind::Answer => Rate::default(),
+                RequestKind::Other => limits.others,
+            };
             limit.set(rate, limits.buckets);
         }
         self.openings.set(limits.openings, limits.buckets);
@@ -295,7 +297,7 @@ impl Limiter {
             let in_use = buckets.in_use(now, rate.per_s);
             Some(TableUsage { label, in_use, buckets: buckets.len() })
         };
-        let of_requests = self.limits.iter().zip(LIMITED.map(RequestKind::label));
+        let of_requests = self.limits.iter().zip(RequestKind::ALL.map(RequestKind::label));
         let of_tcp = [(&self.openings, "connection"), (&self.handshakes, "handshake")];
         of_requests.chain(of_tcp).filter_map(usage).collect()
     }

@@ -5,7 +5,7 @@ use crate::labelled::labelled;
 labelled! {
     /// What a request asks for, and what a response answers.
     ///
-    /// Every request is counted under its kind. The first three kinds have a rate limit each
+    /// Every request is counted under its kind. All but answers have a rate limit each
     /// ([`crate::Limits`]).
     pub enum RequestKind {
         /// UDP: a request for a connection id, the only request whose source is not verified.

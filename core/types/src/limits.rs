@@ -89,6 +89,11 @@ pub const ANNOUNCES_PER_S: u32 = 500;
 /// Scrapes per second of one prefix by default. Clients scrape at most as often as they announce. An
 /// index of torrents can scrape 37,000 a second, in requests of [`SCRAPE_HASHES_UDP_MAX`] and more.
 pub const SCRAPES_PER_S: u32 = 500;
+/// HTTP requests per second of one prefix that are neither announces nor scrapes, or that are refused; more
+/// if it may send more announces. A client that is refused every announce, because a list does not have its
+/// torrents, sends as many as one that is served, with the same bursts ([`BURST_S`]). A page takes some
+/// microseconds: 500 a second are less than 1 % of a core.
+pub const OTHERS_PER_S: u32 = ANNOUNCES_PER_S;
 /// UDP connects per second of one prefix by default. A client that keeps no connection id connects once
 /// for each announce, so [`ANNOUNCES_PER_S`] would do. It is four times that because sources of connects
 /// can be forged: who wants to keep an address from new connection ids has to send more than this, all

@@ -10,7 +10,7 @@ use tracker::counters::DropReason;
 pub(crate) enum ConnectionError {
     /// The socket failed, most often because the client reset the connection.
     Socket(io::Error),
-    /// The client's address is banned, or holds as many connections as it may.
+    /// The client's address is banned, holds as many connections as it may, or sends too many requests.
     NotAdmitted(DropReason),
     /// A trusted proxy sent no PROXY header, or a malformed one.
     BadProxyHeader,

@@ -462,6 +462,7 @@ fn reads_limits() {
         openings: Rate { per_s: 1000, burst: 100_000 },
         handshakes: Rate { per_s: 200, burst: 5000 },
         unfinished_handshakes: 256,
+        others: Rate { per_s: 500, burst: 50_000 },
         connections: 5000,
         network_connections: cores * 10_000,
         exempt: limits.exempt.clone(),
@@ -477,6 +478,15 @@ fn reads_limits() {
     let text = "[limits]\nannounces_per_s = 20\nscrapes_per_s = 5\nscrapes_burst = 3\nprefix_v6_bits = 56\n";
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
     assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 2000 });
+    assert_eq!(config.limits.others, limits.others);
+    let others = |announces: &str| {
+        Config::from_settings(&read(&format!("[limits]\n{announces}\n")).unwrap())
+            .unwrap()
+            .limits
+            .others
+    };
+    assert_eq!(others("announces_per_s = 0"), Rate::default());
+    assert_eq!(others("announces_per_s = 7000"), Rate { per_s: 7000, burst: 700_000 });
     assert_eq!((config.limits.prefix_v4, config.limits.prefix_v6), (32, 56));
     let handshakes = |per_s: u32| {
         let text = format!("[limits]\nannounces_per_s = {per_s}\n");

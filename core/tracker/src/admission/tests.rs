@@ -42,8 +42,6 @@ struct Check {
 
 const ANY: &[Request] =
     &[Connect, AnnounceUdp, AnnounceHttp, AnnounceWeb, MalformedAnnounce, Scrape, Upgrade];
-const RATED: &[Request] =
-    &[Connect, AnnounceUdp, AnnounceHttp, AnnounceWeb, MalformedAnnounce, Scrape];
 const WITH_KEY: &[Request] =
     &[AnnounceUdp, AnnounceHttp, AnnounceWeb, MalformedAnnounce, Scrape, Upgrade];
 const ANNOUNCES: &[Request] = &[AnnounceUdp, AnnounceHttp, AnnounceWeb];
@@ -55,7 +53,7 @@ const OF_TORRENTS: &[Request] = &[AnnounceUdp, AnnounceHttp, AnnounceWeb, Scrape
 /// The order of checks, as the module's head has it.
 const ORDER: [Check; 18] = [
     check(1, Refusal::Banned, ANY),
-    check(2, Refusal::TooManyRequests, RATED),
+    check(2, Refusal::TooManyRequests, ANY),
     check(3, Refusal::KeyUnexpected, WITH_KEY),
     check(3, Refusal::KeyMissing, WITH_KEY),
     check(4, Refusal::KeyUnknown, WITH_KEY),
@@ -215,9 +213,15 @@ impl Scene {
     /// Limits every kind to one request a second, and makes it.
     fn use_up_rates(&self) {
         let one = Rate { per_s: 1, burst: 1 };
-        let limits = Limits { connects: one, announces: one, scrapes: one, ..Limits::default() };
-        self.tracker.limiter().replace(Limits { buckets: 64, ..limits });
-        for kind in [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape] {
+        self.tracker.limiter().replace(Limits {
+            connects: one,
+            announces: one,
+            scrapes: one,
+            others: one,
+            buckets: 64,
+            ..Limits::default()
+        });
+        for kind in RequestKind::ALL {
             assert!(self.tracker.limiter.take(NOW, self.from, kind));
         }
     }

@@ -45,7 +45,8 @@ labelled! {
         Displaced = "displaced",
         /// UDP: a connect over the rate of its prefix.
         ConnectRate = "connect_rate",
-        /// UDP: an announce or scrape over the rate of its prefix.
+        /// UDP: an announce or scrape over the rate of its prefix. HTTP: a connection that was closed over
+        /// another request, or one that is refused, over that rate.
         RequestRate = "request_rate",
         /// UDP: an announce with a token that was not verified, because too many others were or there are no
         /// keys.

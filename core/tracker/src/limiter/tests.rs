@@ -102,14 +102,18 @@ fn burst_is_at_least_the_rate() {
 
 #[test]
 fn each_kind_has_its_own_rate_and_zero_is_unlimited() {
-    let limits = Limits { connects: rate(1, 3), scrapes: rate(1, 2), ..announces(rate(1, 1)) };
-    let limiter = limiter(limits);
+    let limiter = limiter(Limits {
+        connects: rate(1, 3),
+        scrapes: rate(1, 2),
+        others: rate(1, 4),
+        ..announces(rate(1, 1))
+    });
     let count = |kind| (0..9).filter(|_| limiter.admits(Tick(0), v4(1), kind)).count();
-    let all =
-        [RequestKind::Connect, RequestKind::Announce, RequestKind::Scrape, RequestKind::Other];
-    assert_eq!(all.map(count), [3, 1, 2, 9]);
+    let labels = limiter.table_usages(Tick(0)).iter().map(|usage| usage.label).collect::<Vec<_>>();
+    assert_eq!(labels, ["connect", "announce", "scrape", "other"]);
+    assert_eq!(RequestKind::ALL.map(count), [3, 1, 2, 9, 4]);
     limiter.replace(announces(Rate::default()));
-    assert_eq!(all.map(count), [9; 4]);
+    assert_eq!(RequestKind::ALL.map(count), [9; 5]);
     assert!(limiter.table_usages(Tick(0)).is_empty());
 }
 

@@ -70,6 +70,8 @@ pub enum Status {
     NotFound,
     /// 426: the resource needs a WebSocket of version 13.
     UpgradeRequired,
+    /// 429: the client sends too many requests.
+    TooManyRequests,
     /// 503: try again later.
     Unavailable,
 }
@@ -87,6 +89,7 @@ impl ResponseFraming {
                 "426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                 Sec-WebSocket-Version: 13"
             }
+            Status::TooManyRequests => "429 Too Many Requests",
             Status::Unavailable => "503 Service Unavailable",
         };
         self.write(out, status, sentence.as_bytes());

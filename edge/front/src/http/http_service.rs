@@ -183,7 +183,7 @@ impl HttpService {
         let bytes_in = fresh.len() as u64;
         let view = self.tracker.view(now);
         let state = &mut self.state;
-        let mut step = input.feed(fresh, |all| state.answer_all(client, &view, all));
+        let mut step = input.feed(fresh, |all| state.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
             counters.bytes_in += bytes_in;
@@ -198,32 +198,33 @@ impl HttpService {
 
 impl State {
     /// Answers the requests in `input` that fit one turn, into `self.out`. Returns how many bytes are done
-    /// with.
+    /// with, and the step, or why the connection ends.
     fn answer_all(
         &mut self,
         client: HttpClient<'_>,
         view: &View<'_>,
         input: &[u8],
-    ) -> (usize, ServiceStep) {
+    ) -> (usize, Result<ServiceStep, ConnectionError>) {
         self.out.clear();
         let mut step = ServiceStep::none(view.now());
         let mut left = input;
         let may_go_on = |step: &ServiceStep| step.next == NextStep::Read && step.list.is_none();
         let mut is_over = false;
         while may_go_on(&step) && !left.is_empty() && !is_over {
-            match http::read_head(left) {
+            let next = match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
-                    step.next = self.answer(client, view, &request);
-                    step.list = self.list.take();
                     left = left.get(request.consumed..).unwrap_or_default();
                     step.answered += 1;
+                    self.answer(client, view, &request)
                 }
-                ParsedRequest::Invalid(error) => {
-                    self.reject(client, view, error, left);
-                    step.next = NextStep::Drain;
-                }
+                ParsedRequest::Invalid(error) => self.reject(client, view, error, left),
+            };
+            match next {
+                Ok(next) => step.next = next,
+                Err(error) => return (input.len(), Err(error)),
             }
+            step.list = self.list.take();
             is_over = step.answered >= limits::HTTP_TURN_REQUESTS_MAX
                 || self.out.len() >= limits::HTTP_TURN_BYTES_MAX;
         }
@@ -234,7 +235,7 @@ impl State {
         let must_wait = is_over || step.list.is_some();
         step.more = step.next == NextStep::Read && must_wait && !left.is_empty();
         let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
-        (if keeps_input { input.len() - left.len() } else { input.len() }, step)
+        (if keeps_input { input.len() - left.len() } else { input.len() }, Ok(step))
     }
 
     /// Writes `self.out`. Returns what the socket did not take.
@@ -253,14 +254,14 @@ impl State {
         Ok(unsent)
     }
 
-    /// Answers input that is not a request.
+    /// Answers input that is not a request that can be served.
     fn reject(
         &mut self,
         client: HttpClient<'_>,
         view: &View<'_>,
         error: RequestError,
         input: &[u8],
-    ) {
+    ) -> Result<NextStep, ConnectionError> {
         let ip = client.remote.ip();
         let reason = match error {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
@@ -281,7 +282,11 @@ impl State {
             // An image on a web page is enough to have a browser send any other error.
             view.excuse_offences(error != RequestError::BadRequest);
             view.report_offence(ip, BanReason::Malformed);
+            if !view.admits_other(ip) {
+                return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
+            }
         }
+        Ok(NextStep::Drain)
     }
 
     /// Answers a request.
@@ -290,7 +295,7 @@ impl State {
         client: HttpClient<'_>,
         view: &View<'_>,
         request: &RequestHead<'_>,
-    ) -> NextStep {
+    ) -> Result<NextStep, ConnectionError> {
         let HttpClient { listener, remote, may_stay } = client;
         let options = &listener.options;
         let ip = remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
@@ -300,11 +305,11 @@ impl State {
         if request.upgrade != Upgrade::None
             && options.web.as_ref().is_some_and(|web| web.serves(request, is_private))
         {
-            return self.upgrade(client, view, request, ip);
+            return Ok(self.upgrade(client, view, request, ip));
         }
         let keep_alive = request.keep_alive && may_stay;
         let response = ResponseFraming { method: request.method, keep_alive };
-        let next = NextStep::after(keep_alive, may_stay);
+        let exchange = Exchange { request, response, ip };
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
             Target::Scrape(_) => RequestKind::Scrape,
@@ -325,18 +330,20 @@ impl State {
                         let (list, listener_policy) =
                             (TorrentList::Bencoded, options.listener_policy);
                         let job = ListJob::Torrents { list, listener_policy, permit };
-                        return self.start_list(view.now(), request, may_stay, job);
+                        return Ok(self.start_list(view.now(), request, may_stay, job));
                     }
                 }
             }
             Target::Scrape(query) => self.scrape(client, view, Query { ip, key, query }),
+            Target::Unknown if !view.admits_other(ip) => return self.shed(client, exchange),
             Target::Unknown => {
                 listener.http().response(Family::of(ip), RequestKind::Other);
-                return self.answer_other(client, view, Exchange { request, response, ip });
+                return Ok(self.answer_other(client, view, exchange));
             }
         };
         match answered {
             Ok(()) => listener.http().response(Family::of(ip), kind),
+            Err(_) if !view.admits_other(ip) => return self.shed(client, exchange),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
@@ -348,7 +355,7 @@ impl State {
             }
         }
         response.ok(&mut self.out, &self.body);
-        next
+        Ok(NextStep::after(keep_alive, may_stay))
     }
 
     /// Begins a response that a thread makes.

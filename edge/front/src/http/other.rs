@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tracker::View;
-use types::Refusal;
+use tracker::counters::DropReason;
+use tracker::{RequestKind, View};
+use types::{Family, Refusal};
 use wire::http::{RequestHead, ResponseFraming, Status};
 
 use super::http_service::{HttpClient, NextStep, State};
@@ -12,6 +13,7 @@ use super::list::ListJob;
 use super::page::{self, PAGE_HEADERS, PublicPage};
 use super::site::OverviewAccess;
 use super::stats::StatsRequest;
+use crate::connection_error::ConnectionError;
 use crate::reject_log;
 
 /// The response to a browser on a path for WebSockets.
@@ -30,6 +32,31 @@ pub(super) struct Exchange<'a> {
 }
 
 impl State {
+    /// Ends an exchange with a client whose prefix has sent too many requests, without a response. A trusted
+    /// proxy gets a short one, since its connection carries other clients, too.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is to be closed.
+    pub(super) fn shed(
+        &mut self,
+        client: HttpClient<'_>,
+        exchange: Exchange<'_>,
+    ) -> Result<NextStep, ConnectionError> {
+        let HttpClient { listener, remote, may_stay } = client;
+        let Exchange { response, ip, .. } = exchange;
+        if !listener.options.trusted_proxies.contains(remote.ip()) {
+            return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
+        }
+        let refusal = Refusal::TooManyRequests;
+        reject_log::refused("http", ip, refusal);
+        let mut counters = listener.http();
+        counters.response(Family::of(ip), RequestKind::Other);
+        counters.refuse(refusal);
+        response.text(&mut self.out, Status::TooManyRequests, "too many requests\n");
+        Ok(NextStep::after(response.keep_alive, may_stay))
+    }
+
     /// Answers a request that is neither an announce nor a scrape.
     pub(super) fn answer_other(
         &mut self,

@@ -1,5 +1,7 @@
 //! Rate limits and connection limits.
 
+use front::webtorrent::WebOptions;
+use tracker::counters::Counters;
 use tracker::{Limits, Rate};
 
 use super::*;
@@ -33,6 +35,81 @@ fn tells_rate_limited_clients_when_to_retry() {
     let counters = server.finish(Protocol::Http);
     let refused = 2 * SENT - RATE.burst - RATE.per_s;
     assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], u64::from(refused));
+}
+
+/// Requests that are no announces, and refused ones.
+#[test]
+fn closes_connections_over_the_rate_of_other_requests() {
+    let server = HttpServer::web(WebOptions::default());
+    let limits = Limits { others: RATE, ..Limits::default() };
+    server.tracker.limiter().replace(limits.clone());
+    let unreachable = announce(0, "");
+    let others: [Vec<u8>; 6] = [
+        get("/", "").into(),
+        get("/none", "").into(),
+        get(&unreachable, "").into(),
+        get("/scrape", "").into(),
+        b"POST / HTTP/1.1\r\n\r\n".into(),
+        b"nonsense\r\n\r\n".into(),
+    ];
+    for request in &others {
+        let mut client = server.client();
+        for _ in 0..RATE.burst {
+            assert!(server.client().send(request).receive_head().status >= 200);
+        }
+        client.send(request).send(get(&announce(1, ""), ""));
+        client.expect_end_or_reset();
+        // Announces and scrapes have rates of their own.
+        assert!(server.client().request(get(&announce(1, ""), "")).has("8:complete"));
+        // A WebSocket is not closed, and a new one is refused.
+        assert_eq!(server.client().request(web_request()).status, 403);
+        server.advance(1);
+        assert!(server.client().send(request).receive_head().status >= 200);
+        server.advance(RATE.burst);
+    }
+    let exempt = Networks::parse(["127.0.0.1"]).unwrap();
+    server.tracker.limiter().replace(Limits { exempt, ..limits });
+    let mut client = server.client();
+    for _ in 0..SENT {
+        assert_eq!(client.request(get("/none", "")).status, 404);
+    }
+    let counters = server.finish(Protocol::Http);
+    assert_eq!(counters.drops[DropReason::RequestRate.index()], others.len() as u64);
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], others.len() as u64);
+}
+
+fn web_request() -> Vec<u8> {
+    let mut request = Vec::new();
+    wire::ws::client::request(&mut request, "tracker.test", "/", KEY);
+    request
+}
+
+/// A proxy's connection carries many clients.
+#[test]
+fn clients_over_the_rate_of_other_requests_leave_their_proxy_connected() {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    let server = HttpServer::with(HttpOptions { trusted_proxies, ..HttpOptions::default() });
+    server.tracker.limiter().replace(Limits { others: RATE, ..Limits::default() });
+    let mut proxy = server.client();
+    for target in ["/none", &announce(0, "")] {
+        let mut ask = |host: u8| {
+            let response =
+                proxy.request(get(target, &format!("X-Forwarded-For: 192.0.2.{host}\r\n")));
+            assert!(!response.closes());
+            response.status
+        };
+        let statuses: Vec<u16> = (0..SENT).map(|_| ask(1)).collect();
+        assert_eq!(
+            statuses.iter().filter(|status| **status == 429).count() as u32,
+            SENT - RATE.burst
+        );
+        assert!(ask(2) != 429);
+        server.advance(SENT);
+    }
+    let counters = server.finish(Protocol::Http);
+    let refused = u64::from(2 * (SENT - RATE.burst));
+    assert_eq!(counters.refusals[Refusal::TooManyRequests.index()], refused);
+    assert_eq!(counters.drops, Counters::default().drops);
 }
 
 #[test]
