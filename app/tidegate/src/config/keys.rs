@@ -404,9 +404,8 @@ settings! {
         /// Addresses and networks exempt from these limits, from http.connections_per_prefix_max
         /// and from [bans].
         exempt: List, reloadable = PRIVATE_NETWORKS;
-        /// Prefixes tracked for each rate, 8 bytes each. The busiest are tracked
-        /// longest. With too few, some prefixes are limited less than they should be, and none is
-        /// limited more.
+        /// Prefixes tracked for each rate, 8 bytes each. The busiest are tracked longest. With too
+        /// few, some prefixes are limited less than they should be, and none is limited more.
         buckets: Int(1, limits::BUCKETS_MAX) = limits::BUCKETS;
     }
 
@@ -414,11 +413,11 @@ settings! {
     /// never. Networks in limits.exempt are not banned. See docs/operate/limits.md.
     ["bans"] bans: BansSection {
         /// Malformed requests: broken HTTP, WebSocket frames and messages, and malformed UDP
-        /// packets with a valid connection id. The source address is verified. Requests of web browsers do
-        /// not count, but a script of a page can have its visitors' browsers speak other protocols.
+        /// packets with a valid connection id. The source address is verified. A page's script can have
+        /// browsers speak other protocols; other requests of browsers do not count.
         malformed_per_min: Int(0, RATE_MAX), reloadable = 0;
-        /// Requests with an unknown key. The source address is verified. Expired or missing keys do
-        /// not count, nor do requests of web browsers, which any page can cause.
+        /// Requests with an unknown key, but of no web browser: any page can cause those. The source
+        /// address is verified. Expired or missing keys do not count.
         wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
         /// UDP packets without a valid connection id. Beware: their source can be forged, so anyone
         /// could have any other address banned.
