@@ -535,6 +535,15 @@ mod tests {
             for denied in [libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
                 assert_eq!(call(denied, [0, 1, 0, 0]), libc::EPERM, "{denied}");
             }
+            // Their removal. The kernel would say EINVAL or EFAULT.
+            for denied in [libc::SYS_shmctl, libc::SYS_semctl, libc::SYS_msgctl] {
+                let remove = libc::IPC_RMID.into();
+                assert_eq!(call(denied, [-1, remove, remove, 0]), libc::EPERM, "{denied}");
+            }
+            assert_eq!(call(libc::SYS_mq_unlink, [0; 4]), libc::EPERM);
+            // kexec_file_load, by its number where C libraries do not name it.
+            let load = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+            assert_eq!(call(load, [-1, -1, 0, 0]), libc::EPERM);
         });
     }
 

@@ -24,8 +24,8 @@ const DENIED: &[c_long] = &[
     SYS_process_madvise, SYS_pidfd_open, SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_kcmp,
     SYS_kill, SYS_tkill, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_setpgid, SYS_setpriority,
     SYS_ioprio_set, SYS_sched_setscheduler, SYS_sched_setparam, SYS_migrate_pages, SYS_move_pages,
-    SYS_shmget, SYS_shmat, SYS_semget, SYS_semop, SYS_semtimedop, SYS_msgget, SYS_msgsnd,
-    SYS_msgrcv, SYS_mq_open,
+    SYS_shmget, SYS_shmat, SYS_shmctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_semctl,
+    SYS_msgget, SYS_msgsnd, SYS_msgrcv, SYS_msgctl, SYS_mq_open, SYS_mq_unlink,
     // Privileges.
     SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid, SYS_setresgid,
     SYS_setfsuid, SYS_setfsgid, SYS_setgroups, SYS_capset, SYS_setns, SYS_unshare,
@@ -46,14 +46,17 @@ const DENIED: &[c_long] = &[
     SYS_clock_adjtime,
 ];
 
-/// Older calls, which only this architecture has.
+/// Older calls, which only this architecture has, and one that has another number elsewhere.
 #[rustfmt::skip]
 #[cfg(target_arch = "x86_64")]
 const DENIED_HERE: &[c_long] = &[
     SYS_fork, SYS_vfork, SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat,
     SYS_mknod, SYS_kexec_file_load, SYS_modify_ldt, SYS_iopl, SYS_ioperm, SYS_uselib,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+/// kexec_file_load, which not all C libraries name.
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+const DENIED_HERE: &[c_long] = &[294];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 const DENIED_HERE: &[c_long] = &[];
 
 /// Calls of newer kernels, which not all C libraries name. Their numbers are the same on all architectures:
