@@ -17,7 +17,7 @@
 //! If anything fails before `ready`, the old process continues to serve. If swarms cannot be sent
 //! ([`super::transfer`]), the upgrade continues without them: clients announce again within an interval.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
@@ -44,6 +44,9 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Ages of peers are counted in units of this.
 const PERIOD_MS: i64 = 16_000;
+/// Bytes that the two processes say to each other at most. They are some hundred; but code that broke into the old
+/// process may order a start, and say what it likes.
+const TEXT_MAX: u64 = 4096;
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -161,7 +164,8 @@ impl OldProcess {
     /// Receives the old process's state.
     pub(super) fn handoff(&mut self) -> Result<HandoffState> {
         self.stream.get_ref().set_read_timeout(Some(REPLY_TIMEOUT))?;
-        HandoffState::read(&mut self.stream).context("cannot take over from the old process")
+        let mut lines = self.stream.by_ref().take(TEXT_MAX);
+        HandoffState::read(&mut lines).context("cannot take over from the old process")
     }
 
     /// Receives the old process's swarms, if it sends them, and waits until this process can serve them.
@@ -182,7 +186,7 @@ impl OldProcess {
         let mut word = String::new();
         // If the old process is gone, it may still have left a reply.
         let _ = self.stream.get_mut().write_all(ready.as_bytes());
-        if let Err(error) = self.stream.read_line(&mut word) {
+        if let Err(error) = self.stream.by_ref().take(TEXT_MAX).read_line(&mut word) {
             warn!(%error, "the old process did not reply");
         }
         if word == "stop\n" {
@@ -345,7 +349,7 @@ fn await_ready(stream: &UnixStream) -> Result<u32, String> {
     let mut line = String::new();
     let read = stream
         .set_read_timeout(Some(START_TIMEOUT))
-        .and_then(|()| BufReader::new(stream).read_line(&mut line));
+        .and_then(|()| BufReader::new(stream.take(TEXT_MAX)).read_line(&mut line));
     match read {
         Err(error)
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>

@@ -5,7 +5,9 @@
 //! the same way. So it forks a second process early: the launcher. The launcher accepts two kinds of
 //! orders: to start its own program, at its path, with its arguments and environment, and with the
 //! descriptors that come with the order; and to exchange the XDP program of a link, both of which come with
-//! the order. It ends with the process that forked it.
+//! the order. While a program that it has started runs, it starts no other: it has rights that the process
+//! may have given up, so that code which broke into the process must not get many of it. It ends with the
+//! process that forked it.
 //!
 //! ```text
 //! launcher ─ fork ─▶ exits at once
@@ -21,7 +23,7 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::io::{self, IoSlice, IoSliceMut, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -59,6 +61,9 @@ const FOREIGN_SIGNALS: [Signal; 6] = [
 const EXCHANGE: &[u8] = b"!";
 /// How long that may take; it takes some milliseconds.
 const EXCHANGE_TIMEOUT_S: i64 = 10;
+
+/// How long the launcher waits for the end of a program that it has started before, which may be ending.
+const END_TIMEOUT_MS: libc::c_int = 1000;
 
 /// What the launcher does.
 enum Order {
@@ -205,28 +210,86 @@ fn wait_for_orders(program: &Program, orders: &OwnedFd) -> io::Result<()> {
     // Lists of processes by name should show only the main process.
     nix::sys::prctl::set_name(c"tidegate-launch")?;
     close_all_but(orders)?;
+    let mut started: Option<Started> = None;
     while let Some(order) = receive(orders)? {
-        let descriptors = match order {
-            Order::Start(descriptors) => descriptors,
+        match order {
             Order::Exchange(descriptors) => {
                 send(orders.as_raw_fd(), &exchange(&descriptors), MsgFlags::MSG_NOSIGNAL)?;
-                continue;
             }
-        };
-        // SAFETY: the launcher never has more than one thread.
-        match unsafe { fork() }? {
-            ForkResult::Parent { child } => {
-                nix::sys::wait::waitpid(child, None)?;
-            }
-            // SAFETY: as above.
-            ForkResult::Child => match unsafe { fork() } {
-                Ok(ForkResult::Child) => start(program, descriptors),
-                Ok(ForkResult::Parent { .. }) => exit(0),
-                Err(_) => exit(1),
+            Order::Start(descriptors) => match started.as_ref().filter(|it| it.is_running()) {
+                Some(Started { pid, .. }) => {
+                    let why =
+                        format!("process {pid}, which was started before, still runs: end it");
+                    report_failure(descriptors.into_iter().last().map(|(_, last)| last), &why);
+                }
+                None => started = start_orphan(program, descriptors)?,
             },
         }
     }
     Ok(())
+}
+
+/// A process that the launcher has started.
+struct Started {
+    pid: i32,
+    /// Stands for this process, and for no later one with its number (pidfd_open(2)).
+    handle: OwnedFd,
+}
+
+impl Started {
+    /// Reads the number of a process from its parent, which waits until this returns, so that the number is
+    /// still that of this process. Returns `None` if none was started, or before Linux 5.3.
+    fn read(mut parent: &UnixStream) -> Option<Self> {
+        let mut pid = [0; 4];
+        parent.read_exact(&mut pid).ok()?;
+        let pid = i32::from_ne_bytes(pid);
+        // SAFETY: only numbers are passed.
+        let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let handle = RawFd::try_from(handle).ok().filter(|handle| *handle >= 0)?;
+        // SAFETY: the kernel has just opened it for us, and nothing else owns it.
+        Some(Self { pid, handle: unsafe { OwnedFd::from_raw_fd(handle) } })
+    }
+
+    fn is_running(&self) -> bool {
+        let mut end =
+            libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the kernel reads and writes one structure, which lives until the call returns.
+        unsafe { libc::poll(&raw mut end, 1, END_TIMEOUT_MS) == 0 }
+    }
+}
+
+/// Starts the program as the child of a process that ends at once.
+fn start_orphan(
+    program: &Program,
+    descriptors: Vec<(String, OwnedFd)>,
+) -> io::Result<Option<Started>> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // SAFETY: the launcher never has more than one thread.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => {
+            drop((theirs, descriptors));
+            let started = Started::read(&ours);
+            // Ends the child.
+            drop(ours);
+            nix::sys::wait::waitpid(child, None)?;
+            Ok(started)
+        }
+        ForkResult::Child => {
+            drop(ours);
+            // SAFETY: as above.
+            match unsafe { fork() } {
+                Ok(ForkResult::Child) => start(program, descriptors),
+                Ok(ForkResult::Parent { child }) => {
+                    // Until it ends, the number of its child stays that child's. It ends when the other
+                    // end is closed, even if that was too early.
+                    let _ = (&theirs).write_all(&child.as_raw().to_ne_bytes());
+                    let _ = (&theirs).read(&mut [0]);
+                    exit(0)
+                }
+                Err(_) => exit(1),
+            }
+        }
+    }
 }
 
 /// Becomes the new process, or reports the reason of a failure on the last descriptor.
@@ -234,11 +297,16 @@ fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
     let above = FIRST_FD + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST_FD);
     let report = descriptors.last().map(|(_, last)| clone_above(last, above));
     let Err(error) = program.exec(descriptors);
-    if let Some(Ok(report)) = report {
-        // Ignore errors: if the main process is gone, nothing waits for the report.
-        let _ = UnixStream::from(report).write_all(format!("failed {error}\n").as_bytes());
-    }
+    report_failure(report.and_then(Result::ok), &error.to_string());
     exit(1)
+}
+
+/// Reports on an order's last descriptor why the program was not started.
+fn report_failure(to: Option<OwnedFd>, why: &str) {
+    if let Some(to) = to {
+        // Ignore errors: if the main process is gone, nothing waits for the report.
+        let _ = UnixStream::from(to).write_all(format!("failed {why}\n").as_bytes());
+    }
 }
 
 /// Exchanges the XDP program of a link. Returns the error's number, or 0.
