@@ -241,6 +241,18 @@ pub const MEMORY_SHARE: u64 = 2;
 /// what the smallest machines have that are rented as servers. Unlimited, junk could fill the memory.
 pub const MEMORY_UNKNOWN_MIB: u64 = 512;
 
+/// Bytes of the journal of swarms, by default, for each byte of the memory for torrents and peers. A walk
+/// over a full store writes less than the store has in memory: 8 bytes of an IPv4 peer that takes 9, 20 of an
+/// IPv6 peer that takes more, 28 of a torrent that takes 64. The journal has up to two rounds, each a walk
+/// and the changes of its time, up to 32 bytes an announce. Honest clients announce once in three rounds, so
+/// their changes are about as many bytes as a walk: two of both are four times the store. Junk that comes and
+/// goes takes more; rounds are shorter then.
+pub const JOURNAL_SHARE: u64 = 4;
+
+/// The least bound of the journal of swarms by default. A round may take twenty seconds even if it hurries, in
+/// which a core's clients write 170 MB at the most: two rounds of that have room.
+pub const JOURNAL_LEAST: u64 = 512 << 20;
+
 /// Peers of one torrent at one public address by default: a v4 address, or the /64 of a v6 address,
 /// which is one host's or one household's. A household rarely has more than two or three clients in
 /// one torrent. Of a carrier's shared address with more, each client is still answered; only the

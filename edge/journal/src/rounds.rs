@@ -64,6 +64,8 @@ struct Round {
     is_walked: bool,
     /// Whether it has all sessions.
     has_sessions: bool,
+    /// Whether there is no complete round before it.
+    is_urgent: bool,
 }
 
 /// What was read from the clocks, once for a turn.
@@ -114,6 +116,11 @@ impl<'a> Rounds<'a> {
     /// Lets each round have the sessions of `source`, too.
     pub(crate) fn set_sessions(&mut self, source: Option<&'a mut SessionSource>) {
         self.sessions = source;
+    }
+
+    /// Ends the present round as soon as possible: there is no complete one.
+    pub(crate) fn hurry(&mut self) {
+        self.round.is_urgent = true;
     }
 
     /// Does what the time since the last turn asks for: writes the changes and a part of the walk.
@@ -226,7 +233,8 @@ impl<'a> Rounds<'a> {
         let walk = self.store.walk_bytes();
         let bytes_left = walk.saturating_sub(self.round.walked);
         let round = self.log.bytes_from(self.round.segment) + bytes_left;
-        walk < pace.bytes_max / 5 * 2 && round > pace.bytes_max / 20 * 9
+        let is_long = has_room_for_two(walk, pace) && round > pace.bytes_max / 20 * 9;
+        self.round.is_urgent || is_long
     }
 
     /// Gives the round up if changes were lost: what it has written of their torrents may be wrong.
@@ -277,9 +285,23 @@ impl<'a> Rounds<'a> {
     }
 }
 
+/// Whether two rounds, with walks of `walk_bytes` each, and their changes have room within the bound.
+pub(crate) fn has_room_for_two(walk_bytes: u64, pace: Pace) -> bool {
+    walk_bytes < pace.bytes_max / 5 * 2
+}
+
 impl Round {
     fn new(number: u64, turn: Turn, segment: u64) -> Self {
         let (began, began_ms) = (turn.elapsed, turn.now.unix_ms);
-        Self { number, began, began_ms, segment, walked: 0, is_walked: false, has_sessions: false }
+        Self {
+            number,
+            began,
+            began_ms,
+            segment,
+            walked: 0,
+            is_walked: false,
+            has_sessions: false,
+            is_urgent: false,
+        }
     }
 }

@@ -15,7 +15,8 @@ use crate::disk::{Directory, Disk};
 use crate::feed::Feed;
 use crate::lock::Lock;
 use crate::log::SegmentLog;
-use crate::rounds::{Rounds, Turn};
+use crate::plan::open_header;
+use crate::rounds::{Rounds, Turn, has_room_for_two};
 use crate::status::BoundReached;
 use crate::{Clocks, Failure, Pace, SessionSource, State, Status};
 
@@ -105,11 +106,14 @@ impl Writer {
         stop: &AtomicBool,
     ) -> io::Result<()> {
         let first = turn();
-        self.check_room(store, first.pace)?;
+        let is_urgent = self.make_room(store, first.pace)?;
         let (disk, status) = (Arc::clone(&self.disk), Arc::clone(&self.status));
         let log = SegmentLog::begin(disk, Arc::clone(&status), boot, first.now)?;
         let mut rounds = Rounds::begin(&self.feed, store, log, status, (boot, first))?;
         rounds.set_sessions(sessions);
+        if is_urgent {
+            rounds.hurry();
+        }
         if self.status.figures().state == State::Stopped {
             info!(directory = %self.directory.display(), "the journal of swarms is written again");
         }
@@ -122,13 +126,38 @@ impl Writer {
         rounds.finish(turn().now)
     }
 
-    /// Fails if the journal's bound leaves no room for a whole round.
-    fn check_room(&self, store: &Store, pace: Pace) -> io::Result<()> {
-        let bytes: u64 = self.disk.list()?.iter().map(|(_, bytes)| bytes).sum();
-        if pace.bytes_max > 0 && bytes + store.walk_bytes() > pace.bytes_max {
+    /// Makes room for a whole round within the journal's bound, or fails. Deletes what was written behind the
+    /// last complete round, because the round that was to replace that one did not fit. If that one takes too
+    /// much by itself, it goes, too: otherwise no round would ever be written again. Returns whether it went.
+    fn make_room(&self, store: &Store, pace: Pace) -> io::Result<bool> {
+        let mut segments = self.disk.list()?;
+        segments.sort_unstable();
+        let is_full = |segments: &[(u64, u64)]| {
+            let bytes: u64 = segments.iter().map(|(_, bytes)| bytes).sum();
+            pace.bytes_max > 0 && bytes + store.walk_bytes() > pace.bytes_max
+        };
+        if !is_full(&segments) {
+            return Ok(false);
+        }
+        let round_of = |number| open_header(&*self.disk, number).ok().map(|it| it.round_segment);
+        let newest = segments.last().and_then(|(number, _)| round_of(*number));
+        // From the end, so that an interruption leaves no gap. Segments of the complete round name the one
+        // before it.
+        while let Some((number, _)) =
+            segments.pop_if(|(number, _)| newest.is_some() && round_of(*number) == newest)
+        {
+            self.disk.remove(number)?;
+        }
+        if !is_full(&segments) {
+            return Ok(false);
+        }
+        if !has_room_for_two(store.walk_bytes(), pace) {
             return Err(io::Error::other(BoundReached));
         }
-        Ok(())
+        while let Some((number, _)) = segments.pop() {
+            self.disk.remove(number)?;
+        }
+        Ok(true)
     }
 
     /// Waits for `time`. Returns false if `stop` was set.

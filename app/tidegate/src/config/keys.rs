@@ -466,8 +466,8 @@ settings! {
         /// at most this many seconds of counters, and no acknowledged change.
         flush_s: Int(1, 3600) = 5;
         /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
-        /// failures. It contains addresses of clients and takes about 40 bytes per peer. WebTorrent
-        /// peers are connections and are not in it.
+        /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
+        /// clients come and go. WebTorrent peers are connections and are not in it.
         swarms: Flag = true;
         /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
         /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
@@ -476,9 +476,10 @@ settings! {
         /// Seconds after which the journal is forced to the disk. A power failure loses at most this
         /// much; a crash of the tracker does not depend on it. 0 = never.
         swarms_sync_s: Int(0, 3600), reloadable = 5;
-        /// Maximum size of the journal in MiB. Near it, a round hurries to its end, which frees what
-        /// came before; at it, the journal stops until there is room. 0 = unlimited.
-        swarms_mib: Int(0, u32::MAX), reloadable = 0;
+        /// Maximum size of the journal in MiB. "auto" = four times the memory for torrents and peers
+        /// (limits.memory_mib), at least 512. Near it, a round hurries to its end, which frees what
+        /// came before; at it, the journal stops for a minute, and a round begins anew. 0 = unlimited.
+        swarms_mib: AutoInt(0, u32::MAX), reloadable = None;
         /// Seconds that a start waits for swarms to be restored before it serves. The rest is
         /// restored while it serves.
         swarms_restore_wait_s: Int(0, 3600) = 10;

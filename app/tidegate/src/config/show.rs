@@ -9,6 +9,7 @@ use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
 use super::memory_budget;
 use super::read::Settings;
 use super::setting::{AnySetting, toml};
+use super::swarms::bytes_max;
 
 const HEAD: &str = "\
 # Configuration of tidegate. Every key is optional; the values below are the defaults.
@@ -84,10 +85,14 @@ pub(crate) fn show(settings: &Settings) -> String {
     for setting in settings.sections.all() {
         let (name, value) = (setting.key().name, toml(&setting.json()));
         let _ = write!(text, "{name} = {value}  # {}", setting.origin());
-        let memory_mib = &settings.sections.limits.memory_mib;
-        if name == memory_mib.key.name && memory_mib.value.is_none() {
-            let bytes = memory_budget(None, net::process::memory_bytes()).unwrap_or(0);
-            let _ = write!(text, ", {} here", bytes >> 20);
+        let (limits, state) = (&settings.sections.limits, &settings.sections.state);
+        let budget =
+            || memory_budget(limits.memory_mib.value, net::process::memory_bytes()).unwrap_or(0);
+        if name == limits.memory_mib.key.name && limits.memory_mib.value.is_none() {
+            let _ = write!(text, ", {} here", budget() >> 20);
+        }
+        if name == state.swarms_mib.key.name && state.swarms_mib.value.is_none() {
+            let _ = write!(text, ", {} here", bytes_max(None, Some(budget())) >> 20);
         }
         text.push('\n');
     }

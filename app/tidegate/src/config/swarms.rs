@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use types::limits;
+
 use super::key::Problem;
 use super::keys::{StateSection, TrackerSection};
 
@@ -41,6 +43,7 @@ impl SwarmsConfig {
     pub(super) fn from_sections(
         state: &StateSection,
         tracker: &TrackerSection,
+        memory_budget: Option<u64>,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
         if !state.swarms.value || state.dir.value.is_empty() {
@@ -62,9 +65,18 @@ impl SwarmsConfig {
             dir: Self::directory(Path::new(&state.dir.value)),
             round: Duration::from_secs(round.value.min(round_s_max).into()),
             sync: Duration::from_secs(state.swarms_sync_s.value.into()),
-            bytes_max: u64::from(state.swarms_mib.value) << 20,
+            bytes_max: bytes_max(state.swarms_mib.value, memory_budget),
             restore_wait: Duration::from_secs(state.swarms_restore_wait_s.value.into()),
             is_lifetime_short,
         })
     }
+}
+
+/// Returns the most bytes that the journal may have; 0 = unlimited.
+pub(super) fn bytes_max(swarms_mib: Option<u32>, memory_budget: Option<u64>) -> u64 {
+    let by_default = || {
+        let budget = memory_budget?;
+        Some(budget.saturating_mul(limits::JOURNAL_SHARE).max(limits::JOURNAL_LEAST))
+    };
+    swarms_mib.map_or_else(|| by_default().unwrap_or(0), |mib| u64::from(mib) << 20)
 }

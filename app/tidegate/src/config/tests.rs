@@ -300,6 +300,16 @@ fn journals_swarms_where_records_are() {
     let swarms =
         config("[state]\ndir = \"d\"\nswarms_mib = 3\nswarms_sync_s = 0\n").swarms.unwrap();
     assert_eq!((swarms.dir.as_path(), swarms.bytes_max), (Path::new("d/swarms"), 3 << 20));
+    // Bounded by default, as memory is.
+    let bytes_max =
+        |text: &str| config(&format!("[state]\ndir = \"d\"\n{text}")).swarms.unwrap().bytes_max;
+    assert!(bytes_max("") >= 512 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 1000\n"), 4000 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 10\n"), 512 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 0\n"), 0);
+    assert_eq!(bytes_max("swarms_mib = 0\n"), 0);
+    let shown = show(&read("[limits]\nmemory_mib = 1000\n").unwrap());
+    assert!(shown.contains("state.swarms_mib = \"auto\"  # default, 4000 here\n"), "{shown}");
     let seconds = [swarms.round, swarms.sync, swarms.restore_wait].map(|time| time.as_secs());
     assert_eq!(seconds, [600, 0, 10]);
 }

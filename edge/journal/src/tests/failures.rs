@@ -225,3 +225,34 @@ fn the_writer_stops_at_the_bound_and_continues_when_it_is_raised() {
         wait_until(|| status.figures().state == State::Writing);
     });
 }
+
+/// A round that runs into the bound is given up, so that the next one has room and replaces the last complete one.
+#[test]
+fn the_writer_gives_up_a_round_that_reaches_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, stop, disk) = (store(false), AtomicBool::new(false), MemoryDisk::default());
+    for number in 0..2000 {
+        announce(&store, Tick(0), number, number % 5, Some(Role::Leecher));
+    }
+    let status = Arc::new(Status::default());
+    let writer = writer(folder.path(), &disk, &status);
+    let pace = Pace { bytes_max: store.walk_bytes() * 3, ..FAST };
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| writer.run(&store, || pace, &stop));
+        wait_for_round(&status);
+        // More in few turns than the bound has room for, of peers that do not stay.
+        wait_until(|| {
+            for number in 0..20_000 {
+                announce(&store, Tick(0), number % 2000, 100, Some(Role::Seeder));
+                announce(&store, Tick(0), number % 2000, 100, None);
+            }
+            status.figures().failures[3] > 0
+        });
+        wait_until(|| status.figures().state == State::Writing);
+        wait_for_round(&status);
+        let bytes: usize = disk.files().values().map(Vec::len).sum();
+        assert!(bytes as u64 <= pace.bytes_max, "{bytes}");
+    });
+    assert_eq!(restore(&disk, START_MS, 1).peers, peers_of(&store, Tick(0)));
+}
