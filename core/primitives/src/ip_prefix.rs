@@ -43,15 +43,25 @@ impl IpPrefix {
     }
 
     /// Returns the prefix that a client belongs to: `bits_v4` long for an IPv4 address, `bits_v6` for an IPv6
-    /// address. An IPv4 client behind a translator has its own prefix in that one's, as long as if it had come
-    /// directly.
+    /// address. An IPv4 client behind a translator, or one that sends by 6to4, has its own prefix in that of
+    /// those, as long as if it had come directly. All clients of Teredo have one prefix: a client can choose
+    /// most bits of its address.
     #[inline]
     pub fn of_client(ip: IpAddr, bits_v4: u8, bits_v6: u8) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => Self::v4(ip, bits_v4),
-            IpAddr::V6(ip) if is_translated(ip) => Self::v6(ip, 96 + bits_v4.min(32)),
-            IpAddr::V6(ip) => Self::v6(ip, bits_v6),
-        }
+        let ip = match ip.to_canonical() {
+            IpAddr::V4(ip) => return Self::v4(ip, bits_v4),
+            IpAddr::V6(ip) => ip,
+        };
+        let bits = match ip.segments() {
+            // RFC 6052, section 2.1: the last four bytes are the IPv4 address.
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] => 96 + bits_v4.min(32),
+            // RFC 3056, section 2: they follow the first two.
+            [0x2002, ..] => 16 + bits_v4.min(32),
+            // RFC 4380, section 4.
+            [0x2001, 0, ..] => 32,
+            _ => bits_v6,
+        };
+        Self::v6(ip, bits)
     }
 
     /// The first address.
@@ -109,13 +119,6 @@ impl IpPrefix {
             IpAddr::V6(ip) => (ip.to_bits(), ip.to_bits() | !mask_v6(self.bits)),
         }
     }
-}
-
-/// Returns whether `ip` is in 64:ff9b::/96, where its last four bytes are the IPv4 address of a host behind a
-/// translator (RFC 6052, section 2.1).
-#[inline]
-fn is_translated(ip: Ipv6Addr) -> bool {
-    matches!(ip.segments(), [0x64, 0xff9b, 0, 0, 0, 0, ..])
 }
 
 #[inline]
@@ -232,6 +235,15 @@ mod tests {
         assert_eq!(of("64:ff9b::192.0.2.77", 32), prefix("64:ff9b::192.0.2.77/128"));
         assert_eq!(of("64:ff9b:1::192.0.2.77", 32), prefix("64:ff9b:1::/64"));
         assert_eq!(of("64:ff9b::1:192.0.2.77", 32), prefix("64:ff9b::/64"));
+    }
+
+    #[test]
+    fn clients_of_tunnels_have_no_more_prefixes_than_their_ipv4_address() {
+        let of = |ip: &str, bits_v4| IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
+        assert_eq!(of("2002:c000:24d:ffff:2:3::", 32), prefix("2002:c000:24d::/48"));
+        assert_eq!(of("2002:c000:24d:ffff:2:3::", 24), prefix("2002:c000:200::/40"));
+        assert_eq!(of("2001:0:4136:e378:8000:63bf:3fff:fdd2", 32), prefix("2001::/32"));
+        assert_eq!(of("2001:1:4136:e378:8000::", 32), prefix("2001:1:4136:e378::/64"));
     }
 
     #[test]
