@@ -4,6 +4,10 @@
 //! A request that changes something also needs a header that only a script of the same origin can set, and
 //! the dashboard's own `Origin`: the cookie alone changes nothing. The API itself knows no cookies: a
 //! middleware sets the `Authorization` header from the session.
+//!
+//! Browsers send cookies to all ports of a host (RFC 6265, section 8.5), so another service there can read the
+//! cookie when the browser visits it. Its name has the port, so that at least two trackers, e.g. behind tunnels to
+//! localhost, do not replace each other's.
 
 use std::net::IpAddr;
 
@@ -24,8 +28,8 @@ use super::session_store::{LIFETIME, SessionId};
 use super::state::Shared;
 use crate::listener::ClientAddr;
 
-/// The cookie.
-const NAME: &str = "tidegate_session";
+/// Begins the cookie's name.
+const NAME: &str = "tidegate";
 /// A header that a page of another origin cannot set without a CORS preflight.
 const HEADER: &str = "x-tidegate";
 /// Random characters of a session id: 190 bits.
@@ -62,7 +66,8 @@ async fn open(
     api.sessions.open(SessionId::of(&id), &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
     let age_s = LIFETIME.as_secs();
-    let cookie = format!("{NAME}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
+    let name = cookie_name(&headers);
+    let cookie = format!("{name}={id}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
     Ok(with_cookie(Json(session_info).into_response(), &cookie))
 }
 
@@ -85,7 +90,8 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
         api.sessions.close(&id);
         api.access_changed.notify_waiters();
     }
-    let expired = format!("{NAME}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    let name = cookie_name(&headers);
+    let expired = format!("{name}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
     with_cookie(StatusCode::NO_CONTENT.into_response(), &expired)
 }
 
@@ -135,11 +141,20 @@ fn session_id(headers: &HeaderMap) -> Option<SessionId> {
     cookie(headers).map(SessionId::of)
 }
 
+/// Returns the cookie's name: it ends with the port as the browser knows it, which a tunnel may have changed. The
+/// default ports of http and https are not in the header.
+fn cookie_name(headers: &HeaderMap) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    port.map_or_else(|| NAME.into(), |port| format!("{NAME}-{port}"))
+}
+
 /// Returns the secret of a session in the cookies.
 fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let own = cookie_name(headers);
     let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
-    pairs.find(|(name, _)| name.trim() == NAME).map(|(_, id)| id.trim())
+    pairs.find(|(name, _)| name.trim() == own).map(|(_, id)| id.trim())
 }
 
 /// Returns whether a script of a page that was served here sent the request.
@@ -165,10 +180,18 @@ mod tests {
 
     #[test]
     fn finds_the_cookie_among_others() {
-        let found = |line| cookie(&headers(&[("cookie", line)])).map(String::from);
-        assert_eq!(found("a=b; tidegate_session=xyz; c=d").as_deref(), Some("xyz"));
-        assert_eq!(found("xtidegate_session=xyz"), None);
+        let at =
+            |host, line| cookie(&headers(&[("host", host), ("cookie", line)])).map(String::from);
+        let found = |line| at("t:6970", line);
+        assert_eq!(found("a=b; tidegate-6970=xyz; c=d").as_deref(), Some("xyz"));
+        assert_eq!(found("xtidegate-6970=xyz"), None);
         assert_eq!(cookie(&headers(&[])), None);
+        // Of another port of the host.
+        assert_eq!(found("tidegate-6971=xyz; tidegate=xyz"), None);
+        let both = "tidegate-6970=a; tidegate-443=b; tidegate=c";
+        for (host, value) in [("[::1]:443", "b"), ("t.example", "c"), ("[::1]", "c"), ("t:", "c")] {
+            assert_eq!(at(host, both).as_deref(), Some(value), "{host}");
+        }
     }
 
     #[test]

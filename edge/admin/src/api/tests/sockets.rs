@@ -309,7 +309,8 @@ impl TestApi {
     /// Opens a stream with one more header.
     fn stream(&self, path: &str, header: &str) -> TcpStream {
         let request = format!(
-            "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n"
+            "GET /api/v1{path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n{header}\r\n\r\n",
+            self.address.port()
         );
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -328,10 +329,11 @@ impl TestApi {
     /// Sends a request of the dashboard. Returns the response.
     fn dashboard(&self, request: &str, cookie: &str, body: &str) -> String {
         let request = format!(
-            "{request} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nX-Tidegate: 1\r\n\
-             Connection: close\r\nContent-Type: application/json\r\nCookie: {cookie}\r\n\
+            "{request} HTTP/1.1\r\nHost: localhost:{port}\r\nOrigin: http://localhost:{port}\r\n\
+             X-Tidegate: 1\r\nConnection: close\r\nContent-Type: application/json\r\nCookie: {cookie}\r\n\
              Content-Length: {}\r\n\r\n{body}",
-            body.len()
+            body.len(),
+            port = self.address.port()
         );
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -346,6 +348,7 @@ impl TestApi {
         let body = json!({ "token": token }).to_string();
         let response = self.dashboard("POST /session", "", &body);
         let cookie = response.split("set-cookie: ").nth(1).unwrap_or_else(|| panic!("{response}"));
+        assert!(cookie.starts_with(&format!("tidegate-{}=", self.address.port())), "{cookie}");
         cookie.split(';').next().unwrap().to_owned()
     }
 }
