@@ -43,7 +43,8 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Gives up the capabilities that a service was started with although it is not root, e.g. to bind low ports.
+/// Gives up the capabilities that root has, or that a service was started with although it is not root, e.g. to
+/// bind low ports.
 fn drop_capabilities() {
     match process::drop_capabilities() {
         Ok(dropped) if dropped.is_empty() => {}
@@ -57,6 +58,10 @@ fn drop_capabilities() {
 pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
     if !config.sandbox {
         return None;
+    }
+    // Without process.user, root keeps its user, and with it the right to read its files. The launcher keeps all.
+    if process::is_root() {
+        drop_capabilities();
     }
     let sandbox = process::confine(allowed(config, file));
     info!("sandbox: {sandbox}");

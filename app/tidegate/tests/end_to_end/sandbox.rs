@@ -101,3 +101,20 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
     assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);
 }
+
+/// Also if it stays root. Its launcher keeps them: the process that it starts has them until it serves.
+#[cfg(target_os = "linux")]
+#[test]
+fn keeps_no_capabilities() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let check = || {
+        for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+            let none = BTreeSet::from(["0000000000000000".into()]);
+            assert_eq!(tracker.status_of_threads(set), none, "{set}");
+        }
+        Udp::connect(tracker.udp4()).announce(0xaa, 1001);
+    };
+    check();
+    tracker.upgrade();
+    check();
+}

@@ -8,7 +8,7 @@ pub(crate) use caps::Capability;
 /// Drops all capabilities of the calling thread, and of threads that it starts later, for good. Returns
 /// the names of those that it had. Does nothing to the other threads: call it while there is only one.
 ///
-/// Only for processes that are not root: root regains capabilities by starting a program.
+/// Root would regain them by starting a program, which the sandbox denies.
 pub fn drop_capabilities() -> io::Result<Vec<String>> {
     let had = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let mut names: Vec<String> = had.iter().map(ToString::to_string).collect();
