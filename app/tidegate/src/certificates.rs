@@ -1,11 +1,13 @@
 //! Certificates from files: read at startup, on SIGHUP, and when the files change.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use net::tls::{Certificate, ChainStatus};
 
 use crate::config::Config;
+use crate::permissions::is_readable_by_all;
 
 /// How long before its expiry a certificate is warned about.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -47,4 +49,14 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
         }
     }
     warnings
+}
+
+/// Returns warnings about keys that every user of the machine can read.
+pub(crate) fn key_warnings(config: &Config) -> Vec<String> {
+    let keys = config.certificates.iter().map(|files| &files.key);
+    let readable = keys.filter(|key| is_readable_by_all(key));
+    let warning = |key: &PathBuf| {
+        format!("{}: every user of this machine can read this key: chmod 600 it", key.display())
+    };
+    readable.map(warning).collect()
 }

@@ -16,8 +16,9 @@ use cluster::nats::NatsOptions;
 use crate::admin::NodeCommand;
 use crate::cli;
 use crate::config::{ClusterConfig, Config};
+use crate::permissions::check_secret;
 use command::SetupCommand;
-use secret::{ClusterSecrets, check_mode};
+use secret::ClusterSecrets;
 
 /// Set up a cluster, look at it and manage it.
 #[derive(Subcommand)]
@@ -81,7 +82,7 @@ fn options_of_user(
 /// Reads the seed of an nkey, which may stand among comments and empty lines.
 fn read_seed(path: &Path) -> Result<String> {
     let name = path.display();
-    check_mode(path).context("cluster.nkey")?;
+    check_secret(path).context("cluster.nkey")?;
     let text =
         fs::read_to_string(path).with_context(|| format!("cluster.nkey: cannot read {name}"))?;
     let seed = text.lines().map(str::trim).find(|line| line.starts_with(SEED_PREFIX));

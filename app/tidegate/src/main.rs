@@ -20,6 +20,7 @@ mod errors;
 mod import;
 mod journal;
 mod manual;
+mod permissions;
 mod scrape;
 mod serve;
 mod top;
@@ -164,7 +165,7 @@ fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
 
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
-    let serve::Findings { problems, warnings, notes } = serve::check(&config);
+    let serve::Findings { problems, warnings, notes } = serve::check(&config, file);
     let warnings = config.warnings().into_iter().chain(warnings);
     warnings.for_each(|text| cli::print_error(format_args!("warning: {text}")));
     notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));

@@ -15,6 +15,7 @@ mod listeners;
 mod log;
 mod outbound;
 mod overrides;
+mod places;
 mod program;
 mod reload;
 mod secret;
@@ -100,6 +101,7 @@ pub(crate) fn serve(
     mut config: Config,
 ) -> Result<()> {
     let mut log = Log::start(&config);
+    places::check(&config, file.as_deref())?;
     // Before anything else is opened: inherited sockets are known only by their numbers.
     let mut inherited = InheritedSockets::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {

@@ -114,6 +114,11 @@ impl Identity {
         Ok(Self { user: found.uid, group: gid })
     }
 
+    /// Returns the user and group that this process runs as.
+    pub fn of_process() -> Self {
+        Self { user: Uid::effective(), group: getegid() }
+    }
+
     /// Changes the owner of a folder. Fails if `path` is a symbolic link: someone who may write beside it
     /// could have put it there, to get any other file.
     pub fn give(self, path: &Path) -> io::Result<()> {

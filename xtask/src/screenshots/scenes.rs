@@ -93,7 +93,7 @@ fn disk_full(folder: &Path, at: &Path) -> Result<()> {
     set_up_network()?;
     let state = at.join("state");
     fs::create_dir_all(&state)?;
-    let size = ["-o", "size=4m"];
+    let size = ["-o", "size=4m,mode=0700"];
     let mut mount = command(&["mount", "-t", "tmpfs"]);
     mount.args(size).arg("tmpfs").arg(&state);
     output(mount)?;

@@ -2,7 +2,6 @@
 //! distributed when a node starts.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -10,11 +9,10 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use tracker::PreviousSecrets;
 
 use crate::config::ClusterConfig;
+use crate::permissions::check_secret;
 
 /// Bytes of a secret; its file has two hex digits for each.
 pub(crate) const SECRET_LEN: usize = 32;
-/// Permissions that a secret's file must not give: writing by its group, and anything by others.
-const FORBIDDEN_MODE: u32 = 0o027;
 
 /// The secrets of a cluster.
 pub(crate) struct ClusterSecrets {
@@ -87,7 +85,7 @@ impl KeyType for Len {
 
 fn read(path: &Path) -> Result<[u8; SECRET_LEN]> {
     let name = path.display();
-    check_mode(path).context("cluster.secret")?;
+    check_secret(path).context("cluster.secret")?;
     let text =
         fs::read_to_string(path).with_context(|| format!("cluster.secret: cannot read {name}"))?;
     parse(text.trim()).with_context(|| {
@@ -109,17 +107,6 @@ fn parse(text: &str) -> Option<[u8; SECRET_LEN]> {
         *byte = u8::from_str_radix(digits, 16).ok()?;
     }
     Some(secret)
-}
-
-/// Fails if other users may read or change a file.
-pub(super) fn check_mode(path: &Path) -> Result<()> {
-    let name = path.display();
-    let mode = fs::metadata(path).with_context(|| format!("cannot read {name}"))?.mode() & 0o777;
-    ensure!(
-        mode & FORBIDDEN_MODE == 0,
-        "{name}: other users can read or change it (mode {mode:03o}): chmod 600 it"
-    );
-    Ok(())
 }
 
 #[cfg(test)]

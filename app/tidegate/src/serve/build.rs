@@ -62,7 +62,9 @@ pub(super) fn new_tracker(
 pub(super) fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
     let certificates = Arc::new(Certificates::default());
     let read = certificates::read(config)?;
-    certificates::warnings(config, &read).iter().for_each(|doubt| warn!("{doubt}"));
+    let mut warnings = certificates::warnings(config, &read);
+    warnings.extend(certificates::key_warnings(config));
+    warnings.iter().for_each(|warning| warn!("{warning}"));
     certificates.replace(read);
     Ok(certificates)
 }

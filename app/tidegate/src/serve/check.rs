@@ -1,13 +1,13 @@
 //! What `tidegate config check` looks at, beside the configuration itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use net::process::Identity;
 
 use cluster::nats::{self, Finding};
 
 use super::swarms::file_system;
-use super::{listeners, state, xdp};
+use super::{listeners, places, state, xdp};
 use crate::access::{self, TorrentFolders};
 use crate::cluster::nats_options;
 use crate::cluster::secret::ClusterSecrets;
@@ -25,9 +25,10 @@ pub(crate) struct Findings {
     pub(crate) notes: Vec<String>,
 }
 
-/// Returns what there is to say about serving `config` on this machine.
-pub(crate) fn check(config: &Config) -> Findings {
+/// Returns what there is to say about serving `config`, which was read from `file`, on this machine.
+pub(crate) fn check(config: &Config, file: Option<&Path>) -> Findings {
     let mut problems = Vec::new();
+    problems.extend(places::check(config, file).err().map(|error| format!("{error:#}")));
     if let Err(error) = access::read(config, &TorrentFolders::default()) {
         problems.push(format!("{error:#}"));
     }
@@ -46,7 +47,8 @@ pub(crate) fn check(config: &Config) -> Findings {
     {
         problems.push(format!("process.user: {error}"));
     }
-    let warnings = file_system::warning(config).into_iter().collect();
+    let mut warnings: Vec<String> = file_system::warning(config).into_iter().collect();
+    warnings.extend(certificates::key_warnings(config));
     let is_running = !in_use_by_tidegate.is_empty();
     let mut findings = Findings { problems, warnings, notes: in_use_by_tidegate };
     xdp::check(config, is_running, &mut findings);

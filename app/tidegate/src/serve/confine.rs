@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use net::process::{self, Identity, Sandbox, SandboxPolicy};
 use tracing::{info, warn};
 
-use super::{state, swarms};
+use super::{places, state, swarms};
 use crate::acme;
 use crate::config::{AcmeConfig, ClusterConfig, Config, TokenConfig};
 
@@ -89,12 +89,8 @@ fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
     let folders =
         config.folders().flat_map(|path| [std::path::absolute(path), path.canonicalize()]);
     readable.extend(folders.flatten());
-    let cache = acme.map(|acme| acme.cache.clone());
-    SandboxPolicy {
-        readable,
-        writable: cache.into_iter().chain(config.state_dir.clone()).collect(),
-        ports,
-    }
+    let writable = places::writable(config).map(|(_, folder)| folder.to_owned()).collect();
+    SandboxPolicy { readable, writable, ports }
 }
 
 /// Returns why the sandbox prevents `config` from being applied by a reload, if it does.

@@ -16,11 +16,7 @@ type Identity = (u64, u64, i64, u64);
 impl ProgramFile {
     /// Returns the file of this process. Call at the start, before it may be replaced.
     pub(super) fn running() -> Self {
-        let running = env::current_exe().unwrap_or_default();
-        // As the launcher does: a link by which the program was called may point to a newer version later.
-        let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
-        let is_path = called.components().count() > 1 && identity(&called) == identity(&running);
-        Self::at(if is_path { std::path::absolute(called).unwrap_or(running) } else { running })
+        Self::at(path())
     }
 
     fn at(path: PathBuf) -> Self {
@@ -33,6 +29,15 @@ impl ProgramFile {
         let now = identity(&self.path);
         self.identity.is_some() && now.is_some() && now != self.identity
     }
+}
+
+/// Returns the path by which the launcher starts the program.
+pub(super) fn path() -> PathBuf {
+    let running = env::current_exe().unwrap_or_default();
+    // As the launcher does: a link by which the program was called may point to a newer version later.
+    let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let is_path = called.components().count() > 1 && identity(&called) == identity(&running);
+    if is_path { std::path::absolute(called).unwrap_or(running) } else { running }
 }
 
 fn identity(path: &Path) -> Option<Identity> {

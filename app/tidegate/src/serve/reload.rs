@@ -21,7 +21,7 @@ use tracker::Tracker;
 use super::log::Log;
 use super::swarms::SharedPace;
 use super::xdp::SharedRules;
-use super::{Event, confine};
+use super::{Event, confine, places};
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
 use crate::acme;
 use crate::certificates;
@@ -304,9 +304,9 @@ impl Reloader {
         if !certificates.is_empty() {
             info!(count = certificates.len(), "loaded certificates");
         }
-        certificates::warnings(&self.config, &certificates)
-            .iter()
-            .for_each(|warning| warn!("{warning}"));
+        let mut warnings = certificates::warnings(&self.config, &certificates);
+        warnings.extend(certificates::key_warnings(&self.config));
+        warnings.iter().for_each(|warning| warn!("{warning}"));
         self.certificates.replace(certificates);
     }
 
@@ -387,11 +387,12 @@ fn read_all(
     let listener_policies = config::listener_policies(&running);
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
+    let problem = |error| vec![format!("{error:#}")];
+    places::check(&config, source.file).map_err(problem)?;
     if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
         return Err(vec![reload_conflict]);
     }
     let watcher = access::FileWatcher::new(&config);
-    let problem = |error| vec![format!("{error:#}")];
     let access = access::read(&config, source.folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     acme::prepare(&config).map_err(problem)?;

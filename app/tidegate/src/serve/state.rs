@@ -22,24 +22,28 @@ use super::workers::Workers;
 use super::{Event, outbound};
 use crate::acme::{cache, future_owner};
 use crate::config::Config;
+use crate::permissions::check_directory;
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
 
-/// Creates the directory while the process is still root.
+/// Creates the directory while the process is still root. Fails if other users may write to it.
 pub(super) fn prepare(config: &Config) -> Result<()> {
-    config
-        .state_dir
-        .as_deref()
-        .map_or(Ok(()), |dir| cache::create_directory(KEY_NAME, dir, future_owner(config)))
+    let Some(dir) = config.state_dir.as_deref() else { return Ok(()) };
+    let owner = future_owner(config);
+    cache::create_directory(KEY_NAME, dir, owner)?;
+    check_directory(dir, owner).context(KEY_NAME)
 }
 
 /// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
-    cache::check_writable(KEY_NAME, dir, future_owner(config))
-        .err()
-        .map(|error| format!("{error:#}"))
+    let owner = future_owner(config);
+    let mut checked = cache::check_writable(KEY_NAME, dir, owner);
+    if checked.is_ok() && dir.is_dir() {
+        checked = check_directory(dir, owner).context(KEY_NAME);
+    }
+    checked.err().map(|error| format!("{error:#}"))
 }
 
 /// Opens the records.

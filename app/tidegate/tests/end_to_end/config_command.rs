@@ -290,3 +290,66 @@ fn checks_the_files_of_acme() {
     let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
     assert!(bad.contains("found none"), "{bad}");
 }
+
+/// Runs `config check` and `serve`, which fail. Returns what each of them says.
+fn refusals(file: &Path) -> [String; 2] {
+    [["config", "check"].as_slice(), &["serve"]].map(|command| {
+        let output = tidegate(command).arg("--config").arg(file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", stderr(&output));
+        stderr(&output)
+    })
+}
+
+#[test]
+fn does_not_start_from_a_folder_that_it_can_write() {
+    let directory = Directory::new();
+    let state = directory.path("state");
+    let more = format!("[state]\ndir = {state:?}\n");
+    fs::create_dir(&state).unwrap();
+    let inside = directory.write("state/tidegate.toml", &config(0, 0, &more));
+    let link = directory.path("link.toml");
+    std::os::unix::fs::symlink(&inside, &link).unwrap();
+    for file in [inside, link] {
+        for text in refusals(&file) {
+            assert!(text.contains("the configuration file must not be in "), "{text}");
+            assert!(text.contains("(state.dir): move it, or name another directory"), "{text}");
+        }
+    }
+    // Nor the program.
+    let outside = directory.write("tidegate.toml", &config(0, 0, &more));
+    let program = state.join("tidegate");
+    crate::process::link_binary(&program);
+    for command in [["config", "check"].as_slice(), &["serve"]] {
+        let mut own = std::process::Command::new(&program);
+        let output = own.args(command).arg("--config").arg(&outside).env_clear().output().unwrap();
+        let text = stderr(&output);
+        assert!(
+            !output.status.success() && text.contains(": the program must not be in "),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn does_not_start_with_a_state_directory_of_others() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let directory = Directory::new();
+    let state = directory.path("state");
+    fs::create_dir(&state).unwrap();
+    let more = format!("[state]\ndir = {state:?}\n");
+    let file = directory.write("tidegate.toml", &config(0, 0, &more));
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o777)).unwrap();
+    for text in refusals(&file) {
+        assert!(
+            text.contains("state.dir: ") && text.contains("(mode 777): chmod 700 it"),
+            "{text}"
+        );
+    }
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    // Only root may give it to another user.
+    if chown(&state, Some(1234), None).is_ok() {
+        for text in refusals(&file) {
+            assert!(text.contains("belongs to user 1234, not to the tracker's, 0, "), "{text}");
+        }
+    }
+}

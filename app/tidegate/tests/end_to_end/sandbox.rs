@@ -118,3 +118,22 @@ fn keeps_no_capabilities() {
     tracker.upgrade();
     check();
 }
+
+#[test]
+fn reloads_no_list_that_it_could_replace_itself() {
+    let state = Directory::new();
+    let folder = state.path("state");
+    let more = format!("[state]\ndir = {folder:?}\n");
+    let tracker = Tracker::start(Directory::new(), &more);
+    let list = folder.join("deny.txt");
+    fs::write(&list, "aa".repeat(20)).unwrap();
+    tracker.configure(&(more + &denied(&list)));
+    tracker.reload();
+    let message = format!(
+        "reload failed: {}: a file that the configuration names must not be in {}",
+        list.display(),
+        folder.display()
+    );
+    tracker.wait_for_log(&message);
+    assert!(!has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
+}

@@ -180,3 +180,20 @@ fn serves_keys_in_every_file_format() {
         assert!(text.contains("Verify return code: 0 (ok)"), "{name}: {text}");
     }
 }
+
+#[test]
+fn warns_about_keys_that_everyone_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = Directory::new();
+    make_authority(&directory);
+    make(&directory, "host", ECDSA, "30");
+    let (code, output) = check(&directory, "host");
+    assert!(code == Some(0) && !output.contains("every user"), "{output}");
+    let key = directory.path("host.key");
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+    let warning = "host.key: every user of this machine can read this key";
+    let (code, output) = check(&directory, "host");
+    assert!(code == Some(0) && output.contains(warning), "{output}");
+    let secure = Secure::start(directory, &["host"]);
+    secure.tracker.wait_for_log(warning);
+}

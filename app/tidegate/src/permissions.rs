@@ -1,0 +1,101 @@
+//! Owners and modes of files and directories that other users of the machine must not read or change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use net::process::Identity;
+
+/// Permissions that a secret's file must not give: writing by its group, and anything by others.
+const FORBIDDEN_MODE: u32 = 0o027;
+
+/// Fails if other users may read or change a file.
+pub(crate) fn check_secret(path: &Path) -> Result<()> {
+    let name = path.display();
+    let mode = mode(path)?;
+    ensure!(
+        mode & FORBIDDEN_MODE == 0,
+        "{name}: other users can read or change it (mode {mode:03o}): chmod 600 it"
+    );
+    Ok(())
+}
+
+/// Returns whether every user may read a file.
+pub(crate) fn is_readable_by_all(path: &Path) -> bool {
+    mode(path).is_ok_and(|mode| mode & 0o004 != 0)
+}
+
+/// Fails if other users than root and the tracker's may create files in a directory. The tracker's user is `owner`,
+/// or else the one of this process.
+///
+/// The tracker's own group may write: volumes of containers are given to it.
+pub(crate) fn check_directory(directory: &Path, owner: Option<Identity>) -> Result<()> {
+    let name = directory.display();
+    let data = fs::metadata(directory).with_context(|| format!("cannot read {name}"))?;
+    let user = owner.unwrap_or_else(Identity::of_process);
+    let (uid, gid, mode) = (data.uid(), data.gid(), data.mode() & 0o777);
+    ensure!(
+        uid == 0 || uid == user.user(),
+        "{name}: belongs to user {uid}, not to the tracker's, {}, nor to root: chown it, or run the tracker as \
+         its owner (process.user)",
+        user.user()
+    );
+    let others = if gid == user.group() { 0o002 } else { 0o022 };
+    ensure!(
+        mode & others == 0,
+        "{name}: other users can change what is in it (mode {mode:03o}): chmod 700 it"
+    );
+    Ok(())
+}
+
+/// Returns the permissions of a file.
+fn mode(path: &Path) -> Result<u32> {
+    let data = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(data.mode() & 0o777)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn directories_of_other_users_are_refused() {
+        let directory = harness::Directory::new().unwrap();
+        let own = Identity::of_process();
+        let check = |mode: u32, user: u32, group: u32| {
+            fs::set_permissions(directory.root(), fs::Permissions::from_mode(mode)).unwrap();
+            // Only root may give something to another user.
+            chown(directory.root(), Some(user), Some(group)).ok()?;
+            Some(check_directory(directory.root(), None).map_err(|error| error.to_string()))
+        };
+        for (mode, group, why) in [
+            (0o700, own.group(), ""),
+            (0o755, own.group(), ""),
+            (0o2770, own.group(), ""),
+            (0o777, own.group(), "(mode 777): chmod 700 it"),
+            (0o702, own.group(), "(mode 702)"),
+            (0o750, 1234, ""),
+            (0o770, 1234, "(mode 770)"),
+        ] {
+            match check(mode, own.user(), group) {
+                Some(Err(error)) => assert!(!why.is_empty() && error.contains(why), "{error}"),
+                Some(Ok(())) => assert_eq!(why, "", "{mode:o} {group}"),
+                None => assert_ne!(own.user(), 0),
+            }
+        }
+        if let Some(found) = check(0o700, 1234, own.group()) {
+            let error = found.unwrap_err();
+            assert!(error.contains("belongs to user 1234, not to the tracker's, "), "{error}");
+        }
+        // Before it becomes another user, root finds directories of both.
+        let found = Identity::find("nobody", "").map(|nobody| {
+            check(0o700, nobody.user(), nobody.group());
+            let both = [None, Some(nobody)].map(|it| check_directory(directory.root(), it).is_ok());
+            (both, own.user() == 0)
+        });
+        assert!(!matches!(found, Ok((both, true)) if both != [false, true]), "{found:?}");
+    }
+}
