@@ -37,7 +37,8 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use types::{
-    ConnectionKey, Event, InfoHash, PeerId, PeerKey, Refusal, Role, SwarmCounts, Tick, WebPeer,
+    ConnectionKey, Event, InfoHash, PeerId, PeerKey, Refusal, Role, Scope, SwarmCounts, Tick,
+    WebPeer,
 };
 
 use crate::bans::BansView;
@@ -392,11 +393,16 @@ impl View<'_> {
         // Step 4: the key. It stays locked until its quota is checked.
         let key = self.lock_key(grant)?;
         // Step 6: the endpoint. Other peers would only waste attempts to connect to it.
-        if let Endpoint::Socket { port, via_local_address } = claim.endpoint {
-            if port == 0 {
-                return Err(Refusal::PortZero);
+        match claim.endpoint {
+            Endpoint::Socket { port: 0, .. } => return Err(Refusal::PortZero),
+            Endpoint::Socket { via_local_address, .. } => {
+                listener.admit_address(grant.from, via_local_address)?;
             }
-            listener.admit_address(grant.from, via_local_address)?;
+            // Others do not get its address, but caps count it.
+            Endpoint::WebRtc(_) if Scope::of(grant.from) == Scope::Nowhere => {
+                return Err(Refusal::AddressNotPublic);
+            }
+            Endpoint::WebRtc(_) => {}
         }
         // Step 7: the client software.
         listener.clients.admit(claim.peer_id)?;

@@ -414,7 +414,9 @@ fn policy_decides_about_addresses_that_are_not_public() {
                 "{address} by {policy:?}, {via_local_address}"
             );
         }
-        for address in ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"] {
+        let tunnels = ["2002:808:808::1", "2002:7f00:1::1", "2001:0:4136:e378::1"];
+        let nowhere = ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"];
+        for address in nowhere.into_iter().chain(tunnels) {
             assert!(
                 refused(policy, address, via_local_address),
                 "{address} by {policy:?}, {via_local_address}"

@@ -267,6 +267,22 @@ mod tests {
     }
 
     #[test]
+    fn browsers_at_addresses_of_tunnels_are_refused() {
+        let tracker = tracker(Policy::default());
+        let from = |ip: &str| {
+            let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), ip.parse().unwrap());
+            let request = WebAnnounceRequest { grant, ..request(1, Event::Started, 0) };
+            announce(&tracker, &request).0.map(drop)
+        };
+        for tunnel in ["2002:909:909::1", "2001::1"] {
+            assert_eq!(from(tunnel), Err(Refusal::AddressNotPublic), "{tunnel}");
+        }
+        for other in ["2606:4700::1111", "10.0.0.1"] {
+            assert_eq!(from(other), Ok(()), "{other}");
+        }
+    }
+
+    #[test]
     fn offers_are_answered_once_in_time_and_by_their_receiver() {
         let tracker = tracker(Policy::default());
         let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
