@@ -106,7 +106,8 @@ impl Writer {
         stop: &AtomicBool,
     ) -> io::Result<()> {
         let first = turn();
-        let is_urgent = self.make_room(store, first.pace)?;
+        // A stop may have interrupted restoring: then the store lacks what the segments hold.
+        let is_urgent = !stop.load(Ordering::Relaxed) && self.make_room(store, first.pace)?;
         let (disk, status) = (Arc::clone(&self.disk), Arc::clone(&self.status));
         let log = SegmentLog::begin(disk, Arc::clone(&status), boot, first.now)?;
         let mut rounds = Rounds::begin(&self.feed, store, log, status, (boot, first))?;
