@@ -12,6 +12,7 @@ use admin::{
 };
 use anyhow::{Context, Result, anyhow};
 use front::Clock;
+use net::process::{self, Identity};
 use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
@@ -41,7 +42,10 @@ pub(super) fn check(config: &Config) -> Option<String> {
     let owner = future_owner(config);
     let mut checked = cache::check_writable(KEY_NAME, dir, owner);
     if checked.is_ok() && dir.is_dir() {
-        checked = check_directory(dir, owner).context(KEY_NAME);
+        // Root checks what a service manager may start as another user, which the configuration does not name.
+        let is_other = process::is_root() && config.user.is_empty();
+        let owner_there = || is_other.then(|| Identity::owner_of(dir).ok()).flatten();
+        checked = check_directory(dir, owner.or_else(owner_there)).context(KEY_NAME);
     }
     checked.err().map(|error| format!("{error:#}"))
 }
