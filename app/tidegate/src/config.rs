@@ -154,7 +154,6 @@ impl Config {
         });
         listeners::check_addresses(settings, &groups, &admin_listen, &mut problems);
         let state_dir = &state.dir.value;
-        let memory_budget = memory_budget(sections.limits.memory_mib.value, memory_bytes());
         let config = Self {
             listener_policies,
             access_kinds: access_kinds(settings),
@@ -187,7 +186,7 @@ impl Config {
             tokens: TokenConfig::from_section(access, &mut problems),
             torrent_names: access.torrent_names_mib.size() << 20,
             geo: GeoConfig::from_section(&sections.geo),
-            memory_budget,
+            memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
             assumes_memory: assumes_memory(sections),
             admin_listen,
             admin_tls: admin.tls.value,
@@ -200,12 +199,7 @@ impl Config {
             webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
             state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
             flush_s: state.flush_s.value,
-            swarms: SwarmsConfig::from_sections(
-                state,
-                &sections.tracker,
-                memory_budget,
-                &mut problems,
-            ),
+            swarms: SwarmsConfig::from_sections(sections, &mut problems),
             cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),

@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use net::process::memory_bytes;
 use types::limits;
 
 use super::key::Problem;
-use super::keys::{StateSection, TrackerSection};
+use super::keys::Sections;
+use super::memory_budget;
 
 /// The directory of the journal within that of the records.
 const DIRECTORY: &str = "swarms";
@@ -40,12 +42,8 @@ impl SwarmsConfig {
     ///
     /// A restored age is up to a round too old. A round is short enough if a restored client comes back
     /// before its peer expires nevertheless. The default of `swarms_round_s` is shortened to that.
-    pub(super) fn from_sections(
-        state: &StateSection,
-        tracker: &TrackerSection,
-        memory_budget: Option<u64>,
-        problems: &mut Vec<Problem>,
-    ) -> Option<Self> {
+    pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Option<Self> {
+        let Sections { state, tracker, limits, .. } = sections;
         if !state.swarms.value || state.dir.value.is_empty() {
             return None;
         }
@@ -65,7 +63,10 @@ impl SwarmsConfig {
             dir: Self::directory(Path::new(&state.dir.value)),
             round: Duration::from_secs(round.value.min(round_s_max).into()),
             sync: Duration::from_secs(state.swarms_sync_s.value.into()),
-            bytes_max: bytes_max(state.swarms_mib.value, memory_budget),
+            bytes_max: bytes_max(
+                state.swarms_mib.value,
+                memory_budget(limits.memory_mib.value, memory_bytes()),
+            ),
             restore_wait: Duration::from_secs(state.swarms_restore_wait_s.value.into()),
             is_lifetime_short,
         })

@@ -427,7 +427,7 @@ mod tests {
             }
             drop((asked, sent));
             let mut said = Vec::new();
-            io::Read::read_to_end(&mut &told, &mut said).unwrap();
+            Read::read_to_end(&mut &told, &mut said).unwrap();
             assert_eq!(said.len(), count);
         }
         drop(launcher);
