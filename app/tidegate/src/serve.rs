@@ -358,8 +358,9 @@ impl Serving {
             return self.stop(end);
         }
         self.start(start)?;
+        // Otherwise later: what the log of the cluster says is younger than the journal.
         if is_restored {
-            self.start_cluster()?;
+            self.cluster.start(&mut self.workers)?;
         }
         let mut checked_at = Instant::now();
         let end = loop {
@@ -391,12 +392,6 @@ impl Serving {
             }
         };
         self.stop(end)
-    }
-
-    /// Starts the thread of the cluster, unless swarms are still being restored: what the log says is younger
-    /// than the journal.
-    fn start_cluster(&mut self) -> Result<()> {
-        self.cluster.start(&mut self.workers)
     }
 
     /// Waits until swarms are restored, for a limited time. Returns the end of serving if an event ends it
@@ -495,7 +490,7 @@ impl Serving {
             Event::TorrentsChanged => self.reloader.replace_torrents(),
             // It took longer than the start waited.
             Event::SwarmsRestored => {
-                if let Err(error) = self.start_cluster() {
+                if let Err(error) = self.cluster.start(&mut self.workers) {
                     error!("{error:#}");
                 }
             }

@@ -476,9 +476,8 @@ settings! {
         /// Seconds after which the journal is forced to the disk. A power failure loses at most this
         /// much; a crash of the tracker does not depend on it. 0 = never.
         swarms_sync_s: Int(0, 3600), reloadable = 5;
-        /// Maximum size of the journal in MiB. "auto" = four times the memory for torrents and peers
-        /// (limits.memory_mib), at least 512. Near it, a round hurries to its end, which frees what
-        /// came before; at it, the journal stops for a minute, and a round begins anew. 0 = unlimited.
+        /// Maximum size of the journal in MiB. "auto" = four times limits.memory_mib, at least 512. Near it, a
+        /// round hurries to its end, which frees what came before; at it, writing stops for a minute. 0 = unlimited.
         swarms_mib: AutoInt(0, u32::MAX), reloadable = None;
         /// Seconds that a start waits for swarms to be restored before it serves. The rest is
         /// restored while it serves.
