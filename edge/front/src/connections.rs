@@ -11,23 +11,23 @@
 //!    dropped above them: only what a client has asked for may close it.
 
 mod memory;
+mod output;
 mod scan;
 mod seats;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::mem::{replace, take};
+use std::mem::take;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Poll;
 
 use slab::Slab;
 use tokio::task::{AbortHandle, yield_now};
-use tracker::counters::{Counters, DropReason};
+use tracker::counters::Counters;
 use tracker::{ConnectionPermit, Offers, Random};
-use types::{ConnectionKey, Tick, limits};
-use wire::ws::{self, CloseCode};
+use types::{ConnectionKey, Tick};
 
 use crate::buffer::{OutputBuffer, WriteOutcome};
 use crate::listener::Listener;
@@ -131,8 +131,6 @@ pub(crate) enum Phase {
 const SPARE_MAX: usize = 128;
 /// Larger buffers are freed.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
-/// Seconds that a client has to answer a close frame.
-const CLOSE_S: u32 = 3;
 
 impl Connections {
     /// Returns an empty table. `generation` is random: see [`ConnectionKey`].
@@ -318,184 +316,6 @@ impl Connections {
                 slot.message_deadline = now.after(timeout_s);
             }
         }
-    }
-
-    /// Appends what `write` writes to the output of a WebSocket, in response to its client. Returns false if
-    /// the connection is gone or is closing.
-    #[inline]
-    pub(crate) fn send(
-        &mut self,
-        now: Tick,
-        to: ConnectionKey,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
-        let Some(slot) = self.append(to, write) else { return false };
-        if slot.has_overflow() {
-            self.handle_overflow(now, to);
-        }
-        self.count_output(to.place());
-        self.keep_limits(now);
-        true
-    }
-
-    /// Appends what `write` writes, a message of another client, to the output of a WebSocket. Returns false if
-    /// the connection is gone or is closing. Drops the message, and returns false, if its client has not read
-    /// what others have sent before.
-    #[inline]
-    pub(crate) fn relay(
-        &mut self,
-        now: Tick,
-        to: ConnectionKey,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> bool {
-        if !self.has_relay_room(now, to) {
-            let slot = self.slot(to).filter(|slot| slot.can_receive());
-            slot.into_iter().for_each(|slot| slot.listener.ws().drop(DropReason::RelayUnread));
-            return false;
-        }
-        let before = self.slot(to).map_or(0, |slot| slot.output.len());
-        let Some(slot) = self.append(to, write) else { return false };
-        slot.relayed += slot.output.len().saturating_sub(before) as u32;
-        self.count_output(to.place());
-        self.keep_limits(now);
-        true
-    }
-
-    /// Appends what `write` writes to the output of a WebSocket, and returns its slot. Returns `None` if the
-    /// connection is gone or is closing.
-    #[inline]
-    fn append(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> Option<&mut Slot> {
-        let number = to.place();
-        let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
-        let slot = slot.filter(|slot| slot.can_receive())?;
-        if slot.output.is_empty() {
-            *slot.output.bytes_mut() = self.spare.pop().unwrap_or_default();
-            if !replace(&mut slot.is_dirty, true) {
-                self.dirty.push(number);
-            }
-        }
-        write(slot.output.bytes_mut());
-        Some(slot)
-    }
-
-    /// Returns whether a client may get one more message of another one. What its socket takes leaves before
-    /// the answer is no.
-    #[inline]
-    fn has_relay_room(&mut self, now: Tick, to: ConnectionKey) -> bool {
-        // While memory is short, those that have read all before still get messages.
-        let max = if self.is_relay_crowded(now) { 0 } else { limits::RELAYED_UNREAD_MAX };
-        let is_behind = |all: &Self| all.slot(to).is_some_and(|slot| slot.relayed as usize > max);
-        if is_behind(self) {
-            if self.slot(to).is_some_and(|slot| slot.writer.is_none()) {
-                // An error shows again when the task reads.
-                let _ = self.write(now, to);
-            }
-            if is_behind(self) {
-                return false;
-            }
-        }
-        self.has_relay_memory()
-    }
-
-    /// Sends a close frame, the last frame that a WebSocket gets.
-    pub(crate) fn close(&mut self, now: Tick, key: ConnectionKey, code: CloseCode, reason: &str) {
-        if self.send(now, key, |out| ws::close(out, code, reason))
-            && let Some(slot) = self.slot_mut(key)
-            && slot.phase != Phase::Closing
-        {
-            (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
-        }
-    }
-
-    /// Sends a close frame to all WebSockets.
-    pub(crate) fn close_websockets(&mut self, now: Tick, code: CloseCode, reason: &str) {
-        let sockets = self.slots.iter().filter(|(_, slot)| slot.client.is_some());
-        let keys: Vec<ConnectionKey> = sockets.map(|(_, slot)| slot.key).collect();
-        keys.into_iter().for_each(|key| self.close(now, key, code, reason));
-    }
-
-    /// Whether a WebSocket has output for [`Connections::flush`].
-    pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
-    }
-
-    /// Writes the output of all WebSockets that have any. Returns those whose sockets take no more:
-    /// the caller starts a task for each that waits, and passes it to [`Connections::set_writer`].
-    pub(crate) fn flush(&mut self, now: Tick) -> Vec<ConnectionKey> {
-        let mut blocked = Vec::new();
-        let mut dirty = take(&mut self.dirty);
-        for number in dirty.drain(..) {
-            let slot = self.slots.get_mut(number);
-            // Another connection's slot by now may be here twice.
-            let Some(slot) = slot.filter(|slot| slot.is_dirty) else { continue };
-            slot.is_dirty = false;
-            if slot.writer.is_some() {
-                continue;
-            }
-            let key = slot.key;
-            if let Ok(WriteOutcome::Blocked) = self.write(now, key) {
-                blocked.push(key);
-            }
-        }
-        self.dirty = dirty;
-        blocked
-    }
-
-    /// Sets the task that waits to write a WebSocket's output.
-    pub(crate) fn set_writer(&mut self, key: ConnectionKey, writer: Option<AbortHandle>) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.writer = writer;
-        }
-    }
-
-    /// Writes as much of a connection's output as its socket takes.
-    pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
-        let outcome = self.write_output(now, key);
-        self.count_output(key.place());
-        outcome
-    }
-
-    fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
-        let Some(slot) = self.slots.get_mut(key.place()).filter(|slot| slot.key == key) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let written = slot.output.write_to(&slot.socket);
-        let (sent, outcome) = match written {
-            Ok(written) => written,
-            Err(error) => {
-                // The task that reads finds the socket broken, too, and ends the connection.
-                slot.output = OutputBuffer::default();
-                return Err(error);
-            }
-        };
-        slot.counters(|counters| counters.bytes_out += sent as u64);
-        slot.relayed = match outcome {
-            WriteOutcome::Done => 0,
-            WriteOutcome::Blocked => slot.relayed.min(slot.unsent() as u32),
-        };
-        slot.note_write(now, sent, outcome);
-        if outcome == WriteOutcome::Done {
-            let output = take(&mut slot.output);
-            self.recycle(output);
-        }
-        Ok(outcome)
-    }
-
-    /// Handles an output whose own responses are above their limit. What the socket takes leaves at once. If
-    /// that is not enough, the client reads too slowly: it gets a close frame behind what it has not read.
-    fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
-        if self.slot(key).is_some_and(|slot| slot.writer.is_none()) {
-            // An error shows again when the task reads.
-            let _ = self.write(now, key);
-            if self.slot(key).is_none_or(|slot| !slot.has_overflow()) {
-                return;
-            }
-        }
-        let Some(slot) = self.slot_mut(key) else { return };
-        slot.listener.ws().drop(DropReason::SlowReader);
-        let text = "messages are not read fast enough";
-        ws::close(slot.output.bytes_mut(), CloseCode::POLICY, text);
-        (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
     }
 
     #[inline]
