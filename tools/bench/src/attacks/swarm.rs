@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use harness::nats::Nats;
+use harness::nats::{Nats, make_streams};
 use harness::{Directory, wait_for};
 
 use super::proxied::{self, Announce, Client, Proxy, SETTINGS, honest, translated};
@@ -88,6 +88,13 @@ pub(super) fn attack_cluster(target: &Target<'_>) -> Result<Vec<Outcome>> {
     let secret = folder.write("secret", "5a".repeat(32))?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
     let (servers, secret) = (format!("{:?}", nats.urls("nats")), format!("[{secret:?}]"));
+    // The own program makes the streams, as operators do. An earlier build changes them as it likes.
+    let section = format!(
+        "[cluster]\nname = \"attacked\"\nnode = 1\nservers = {servers}\nsecret = {secret}\nreplicas = 1\n\
+         stream_mib = 64\n"
+    );
+    let file = folder.write("streams.toml", section)?;
+    make_streams(&target.lab.tidegate()?.tracker.path, &file, None)?;
     let start = |number: &str| -> Result<(RunningTracker, Api)> {
         let cluster = [
             ("TIDEGATE_CLUSTER__NAME", "attacked"),
