@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use types::{Families, InfoHash, PeerId, PeerKey, Role, WebPeer};
 
-/// What an announce does to its swarm.
+/// The effect of an announce on its swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Adds the peer or refreshes it. A peer known in another role moves.
@@ -43,10 +43,10 @@ pub struct StoreAnnounce {
     pub peer_id: PeerId,
     /// The peer's role.
     pub role: Role,
-    /// What to do with the peer.
+    /// The change to make to the peer.
     pub action: Action,
     /// Minimal interval in seconds for an announce that changes nothing about its peer; an earlier
-    /// one is not done. 0 = no minimum. Ages are kept in units of 16 s: an announce counts as too
+    /// one is rejected. 0 = no minimum. Ages are kept in units of 16 s: an announce counts as too
     /// soon only if it surely is.
     pub min_interval_s: u32,
     /// Applied when the peer is new.
@@ -71,7 +71,7 @@ pub struct StoreWebAnnounce {
     pub address: IpAddr,
     /// The peer's role.
     pub role: Role,
-    /// What to do with the peer.
+    /// The change to make to the peer.
     pub action: Action,
     /// As in [`StoreAnnounce`].
     pub min_interval_s: u32,

@@ -49,7 +49,7 @@ struct Chunk {
     region: Option<Region>,
     /// Lines in allocated blocks.
     used: u32,
-    /// Lines up to the end of the highest block ever allocated: what the system had to provide.
+    /// Lines up to the end of the highest block ever allocated; the system had to provide them.
     touched: u32,
     /// While draining: free blocks before this line are off the lists.
     drained: Option<u32>,
@@ -355,7 +355,7 @@ impl Arena {
         &mut self.lines_mut(line, 1)[0]
     }
 
-    /// Whether a free block begins or ends at `line`.
+    /// Returns true if a free block begins or ends at `line`.
     fn is_marked(&self, line: u32) -> bool {
         let at = offset_of(line);
         let map: &[u64; 8] = cast_ref(&self.chunks[chunk_of(line)].lines()[at as usize / 512]);

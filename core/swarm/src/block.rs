@@ -43,19 +43,19 @@ pub use web::{
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
-/// Where a header has the length of the body.
+/// Offset of the body's length in a header.
 pub const BODY_LEN_AT: usize = 32;
 /// The longest body, in bytes.
 pub const BODY_MAX: usize = 512 * 1024;
-/// What a block begins with.
+/// The first bytes of a block.
 pub const MAGIC: [u8; 4] = *b"TGB1";
 
-/// Where a header's checksum is.
+/// Offset of the checksum in a header.
 const CRC_AT: usize = HEADER_LEN - 4;
 /// Flag of a header: each peer's id follows it.
 const HAS_IDS: u8 = 1;
 
-/// What a block holds. Readers skip kinds that they do not know.
+/// The kind of a block's contents. Readers skip kinds that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u8);
 
@@ -75,9 +75,9 @@ impl Kind {
 /// A block's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it holds.
+    /// The kind of its contents.
     pub kind: Kind,
-    /// Whether each peer's id follows it.
+    /// True if each peer's id follows it.
     pub has_ids: bool,
     /// The node that wrote it; 0 = the only one.
     pub node: u16,
@@ -113,7 +113,7 @@ impl Header {
     }
 }
 
-/// What is wrong with a block.
+/// The defect of an invalid block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockError {
     /// It ends before its header or body does.
@@ -259,19 +259,19 @@ impl Word {
         }
     }
 
-    /// Whether the peer was removed.
+    /// Returns true if the peer was removed.
     #[inline]
     pub fn is_gone(self) -> bool {
         self.0 & Self::GONE == Self::GONE
     }
 
-    /// Whether the peer has just completed its download.
+    /// Returns true if the peer has just completed its download.
     #[inline]
     pub fn is_completed(self) -> bool {
         self.0 & Self::AGE == Self::COMPLETED && !self.is_gone()
     }
 
-    /// Whether the peer's download is counted; so it is if it has just been completed.
+    /// Returns true if the peer's download is counted. One that has just been completed is.
     #[inline]
     pub fn is_counted(self) -> bool {
         self.0 & Self::COUNTED != 0 || self.is_completed()
@@ -303,9 +303,10 @@ pub struct Change {
     pub info_hash: InfoHash,
     /// The peer.
     pub peer: PeerKey,
-    /// What the peer is now; its age is 0.
+    /// The peer's current state. Its age is 0, unless the change contradicts a removal by another node.
     pub word: Word,
-    /// Whether the peer is as it was: it has announced again. See [`crate::Store::keep_refreshes`].
+    /// True if nothing changed here: the peer has announced again, or another node's state of it is
+    /// contradicted. See [`crate::Store::keep_refreshes`].
     pub is_refresh: bool,
 }
 

@@ -32,13 +32,13 @@ impl ChangeQueue {
         }
     }
 
-    /// Whether changes are kept.
+    /// Returns true if changes are kept.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.changes.capacity() > 0
     }
 
-    /// Keeps what an announce did to its peer.
+    /// Records the change that an announce made to its peer.
     #[inline]
     pub(crate) fn push(&mut self, announce: &StoreAnnounce, word: Word) {
         if self.is_on() {
@@ -46,7 +46,7 @@ impl ChangeQueue {
         }
     }
 
-    /// Keeps that a peer has announced again.
+    /// Records that a peer has announced again.
     #[inline]
     pub(crate) fn push_refresh(&mut self, announce: &StoreAnnounce, word: Word) {
         if self.is_on() {
@@ -54,7 +54,7 @@ impl ChangeQueue {
         }
     }
 
-    /// Keeps the removal of a peer.
+    /// Records the removal of a peer.
     #[inline]
     pub(crate) fn push_gone(&mut self, info_hash: &InfoHash, peer: &PeerKey) {
         if self.is_on() {
@@ -62,7 +62,7 @@ impl ChangeQueue {
         }
     }
 
-    /// Keeps what a peer is, which is nothing new here, because other nodes think otherwise.
+    /// Records a peer's state, which has not changed here, because other nodes have another one.
     #[cold]
     pub(crate) fn push_contradiction(
         &mut self,

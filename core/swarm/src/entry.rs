@@ -32,10 +32,10 @@ pub(crate) trait Entry: Pod + Default {
     /// Returns the byte of an address that tells the customers of its network apart: the last one of a v4
     /// address, or the one behind a v6 /48, since providers give each customer a /56.
     fn customer(key: Self::Key) -> u8;
-    /// Whether the entry's address is the same host's as `key`'s: it is the same, or in the same
-    /// /64.
+    /// Returns true if the entry's address belongs to the same host as `key`'s: it is the same, or in
+    /// the same /64.
     fn shares_address(&self, key: Self::Key) -> bool;
-    /// Whether the entry's address is in the same /24 or /48 as `key`'s.
+    /// Returns true if the entry's address is in the same /24 or /48 as `key`'s.
     fn shares_network(&self, key: Self::Key) -> bool;
     /// Returns the leading bits that name the address's /24 or /48, public or not.
     fn network_number(&self) -> u64;

@@ -2,7 +2,7 @@
 
 use types::InfoHash;
 
-/// What happened to a torrent.
+/// An event of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TorrentEvent {
     /// Its first peer came.
@@ -13,11 +13,11 @@ pub enum TorrentEvent {
     Completed(InfoHash),
 }
 
-/// A shard's events that have not been read. Records nothing unless events are listened to.
+/// A shard's events that have not been read. Records nothing while there is no listener.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     queued: Vec<TorrentEvent>,
-    /// Most events kept; 0 while events are not listened to.
+    /// Most events kept; 0 while there is no listener.
     capacity: usize,
     missed: u64,
 }

@@ -159,7 +159,7 @@ impl Index {
         self.released.extend(self.migrating.take().map(|(old, _)| old.region));
     }
 
-    /// Whether the load is below 15/16, the highest that a table which may not grow can have.
+    /// Returns true if the load is below 15/16, the highest load of a table that may not grow.
     pub(crate) fn has_room(&self) -> bool {
         self.len * 16 < self.table.homes * 15
     }

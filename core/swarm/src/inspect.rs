@@ -1,4 +1,4 @@
-//! What operators see of torrents and peers.
+//! Torrents and peers as operators see them.
 
 use std::net::SocketAddr;
 

@@ -14,7 +14,7 @@ pub struct Options {
     pub peer_lifetime_s: u32,
     /// The same for WebTorrent peers, which announce more often.
     pub web_lifetime_s: u32,
-    /// Whether to keep peer ids (BEP 3 dict model). Takes tens of bytes for each peer.
+    /// True if peer ids are kept (BEP 3 dict model). Takes tens of bytes for each peer.
     pub keep_peer_ids: bool,
     /// Bytes the store may take. Near the budget peers of the largest networks are removed, then
     /// those idle for longest; at the budget nothing new is stored.

@@ -19,7 +19,7 @@ pub(crate) struct Record {
     pub(crate) info_hash: InfoHash,
     /// Completed downloads.
     pub(crate) downloads: u32,
-    /// How many peers are inline in the body, seeders first, at most [`INLINE_MAX`]; or [`SPILLED`]
+    /// Number of peers inline in the body, seeders first, at most [`INLINE_MAX`]; or [`SPILLED`]
     /// if the body is [`Sets`].
     pub(crate) inline_len: u8,
     pub(crate) inline_seeders: u8,
@@ -75,13 +75,13 @@ impl Record {
         Tick(u32::from(self.first_seen & !HAS_WEB) * FIRST_SEEN_UNIT_S)
     }
 
-    /// Whether the peers are in sets.
+    /// Returns true if the peers are in sets.
     #[inline]
     pub(crate) fn is_spilled(&self) -> bool {
         self.inline_len == SPILLED
     }
 
-    /// Whether it has WebTorrent peers.
+    /// Returns true if the torrent has WebTorrent peers.
     #[inline]
     pub(crate) fn has_web(&self) -> bool {
         self.first_seen & HAS_WEB != 0
@@ -161,7 +161,7 @@ impl Record {
         }
     }
 
-    /// Whether it has no peers.
+    /// Returns true if the torrent has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = self.counts();
         !self.has_web() && counts.seeders() == 0 && counts.leechers() == 0
@@ -173,7 +173,7 @@ impl Record {
 pub(crate) struct Records {
     chunks: Vec<Region>,
     len: u32,
-    /// Most records since a chunk was last released: what the system had to provide.
+    /// Most records since a chunk was last released; the system had to provide them.
     touched: usize,
     released: Vec<Region>,
 }

@@ -1,13 +1,13 @@
-//! Refreshes: which announces that change nothing go to other nodes.
+//! Refreshes: the choice of the announces that change nothing and still go to other nodes.
 //!
 //! The time of a peer is cut into periods of `R` units of age, whose beginnings are spread by a phase of the
 //! peer's own, so that not all refreshes of a node come together. The first announce in a period is sent:
 //! the last one, whose mark the store has, was in an earlier period. That needs no memory, and a peer that
 //! announces all the time is sent once in `R` units.
 //!
-//! Between two refreshes of a peer that lives lie less than `R` units and an interval: the first announce
-//! of a period is sent, the last one comes before the period's end, and the next one an interval later at
-//! most. [`refresh_period_units`] chooses `R` so that this is less than a lifetime: no other node lets the
+//! Two refreshes of a live peer are less than `R` units and an interval apart: the first announce of a
+//! period is sent, the last one comes before the period's end, and the next one at most an interval later.
+//! [`refresh_period_units`] chooses `R` so that this is less than a lifetime: no other node lets the
 //! peer expire early. That holds with several nodes, too, although their periods differ. What a node
 //! receives of a peer is a mark like its own, so within `R` units of a refresh each node's period has ended
 //! once, and there the next announce is sent unless another one was since.
@@ -19,11 +19,11 @@ use types::{PeerKey, WebPeer};
 
 use crate::meta::AGE_UNIT_S;
 
-/// Seconds that a refresh may take to the other nodes, and what clocks may differ by.
+/// Seconds allowed for a refresh to reach the other nodes, and for clocks that differ.
 const SLACK_S: u32 = 120;
 /// The period of refreshes of WebTorrent peers, in seconds.
 pub const WEB_REFRESH_S: u32 = 512;
-/// Shorter periods are not worth it.
+/// The shortest period that is worth it, in units of [`AGE_UNIT_S`].
 const PERIOD_MIN: u32 = 4;
 
 const _: () = assert!((WEB_REFRESH_S / AGE_UNIT_S).is_power_of_two());
@@ -37,15 +37,15 @@ pub fn refresh_period_units(lifetime_s: u32, interval_s: u32) -> u32 {
     if units < PERIOD_MIN { 1 } else { 1 << units.ilog2() }
 }
 
-/// Whether an announce must be sent, by the age of the one before, and the unit in which it comes. `period` is a
-/// power of two; only as many bits of `phase` matter.
+/// Returns true if an announce must be sent to other nodes. `age` is that of the announce before, and `unit` the
+/// time of this one. `period` is a power of two; only the bits of `phase` below it matter.
 #[inline]
 pub(crate) fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u32) -> bool {
     // Most peers announce once in longer than a period.
     age >= period || age > unit.wrapping_add(phase()) & (period - 1)
 }
 
-/// Whether an announce of a WebTorrent peer must be sent.
+/// Returns true if an announce of a WebTorrent peer must be sent to other nodes.
 pub(crate) fn is_web_due(age: u32, unit: u32, peer: &WebPeer) -> bool {
     let phase = || mixed(peer.connection.0);
     is_due(age, unit, phase, WEB_REFRESH_S / AGE_UNIT_S)

@@ -321,7 +321,7 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Whether it is a directory of pages.
+    /// Returns true if the set is a directory of pages.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
         self.raw.word & PAGED != 0

@@ -66,8 +66,8 @@ impl TwinTorrent {
         counts
     }
 
-    /// Whether the store must reject `request` as too soon; `None` where either is right, because
-    /// the store knows ages to 16 seconds.
+    /// Returns true if the store must reject `request` as too soon; `None` where either is right,
+    /// because the store knows ages to 16 seconds.
     fn is_too_soon(&self, now: Tick, request: &StoreAnnounce) -> Option<bool> {
         let known = self.peers.get(&request.peer).filter(|peer| peer.role == request.role);
         let known = known.filter(|_| request.action != Action::Stop);
@@ -94,7 +94,7 @@ impl TwinTorrent {
         self.peers.insert(request.peer, peer);
     }
 
-    /// Whether the answer to `request` may hold a peer.
+    /// Returns true if the answer to `request` may hold a peer.
     fn is_candidate(request: &StoreAnnounce, key: &PeerKey, peer: &TwinPeer) -> bool {
         let family = request.families == Families::Both || key.family() == request.peer.family();
         let role = request.role == Role::Leecher || peer.role != Role::Seeder;

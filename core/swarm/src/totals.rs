@@ -9,7 +9,7 @@ pub struct FamilyTotals {
     pub leechers: u64,
 }
 
-/// What a store holds. Updated with each announce, so reading it walks nothing.
+/// Totals of a store's contents. Updated with each announce, so reading them walks nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Torrents, including those without peers whose download counts are still kept.
@@ -20,7 +20,7 @@ pub struct Totals {
     pub v6: FamilyTotals,
     /// WebTorrent peers of either address family.
     pub web: FamilyTotals,
-    /// How many of the leechers are partial seeds (BEP 21).
+    /// Leechers that are partial seeds (BEP 21).
     pub partial_seeds: u64,
     /// Downloads counted since the start; never decreases.
     pub downloads: u64,
@@ -38,7 +38,8 @@ pub struct Totals {
     /// Announces of new peers that were not stored because the memory budget was used up, since the
     /// start; never decreases.
     pub refused_for_memory: u64,
-    /// The same because their network had its share of the budget.
+    /// Announces of new peers that were not stored because their network had used up its share of
+    /// the budget, since the start; never decreases.
     pub refused_for_share: u64,
 }
 

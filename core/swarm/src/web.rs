@@ -30,7 +30,7 @@ pub(crate) use changes::WebChangeQueue;
 pub struct WebAnnounceSummary {
     /// The torrent's counts.
     pub counts: SwarmCounts,
-    /// Whether it was counted as a download.
+    /// True if the announce was counted as a download.
     pub downloaded: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct WebSwarm {
     by_host: BTreeSet<(Host, WebPeer)>,
 }
 
-/// What is stored of a peer.
+/// The stored data of a peer.
 #[derive(Clone, Copy)]
 pub(crate) struct WebEntry {
     pub(crate) meta: PeerMeta,
@@ -216,7 +216,7 @@ impl WebSwarm {
     }
 }
 
-/// Whether there are as many as `cap` allows. Looks at no more.
+/// Returns true if there are as many peers as `cap` allows. Looks at no more.
 fn is_reached<'a>(peers: impl Iterator<Item = &'a (Host, WebPeer)>, cap: u16) -> bool {
     peers.take(cap.into()).count() >= cap.into()
 }

@@ -6,7 +6,7 @@ use super::{Word, take};
 
 /// Bytes of an info hash and two numbers of peers.
 const GROUP_LEN: usize = 24;
-/// Bytes of what a walk says of the torrent.
+/// Bytes of a [`Head`].
 const HEAD_LEN: usize = 8;
 /// Bytes of a walk's group without peers.
 pub(crate) const WALK_GROUP_LEN: usize = GROUP_LEN + HEAD_LEN;
@@ -94,7 +94,7 @@ impl<'a> Iterator for GroupsIter<'a> {
     }
 }
 
-/// What a walk says of a torrent.
+/// A torrent's downloads and age, as a walk reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Completed downloads.
@@ -108,7 +108,7 @@ pub struct Head {
 pub struct Group<'a> {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// In a walk, what it says of the torrent.
+    /// The torrent's downloads and age; only walks have them.
     pub head: Option<Head>,
     /// The v4 peers: 4 bytes of address, 2 of port.
     pub v4: Peers<'a, V4_LEN>,
@@ -128,7 +128,7 @@ pub struct Peers<'a, const N: usize> {
 pub struct GroupPeer<const N: usize> {
     /// Its address and port in wire form.
     pub key: [u8; N],
-    /// What it is.
+    /// Its state.
     pub word: Word,
     /// Its id, if the block has ids.
     pub id: Option<PeerId>,
@@ -162,7 +162,7 @@ pub(crate) struct GroupWriter<'a> {
     body: &'a mut Vec<u8>,
     info_hash: InfoHash,
     head: Option<Head>,
-    /// Where the current group's numbers of peers are.
+    /// Offset of the current group's numbers of peers.
     counts_at: usize,
     v4: u16,
     v6: u16,

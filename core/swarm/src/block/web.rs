@@ -26,7 +26,7 @@ pub struct WebChange {
     pub peer: WebPeer,
     /// The client's address; unspecified if the peer is gone.
     pub address: IpAddr,
-    /// What the peer is now; its age is 0.
+    /// The peer's current state; its age is 0.
     pub word: Word,
 }
 

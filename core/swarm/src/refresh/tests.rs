@@ -1,4 +1,4 @@
-//! Which refreshes are sent, for all ages, times, phases and periods, and all histories.
+//! Tests of the choice of refreshes, for all ages, times, phases and periods, and all histories.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn no_history_is_silent_for_longer_than_a_period_and_an_interval() {
 }
 
 /// As [`longest_silence`], in units, for a peer that goes between two nodes whose periods begin `shift` units
-/// apart. A refresh is heard by both at once.
+/// apart. Both receive a refresh at once.
 fn longest_silence_of_two(period: u32, interval: u32, shift: u32) -> u32 {
     let mut longest = 0;
     let mut is_known = BTreeSet::new();

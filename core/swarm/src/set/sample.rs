@@ -67,8 +67,9 @@ impl<E: Entry> PeerSet<E> {
         debug_assert!(left == 0);
     }
 
-    /// Whether one of the pages from which `count` peers are taken, from `start` on, has several of
-    /// the same public network. Honest swarms seldom do, and are spared the search for networks.
+    /// Returns true if one of the pages from which `count` peers are taken, from `start` on, probably
+    /// has several of the same public network. Honest swarms seldom have such pages, and are spared
+    /// the search for networks.
     #[inline]
     fn is_clumped(&self, arena: &Arena, start: Position, count: u32) -> bool {
         let (mut page, mut from, mut left) = (start.page, start.at as usize, count as usize);
@@ -196,7 +197,7 @@ impl<E: Entry> PeerSet<E> {
     }
 }
 
-/// Whether the first peer shares its public network with one of the next.
+/// Returns true if the first peer shares its public network with one of the next.
 #[inline]
 fn shares_network<E: Entry>(probe: &[E]) -> bool {
     let [first, rest @ ..] = probe else { return false };

@@ -32,7 +32,7 @@ impl<'a> StagedAnnounce<'a> {
     }
 }
 
-/// How an announce changes its peer's metadata.
+/// The change that an announce makes to its peer's metadata.
 #[derive(Clone, Copy)]
 pub(super) struct MetaUpdate {
     pub(super) now: Tick,
@@ -71,20 +71,20 @@ impl MetaUpdate {
     }
 }
 
-/// How an announce changes its torrent.
+/// The change that an announce makes to its torrent.
 #[derive(Clone, Copy)]
 pub(super) struct PeerUpdate<'a> {
     /// The set that the peer belongs to.
     pub(super) own: usize,
     pub(super) meta: MetaUpdate,
     pub(super) announce: &'a StoreAnnounce,
-    /// Whether the peer's network is exempt from caps.
+    /// Returns true if the peer's network is exempt from caps.
     pub(super) is_exempt: &'a dyn Fn() -> bool,
     /// If the peer is new: memory was checked.
     pub(super) is_admitted: bool,
 }
 
-/// Where the announcing peer is after its announce.
+/// The place of the announcing peer after its announce.
 #[derive(Clone, Copy)]
 pub(super) enum PeerLocation {
     /// In no set: it was not stored.
@@ -232,8 +232,8 @@ impl Shard {
         }
     }
 
-    /// Keeps that a peer has stopped. Other nodes may know one that was not here: this one has just started,
-    /// or the peer began elsewhere a moment ago.
+    /// Records that a peer has stopped. Other nodes may have one that was not here: this one has just
+    /// started, or the peer began elsewhere a moment ago.
     fn keep_stop(&mut self, announce: &StoreAnnounce, was_there: bool) {
         if was_there {
             self.changes.push_gone(&announce.info_hash, &announce.peer);

@@ -29,7 +29,7 @@ impl Shard {
         let (_, wanted) = interest(announce);
         let is_v4 = matches!(announce.peer, PeerKey::V4(_));
         let both = announce.families == Families::Both;
-        // How many other peers there are: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
+        // The numbers of other peers: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
         let mut others =
             [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
         let own = own_set(record, location, is_v4);

@@ -6,7 +6,7 @@
 //! A new peer replaces the one of its host that announced longest ago, at the cap of its host. At the cap of its
 //! network it replaces that of the customer with the most peers there, the new one included: a host that announces
 //! many replaces its own, not those of its neighbours. More are replaced if there are more than the cap allows: caps
-//! fall when they are changed, and nodes of a cluster let peers in before they have heard of each other's. Blocks
+//! fall when they are changed, and nodes of a cluster admit peers before they know each other's. Blocks
 //! bring new peers, too: the new one may be the first to go, and is not stored. Which peers of a block stay does not
 //! depend on the order in which they come.
 
@@ -40,17 +40,17 @@ pub(super) struct Newcomer<E: Entry> {
     pub(super) now: Tick,
     pub(super) caps: PeerCaps,
     pub(super) is_exempt: bool,
-    /// Its age, if a block tells of it; `None` if it announces here.
+    /// Its age if a block brings it; `None` if it announces here.
     pub(super) merged_age: Option<u32>,
 }
 
-/// What a new peer finds in its torrent.
+/// The room for a new peer in its torrent.
 pub(super) enum Room<K> {
     /// It exceeds no cap.
     Enough,
     /// It exceeds a cap unless this one goes.
     Replace(Victim<K>),
-    /// It goes before all that are there: a block tells of a peer that announced earlier.
+    /// It goes before all peers that are there: a block brings it, and it announced earlier.
     Refused,
 }
 
@@ -155,7 +155,7 @@ impl Shard {
         self.replace_oldest_inline(number, &update.newcomer(key));
     }
 
-    /// Whether a new peer of a torrent with sets may exceed a cap.
+    /// Returns true if a new peer of a torrent with sets may exceed a cap.
     #[inline]
     pub(super) fn is_crowded<E: FamilyPeers>(
         &self,
@@ -243,7 +243,7 @@ impl Shard {
         self.totals.replaced += 1;
     }
 
-    /// Whether the address is exempt from caps.
+    /// Returns true if the address is exempt from caps.
     pub(super) fn is_exempt(&self, ip: IpAddr) -> bool {
         self.exempt.as_deref().is_some_and(|is_exempt| is_exempt(ip))
     }

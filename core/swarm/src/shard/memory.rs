@@ -153,18 +153,18 @@ pub(super) fn network_hash<E: Entry>(key: &[u8; 16], peer: E::Key) -> Option<u64
 }
 
 impl Shard {
-    /// Whether the memory budget is used up.
+    /// Returns true if the memory budget is used up.
     pub(super) fn is_full(&self) -> bool {
         self.budget.is_some_and(|budget| self.memory_used() >= budget)
     }
 
-    /// Whether WebTorrent peers use up what they may of the budget: half. They take 40 times the memory of
-    /// others, and must not fill it.
+    /// Returns true if the budget is used up, or WebTorrent peers use half of it, the most they may. They
+    /// take 40 times the memory of others, and must not fill it.
     fn is_full_for_web(&self) -> bool {
         self.is_full() || self.budget.is_some_and(|budget| self.web_bytes() >= budget / 2)
     }
 
-    /// Whether a new peer may be stored. Counts it if not.
+    /// Returns true if a new peer may be stored. Counts it if not.
     pub(super) fn admits<E: Entry>(&mut self, peer: E::Key, update: &PeerUpdate<'_>) -> bool {
         let Some(budget) = self.budget else { return true };
         if self.memory_used() >= budget {
@@ -180,7 +180,7 @@ impl Shard {
         true
     }
 
-    /// Whether a new WebTorrent peer may be stored. Counts it if not.
+    /// Returns true if a new WebTorrent peer may be stored. Counts it if not.
     pub(super) fn admits_web(&mut self, host: Option<Host>) -> bool {
         let Some(budget) = self.budget else { return true };
         if self.is_full_for_web() {
@@ -193,8 +193,8 @@ impl Shard {
         !is_over
     }
 
-    /// Whether an unknown WebTorrent peer of another node may be stored. As for other merged peers, its
-    /// network's share matters only if memory is short.
+    /// Returns true if an unknown WebTorrent peer of another node may be stored. As for other merged peers,
+    /// its network's share matters only if memory is short.
     pub(super) fn may_store_web(&self, host: Option<Host>) -> bool {
         let is_over = |max| host.is_some_and(|host| self.networks.count_of(host) >= max);
         !self.is_full_for_web() && !self.evicts_web_above().is_some_and(is_over)
@@ -214,7 +214,7 @@ impl Shard {
         is_high(budget, pressure).then(|| network_max(budget, pressure))
     }
 
-    /// Whether more than seven eighths of the budget are used.
+    /// Returns true if more than seven eighths of the budget are used.
     pub(super) fn is_short(&self) -> bool {
         self.budget.is_some_and(|budget| is_high(budget, self.pressure(budget)))
     }
@@ -232,7 +232,7 @@ impl Shard {
         (allowed as u32).max(lifetime_s / 16)
     }
 
-    /// Whether the index may grow: both tables exist for a while.
+    /// Returns true if the index may grow: both tables exist for a while, and must fit the budget.
     pub(super) fn may_grow_index(&self) -> bool {
         let growth = self.index.growth_bytes();
         self.budget.is_none_or(|budget| self.memory_used() + growth <= budget)
@@ -257,7 +257,7 @@ impl Shard {
     }
 }
 
-/// Whether more than seven eighths of the budget are used.
+/// Returns true if `pressure` is more than seven eighths of the budget.
 fn is_high(budget: u64, pressure: u64) -> bool {
     pressure > budget / 8 * 7
 }

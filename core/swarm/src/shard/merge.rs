@@ -1,7 +1,7 @@
-//! Merging: what blocks say of torrents and peers comes into a shard.
+//! Merging: blocks bring torrents and peers into a shard.
 //!
-//! A new torrent is made of all its peers at once, a known one peer by peer. Both compare marks: of what a
-//! peer is here and what a block says of it, the younger one wins, and of equal ones what comes later.
+//! A new torrent is made of all its peers at once, a known one peer by peer. Both compare marks: of a
+//! peer's mark here and the block's, the younger one wins, and of equal ones the one that comes later.
 
 mod gather;
 mod removals;
@@ -31,9 +31,9 @@ pub(crate) use web::{WebMerger, WebPurge};
 
 /// Work under one lock, in peers of new torrents: some tens of microseconds.
 const LOCK_PEERS: u32 = 512;
-/// What a group costs beside its peers: its torrent is looked up or made.
+/// The cost of a group beside its peers: its torrent is looked up or made.
 const GROUP_PEERS: u32 = 4;
-/// What a peer of a known torrent costs: it is searched for.
+/// The cost of a peer of a known torrent: it is searched for.
 const KNOWN_PEERS: u32 = 2;
 /// Peers of a torrent whose pages are prefetched together.
 const AHEAD: usize = 16;
@@ -65,11 +65,11 @@ impl<'a> StagedGroup<'a> {
     }
 }
 
-/// A call of [`crate::Store::merge`]: its time, and what it has done so far.
+/// A call of [`crate::Store::merge`]: its time, and its results so far.
 pub(crate) struct Merger {
     clock: Clock,
     counting: Counting,
-    /// Whether the current group is a walk's.
+    /// True if the current group is a walk's.
     is_walk: bool,
     random: Random,
     pub(crate) merged: Merged,
@@ -518,7 +518,7 @@ impl Shard {
         Some(report)
     }
 
-    /// Whether an unknown peer has gone since what a block reports.
+    /// Returns true if an unknown peer has gone since the state that a block reports.
     #[inline]
     fn has_gone(&self, merger: &Merger, info_hash: &InfoHash, key: &[u8], report: &Report) -> bool {
         let Some(removals) = self.removals.as_ref().filter(|it| !it.is_empty()) else {
@@ -528,9 +528,9 @@ impl Shard {
         !removals.admits(&merger.clock, merger.is_walk, peer, report.word)
     }
 
-    /// Whether an unknown peer may be stored: there is memory, and if it is short, its network has its
-    /// share. While it is not, shares do not matter here: the peers were admitted when they announced, and
-    /// a merge does not know which networks are exempt.
+    /// Returns true if an unknown peer may be stored: there is memory, and if it is short, its network has
+    /// not used up its share. While memory is not short, shares do not matter here: the peers were admitted
+    /// when they announced, and a merge does not know which networks are exempt.
     #[inline]
     fn may_store<E: Entry>(&self, network_max: Option<u32>, key: E::Key) -> bool {
         !self.is_full() && network_max.is_none_or(|max| self.networks.count::<E>(key) < max)

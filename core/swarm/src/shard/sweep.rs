@@ -30,7 +30,7 @@ impl Cursor {
     }
 }
 
-/// When passes began.
+/// Ticks at which passes began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
     /// The current pass.
@@ -77,7 +77,7 @@ pub(crate) struct Lifetimes {
 const WEB_SETS: usize = 4;
 const SETS_END: usize = 6;
 
-/// Whether a peer has expired, or belongs to a network with too many peers for the memory left.
+/// Returns true if a peer has expired, or its network has too many peers for the memory left.
 #[inline]
 fn is_gone<E: Entry>(
     peer: &E,

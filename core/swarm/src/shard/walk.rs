@@ -48,7 +48,7 @@ const SETS: usize = 4;
 /// The most peers of a page that are visited at once. Only pages of many peers of one network have
 /// more.
 const PART_PEERS: usize = 256;
-/// How many torrents ahead of the current one are prefetched.
+/// Number of torrents ahead of the current one that are prefetched.
 const AHEAD: u32 = 3;
 /// The lines of cold memory that take as long as looking up a peer id.
 const ID_LINES: u32 = 2;
@@ -60,7 +60,7 @@ impl Default for Walk {
 }
 
 impl Walk {
-    /// Whether torrents are left.
+    /// Returns true if torrents are left.
     pub(super) fn has_more(&self) -> bool {
         self.left > 0
     }
@@ -117,7 +117,7 @@ impl Walk {
     }
 }
 
-/// What a walk appends its groups to.
+/// The output of a walk, which appends its groups to `body`.
 pub(crate) struct WalkOutput<'a> {
     pub(crate) time: WalkTime,
     /// The most units since the last announce of peers that are visited.
@@ -125,7 +125,7 @@ pub(crate) struct WalkOutput<'a> {
     pub(crate) body: &'a mut Vec<u8>,
 }
 
-/// Whose peers are written.
+/// The torrent and role whose peers are written.
 #[derive(Clone, Copy)]
 struct Visit {
     info_hash: InfoHash,

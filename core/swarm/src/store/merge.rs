@@ -24,7 +24,7 @@ use crate::shard::{Merger, StagedGroup};
 /// the second-level cache.
 const BATCH: usize = 512;
 
-/// When blocks are from, on the store's clock.
+/// The time of blocks on the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergeTime {
     /// The present tick.
@@ -35,20 +35,20 @@ pub struct MergeTime {
     pub epoch_min: u32,
 }
 
-/// How completed downloads count that merged changes report.
+/// The rule for counting completed downloads that merged changes report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
     /// Once for each peer that is there: a peer whose download is counted already does not count. For
     /// blocks that may come late or twice.
     ByPeer,
-    /// Each: see [`Groups::completed`]. For blocks that are merged once so, in whichever state their peers
-    /// are by other blocks.
+    /// Each: see [`Groups::completed`]. For blocks that are merged once with this rule, whatever state
+    /// other blocks have given their peers.
     Each,
     /// Not at all. Peers are marked as counted.
     None,
 }
 
-/// What merging did.
+/// The results of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {
     /// Peers stored or renewed.

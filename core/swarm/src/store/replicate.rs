@@ -55,7 +55,7 @@ const GROUP_BYTES: u64 = 32 - 4;
 /// The result of a step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walked {
-    /// Whether the walk has visited everything.
+    /// True if the walk has visited everything.
     pub is_complete: bool,
     /// Changes of the visited shard that were lost since they were last taken.
     pub missed: u64,
@@ -77,8 +77,8 @@ impl Store {
     /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
     /// without a change, the first announce in each period of `period_units` units of age, a power of two;
     /// 0 stops it. With them come contradictions of other nodes: a peer that stops and is not known here is
-    /// gone, and one that a block removes is still here if it has announced since. [`crate::refresh_period_units`] returns the longest period with which other nodes let
-    /// no peer expire that lives.
+    /// gone, and one that a block removes is still here if it has announced since.
+    /// [`crate::refresh_period_units`] returns the longest period with which other nodes let no live peer expire.
     ///
     /// Panics if the period is no power of two.
     pub fn keep_refreshes(&self, period_units: u32) {
@@ -111,7 +111,7 @@ impl Store {
         self.shards.len()
     }
 
-    /// Whether the store keeps peer ids.
+    /// Returns true if the store keeps peer ids.
     pub fn keeps_peer_ids(&self) -> bool {
         self.keeps_peer_ids
     }
@@ -120,8 +120,8 @@ impl Store {
     /// it visits, as [`Store::take_changes`] does, and then appends the groups of the torrents visited to
     /// `body`, less than 64 KiB. Written in this order, they say what happened in order.
     ///
-    /// Whatever is in the store from the beginning of a walk to its end is visited at least once, or a
-    /// change says that it has another role. After a walk is complete the next call begins another.
+    /// Everything that is in the store from the beginning of a walk to its end is visited at least once, or a
+    /// change reports its new role. After a walk is complete the next call begins another.
     pub fn walk(
         &self,
         time: WalkTime,

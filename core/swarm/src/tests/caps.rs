@@ -57,7 +57,7 @@ fn peers_of(store: &Store, now: u32) -> BTreeSet<PeerKey> {
     peers.iter().filter_map(|peer| peer.address).map(key).collect()
 }
 
-/// What counts as one host, as one customer, and as one network.
+/// Numbers of the host, the customer and the network that an address counts for.
 #[derive(PartialEq)]
 struct Groups {
     host: u64,
@@ -206,7 +206,7 @@ fn honest(number: u16) -> StoreAnnounce {
     capped(peer, role)
 }
 
-/// Lets an attacker announce 20,000 peers beside 100 honest ones of each family. Returns how many of
+/// Announces 20,000 peers of an attacker beside 100 honest ones of a family. Returns how many of
 /// the 100 are in ten answers of 50 peers.
 fn honest_peers_seen(attacker: impl Fn(u16) -> PeerKey, is_v4: bool) -> usize {
     let store = store(1);

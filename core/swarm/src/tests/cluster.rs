@@ -106,7 +106,7 @@ impl Node {
 /// The plain model of refreshes: for each node and peer, the unit of the last announce that the node knows.
 type Marks = Vec<BTreeMap<PeerKey, u32>>;
 
-/// Whether an announce must be told: it is the first in a period of the node's own.
+/// Returns true if an announce must be sent to other nodes: it is the first in a period of the node's own.
 fn is_first_in_period(node: &Node, peer: PeerKey, now: u32, mark: u32, period: u32) -> bool {
     let phase = phase(&peer) % period;
     // Marks may be before tick 0.
@@ -117,8 +117,8 @@ fn is_first_in_period(node: &Node, peer: PeerKey, now: u32, mark: u32, period: u
     period_of(mark) < period_of(now / AGE_UNIT_S)
 }
 
-/// Peers that announce within the interval, each time at any node. What a node does not tell of them costs no
-/// other node a peer, and what it tells is what the plain model says.
+/// Peers announce within the interval, each time at any node. No node loses a peer because of announces that
+/// another one does not send, and each node sends those that the plain model says.
 #[test]
 fn no_linked_node_lets_a_live_peer_expire() {
     const INTERVAL_S: u32 = 300;
@@ -226,7 +226,7 @@ struct Cluster {
     /// Blocks of each node that are not in the log yet.
     unlogged: Vec<Vec<Cut>>,
     log: Vec<Cut>,
-    /// How much of the log each node has applied.
+    /// Number of the log's blocks that each node has applied.
     applied: Vec<usize>,
     /// Blocks on the way to each node.
     live: Vec<Vec<Cut>>,
@@ -404,7 +404,7 @@ fn each_completed_download_counts_whatever_its_peer_is() {
 }
 
 /// Two peers begin at one node and stop at another; one of them begins again. Then blocks of the first node
-/// come late: those that said that they began, and one of a walk that was cut before it had heard of the ends.
+/// come late: those that reported their begin, and one of a walk that was cut before it knew of the stops.
 #[test]
 fn blocks_that_come_late_bring_back_no_peer() {
     let mut nodes = [1, 2, 3].map(|number| Node::new(number, options(2), 32));
@@ -429,7 +429,7 @@ fn blocks_that_come_late_bring_back_no_peer() {
         log.clone().for_each(|cut| node.merge(BEGIN + 9, cut, Counting::None));
         assert_eq!(node.peers(BEGIN + 9), BTreeMap::new());
     }
-    // What happens after an end counts, also within the same unit of age.
+    // An announce after a stop counts, also within the same unit of age.
     nodes[0].announce(BEGIN + 10, &[start(back)]);
     let again = nodes[0].cut(BEGIN + 10).unwrap();
     for node in &nodes {
@@ -445,8 +445,8 @@ fn blocks_that_come_late_bring_back_no_peer() {
     }
 }
 
-/// A host that announces new ports at all nodes at once, and the old ones again and again. Nodes let its peers in
-/// before they have heard of each other's, and tell of those that they replaced.
+/// A host that announces new ports at all nodes at once, and the old ones again and again. Nodes admit its
+/// peers before they know each other's, and report those that they replaced.
 #[test]
 fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
     const CAPS: PeerCaps = PeerCaps { per_address: 8, per_network: 64 };
@@ -468,7 +468,7 @@ fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
     for round in 0..300 {
         now += 1;
         for at in 0..nodes.len() {
-            // What it has, so that no node forgets it, and new ones: many, or one.
+            // All peers that the host has, so that no node forgets them, and new ones: many, or one.
             let kept: Vec<_> = nodes.iter().flat_map(|node| held(node, now)).collect();
             nodes[at].announce(
                 now,
@@ -488,7 +488,7 @@ fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
             }
         }
     }
-    // Fewer, if a node replaced what the other one has not heard of.
+    // Fewer than the cap, if a node replaced peers that the other one did not know yet.
     nodes.iter().for_each(|node| assert!(held(node, now).len() > 4));
     // When its clients announce once more, all nodes have the same.
     now += 2 * AGE_UNIT_S;

@@ -214,7 +214,7 @@ fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
     counts[0].web.leechers > 0
 }
 
-/// Merges browsers that another node tells of.
+/// Merges browsers that another node reports.
 fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> crate::Merged {
     use crate::block::{Block, Header, Kind, WebChange, Word, encode_web_changes};
     let word = Word::present(0, Role::Leecher, false);
@@ -231,7 +231,7 @@ fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> crate::M
     store.merge_web(time, crate::Counting::None, groups, 0..store.shards())
 }
 
-/// Lets networks announce browsers in turn, at this node or at another one, until half of the memory would be
+/// Announces browsers of networks in turn, at this node or at another one, until half of the memory would be
 /// full many times. Returns the store and how many of 100 browsers of other networks it takes afterwards.
 fn fill_by_web(networks: u32, node: u8) -> (Store, usize) {
     let store = budgeted(1, 4 << 20);

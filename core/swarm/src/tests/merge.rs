@@ -7,7 +7,7 @@ use crate::{Counting, MergeTime, Merged};
 const UNIT_S: i64 = 16;
 const EPOCH_MIN: u32 = 29_000_000;
 
-/// What a block says of a peer.
+/// A peer as a block reports it.
 #[derive(Clone, Copy, Debug)]
 struct Reported {
     peer: PeerKey,
@@ -39,7 +39,7 @@ fn bytes_of(groups: &[PlainGroup], has_ids: bool) -> Vec<u8> {
     bytes
 }
 
-/// When and how blocks are merged.
+/// The times and the counting rule of a merge.
 #[derive(Clone, Copy)]
 struct How {
     now: u32,
@@ -72,7 +72,7 @@ fn merge_as(store: &Store, how: How, groups: &[PlainGroup], has_ids: bool) -> Me
 struct MergedPeer {
     role: Role,
     counted: bool,
-    /// When it announced last, in units of age.
+    /// The time of its last announce, in units of age.
     unit: i64,
     id: PeerId,
 }
@@ -88,7 +88,7 @@ struct MergedTorrent {
 #[derive(Default)]
 struct MergeTwin {
     torrents: BTreeMap<InfoHash, MergedTorrent>,
-    /// When peers stopped, in units, if that is remembered.
+    /// The times at which peers stopped, in units, if they are remembered.
     stopped: Option<BTreeMap<(InfoHash, PeerKey), i64>>,
 }
 
@@ -451,7 +451,7 @@ fn downloads_of_peers_that_left_within_the_block_are_kept() {
     assert_eq!(store.totals().torrents, 0);
 }
 
-/// Everything that a store says of itself adds up.
+/// Checks that everything that a store reports adds up.
 fn check_sums(store: &Store) {
     let (mut torrents, mut all, mut public) = (0, [0; 5], 0);
     let mut hashes = Vec::new();

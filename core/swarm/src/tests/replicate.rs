@@ -8,7 +8,7 @@ use crate::{Counting, MergeTime, StoreWalk, TorrentEvent, WalkTime};
 
 const EPOCH_MIN: u32 = 29_000_000;
 
-/// A peer as blocks tell of it.
+/// A peer as blocks report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Replayed {
     role: Role,
@@ -18,7 +18,7 @@ struct Replayed {
     id: Option<PeerId>,
 }
 
-/// What blocks say, peer by peer: the plain form of [`Store::merge`].
+/// The contents of blocks, applied peer by peer: the plain form of [`Store::merge`].
 #[derive(Default)]
 struct Replay {
     peers: BTreeMap<(InfoHash, PeerKey), Replayed>,
@@ -169,7 +169,7 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// What a test does.
+/// The parameters of a test.
 #[derive(Clone, Copy)]
 struct Case {
     seed: u64,
@@ -185,7 +185,7 @@ struct Driver<'a> {
     now: u32,
     /// Peers of each large torrent.
     crowd: u32,
-    /// How many of 16 announces say that a peer stops.
+    /// Number of stops among 16 announces, on average.
     stops: u32,
 }
 
@@ -246,7 +246,7 @@ impl Driver<'_> {
         requests.len() as u32
     }
 
-    /// Does what an operator or the sweep does.
+    /// Removes peers as an operator or the sweep does.
     fn disturb(&mut self) {
         let number = self.random.below(self.crowd);
         let [.., a, b] = number.to_be_bytes();

@@ -90,7 +90,7 @@ impl<E: Entry> Gathered<E> {
         self.lens[SEEDERS] + self.lens[LEECHERS]
     }
 
-    /// Whether another peer may not fit.
+    /// Returns true if another peer may not fit.
     fn is_full(&self) -> bool {
         self.lens.contains(&GATHERED_MAX)
     }
@@ -115,7 +115,7 @@ impl<E: Entry> Gathered<E> {
         self.peers[role][at] = self.peers[role][self.lens[role]];
     }
 
-    /// Whether a new peer may exceed a cap.
+    /// Returns true if a new peer may exceed a cap.
     #[inline]
     fn is_crowded(&self, key: E::Key, caps: PeerCaps) -> bool {
         let least = usize::from(caps.least());

@@ -1,4 +1,4 @@
-//! What blocks say of a peer, and what follows from it.
+//! Reports of peers in blocks, and their effects.
 
 use types::{Role, Tick};
 
@@ -21,7 +21,7 @@ pub(super) struct Clock {
     pub(super) epoch_min: u32,
 }
 
-/// What a block says of a peer, on the store's clock.
+/// A block's report of a peer, on the store's clock.
 #[derive(Clone, Copy)]
 pub(super) struct Report {
     pub(super) word: Word,
@@ -34,7 +34,7 @@ pub(super) struct Report {
     pub(super) is_completed: bool,
 }
 
-/// What follows from a report of a peer that is known.
+/// The effect of a report on a peer that is known.
 pub(super) enum Verdict {
     /// Its mark is younger than the report.
     Keep(PeerMeta),
@@ -42,7 +42,7 @@ pub(super) enum Verdict {
     Remove,
 }
 
-/// What became of a reported peer.
+/// The outcome of a report for its peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It is gone, and was not there.
@@ -52,7 +52,7 @@ pub(super) enum Outcome {
     /// Its host or network has as many younger peers as a cap allows.
     Crowded,
     Removed,
-    /// It is as it was; whether its download was counted before.
+    /// It is as it was. `was_counted`: its download was counted before.
     Kept {
         was_counted: bool,
     },
@@ -72,7 +72,7 @@ impl Clock {
         Self { now, cut_s, cut_age, age_max: age_max(lifetime_s), epoch_min }
     }
 
-    /// Returns what a word says; `None` if its peer's lifetime has passed.
+    /// Returns a word's report; `None` if its peer's lifetime has passed.
     #[inline]
     pub(super) fn report(self, word: Word) -> Option<Report> {
         let age = self.cut_age.saturating_add(word.age());
@@ -88,7 +88,7 @@ impl Clock {
         })
     }
 
-    /// Compares a report with what the peer is.
+    /// Compares a report with the stored peer.
     #[inline]
     pub(super) fn judge(self, known: PeerMeta, report: &Report) -> Verdict {
         if known.age(self.now) < report.age {
@@ -110,7 +110,7 @@ impl Clock {
 }
 
 impl Outcome {
-    /// Whether the peer is there and its download was not counted before.
+    /// Returns true if the peer is there and its download was not counted before.
     #[inline]
     pub(super) fn is_uncounted(self) -> bool {
         matches!(self, Self::Kept { was_counted: false } | Self::Stored { was_counted: false })
