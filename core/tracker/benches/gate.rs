@@ -110,7 +110,7 @@ fn keys() {
 #[derive(Clone, Copy)]
 struct Gate {
     name: &'static str,
-    /// Whether a million torrents are denied, and 100,000 networks banned.
+    /// True if a million torrents are denied, and 100,000 networks banned.
     is_listed: bool,
     /// The rules of each key, if the listener is private.
     rules: Option<KeyRules>,

@@ -142,7 +142,7 @@ impl<const WORDS: usize, const SHARDS: usize> Plain<Words<WORDS, SHARDS>> {
 type Record = Words<8, 256>;
 type Session = Words<4, 1024>;
 
-/// What an announce with a key does: finds the key's record and the session, and updates both. A batch
+/// Measures an announce with a key: it finds the key's record and the session, and updates both. A batch
 /// prefetches first.
 fn keys() {
     for (keys, sessions, batch) in

@@ -13,7 +13,7 @@ use types::{InfoHash, Refusal};
 pub use hash_list::{BadLine, HashList, LineFault};
 pub use live_list::LiveList;
 
-/// Which lists decide.
+/// The lists that decide which torrents are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Every torrent is served.
@@ -30,7 +30,7 @@ pub enum Mode {
 /// The lists of a listener, and the mode that says which of them decide.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLists {
-    /// Which of the two decide.
+    /// The lists that decide: one of the two, both or neither.
     pub mode: Mode,
     /// The allow list.
     pub allow: Arc<HashList>,

@@ -63,7 +63,7 @@ pub struct View<'a> {
     exempt: OnceCell<Guard<Arc<Networks>>>,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
-    /// Whether offences are not counted.
+    /// True if offences are not counted.
     excuses_offences: Cell<bool>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum Admitted {
     OthersStop,
 }
 
-/// What an announce says about one peer in one torrent, whatever the protocol.
+/// The claims of an announce about one peer in one torrent, over any protocol.
 pub(crate) struct PeerClaim<'a> {
     pub(crate) info_hash: &'a InfoHash,
     pub(crate) peer_id: &'a PeerId,
@@ -104,7 +104,7 @@ pub(crate) struct PeerClaim<'a> {
     pub(crate) endpoint: Endpoint,
 }
 
-/// How other peers reach a peer.
+/// The way in which other peers reach a peer.
 pub(crate) enum Endpoint {
     /// At its address and this port.
     Socket { port: u16, via_local_address: bool },

@@ -33,7 +33,7 @@ pub use offences::{BanReason, BanRules};
 
 /// The banned networks.
 pub struct Bans {
-    /// Whether the image contains any network.
+    /// True if the image contains any network.
     is_any: AtomicBool,
     image: ArcSwap<Image>,
     /// Held while the image is built, so that an older one never replaces a newer one.
@@ -59,7 +59,7 @@ struct List {
     automatic: usize,
     /// Automatic bans that were not taken yet.
     fresh: Vec<(IpPrefix, Option<Tick>, BanReason)>,
-    /// Whether the image is out of date.
+    /// True if the image is out of date.
     is_changed: bool,
     /// When the first ban ends, if one does.
     next_end: Option<Tick>,
@@ -74,7 +74,7 @@ struct Ban {
 /// Ranges of banned addresses, each by its first and last one. They do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BannedRanges {
-    /// Which state of the bans this is.
+    /// The version of the bans. Each state of the bans has its own.
     pub version: u64,
     /// IPv4.
     pub v4: Vec<(Ipv4Addr, Ipv4Addr)>,

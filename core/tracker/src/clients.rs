@@ -1,4 +1,4 @@
-//! Which client software is served, by the prefix of its peer ids (BEP 20).
+//! The client software that is served, by the prefix of its peer ids (BEP 20).
 //!
 //! Clients can claim to be any software: this keeps out misbehaving versions, not attackers.
 

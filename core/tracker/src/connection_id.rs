@@ -25,17 +25,17 @@ pub(crate) struct ConnectionIds {
     unix_offset_s: AtomicU32,
 }
 
-/// Which connection ids are issued and valid now, for an XDP program that does both.
+/// The connection ids that are issued and valid now, for an XDP program that issues and verifies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionIdSlices {
     /// The key of the ids that are issued.
     pub key: [u8; 16],
-    /// Whether ids of another key are valid, too. The program knows one key: it must leave ids that it cannot
+    /// True if ids of another key are valid, too. The program knows one key: it must leave ids that it cannot
     /// verify to the tracker.
     pub has_previous_key: bool,
     /// The slice of the ids that are issued now. Those of the slice before it are valid, too.
     pub current: u32,
-    /// Whether the ids of the slice after it are valid already.
+    /// True if the ids of the slice after it are valid already.
     pub accepts_next: bool,
 }
 

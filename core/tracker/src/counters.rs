@@ -1,4 +1,4 @@
-//! What the operator can count.
+//! Counters that operators see.
 //!
 //! A worker owns a plain [`Counters`] value for each listener and increments it without
 //! synchronization. A few times a second it publishes a copy that other threads may read.
@@ -58,9 +58,9 @@ pub struct Counters {
     /// Time from reading a request to having its response ready. All datagrams of a batch count as
     /// long as the batch; over TCP, a sample of the requests is measured.
     pub latency: Latency,
-    /// Which client software announces.
+    /// The client software that announces.
     pub clients: Clients,
-    /// Which networks announce most.
+    /// The networks that announce most.
     pub networks: BusyNetworks,
 }
 

@@ -21,7 +21,7 @@ use candidates::Candidates;
 /// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
 pub struct Downloads {
     is_on: AtomicBool,
-    /// Whether announces do not count.
+    /// True if announces do not count.
     is_replicated: AtomicBool,
     key: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
@@ -77,13 +77,13 @@ impl Downloads {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves it to [`Tracker::count_replicated_download`](crate::Tracker::count_replicated_download) to count:
+    /// Leaves counting to [`Tracker::count_replicated_download`](crate::Tracker::count_replicated_download):
     /// announces change only the store's counts.
     pub fn replicate(&self) {
         self.is_replicated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether announces do not count here.
+    /// Returns true if announces do not count here.
     pub(crate) fn is_replicated(&self) -> bool {
         self.is_replicated.load(Ordering::Relaxed)
     }

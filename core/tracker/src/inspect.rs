@@ -1,4 +1,4 @@
-//! What operators see of torrents and peers, and do to them. An announce never waits for any of it for
+//! Operators' view of torrents and peers, and their changes to them. An announce never waits for these
 //! longer than for a batch of other announces.
 
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::events::EventStream;
 pub struct TorrentDetails {
     /// Counts of peers and downloads, and when the torrent was first seen.
     pub stats: TorrentStats,
-    /// Whether its announces are refused.
+    /// True if its announces are refused.
     pub frozen: bool,
     /// Its peers; if there are more than were asked for, a share of each family and role.
     pub peers: Vec<PeerInfo>,

@@ -98,16 +98,16 @@ pub struct PreviousSecrets {
     pub offers: [u8; 16],
 }
 
-/// How announces differ between protocols.
+/// The properties of announces that differ between protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncePolicy {
     /// Upper bound of the peers in a response of this protocol.
     pub peers_max: u16,
-    /// Whether the response can hold the other family's peers, too.
+    /// The families of the peers that the response can hold: the client's own, or both.
     pub families: Families,
-    /// Whether the response holds peer ids (BEP 3 dict model).
+    /// True if the response holds peer ids (BEP 3 dict model).
     pub with_ids: bool,
-    /// Whether the response holds the torrent's number of downloads.
+    /// True if the response holds the torrent's number of downloads.
     pub with_downloads: bool,
 }
 
@@ -116,12 +116,12 @@ pub struct AnnouncePolicy {
 pub struct AnnounceRequest {
     /// The client's permission to announce, with its address.
     pub grant: UnverifiedGrant,
-    /// Whether the client reached the tracker at an address that is not public. Ignored for clients
+    /// True if the client reached the tracker at an address that is not public. Ignored for clients
     /// with a public address.
     pub via_local_address: bool,
-    /// What the client sent.
+    /// The announce that the client sent.
     pub announce: Announce,
-    /// What its protocol allows.
+    /// The properties of its protocol.
     pub policy: AnnouncePolicy,
 }
 
@@ -454,7 +454,7 @@ struct Forward<'a, A> {
     view: &'a View<'a>,
     /// From which the interval of each answer is drawn.
     jitter_seed: u64,
-    /// Whether downloads are counted durably.
+    /// True if downloads are counted durably.
     counts_durably: bool,
 }
 

@@ -35,7 +35,7 @@ pub use buckets::Rate;
 pub use connections::{ConnectionPermit, ListenerShare, PermitDenied};
 pub use heavy_hitters::HeavyHitters;
 
-/// What the clients of one prefix may do.
+/// The limits of the clients of one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// UDP connects.
@@ -94,7 +94,7 @@ impl Default for Limits {
     }
 }
 
-/// How full a rate's table is.
+/// The usage of a rate's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableUsage {
     /// The label in metrics of the kind of requests.

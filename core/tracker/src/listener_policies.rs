@@ -16,23 +16,23 @@ use crate::{ClientRules, Networks};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerPolicyId(pub u16);
 
-/// Which clients and torrents are served at a listener.
+/// The clients and torrents that are served at a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerPolicy {
-    /// Which torrents are served.
+    /// The lists that decide which torrents are served.
     pub lists: AccessLists,
-    /// Whether peers may have addresses that are not public.
+    /// The rule for peers with addresses that are not public.
     pub private_addresses: PrivateAddresses,
-    /// Whether clients need a key.
+    /// True if clients need a key.
     pub private: bool,
-    /// Whether announces need a token that permits their torrent.
+    /// True if announces need a token that permits their torrent.
     pub tokens: bool,
-    /// Which client software is served.
+    /// The client software that is served.
     pub clients: ClientRules,
-    /// Whether scrapes may ask for all torrents, if the listener is not private.
+    /// True if scrapes may ask for all torrents, unless the listener is private.
     pub full_scrape: bool,
-    /// Under which addresses peers of the tracker's own networks are given to others. `None` = under
-    /// their own.
+    /// The addresses under which other peers get the peers of the tracker's own networks. `None` = their
+    /// own.
     pub external: Option<Arc<ExternalAddress>>,
 }
 
@@ -63,8 +63,8 @@ impl ExternalAddress {
     }
 }
 
-/// Which peers with addresses that are not public ([`Scope::Local`]) are accepted. Addresses that no
-/// host can have are never accepted.
+/// The accepted peers among those with addresses that are not public ([`Scope::Local`]). Addresses that
+/// no host can have are never accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PrivateAddresses {
     /// Peers that reached the tracker at such an address, too: they are in its own network.

@@ -56,7 +56,7 @@ impl KeyId {
     pub const FILE_FIRST: u32 = 1 << 31;
 }
 
-/// What a key allows. 0 = unlimited.
+/// The limits of a key. 0 = unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules {
     /// When the key expires; `None` = never.
@@ -71,7 +71,7 @@ pub struct KeyRules {
     pub announces_per_minute: u16,
 }
 
-/// What the peers of a key have transferred since the totals were last taken.
+/// The totals of a key's peers since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyTotals {
     /// Bytes sent, as the clients claim.
@@ -108,7 +108,7 @@ pub struct PasskeyStore {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash([u64; 2]);
 
-/// What a peer of a key reports.
+/// The report of a peer of a key.
 #[derive(Clone, Copy)]
 pub(crate) struct Report<'a> {
     pub(crate) info_hash: &'a InfoHash,
@@ -118,7 +118,7 @@ pub(crate) struct Report<'a> {
     pub(crate) role: Role,
     pub(crate) uploaded: u64,
     pub(crate) downloaded: u64,
-    /// Whether it is a WebTorrent peer.
+    /// True if it is a WebTorrent peer.
     pub(crate) is_web: bool,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct LockedKey<'a> {
 
 type LockedKeys<'a> = LockedShard<'a, KeyRecord, TableAux, 8>;
 
-/// What a shard of keys has beside its rows.
+/// The data of a shard of keys beside its rows.
 #[derive(Default)]
 struct TableAux {
     /// Keys with totals that were not taken yet.

@@ -20,7 +20,7 @@ pub struct Policy {
     pub interval_s: u32,
     /// Seconds before which a client should not announce again.
     pub interval_min_s: u32,
-    /// Whether to refuse announces that come sooner and report no event.
+    /// True if announces that come sooner and report no event are refused.
     pub enforce_interval_min: bool,
     /// Upper bound of the random seconds added to `interval_s`, so that clients that came together do
     /// not come back together. WebTorrent clients get the same share of `websocket_interval_s`, a quarter at

@@ -1,9 +1,9 @@
-//! What a request asks for.
+//! Kinds of requests.
 
 use crate::labelled::labelled;
 
 labelled! {
-    /// What a request asks for, and what a response answers.
+    /// The kind of a request and of its response.
     ///
     /// Every request is counted under its kind. All but answers have a rate limit each
     /// ([`crate::Limits`]).

@@ -38,7 +38,7 @@ pub trait TokenVerifier: Send + Sync {
     fn verify(&self, token: &[u8]) -> Result<VerifiedToken, TokenFault>;
 }
 
-/// What a token permits.
+/// The permission that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifiedToken {
     /// The torrent that its holder may announce.

@@ -1,4 +1,4 @@
-//! What differs for WebTorrent: a peer gives its offers to the tracker, which chooses the peers that get
+//! Differences for WebTorrent: a peer gives its offers to the tracker, which chooses the peers that get
 //! them; an answer finds its way back by the offer that it answers.
 
 mod offers;
@@ -32,7 +32,7 @@ pub struct WebAnnounceRequest {
     pub event: Event,
     /// The role that it claims.
     pub role: Role,
-    /// How many peers it asks for.
+    /// The number of peers it asks for.
     pub want: NumWant,
     /// The number of its offers, which bounds the number of its peers.
     pub offers: u16,

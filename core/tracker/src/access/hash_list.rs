@@ -27,11 +27,11 @@ pub struct HashList {
 pub struct BadLine {
     /// Its number, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Its fault.
     pub fault: LineFault,
 }
 
-/// What is wrong with a line.
+/// A fault in a line.
 #[derive(Debug)]
 pub enum LineFault {
     /// It holds something that is not an info hash.

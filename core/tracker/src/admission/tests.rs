@@ -96,8 +96,8 @@ struct Scene {
     key: Option<&'static str>,
 }
 
-/// Whether two checks cannot fail at the same time: a request has one key, which is good for as many
-/// steps as it passes; a torrent is new to a key or not; no peer with port 0 is in the store.
+/// Returns true if two checks cannot fail at the same time: a request has one key, which is good for
+/// as many steps as it passes; a torrent is new to a key or not; no peer with port 0 is in the store.
 fn is_impossible(one: Refusal, other: Refusal) -> bool {
     use Refusal::*;
     let of_good_keys = [KeyExpired, KeyRate, KeyPeers, KeyTorrents, KeyAddresses];
@@ -129,7 +129,7 @@ impl Scene {
         scene
     }
 
-    /// Whether the listener under test is private.
+    /// Returns true if the listener under test is private.
     fn is_private(&self, failing: &[Refusal]) -> bool {
         let is_open = failing.contains(&Refusal::KeyUnexpected);
         !is_open && (self.key.is_some() || failing.contains(&Refusal::KeyMissing))

@@ -27,7 +27,7 @@ labelled! {
     }
 }
 
-/// How many offences a network may commit in a minute before it is banned; 0 = unlimited.
+/// Offences that a network may commit in a minute before it is banned; 0 = unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BanRules {
     /// [`BanReason::Malformed`].

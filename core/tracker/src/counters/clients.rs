@@ -1,4 +1,4 @@
-//! Which client software announces, by the prefixes of peer ids (BEP 20).
+//! The client software that announces, by the prefixes of peer ids (BEP 20).
 
 use types::PeerId;
 

@@ -1,4 +1,4 @@
-//! Which networks announce most.
+//! The networks that announce most.
 
 use std::net::IpAddr;
 

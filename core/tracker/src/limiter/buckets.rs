@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use types::Tick;
 
-/// How often the clients of one prefix may ask.
+/// The rate of requests that the clients of one prefix may send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Requests a second in the long run; 0 = unlimited.

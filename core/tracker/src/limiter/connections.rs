@@ -1,4 +1,4 @@
-//! How many connections each prefix and each network holds: two maps with an entry for each that holds
+//! Counts of the connections of each prefix and each network: two maps with an entry for each that holds
 //! any, so the connections themselves bound them. They are sharded, with a lock for each shard; a
 //! connection takes one lock of each map when it opens and when it closes, and another one at a listener
 //! that may hold fewer connections than others.

@@ -352,7 +352,7 @@ fn unfinished_handshakes_are_bounded_until_they_end() {
     held[0].end_handshake();
     let third = open(true).unwrap();
     assert!(open(true).is_err());
-    // What was refused counts for no network.
+    // Refused connections count for no network.
     assert_eq!((third.network_connections(), held[0].network_connections_at_listener()), (3, 3));
     drop((held, third));
     assert_eq!(limiter.permits.holders(), [0, 0]);

@@ -1,7 +1,7 @@
 //! Sessions that have changed, for the other nodes of a cluster: a peer that announces at another node next
 //! time is then counted once, and its key's quota holds everywhere but for what happens within a second or so.
 //!
-//! What is kept is which sessions have changed, not what they reported: a session that reports several times
+//! Of changed sessions only the tags are kept, not the reports: a session that reports several times
 //! before it is taken is sent once. Ended sessions are kept whole, and are sent first: a peer that comes
 //! back with another peer id ends its old session before the new one begins.
 

@@ -1,4 +1,4 @@
-//! How much of what the peers of a key report is credited.
+//! The part of the transfers reported by a key's peers that is credited.
 //!
 //! Plain form: a bucket of bytes for each key, which a plausible rate fills and each report empties, and which is
 //! full after the longest lifetime of a session: a peer reports at once what it transferred since its last announce.
@@ -13,14 +13,14 @@ use types::Tick;
 
 use super::KeyTotals;
 
-/// What is credited to keys.
+/// The limits of the credit of keys.
 #[derive(Clone, Copy)]
 pub(super) struct CreditRule {
     /// 0 = unlimited.
     pub(super) bytes_per_ms: u64,
     /// Seconds for which a key may be credited at once.
     pub(super) window_s: u32,
-    /// Whether keys may have transferred something before their first announce here.
+    /// True if keys may have transferred something before their first announce here.
     pub(super) begins_full: bool,
 }
 
@@ -109,7 +109,7 @@ mod tests {
         let claims: Vec<_> = (0..200).map(|_| take(&mut credit, 101, 100, 9)).collect();
         assert_eq!(claims.iter().sum::<u64>(), 2);
         assert_eq!([take(&mut credit, 102, 101, 9), take(&mut credit, 102, 102, 9)], [1, 0]);
-        // What is not used stays for later, but each peer has its own time, too.
+        // Unused credit stays for later, but each peer has its own time, too.
         assert_eq!([take(&mut credit, 203, 202, 900), take(&mut credit, 203, 103, 900)], [2, 99]);
         // Another worker's clock may be behind.
         assert_eq!(take(&mut credit, 202, 103, 900), 0);

@@ -27,7 +27,7 @@ pub struct SessionWalk {
     flags: u32,
     /// The shard that is copied next.
     shard: usize,
-    /// What is left of the last one.
+    /// The sessions of the last copied shard that are not exported yet.
     copied: Vec<(Session, Option<OfKey>)>,
 }
 
@@ -36,7 +36,7 @@ pub struct SessionWalk {
 pub(super) struct SessionRecord {
     pub(super) tag: SessionTag,
     pub(super) is_seeder: bool,
-    /// Whether the peer has stopped.
+    /// True if the peer has stopped.
     pub(super) has_ended: bool,
     /// Seconds since the last announce.
     pub(super) age_s: u32,

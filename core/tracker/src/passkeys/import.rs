@@ -26,7 +26,7 @@ use super::record::KeyRecord;
 use super::sessions::{LockedSessions, Reported, Session, SessionTag, Siblings};
 use super::{KeyHash, KeyTotals, LockedKeys, PasskeyStore, Report, Sessions, TableAux};
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportedSessions {
     /// Sessions stored.
@@ -50,26 +50,26 @@ struct FirstReport {
     endpoint: u64,
     key: KeyHash,
     at: Tick,
-    /// Whether the client continues to count, rather than beginning anew.
+    /// True if the client's counts continue; false if they began anew.
     counts: bool,
     uploaded: u64,
     downloaded: u64,
-    /// What has been imported for the client.
+    /// The sessions imported for the client.
     imported: Vec<(SessionTag, Reported)>,
     /// Endpoints whose sessions have ended here: an imported one must not bring them back.
     ended: Vec<u64>,
 }
 
-/// What an imported session is.
+/// The origin of an imported session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// That of an earlier process: it knows nothing of what happened here.
+    /// An earlier process. It knows nothing of what happened here.
     Import,
-    /// That of another node, which served beside this one.
+    /// Another node, which served beside this one.
     Change,
 }
 
-/// Whether a client has announced since an import began.
+/// The answer to: has a client announced since an import began?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     No,

@@ -8,7 +8,7 @@ use types::{Refusal, Tick};
 use super::KeyRules;
 use super::sessions::{QuotaEntry, SessionTag};
 
-/// How often a key has announced lately: a bucket that a minute empties.
+/// The recent announces of a key: a bucket that a minute empties.
 #[derive(Clone, Copy, Default)]
 struct AnnounceRate {
     /// The last change.

@@ -20,21 +20,21 @@ pub(super) struct KeyRecord {
     downloaded: u64,
     /// At most [`SEEDING_MAX`].
     seeding_s: u64,
-    /// What may be added to the totals.
+    /// The credit, which bounds additions to the totals.
     pub(super) credit: Credit,
     /// Saturates, in case the totals are never taken.
     announces: u32,
     pub(super) sessions: SessionCount,
-    /// Whether the key is in the shard's `changed`.
+    /// True if the key is in the shard's `changed`.
     pub(super) is_changed: bool,
     pub(super) is_used: bool,
-    /// Whether the key is in the shard's `quotas`.
+    /// True if the key is in the shard's `quotas`.
     has_quota: bool,
 }
 
-/// How many sessions a key has, by when each announced last: in the present period, or in the one
-/// before. A period is as long as the longest lifetime, so earlier ones have expired. The sweep does not
-/// know to which key a session belongs, and needs not.
+/// The number of a key's sessions, by the time of their last announce: in the present period, or in the
+/// one before. A period is as long as the longest lifetime, so earlier ones have expired. The sweep does
+/// not know to which key a session belongs, and does not need to.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SessionCount {
     /// When the present period began.

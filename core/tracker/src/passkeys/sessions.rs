@@ -1,8 +1,8 @@
-//! What each peer of a key reported last, so that the next announce tells its progress since.
+//! The last report of each peer of a key, so that the next announce shows its progress since.
 //!
 //! A session belongs to its peer, which is distinguished as in the store: by address and port, or by its
 //! connection. Sessions with the same peer id have the same home row, so that a client that announces
-//! from several addresses is seen to be one.
+//! from several addresses is recognized as one client.
 //!
 //! A session is half a cache line, and a batch prefetches all of its sessions before it needs the first.
 
@@ -25,7 +25,7 @@ pub(crate) struct SessionTag {
     pub(super) endpoint: u64,
 }
 
-/// What distinguishes a peer from all others in its torrent.
+/// The identity that distinguishes a peer from all others in its torrent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerIdentity {
     /// Its address and port.
@@ -44,13 +44,13 @@ pub(super) struct Session {
     at: Tick,
     is_seeder: bool,
     is_web: bool,
-    /// Whether the peer counts against the key's quota: then its shard has an entry for it.
+    /// True if the peer counts against the key's quota: then its shard has an entry for it.
     has_quota_entry: bool,
-    /// Whether there were other sessions of the same client.
+    /// True if there were other sessions of the same client.
     has_siblings: bool,
 }
 
-/// What a peer reported last.
+/// The last report of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported {
     pub(super) at: Tick,
@@ -59,7 +59,7 @@ pub(super) struct Reported {
     pub(super) downloaded: u64,
 }
 
-/// What the other sessions of a client have reported.
+/// The reports of the other sessions of a client.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Siblings {
     uploaded: u64,
@@ -68,10 +68,10 @@ pub(super) struct Siblings {
     seeder_at: Tick,
 }
 
-/// What a peer counts as in its key's quota: torrent and address, as keyed hashes.
+/// The entry of a peer in its key's quota: torrent and address, as keyed hashes.
 pub(super) type QuotaEntry = (u32, u32);
 
-/// A key, and what a peer counts as in its quota.
+/// A key, and the entry of a peer in its quota.
 pub(super) type OfKey = (KeyHash, QuotaEntry);
 
 /// The entries of a shard's sessions that have one, with their keys.

@@ -21,7 +21,7 @@ use primitives::{AtomicWords, prefetch};
 
 /// A value of `WORDS` words. All zeros stand for an empty row.
 pub(super) trait Row<const WORDS: usize>: Copy {
-    /// What a row is found by.
+    /// The key by which a row is found.
     type Key: RowKey;
     /// Number of shards, a power of two. Large enough that a shard with its part of the largest number
     /// of rows doubles within a millisecond.

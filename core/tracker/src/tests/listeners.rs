@@ -1,4 +1,4 @@
-//! What a listener asks for: its lists, its addresses, keys.
+//! Requirements of a listener: its lists, its addresses, keys.
 
 use super::*;
 

@@ -91,7 +91,7 @@ fn a_new_verifier_forgets_what_the_old_one_verified() {
     scene.admit(0, &[1, 99], 1).unwrap();
     assert_eq!(scene.verified(), 2);
     assert_eq!(scene.tokens.stats().remembered, 1);
-    // What a worker verified by the old one meanwhile, and remembers late, does not count.
+    // A token that a worker verified with the old verifier, but remembers late, does not count.
     let tables = scene.tokens.tables.get().unwrap();
     let info_hash = InfoHash([1; 20]);
     tables.insert(Entry { tag: [5, 5], info_hash, until: Tick(99), verifier: 1 });

@@ -61,7 +61,7 @@ impl Pair {
         self.nodes[node].announce(self.ms, report)
     }
 
-    /// Lets each node have the changes of both, its own ones included, as a stream does.
+    /// Delivers the changes of both nodes to each of them, its own ones included, as a stream does.
     fn exchange(&mut self) {
         let taken_ms = self.ms;
         self.ms += 100;
@@ -132,7 +132,7 @@ fn clients_that_change_nodes_are_counted_exactly() {
     }
 }
 
-/// What is heard at once comes again from the log, when more has happened.
+/// Changes that arrived at once come again from the log, after later changes.
 #[test]
 fn a_log_that_lags_behind_does_no_harm() {
     let mut pair = Pair::new(bounded(9, 9));
@@ -284,7 +284,7 @@ fn changes_beyond_the_limit_are_counted() {
     assert!(!store.take_changed_sessions(Tick(5), 1 << 20, &mut Vec::new()));
 }
 
-/// What is reported while a node reads its journal comes together with what other nodes say.
+/// Reports to a node that reads its journal are combined with the changes of other nodes.
 #[test]
 fn changes_arrive_during_an_import() {
     let mut pair = Pair::new(KeyRules::default());
