@@ -84,7 +84,7 @@ impl IpPrefix {
         }
     }
 
-    /// Whether `ip` is in the prefix. A v4-mapped v6 address is its v4 address.
+    /// Returns true if `ip` is in the prefix. A v4-mapped v6 address is its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.address, ip.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(ip)) => {

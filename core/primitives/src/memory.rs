@@ -67,7 +67,7 @@ fn whole<T>(bytes: usize) -> usize {
 pub struct Region {
     first: NonNull<Line>,
     len: usize,
-    /// Whether huge pages were requested.
+    /// True if huge pages were requested.
     is_huge: bool,
 }
 
@@ -95,8 +95,8 @@ impl Region {
         region
     }
 
-    /// Whether it is in small pages. A full region should move to a huge one; a region with gaps
-    /// should not, because a huge page takes all the memory it spans.
+    /// Returns true if it is in small pages. A full region should move to a huge one; a region with
+    /// gaps should not, because a huge page takes all the memory it spans.
     pub fn is_small(&self) -> bool {
         !self.is_huge
     }

@@ -1,4 +1,4 @@
-//! What a client says when it announces, over any protocol.
+//! The contents of an announce, over any protocol.
 
 use crate::{InfoHash, PeerId};
 
@@ -18,7 +18,7 @@ pub enum Event {
     Paused,
 }
 
-/// What the peer is in its swarm.
+/// The role of a peer in its swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It has the whole torrent.
@@ -30,7 +30,7 @@ pub enum Role {
     PartialSeed,
 }
 
-/// How many peers the client wants (`numwant`).
+/// The number of peers that the client wants (`numwant`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum NumWant {
     /// The tracker decides: `numwant` is absent, negative or unreadable.
@@ -40,7 +40,7 @@ pub enum NumWant {
     Peers(u16),
 }
 
-/// Which address families the peers of an answer may have.
+/// The address families that the peers of an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Families {
     /// The announcing peer's own (BEP 15: the packet's family decides).
@@ -54,7 +54,7 @@ pub enum Families {
 pub struct Announce {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// What the client calls itself.
+    /// The id that the client gives itself.
     pub peer_id: PeerId,
     /// The port it listens on. The tracker refuses 0.
     pub port: u16,
@@ -66,7 +66,7 @@ pub struct Announce {
     pub uploaded: u64,
     /// Bytes downloaded since the client started, as the client reports them.
     pub downloaded: u64,
-    /// How many peers it wants.
+    /// The number of peers it wants.
     pub want: NumWant,
 }
 

@@ -117,7 +117,7 @@ pub const HANDSHAKES_BURST: u32 = 5000;
 /// trips: if 500 clients behind one address come back in a second, as after a restart, and are 0.25 s
 /// away, 250 are unfinished. One that never continues leaves after ten seconds.
 pub const HANDSHAKES_UNFINISHED_MAX: u32 = 256;
-/// How many seconds' worth of requests may come at once, unless a burst is configured. A seedbox with
+/// Seconds' worth of requests that may come at once, unless a burst is configured. A seedbox with
 /// 10,000 torrents announces all when it starts: libtorrent and rTorrent as fast as they can, others
 /// tens per second. Hybrid torrents have two info hashes, and announces without an answer are repeated
 /// after 15 seconds (BEP 15): 40,000 in all. A hundred seconds at [`ANNOUNCES_PER_S`] are 50,000.
@@ -318,11 +318,11 @@ pub const GEO_NETWORKS_MAX: usize = 32 << 20;
 pub const TORRENT_FILES_MAX: usize = 1_000_000;
 /// Bytes of a torrent file. Those of terabytes in small pieces take 10 MB.
 pub const TORRENT_FILE_MAX: u64 = 32 << 20;
-/// How deep folders are followed below `access.allow_torrents`.
+/// Levels of folders that are followed below `access.allow_torrents`.
 pub const TORRENT_FOLDER_DEPTH_MAX: usize = 8;
 /// Bans in force at a time: some 100 bytes each, and every change sorts all.
 pub const BANS_MAX: usize = 1_000_000;
-/// How many of them may be automatic.
+/// Automatic bans in force at a time, as a part of [`BANS_MAX`].
 pub const BANS_AUTOMATIC_MAX: usize = 65_536;
 /// Peer-id prefixes in one list.
 pub const CLIENT_PREFIXES_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! What store and tracker answer. Peers go piece by piece into the protocol's encoder, so no list
+//! Answers of store and tracker. Peers go piece by piece into the protocol's encoder, so no list
 //! of peers is built in between.
 
 use crate::{PackedV4, PackedV6, PeerId, PeerKey};
@@ -21,7 +21,7 @@ pub struct SwarmCounts {
     pub v6: FamilyCounts,
     /// WebTorrent peers of either address family.
     pub web: FamilyCounts,
-    /// How many of the leechers are partial seeds (BEP 21).
+    /// Leechers that are partial seeds (BEP 21).
     pub partial_seeds: u32,
     /// Completed downloads; a peer counts once.
     pub downloads: u32,
@@ -49,13 +49,13 @@ impl SwarmCounts {
 pub struct AnnounceSummary {
     /// The torrent's counts after this announce.
     pub counts: SwarmCounts,
-    /// How many v4 peers follow.
+    /// The number of v4 peers that follow.
     pub v4: u16,
-    /// How many v6 peers follow.
+    /// The number of v6 peers that follow.
     pub v6: u16,
 }
 
-/// The announce came too soon after the peer's last one, and was not done.
+/// The announce came too soon after the peer's last one, and was not processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooSoon {
     /// Seconds since the last one. Ages are kept in units of 16 s, so this may be up to 15 off.

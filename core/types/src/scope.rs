@@ -1,4 +1,4 @@
-//! How far an address reaches.
+//! The scope of an address: public, or its own network only.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -46,7 +46,7 @@ impl UserKey {
         text.unwrap_or_default()
     }
 
-    /// Whether `text` is this key. Always compares every byte; only the length may leak.
+    /// Returns true if `text` is this key. Always compares every byte; only the length may leak.
     #[inline]
     pub fn is(&self, text: &[u8]) -> bool {
         let pairs = self.as_bytes().iter().zip(text);

@@ -64,7 +64,7 @@ const _: () = {
 pub struct WebPeer {
     /// The connection it announces on, where it can be reached.
     pub connection: ConnectionKey,
-    /// What it calls itself.
+    /// The id that it gives itself.
     pub peer_id: PeerId,
 }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn keys_outlive_offers() {
-        // What a worker would have to accept in a second so that a key comes again while an offer lasts.
+        // A worker would have to accept this many connections a second to reuse a key while an offer lasts.
         assert!((1_u64 << 22) / u64::from(limits::OFFER_LIFETIME_S) > 69_000);
     }
 }

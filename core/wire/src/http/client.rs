@@ -177,7 +177,7 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// The length of the body.
     pub length: Length,
-    /// Whether the server keeps the connection open.
+    /// True if the server keeps the connection open.
     pub keep_alive: bool,
     /// The redirect's target: `Location`.
     pub location: Option<&'a [u8]>,

@@ -34,11 +34,11 @@ pub struct RequestHead<'a> {
     pub query: &'a [u8],
     /// The protocol that the client wants to upgrade to.
     pub upgrade: Upgrade<'a>,
-    /// Whether the connection stays open after the response.
+    /// True if the connection stays open after the response.
     pub keep_alive: bool,
-    /// Whether the client speaks HTTP/1.1: it takes bodies in chunks.
+    /// True if the client speaks HTTP/1.1: it takes bodies in chunks.
     pub is_http_1_1: bool,
-    /// Whether a web browser sent the request, perhaps on behalf of a page that its user visits.
+    /// True if a web browser sent the request, perhaps on behalf of a page that its user visits.
     pub is_browser: bool,
     /// The length of the head in bytes. The next request starts here.
     pub consumed: usize,

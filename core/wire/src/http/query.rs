@@ -13,9 +13,9 @@ use crate::url::parameters;
 pub struct AnnounceQuery {
     /// The announce itself.
     pub announce: Announce,
-    /// Whether the response may list peers compactly (BEP 23). False only for `compact=0`.
+    /// True if the response may list peers compactly (BEP 23). False only for `compact=0`.
     pub compact: bool,
-    /// Whether peers in dictionaries come without peer ids.
+    /// True if peers in dictionaries come without peer ids.
     pub no_peer_id: bool,
 }
 

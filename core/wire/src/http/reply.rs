@@ -15,7 +15,7 @@ use crate::bencode::{Encoder, append_decimal};
 pub struct ResponseFraming {
     /// The request's method: HEAD gets no body.
     pub method: Method,
-    /// Whether the connection stays open. If false, the response has `Connection: close`.
+    /// True if the connection stays open. If false, the response has `Connection: close`.
     pub keep_alive: bool,
 }
 

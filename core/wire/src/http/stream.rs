@@ -2,16 +2,16 @@
 
 use super::Method;
 
-/// How such a response is sent.
+/// The framing of such a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFraming {
     /// The request's method: HEAD gets no body.
     pub method: Method,
-    /// Whether the body comes in chunks: the client speaks HTTP/1.1. If not, it ends with the connection.
+    /// True if the body comes in chunks: the client speaks HTTP/1.1. If not, it ends with the connection.
     pub chunked: bool,
-    /// Whether the connection stays open, as it can only after a body in chunks.
+    /// True if the connection stays open, which is possible only after a body in chunks.
     pub keep_alive: bool,
-    /// Whether the body is compressed.
+    /// True if the body is compressed.
     pub gzip: bool,
 }
 

@@ -191,7 +191,7 @@ struct Members<'a> {
     downloaded: JsonValue<'a>,
     numwant: JsonValue<'a>,
     offers: Offers<'a>,
-    /// Whether `offers` has a value that is not an array of offers.
+    /// True if `offers` has a value that is not an array of offers.
     offers_malformed: bool,
 }
 

@@ -12,7 +12,7 @@ use super::{CloseCode, ProtocolError};
 pub struct Reader {
     /// The message whose last frame has not arrived yet.
     fragments: Option<Box<FragmentedMessage>>,
-    /// Whether the sender must mask its frames, as clients must.
+    /// True if the sender must mask its frames, as clients must.
     masked: bool,
     ended: bool,
 }

@@ -359,7 +359,7 @@ fn reads_nothing_after_an_error() {
     assert_eq!((parsed, input), (vec![OwnedEvent::Error(ProtocolError::Continuation)], Vec::new()));
 }
 
-/// What a client reads of what `write` appends to a buffer.
+/// Returns the events that a client reads from the bytes that `write` appends to a buffer.
 fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<OwnedEvent> {
     let mut out = b"before".to_vec();
     write(&mut out);
