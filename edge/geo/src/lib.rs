@@ -58,7 +58,7 @@ const NAME_MAX: usize = 64;
 /// Records that a lookup remembers. The internet has 80,000 systems.
 const KNOWN_MAX: usize = 1 << 18;
 
-/// What files say of a network's system: MaxMind's and DB-IP's names, then IPinfo's.
+/// Fields of files about a network's system: MaxMind's and DB-IP's names, then IPinfo's.
 #[derive(Deserialize)]
 struct SystemRecord<'a> {
     autonomous_system_number: Option<u32>,
@@ -70,7 +70,7 @@ struct SystemRecord<'a> {
     name: Option<&'a str>,
 }
 
-/// What files say of a network's country, likewise.
+/// Fields of files about a network's country, in the same order.
 #[derive(Deserialize)]
 struct CountryRecord<'a> {
     #[serde(borrow)]
@@ -79,7 +79,7 @@ struct CountryRecord<'a> {
     country_code: Option<&'a str>,
 }
 
-/// The code of a country: the field itself, or what it has as `iso_code`.
+/// The code of a country: the field itself, or its `iso_code`.
 struct CountryField<'a>(Option<&'a str>);
 
 /// Not derived: an untagged enum would first keep the whole field, however deep a damaged file has it.
@@ -143,7 +143,7 @@ impl Database {
         Ok(Self { reader: Reader::from_source(bytes)? })
     }
 
-    /// Returns what the file calls itself, such as `GeoLite2-ASN`, at most 64 characters.
+    /// Returns the type that the file names for itself, such as `GeoLite2-ASN`, at most 64 characters.
     pub fn kind(&self) -> String {
         plain(&self.reader.metadata().database_type)
     }
@@ -167,12 +167,12 @@ impl Database {
         code.or(record.country_code).and_then(Country::parse)
     }
 
-    /// Returns what looks up the systems of many addresses.
+    /// Returns a lookup of the systems of many addresses.
     pub fn systems(&self) -> Lookup<'_, System> {
         Lookup { database: self, decode: Self::system, known: HashMap::new() }
     }
 
-    /// Returns what looks up the countries of many addresses.
+    /// Returns a lookup of the countries of many addresses.
     pub fn countries(&self) -> Lookup<'_, Country> {
         Lookup { database: self, decode: Self::country, known: HashMap::new() }
     }

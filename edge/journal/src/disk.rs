@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::segment::{file_name, number_of};
 
-/// What is appended to the names of files that a later version wrote.
+/// Suffix appended to the names of segments that are set aside because a later version wrote the journal.
 const LATER: &str = ".later";
 
 /// Segments by their numbers.
@@ -103,7 +103,7 @@ impl Disk for Directory {
 struct AppendedFile {
     file: File,
     len: u64,
-    /// How many bytes are on the disk.
+    /// Number of its bytes that are on the disk.
     synced: u64,
 }
 
@@ -130,7 +130,7 @@ impl SegmentFile for AppendedFile {
     }
 }
 
-/// A file that is read from begin to end, and then no longer wanted in the cache.
+/// A file that is read once from beginning to end, and then dropped from the cache.
 struct ReadOnce(File);
 
 impl Read for ReadOnce {
@@ -145,7 +145,7 @@ impl Drop for ReadOnce {
     }
 }
 
-/// How a file will be used.
+/// The expected use of a file.
 enum Advice {
     Sequential,
     DontNeed,

@@ -1,6 +1,6 @@
-//! What a store has and what happens in it, as blocks: for the journal, and for the stream of an upgrade.
+//! Encodes a store's content and changes as blocks: for the journal, and for the stream of an upgrade.
 //!
-//! A store keeps each change until it is taken once. A [`Feed`] gives it to every [`Encoder`] there is, so
+//! A store keeps each change until it is taken once. A [`Feed`] passes it to every existing [`Encoder`], so
 //! the journal loses nothing while an upgrade is under way.
 
 use std::io;
@@ -33,13 +33,13 @@ struct Outlets {
     primed: Option<Reservation>,
 }
 
-/// What one encoder has not fetched yet.
+/// The changes that one encoder has not fetched yet.
 #[derive(Debug)]
 struct Outlet {
     key: u64,
     waiting: Batch,
     missed: u64,
-    /// Whether it gets refreshes, too.
+    /// True if the encoder gets refreshes, too.
     wants_refreshes: bool,
 }
 
@@ -72,15 +72,15 @@ impl Batch {
 }
 
 impl Feed {
-    /// Lets `store` keep its changes from now on, so that the first encoder gets those from before it. Call
-    /// before there are encoders.
+    /// Makes `store` keep its changes from now on, so that the first encoder also gets those from before its
+    /// creation. Call before there are encoders.
     pub fn prime(&self, store: &Store) {
         let mut outlets = self.lock();
         let reservation = outlets.add(store);
         outlets.primed = Some(reservation);
     }
 
-    /// Lets an encoder that is yet to come get all changes from now on, as far as there is room.
+    /// Reserves a place for a future encoder, which gets all changes from now on, as far as there is room.
     pub fn reserve(&self, store: &Store) -> Reservation {
         self.lock().add(store)
     }
@@ -108,7 +108,7 @@ impl Outlets {
         Reservation(key)
     }
 
-    /// Gives the changes taken and the number of changes missed to all.
+    /// Passes the changes taken and the number of changes missed to all outlets.
     fn distribute(&mut self, missed: u64) {
         for outlet in &mut self.outlets {
             outlet.missed += missed;
@@ -123,7 +123,7 @@ impl Outlets {
         self.taken.clear();
     }
 
-    /// Moves what waits for an encoder to `into`. Returns how many changes it missed.
+    /// Moves the changes that wait for an encoder to `into`. Returns how many changes it missed.
     fn fetch(&mut self, key: u64, into: &mut Batch) -> u64 {
         let Some(outlet) = self.outlets.iter_mut().find(|outlet| outlet.key == key) else {
             return 0;
@@ -144,7 +144,7 @@ pub type BlockSink<'a> = dyn FnMut(Kind, &[u8]) -> io::Result<()> + 'a;
 /// The result of a step of an encoder's walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whether the walk has visited everything.
+    /// True if the walk has visited everything.
     pub is_complete: bool,
     /// Bytes of groups that the step found.
     pub bytes: u64,
@@ -152,7 +152,7 @@ pub struct Step {
     pub missed: u64,
 }
 
-/// Cuts a store's changes and walks into blocks, in an order that says what happened. The store keeps its
+/// Cuts a store's changes and walks into blocks, in the order of events. The store keeps its
 /// changes as long as there is an encoder.
 pub struct Encoder<'a> {
     feed: &'a Feed,
@@ -205,14 +205,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Lets blocks say that this node of a cluster wrote them.
+    /// Sets the node of a cluster that the blocks name as their writer.
     #[must_use]
     pub fn of_node(mut self, node: u16) -> Self {
         self.node = node;
         self
     }
 
-    /// Lets the encoder get refreshes, too, if the store keeps them: see [`Store::keep_refreshes`]. Other
+    /// Makes the encoder get refreshes, too, if the store keeps them: see [`Store::keep_refreshes`]. Other
     /// encoders get none.
     #[must_use]
     pub fn with_refreshes(self) -> Self {
@@ -244,8 +244,8 @@ impl<'a> Encoder<'a> {
         Ok(missed)
     }
 
-    /// Whether a shard had so much to take that it may soon have no room. One popular torrent suffices: its
-    /// shard has a share of the room alone.
+    /// Returns true if a shard had enough changes to take that it may soon have no room. One popular torrent
+    /// suffices, because its shard has only its own share of the room.
     pub fn is_pressed(&self) -> bool {
         self.most > limits::CHANGES_MAX / self.store.shards() / 4
     }
@@ -265,14 +265,14 @@ impl<'a> Encoder<'a> {
         Ok(missed)
     }
 
-    /// Lets the walk start from the beginning.
+    /// Restarts the walk from the beginning.
     pub fn restart_walk(&mut self) {
         self.walk = StoreWalk::default();
         self.body.clear();
     }
 
-    /// Lets the walk start from the beginning, over peers that have announced in the `age_s` seconds before
-    /// `now`. The walk after it visits all again.
+    /// Restarts the walk from the beginning, over peers that have announced in the `age_s` seconds before
+    /// `now`. The walk after it visits all peers again.
     pub fn restart_walk_since(&mut self, now: Tick, age_s: u32) {
         self.restart_walk();
         self.walk = StoreWalk::since(now, age_s);
@@ -315,7 +315,7 @@ impl<'a> Encoder<'a> {
         Ok(Step { is_complete: walked.is_complete, bytes, missed })
     }
 
-    /// Passes what the walk has found to `sink`.
+    /// Passes the groups that the walk has found to `sink`.
     pub fn flush_walk(&mut self, sink: &mut BlockSink<'_>) -> io::Result<()> {
         let Some(at) = self.body_at.take().filter(|_| !self.body.is_empty()) else {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::rounds::END;
 use crate::scan::{Scanner, read_header};
 use crate::segment::file_name;
 
-/// What a journal contains.
+/// The contents of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
     /// Its segments, the oldest first.
@@ -37,7 +37,7 @@ pub struct RoundInfo {
     pub peers: u64,
 }
 
-/// What a segment contains.
+/// The contents of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its number.

@@ -70,12 +70,12 @@ pub type SessionSource = dyn FnMut(Now, bool, &mut Vec<u8>) -> bool + Send;
 /// be the last thing that its writer wrote.
 pub type SessionSink = dyn Fn(u32, bool, &[u8]) + Send + Sync;
 
-/// What may change while a journal is written.
+/// Settings that may change while a journal is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How long a round takes.
+    /// Duration of a round.
     pub round: Duration,
-    /// How often written data is forced to the disk; zero = only before segments are deleted.
+    /// Interval at which written data is forced to the disk; zero = only before segments are deleted.
     pub sync: Duration,
     /// The most bytes on the disk; 0 = unlimited. A round that would take more than half of them hurries
     /// to its end, because that frees the round before it. At the bound, the journal stops.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// The name of the locked file.
 const NAME: &str = "lock";
-/// How often a lock is tried. There is no waiting for a lock with a time limit.
+/// Interval between attempts to take a lock. The system offers no wait for a lock with a time limit.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The right to write a journal: a lock of its directory, held until it is dropped.

@@ -1,4 +1,4 @@
-//! Which segments of a journal are read, and when their blocks are from.
+//! Selects the segments of a journal to read, and determines the times of their blocks.
 
 use std::io::{self, Read};
 
@@ -24,7 +24,7 @@ pub(crate) struct PlannedSegment {
     /// Milliseconds to add to the times of its blocks, so that they are the present wall clock's, less the
     /// time forgiven.
     pub(crate) shift_ms: i64,
-    /// Whether its writer began no other segment after it, so that its tail may be cut.
+    /// True if its writer began no other segment after it, so that its tail may be cut.
     pub(crate) is_last: bool,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct Plan {
     pub(crate) damaged: u64,
 }
 
-/// Returns what to read at the unix time `unix_ms`. Of each downtime, up to `forgiven_ms` do not count as age. A
-/// journal of a later version is set aside.
+/// Returns the plan for reading at the unix time `unix_ms`. Of each downtime, up to `forgiven_ms` do not count
+/// as age. A journal of a later version is set aside.
 pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64, forgiven_ms: i64) -> io::Result<Plan> {
     let mut listed = disk.list()?;
     listed.sort_unstable();
@@ -100,7 +100,7 @@ pub(crate) fn open_header(disk: &dyn Disk, number: u64) -> Result<SegmentHeader,
     }
 }
 
-/// Whether the rest of `file` is zeros. Blocks are written after the disk has the header.
+/// Returns true if the rest of `file` is zeros. Blocks are written after the header is on the disk.
 fn is_zero(mut file: impl Read) -> io::Result<bool> {
     let mut bytes = [0; 4096];
     loop {
@@ -128,7 +128,7 @@ fn set_aside(disk: &dyn Disk, listed: &[(u64, u64)], form: u32) -> io::Result<()
 }
 
 impl Plan {
-    /// Leaves out what came before the last complete round.
+    /// Drops the segments before the one in which the last complete round begins.
     fn start_at_round(&mut self) {
         let Some(newest) = self.segments.last() else { return };
         let first = newest.header.round_segment;

@@ -35,7 +35,7 @@ pub struct Journal {
     opened_ms: u64,
     /// Seconds added to all ages.
     older_s: u32,
-    /// Whether ages are whole seconds of unix time, as nodes of a cluster count them.
+    /// True if ages are whole seconds of unix time, as nodes of a cluster count them.
     counts_seconds: bool,
     sessions: Option<Box<SessionSink>>,
 }
@@ -82,8 +82,8 @@ impl Journal {
         }))
     }
 
-    /// Lets what has happened in the store since win over what the journal says of the same unit of time.
-    /// For a store that has served before all of the journal is restored.
+    /// Makes all ages one unit older, so that later events in the store win over the journal's entries of the
+    /// same unit of time. For a store that has served before all of the journal is restored.
     pub fn behind_announces(self) -> Self {
         Self { older_s: AGE_UNIT_S, ..self }
     }
@@ -111,15 +111,15 @@ impl Journal {
         self.plan.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Lets [`Self::restore`] pass sessions to `sink`, in the order of the journal, by one thread.
+    /// Makes [`Self::restore`] pass sessions to `sink`, in the order of the journal, from one thread.
     #[must_use]
     pub fn with_sessions(mut self, sink: Box<SessionSink>) -> Self {
         self.sessions = Some(sink);
         self
     }
 
-    /// Restores all into `store`, by `threads` threads, until `stop` is set. Returns what it did. The store
-    /// may serve meanwhile.
+    /// Restores all into `store`, by `threads` threads, until `stop` is set. Returns the sums of all
+    /// merges. The store may serve meanwhile.
     pub fn restore(
         self,
         store: &Store,
@@ -225,11 +225,11 @@ impl std::fmt::Debug for Journal {
 struct Work {
     chunk: Chunk,
     shift_ms: i64,
-    /// Whether they are of the newest segment.
+    /// True if the blocks are of the newest segment.
     is_newest: bool,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct RestoreContext<'a> {
     store: &'a Store,
     clocks: &'a Clocks,
@@ -247,7 +247,7 @@ impl RestoreContext<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Applies what blocks say of torrents in `shards`.
+    /// Applies the blocks' groups of torrents in `shards`. The thread of shard 0 also passes sessions on.
     fn apply(&self, receiver: &Receiver<Arc<Work>>, shards: &Range<usize>) -> Merged {
         let mut random = Random::new(RandomState::new().hash_one(shards.start));
         let mut sum = Merged::default();

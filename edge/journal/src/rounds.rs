@@ -18,7 +18,7 @@ const SESSION_BLOCKS_MAX: u32 = 32;
 const STEPS_MAX: u32 = 4096;
 /// The longest time that a turn makes up for after a stall.
 const TURN_MAX: Duration = Duration::from_secs(2);
-/// A round's last twentieth is for what the estimate of its bytes missed.
+/// A round's last twentieth is a reserve for bytes that the estimate missed.
 const SPARE: u32 = 20;
 /// A round that hurries takes a thirtieth of its time.
 const HURRY: u32 = 30;
@@ -35,7 +35,7 @@ pub(crate) struct Rounds<'a> {
     store: &'a Store,
     encoder: Encoder<'a>,
     sessions: Option<&'a mut SessionSource>,
-    /// Whether some of the sessions of a pass have been written.
+    /// True if some of the sessions of a pass have been written, and the pass has not ended.
     is_in_pass: bool,
     log: SegmentLog,
     status: Arc<Status>,
@@ -46,7 +46,7 @@ pub(crate) struct Rounds<'a> {
     last: Duration,
     /// When the disk was last synced.
     synced: Duration,
-    /// How many times changes were lost since the last complete round.
+    /// Number of times that changes were lost since the last complete round.
     voided: u32,
 }
 
@@ -60,22 +60,22 @@ struct Round {
     segment: u64,
     /// Bytes that its walk has found.
     walked: u64,
-    /// Whether its walk has visited everything.
+    /// True if its walk has visited everything.
     is_walked: bool,
-    /// Whether it has all sessions.
+    /// True if it has all sessions.
     has_sessions: bool,
-    /// Whether there is no complete round before it.
+    /// True if there is no complete round before it.
     is_urgent: bool,
 }
 
-/// What was read from the clocks, once for a turn.
+/// The clocks, read once for a turn, and the pace.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn {
     /// The clocks of blocks.
     pub(crate) now: Now,
     /// The time since the writer began, which no setting of a clock changes.
     pub(crate) elapsed: Duration,
-    /// How fast to write.
+    /// The pace of writing.
     pub(crate) pace: Pace,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Rounds<'a> {
         begun.map(|()| rounds)
     }
 
-    /// Lets each round have the sessions of `source`, too.
+    /// Makes each round include the sessions of `source`, too.
     pub(crate) fn set_sessions(&mut self, source: Option<&'a mut SessionSource>) {
         self.sessions = source;
     }
@@ -123,7 +123,7 @@ impl<'a> Rounds<'a> {
         self.round.is_urgent = true;
     }
 
-    /// Does what the time since the last turn asks for: writes the changes and a part of the walk.
+    /// Does the work for the time since the last turn: writes the changes and a part of the walk.
     pub(crate) fn turn(&mut self, turn: Turn) -> io::Result<()> {
         self.log.set_bytes_max(turn.pace.bytes_max);
         let missed = self.write_changes(turn.now)?;
@@ -148,7 +148,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Whether changes come so fast that the next turn must be soon.
+    /// Returns true if changes come so fast that the next turn must be soon.
     pub(crate) fn is_pressed(&self) -> bool {
         self.encoder.is_pressed()
     }
@@ -156,7 +156,7 @@ impl<'a> Rounds<'a> {
     /// Writes the last changes, and waits until the disk has them.
     pub(crate) fn finish(mut self, now: Now) -> io::Result<()> {
         self.write_changes(now)?;
-        // A whole pass, because nothing changes any more; before it, what is left of one.
+        // First the rest of a pass that has begun, then a whole pass, because nothing changes any more.
         if self.is_in_pass {
             self.write_sessions(now, u32::MAX, false)?;
         }
@@ -193,7 +193,7 @@ impl<'a> Rounds<'a> {
         turn.elapsed.saturating_sub(self.round.began)
     }
 
-    /// Lets the walk find its share of the bytes of a round.
+    /// Advances the walk by this turn's share of the bytes of a round.
     fn walk(&mut self, turn: Turn, is_hurried: bool) -> io::Result<()> {
         let time = turn.elapsed.saturating_sub(self.last).min(TURN_MAX);
         self.last = turn.elapsed;
@@ -227,8 +227,8 @@ impl<'a> Rounds<'a> {
         self.note_missed(turn, missed)
     }
 
-    /// Whether the round is about to take more than its half of the bound: two rounds must have room. There
-    /// is no use in hurrying where even the walks of two rounds hardly have.
+    /// Returns true if the round is urgent, or about to take more than its half of the bound: two rounds must
+    /// have room. Hurrying is useless where even the walks of two rounds hardly have room.
     fn is_hurried(&self, pace: Pace) -> bool {
         let walk = self.store.walk_bytes();
         let bytes_left = walk.saturating_sub(self.round.walked);
@@ -237,7 +237,7 @@ impl<'a> Rounds<'a> {
         self.round.is_urgent || is_long
     }
 
-    /// Gives the round up if changes were lost: what it has written of their torrents may be wrong.
+    /// Abandons the round if changes were lost: the written state of their torrents may be wrong.
     fn note_missed(&mut self, turn: Turn, missed: u64) -> io::Result<()> {
         if missed == 0 {
             return Ok(());
@@ -285,7 +285,7 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Whether two rounds, with walks of `walk_bytes` each, and their changes have room within the bound.
+/// Returns true if two rounds, with walks of `walk_bytes` each, and their changes fit within the bound.
 pub(crate) fn has_room_for_two(walk_bytes: u64, pace: Pace) -> bool {
     walk_bytes < pace.bytes_max / 5 * 2
 }

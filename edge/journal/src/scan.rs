@@ -1,8 +1,8 @@
-//! Finds the blocks of a segment, whatever its bytes are.
+//! Finds the blocks of a segment, which may contain any bytes.
 //!
 //! A block whose checksum is wrong is skipped by its length if another block follows there. Otherwise the
-//! next block is searched by its first bytes. What is wrong up to the end of the segment is its tail: a
-//! writer that was killed leaves one.
+//! next block is searched by its first bytes. Damage up to the end of the segment is its tail: a writer
+//! that was killed leaves one.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -18,11 +18,11 @@ const _: () = assert!(CHUNK > block::BODY_MAX + 2 * block::HEADER_LEN);
 /// A piece of a segment: whole blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
-    /// What was read.
+    /// The bytes read.
     pub(crate) bytes: Vec<u8>,
     /// The blocks in it.
     pub(crate) blocks: Vec<BlockRange>,
-    /// Where damage begins, as offsets in the file.
+    /// Offsets in the file where damage begins.
     pub(crate) damage: Vec<u64>,
 }
 
@@ -62,9 +62,9 @@ pub(crate) struct Scanner<R> {
     /// The offset of `rest` in the file.
     offset: u64,
     at_end: bool,
-    /// Where what cannot be read begins, if that is where the scanner is.
+    /// Offset in the file where the present damage begins, if the scanner is within damage.
     bad_from: Option<u64>,
-    /// Whether the last block was not where the one before it ended.
+    /// True if no block was found where the last one ended, and the scanner searches for the next.
     is_searching: bool,
 }
 
@@ -131,7 +131,7 @@ impl<R: Read> Scanner<R> {
                     at += len;
                     continue;
                 }
-                // Whether the next block fits can only be seen with its first bytes.
+                // Only the first bytes of the next block show if it fits: read them first.
                 _ if !self.at_end && rest.len() <= block::BODY_MAX + 2 * block::HEADER_LEN => {
                     return at;
                 }
@@ -154,8 +154,8 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Whether a block is of the segment's own writer. What looks like a block in the middle of damage may
-    /// be part of another block's body.
+    /// Returns true if a block is of the segment's own writer. Bytes in the middle of damage that look like a
+    /// block may be part of another block's body.
     fn is_own(&self, header: &Header) -> bool {
         header.node == 0 && header.boot == self.boot
     }

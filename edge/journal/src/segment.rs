@@ -44,7 +44,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) journal_bytes: u64,
 }
 
-/// What is wrong with a segment's header.
+/// An error in a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     /// It is too short, its checksum is wrong, or it is something else.

@@ -1,4 +1,4 @@
-//! What a journal is doing, for metrics and the API.
+//! State and counters of a journal, for metrics and the API.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use swarm::Merged;
 use swarm::block::Kind;
 
-/// Whether a journal is written.
+/// The state of a journal's writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// There is no writer.
@@ -81,7 +81,7 @@ pub const KINDS: [&str; 4] = ["changes", "walk", "sessions", "round"];
 /// count peers; damaged counts places in files.
 pub const SKIPPED: [&str; 3] = ["old", "damaged", "full"];
 
-/// What a journal is doing. The writer and the reader update it; any thread may read it.
+/// State and counters of a journal. The writer and the reader update it; any thread may read it.
 #[derive(Debug, Default)]
 pub struct Status {
     state: AtomicU8,
@@ -107,7 +107,7 @@ pub struct Status {
 /// A reading of a [`Status`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Whether the journal is written.
+    /// The state of the writer.
     pub state: State,
     /// Bytes written, by the kinds of [`KINDS`].
     pub bytes: [u64; KINDS.len()],
@@ -119,17 +119,17 @@ pub struct Figures {
     pub segments: u64,
     /// When the last complete round began, unix ms.
     pub round_began_ms: Option<u64>,
-    /// All changes until then are written, unix ms.
+    /// Time up to which all changes are written, unix ms.
     pub written_ms: Option<u64>,
-    /// How many times written data was forced to the disk.
+    /// Number of times that written data was forced to the disk.
     pub syncs: u64,
-    /// How long that took, in all.
+    /// Total duration of forcing written data to the disk.
     pub sync_time: Duration,
     /// Changes that were lost because the disk was too slow.
     pub missed: u64,
     /// Rounds that began anew because changes were lost.
     pub voided_rounds: u64,
-    /// How many times writing failed, by the reasons of [`Failure::ALL`].
+    /// Number of times that writing failed, by the reasons of [`Failure::ALL`].
     pub failures: [u64; Failure::ALL.len()],
     /// Peers restored.
     pub restored_peers: u64,
@@ -139,9 +139,9 @@ pub struct Figures {
     pub restored_bytes: u64,
     /// Bytes to restore in all; 0 if there is no journal to restore.
     pub restore_bytes: u64,
-    /// How long restoring took; zero until it has ended.
+    /// Duration of restoring; zero until it has ended.
     pub restore_time: Duration,
-    /// What was skipped while restoring, by the reasons of [`SKIPPED`].
+    /// Peers and damaged places skipped while restoring, by the reasons of [`SKIPPED`].
     pub skipped: [u64; SKIPPED.len()],
 }
 

@@ -22,7 +22,7 @@ use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
 use crate::feed::{BlockSink, Encoder};
 use crate::{Clocks, Now};
 
-/// How often changes are sent after the walk. A peer that stops at one process and comes to the other within
+/// Interval at which changes are sent after the walk. A peer that stops at one process and comes to the other within
 /// this time may be forgotten.
 const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
@@ -50,7 +50,7 @@ impl SendOrders {
         self.cancel.store(true, Ordering::Release);
     }
 
-    /// Whether [`Self::cancel`] was called.
+    /// Returns true if [`Self::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::Acquire)
     }
@@ -136,7 +136,7 @@ fn round_end(number: u64) -> [u8; 16] {
     body
 }
 
-/// How far a stream has been received.
+/// The progress of a received stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
     /// The store has everything that the sender's has, but for changes that follow.
@@ -152,7 +152,7 @@ pub struct Receiver<R> {
     block: Vec<u8>,
     merged: Merged,
     bytes: u64,
-    /// Whether the first walk is complete.
+    /// True if the first walk is complete.
     is_walked: bool,
 }
 

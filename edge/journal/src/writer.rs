@@ -1,4 +1,4 @@
-//! The thread that writes a journal, and what it does when it cannot.
+//! The thread that writes a journal, and its handling of failures.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -55,7 +55,7 @@ impl Writer {
         Self { directory, disk, feed, clocks, status, sessions, interval, retry, _lock: lock }
     }
 
-    /// Lets each round have the sessions of `source`, too.
+    /// Makes each round include the sessions of `source`, too.
     #[must_use]
     pub fn with_sessions(mut self, source: Box<SessionSource>) -> Self {
         self.sessions = Some(source);

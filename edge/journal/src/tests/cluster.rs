@@ -1,4 +1,4 @@
-//! What a cluster asks of the encoder and of the journal.
+//! Requirements of a cluster on the encoder and on the journal.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -256,7 +256,7 @@ fn blocks_are_found_after_garbage_of_any_length() {
     }
 }
 
-/// What looks like a block within damage, but is of another writer, was a part of a block.
+/// Bytes within damage that look like a block of another writer were part of a block's body.
 #[test]
 fn blocks_of_other_writers_are_no_blocks_within_damage() {
     let sample = sample(8);

@@ -129,7 +129,7 @@ fn a_stalled_disk_stalls_the_journal_alone() {
     assert_eq!(restore(&disk, START_MS, 1).peers, peers_of(&store, Tick(0)));
 }
 
-/// What a round has not seen because changes were lost, the round that begins anew sees.
+/// The round that begins anew sees the state that the voided round missed because changes were lost.
 #[test]
 fn a_voided_round_begins_with_a_new_walk() {
     let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());

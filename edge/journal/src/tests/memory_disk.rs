@@ -34,9 +34,9 @@ struct DiskState {
 #[derive(Clone, Default)]
 struct FileState {
     bytes: Vec<u8>,
-    /// How many bytes are on the disk.
+    /// Number of its bytes that are on the disk.
     synced: usize,
-    /// Whether the name is on the disk.
+    /// True if the name is on the disk.
     is_named: bool,
 }
 
@@ -80,12 +80,12 @@ impl MemoryDisk {
         self.lock().faults = faults;
     }
 
-    /// Lets all syncs of segments with blocks fail, or none.
+    /// Makes all syncs of segments with blocks fail, or none.
     pub(super) fn fail_syncs(&self, syncs_fail: bool) {
         self.lock().syncs_fail = syncs_fail;
     }
 
-    /// Whether a power failure would lose nothing.
+    /// Returns true if a power failure would lose nothing.
     pub(super) fn is_synced(&self) -> bool {
         let mut files = self.lock().files.clone().into_values();
         files.all(|file| file.is_named && file.synced == file.bytes.len())
@@ -115,7 +115,7 @@ impl MemoryDisk {
         Self::of(files)
     }
 
-    /// Lets calls that write wait until this is called again.
+    /// Makes calls that write wait until this is called with false.
     pub(super) fn set_stalled(&self, is_stalled: bool) {
         self.lock().is_stalled = is_stalled;
         self.0.changed.notify_all();

@@ -9,7 +9,7 @@ use super::tracker::{PACE, START_MS, TestClock, TestWriter, store};
 use crate::feed::Feed;
 use crate::{Journal, Now, Status};
 
-/// What a journal says of sessions: seconds ago, whether it may be exact, and the body.
+/// Sessions from a journal: seconds since they were written, true if they may be exact, and the body.
 type Taken = Vec<(u32, bool, Vec<u8>)>;
 
 fn restore(disk: &MemoryDisk, unix_ms: u64, threads: usize) -> Taken {

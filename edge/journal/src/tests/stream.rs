@@ -33,7 +33,7 @@ fn send_all(
     send(&mut stream, Encoder::new(feed, store, 7), &clock.clocks(), orders, &mut sessions)
 }
 
-/// What the new process has after the old one's store has changed until the end, and the streams' bytes.
+/// The new process has all that the old one's store had at the end, and both count the same bytes.
 #[test]
 fn the_receiver_has_what_the_sender_had_at_last() {
     for keep_ids in [false, true] {

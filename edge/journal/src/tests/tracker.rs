@@ -167,7 +167,7 @@ impl TestClock {
     }
 }
 
-/// What writes a journal, turn by turn.
+/// Writes a journal, turn by turn.
 pub(super) struct TestWriter<'a> {
     pub(super) rounds: Rounds<'a>,
     pub(super) status: Arc<Status>,
@@ -194,7 +194,7 @@ impl<'a> TestWriter<'a> {
         Ok(Self { rounds, status, clock: clock.clone(), pace, elapsed: Duration::ZERO })
     }
 
-    /// Lets the time of a turn pass, and does it.
+    /// Advances the clock by the time of a turn, and does the turn.
     pub(super) fn turn(&mut self) -> std::io::Result<()> {
         self.clock.advance(TURN);
         self.elapsed += TURN;
@@ -211,7 +211,7 @@ impl<'a> TestWriter<'a> {
     }
 }
 
-/// What came back from a journal.
+/// The result of restoring a journal.
 pub(super) struct Restored {
     /// When it was restored, on the clock that the tracker continues.
     pub(super) now: Tick,

@@ -1,4 +1,4 @@
-//! What is written, and when.
+//! Tests of the journal's content, and of the time at which it is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
