@@ -18,7 +18,7 @@ use wire::url::query_key;
 pub(crate) struct RemoteClient {
     /// The closest address that is known.
     ip: IpAddr,
-    /// Whether the client connected to an address that is not public.
+    /// True if the client connected to an address that is not public.
     pub(crate) via_local_address: bool,
     state: ProxyState,
 }
@@ -62,7 +62,7 @@ impl RemoteClient {
         Self { ip, via_local_address: is_via_local_address(ip, local), state }
     }
 
-    /// Whether a PROXY header must come first, and has not come yet.
+    /// Returns true if a PROXY header must come first, and has not come yet.
     #[inline]
     pub(crate) fn expects_proxy_header(&self) -> bool {
         self.state == ProxyState::ExpectsProxyHeader
@@ -141,8 +141,8 @@ pub(crate) fn user_key<'a>(
     }
 }
 
-/// Whether a client that is not public connected to an address that is not public either. Always false
-/// for public clients. `local` returns the address that was connected to; it is called only if the
+/// Returns true if a client that is not public connected to an address that is not public either. Always
+/// false for public clients. `local` returns the address that was connected to; it is called only if the
 /// answer depends on it.
 #[inline]
 pub(crate) fn is_via_local_address(ip: IpAddr, local: impl FnOnce() -> Option<IpAddr>) -> bool {

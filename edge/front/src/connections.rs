@@ -77,9 +77,9 @@ struct Slot {
     writer: Option<AbortHandle>,
     /// When the scan acts on the connection, as `phase` says.
     deadline: Tick,
-    /// When the message of a WebSocket must have ended that has begun, or [`NEVER`].
+    /// The tick by which a WebSocket's unfinished message must have ended, or [`NEVER`].
     message_deadline: Tick,
-    /// What is counted of its memory.
+    /// The connection's counted memory.
     memory: MemoryUse,
     /// The client of a WebSocket.
     client: Option<Rc<WsClient>>,
@@ -88,16 +88,16 @@ struct Slot {
     /// The connection's place in `listener.seats`, if it has one there.
     seat: u32,
     phase: Phase,
-    /// Whether it made room for another, and only its task is left.
+    /// True if the connection made room for another, and only its task is left.
     is_displaced: bool,
-    /// Whether the slot is among the dirty ones.
+    /// True if the slot is among the dirty ones.
     is_dirty: bool,
 }
 
 /// Later than any deadline.
 const NEVER: Tick = Tick(u32::MAX);
 
-/// What a WebSocket's input ends with.
+/// The last part of a WebSocket's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputEnd {
     /// A whole message, or input that waits for the tracker.
@@ -108,7 +108,7 @@ pub(crate) enum InputEnd {
     SameMessage,
 }
 
-/// What a connection does, and so what its deadline means.
+/// The activity of a connection. It decides the meaning of the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// HTTP between two requests. Overdue: the client is silent.
@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a connection's TLS handshake is complete.
+    /// Records that a connection's TLS handshake is complete.
     pub(crate) fn end_handshake(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot_mut(key) {
             slot.permit.end_handshake();
@@ -256,7 +256,7 @@ impl Connections {
         self.slot(key).and_then(|slot| slot.permit.network())
     }
 
-    /// Whether a connection has output that waits for its socket.
+    /// Returns true if a connection has output that waits for its socket.
     #[inline]
     pub(crate) fn has_output(&self, key: ConnectionKey) -> bool {
         self.slot(key).is_some_and(|slot| !slot.output.is_empty() || slot.socket.is_pending())
@@ -272,12 +272,14 @@ impl Connections {
         }
     }
 
-    /// Whether the scan has ended the connection, and so has counted why.
+    /// Returns true if the scan has ended the connection, and so has counted why. Also true if the
+    /// connection is gone.
     pub(crate) fn was_ended(&self, key: ConnectionKey) -> bool {
         self.slot(key).is_none_or(|slot| slot.phase == Phase::Ended)
     }
 
-    /// Whether the last bytes for the connection are in its output, or sent.
+    /// Returns true if the last bytes for the connection are in its output, or sent. Also true
+    /// if the connection is gone.
     pub(crate) fn is_closing(&self, key: ConnectionKey) -> bool {
         self.slot(key).is_none_or(|slot| matches!(slot.phase, Phase::Closing | Phase::Ended))
     }
@@ -295,7 +297,7 @@ impl Connections {
         self.slot_mut(key).map(|slot| &mut slot.offers)
     }
 
-    /// Notes that a WebSocket's client has sent something.
+    /// Records that a WebSocket's client has sent something.
     pub(crate) fn heard(&mut self, now: Tick, key: ConnectionKey) {
         if let Some(slot) = self.slot_mut(key)
             && matches!(slot.phase, Phase::WebSocket | Phase::Pinged)
@@ -304,7 +306,7 @@ impl Connections {
         }
     }
 
-    /// Notes what a WebSocket's input ends with. A message must end in time, from its first byte on,
+    /// Records the last part of a WebSocket's input. A message must end in time, from its first byte on,
     /// whatever control frames come in between.
     pub(crate) fn note_input_end(&mut self, now: Tick, key: ConnectionKey, end: InputEnd) {
         let Some(slot) = self.slot_mut(key) else { return };
@@ -347,7 +349,7 @@ impl Slot {
         self.output.len() + self.socket.unsent_bytes()
     }
 
-    /// Returns whether more of a client's own responses wait than may.
+    /// Returns true if more bytes of the client's own responses wait than `unread_max` allows.
     #[inline]
     fn has_overflow(&self) -> bool {
         let own = self.output.len().saturating_sub(self.relayed as usize);

@@ -77,9 +77,9 @@ pub struct HttpWorker {
     pub seed: u64,
     /// The link to the other workers' WebTorrent clients.
     pub link: WorkerLink,
-    /// How much memory the buffers of its connections may take.
+    /// The most memory that the buffers of its connections may take.
     pub memory_limits: MemoryLimits,
-    /// What pages and statistics show; shared by all workers.
+    /// The data that pages and statistics show; shared by all workers.
     pub site: Arc<Site>,
 }
 
@@ -100,15 +100,15 @@ pub struct HttpListener {
 /// A worker's order to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopOrder {
-    /// How long connections between two requests stay open: a client that sends its next request just
-    /// then would lose it if they were closed. They end shortly before
+    /// The time for which connections between two requests stay open: a client that sends its next
+    /// request just then would lose it if they were closed. They end shortly before
     /// [`HttpOptions::shutdown_timeout_s`] in any case.
     pub idle_grace: Duration,
 }
 
-/// How often deadlines are checked and counters published.
+/// The time between two scans, which check deadlines and publish counters.
 const SCAN_PERIOD: Duration = Duration::from_millis(250);
-/// How often a stopping worker checks whether its connections have ended.
+/// The time between two checks of a stopping worker for connections that have not ended.
 const STOP_PERIOD: Duration = Duration::from_millis(10);
 /// The time before the shutdown timeout in which idle connections are closed.
 const IDLE_CLOSE_TIME: Duration = Duration::from_millis(200);
@@ -177,7 +177,8 @@ async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) ->
     Ok(())
 }
 
-/// Builds what the worker's connections share, and returns the sockets in the order of its listeners.
+/// Builds the state that the worker's connections share. Returns it, and the sockets in the order of
+/// its listeners.
 fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
     let maxima = start.listeners.iter().map(|listener| listener.options.connections_max);
@@ -213,7 +214,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     Ok((Rc::new(worker), sockets))
 }
 
-/// Lets the connections of a worker end: WebSockets get a close frame, requests under way their
+/// Ends the connections of a worker: WebSockets get a close frame, requests under way get their
 /// response. Requests that come within `idle_grace` are answered, too.
 async fn drain(worker: &Worker, idle_grace: Duration) {
     worker.stopping.set(true);

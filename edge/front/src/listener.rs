@@ -12,16 +12,16 @@ use crate::connection_error::ConnectionError;
 use crate::http::options::HttpOptions;
 use crate::webtorrent::options::WebOptions;
 
-/// What the connections of a listener share.
+/// State that the connections of a listener share.
 pub(crate) struct Listener {
     /// The listener's place among those of the worker.
     pub(crate) number: usize,
     pub(crate) options: HttpOptions,
-    /// How WebSockets are served. Used only if `options.web` is set.
+    /// The settings of WebSockets. Used only if `options.web` is set.
     pub(crate) web_options: WebOptions,
     /// Its part of the worker's connections, if that is smaller than the whole.
     pub(crate) share: Option<ListenerShare>,
-    /// How the listener speaks TLS, if it does.
+    /// The TLS configuration; `None` = no TLS.
     pub(crate) tls: Option<TlsConfig>,
     /// The places of its connections in the worker's table, in no order. Used only if it has a share.
     pub(crate) seats: RefCell<Vec<u32>>,
@@ -45,8 +45,8 @@ impl Listener {
         Self { number, options, web_options, share: None, tls, seats, displaced, http, ws }
     }
 
-    /// Has the listener, at `address`, limit networks to their share of its own connections if a worker holds
-    /// more at all listeners.
+    /// Limits networks to their share of this listener's own connections if a worker may hold more at all
+    /// listeners. `address` is the listener's.
     pub(crate) fn with_share(self, address: SocketAddr, worker_max: usize) -> Self {
         let connections_max = self.options.connections_max;
         let is_smaller = connections_max < worker_max;
@@ -72,7 +72,7 @@ impl Listener {
         self.ws.borrow_mut().publish();
     }
 
-    /// Whether the listener holds as many connections as it may.
+    /// Returns true if the listener holds as many connections as it may.
     pub(crate) fn is_full(&self) -> bool {
         let open = self.http().connections_open + self.ws().connections_open;
         open >= self.options.connections_max as u64 + u64::from(self.displaced.get())

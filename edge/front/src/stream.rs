@@ -18,7 +18,7 @@ pub(crate) trait Stream {
     fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError>;
     /// Returns how many of `bytes` the socket took. `WouldBlock` if it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
-    /// Whether bytes that were taken have not left yet. Writing nothing sends them on.
+    /// Returns true if bytes that were taken have not left yet. An empty write sends them on.
     fn is_pending(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ pub(crate) enum Socket {
 pub(crate) struct Tls {
     tcp: TcpStream,
     session: RefCell<TlsSession>,
-    /// Whether anything has come.
+    /// True if any input has come.
     has_begun: Cell<bool>,
 }
 
@@ -82,7 +82,7 @@ impl Socket {
         })))
     }
 
-    /// Whether input has come that has not been served, or its end.
+    /// Returns true if input that has not been served has come, or the end of the input.
     pub(crate) fn has_input(&self) -> bool {
         self.held_bytes() > 0 || net::has_input(self.tcp())
     }
@@ -110,7 +110,7 @@ impl Socket {
         }
     }
 
-    /// Whether the TLS handshake is still under way.
+    /// Returns true if the TLS handshake is still under way.
     pub(crate) fn is_handshaking(&self) -> bool {
         match self {
             Self::Plain(_) => false,

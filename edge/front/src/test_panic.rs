@@ -1,6 +1,6 @@
 //! A panic on request, for tests of what a panic does to a worker.
 
-/// What a request's path or a message must contain.
+/// The text that a request's path or a message must contain.
 pub(crate) const WORD: &str = "tidegate-test-panic";
 
 /// Panics if `bytes` contain [`WORD`].

@@ -49,7 +49,7 @@ pub struct UdpListener {
     pub proxies: Option<Networks>,
 }
 
-/// What an XDP program needs to know of the protocol, to answer connects before the sockets.
+/// The protocol's numbers that an XDP program needs to answer connects before the sockets.
 pub const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
     connect_magic: udp::MAGIC,
     connect_action: udp::action::CONNECT,
@@ -64,7 +64,7 @@ const _: () = assert!(net::REPLY_MAX == limits::UDP_PAYLOAD_V4_MAX);
 const _: () = assert!(ReplySlot::V4.peers_max() == limits::PEERS_UDP_V4_MAX);
 const _: () = assert!(ReplySlot::V6.peers_max() == limits::PEERS_UDP_V6_MAX);
 
-/// What the datagrams of a batch share.
+/// State that the datagrams of a batch share.
 struct BatchContext<'a> {
     view: View<'a>,
     listener: &'a mut UdpListener,
@@ -251,7 +251,7 @@ impl ReplySlot {
         if len == 0 { 0 } else { self.start + len }
     }
 
-    /// What the response to an announce can hold.
+    /// Returns the policy for the response to an announce: the limits of what it can hold.
     #[inline]
     const fn policy(self) -> AnnouncePolicy {
         //= bep15#announce-reply-family

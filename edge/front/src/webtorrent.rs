@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The connections live on the threads and runtimes of the HTTP workers. An idle one holds no buffers.
-//! What a turn of the reactor brings for a connection, from any number of others, leaves in one write.
+//! All that a turn of the reactor brings for a connection, from any number of others, leaves in one write.
 //!
 //! A WebTorrent peer is a connection and a peer id: the same id on a second connection is another
 //! peer, so that a client cannot take over, or end, the peer of another. An answer goes to the

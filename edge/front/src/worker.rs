@@ -1,4 +1,4 @@
-//! What the connections of one TCP worker share.
+//! State that the connections of one TCP worker share.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -37,11 +37,11 @@ pub(crate) struct Worker {
     pub(crate) listeners: Vec<Rc<Listener>>,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) service: RefCell<HttpService>,
-    /// What WebSockets share besides the connections.
+    /// State that WebSockets share besides the connections.
     pub(crate) relay: RefCell<Relay>,
     /// Notified when a WebSocket has output, or another worker's has.
     pub(crate) flush: Notify,
-    /// Where input is read to. Empty between two reads: an idle connection has no buffer.
+    /// The buffer that input is read into. Empty between two reads: an idle connection has no buffer.
     pub(crate) read_buffer: RefCell<Box<[u8]>>,
     /// The TLS handshakes that have input.
     pub(crate) handshakes: HandshakeTurns,
@@ -49,7 +49,7 @@ pub(crate) struct Worker {
     pub(crate) connections_max: usize,
     /// The most of them while the process has no descriptors for more.
     pub(crate) seats: Cell<usize>,
-    /// Whether the worker stops: each response is then its connection's last.
+    /// True if the worker stops: each response is then its connection's last.
     pub(crate) stopping: Cell<bool>,
 }
 

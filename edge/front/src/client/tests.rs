@@ -1,4 +1,4 @@
-//! Which headers name the client, and which senders are trusted to send them.
+//! The headers that name the client, and the senders that are trusted to send them.
 
 use wire::http::{ParsedRequest, read_head};
 

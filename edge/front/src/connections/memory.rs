@@ -16,7 +16,7 @@ use wire::ws::{self, CloseCode};
 
 use super::{Connections, Phase};
 
-/// How much memory one worker's connections may take together.
+/// The most memory that one worker's connections may take together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Bytes of unfinished requests and messages.
@@ -79,7 +79,7 @@ impl MemoryLimits {
 }
 
 impl MemoryUse {
-    /// Whether torrents were announced.
+    /// Returns true if torrents were announced.
     pub(super) fn has_torrents(self) -> bool {
         self.torrents > 0
     }
@@ -138,8 +138,8 @@ impl Connections {
         });
     }
 
-    /// Returns whether messages of other clients take a quarter of the memory for output. Writes what sockets
-    /// take before the answer is yes.
+    /// Returns true if messages of other clients take a quarter of the memory for output. Writes all output
+    /// that sockets take before it first returns true.
     #[inline]
     pub(super) fn is_relay_crowded(&mut self, now: Tick) -> bool {
         if self.is_relay_crowded {
@@ -152,12 +152,12 @@ impl Connections {
         self.is_relay_crowded
     }
 
-    /// Notes whether some of that quarter is free again.
+    /// Clears `is_relay_crowded` if a quarter of that quarter is free again.
     pub(super) fn update_relay_crowded(&mut self) {
         self.is_relay_crowded &= self.memory.relayed > self.relay_crowded_bytes() / 4 * 3;
     }
 
-    /// Returns whether messages of other clients take less than half of the memory for output.
+    /// Returns true if messages of other clients take less than half of the memory for output.
     #[inline]
     pub(super) fn has_relay_memory(&self) -> bool {
         self.memory.relayed < self.memory_limits.unsent_max / 2
@@ -167,10 +167,10 @@ impl Connections {
         self.memory_limits.unsent_max / 4
     }
 
-    /// Changes what is counted of a slot's memory.
+    /// Changes a slot's counted memory.
     #[inline]
     fn set_memory(&mut self, number: usize, change: impl FnOnce(&mut MemoryUse)) {
-        // What an ended connection still holds goes with its task.
+        // An ended connection's memory is freed with its task: changes do not count.
         let slot = self.slots.get_mut(number).filter(|slot| slot.phase != Phase::Ended);
         let Some(slot) = slot else { return };
         let before = slot.memory;

@@ -73,8 +73,8 @@ impl Connections {
         Some(slot)
     }
 
-    /// Returns whether a client may get one more message of another one. What its socket takes leaves before
-    /// the answer is no.
+    /// Returns true if a client may get one more message of another one. If the client is behind, its output
+    /// is first written as far as its socket takes it.
     #[inline]
     fn has_relay_room(&mut self, now: Tick, to: ConnectionKey) -> bool {
         // While memory is short, those that have read all before still get messages.
@@ -109,7 +109,7 @@ impl Connections {
         keys.into_iter().for_each(|key| self.close(now, key, code, reason));
     }
 
-    /// Whether a WebSocket has output for [`Connections::flush`].
+    /// Returns true if a WebSocket has output for [`Connections::flush`].
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }

@@ -122,15 +122,16 @@ impl Connections {
     }
 }
 
-/// How soon a connection is closed for others: the greatest first.
+/// The rank by which connections are closed for others: the greatest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     /// The connections of its network.
     weight: u32,
-    /// Whether it is not a WebSocket that has announced and is heard of.
+    /// False for a WebSocket that has announced torrents and is neither pinged, blocked nor closing; true for
+    /// all other connections.
     is_idle: bool,
-    /// When it would time out. Half a request and an unfinished handshake have less time than a connection
-    /// between two requests.
+    /// The tick at which it would time out. Half a request and an unfinished handshake have less time than a
+    /// connection between two requests.
     deadline: Reverse<Tick>,
 }
 
@@ -142,7 +143,7 @@ impl Slot {
 }
 
 impl Listener {
-    /// Notes the place of a new connection in the worker's table. Returns the connection's seat.
+    /// Records the place of a new connection in the worker's table. Returns the connection's seat.
     pub(super) fn take_seat(&self, number: usize) -> u32 {
         if self.share.is_none() {
             return 0;

@@ -24,7 +24,7 @@ use crate::worker::Worker;
 
 /// Connections accepted before other tasks run.
 const ACCEPT_BATCH: usize = 64;
-/// How long a listener pauses when the process has no file descriptors left.
+/// The pause of a listener when the process has no file descriptors left.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts the connections of one listener, until the task is aborted.
@@ -106,7 +106,7 @@ fn serve_new(
 }
 
 impl NewConnection<'_> {
-    /// Makes the first step, and starts a task if the connection stays. Returns whether it does.
+    /// Makes the first step, and starts a task if the connection stays. Returns true if it stays.
     fn serve(self) -> Result<bool, ConnectionError> {
         let Self { worker, listener, stream, client, permit } = self;
         let mut input = InputBuffer::default();

@@ -32,13 +32,13 @@ pub(super) struct Connection {
     pub(super) input: InputBuffer,
 }
 
-/// What the last step left to do, as far as it must outlive a wait.
+/// The parts of the last step's result that must outlive a wait.
 #[derive(Clone, Copy)]
 struct Progress {
     now: Tick,
     answered: u32,
     more: bool,
-    /// Whether a request had begun before the step.
+    /// True if a request had begun before the step.
     had_begun: bool,
 }
 
@@ -152,7 +152,7 @@ impl Connection {
         Ok(step)
     }
 
-    /// Whether output waits for the socket.
+    /// Returns true if output waits for the socket.
     fn has_output(&self) -> Result<bool, ConnectionError> {
         Ok(self.worker.connections.borrow().has_output(self.key))
     }
@@ -211,7 +211,7 @@ impl Connection {
         Ok(worker.now())
     }
 
-    /// Sets until when the next input must come. Bytes that trickle in do not move the deadline of a
+    /// Sets the deadline of the next input. Bytes that trickle in do not move the deadline of a
     /// request that has begun.
     fn set_deadline(&self, progress: Progress) {
         let options = &self.listener.options;

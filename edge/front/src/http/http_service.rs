@@ -44,7 +44,7 @@ pub(crate) struct HttpService {
     state: State,
 }
 
-/// What changes with each request.
+/// State that changes with each request.
 pub(super) struct State {
     pub(super) tracker: Arc<Tracker>,
     pub(super) site: Arc<Site>,
@@ -59,7 +59,7 @@ pub(super) struct State {
     list: Option<Box<ListStream>>,
 }
 
-/// What is to happen to a connection after a step.
+/// The next action for a connection after a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// Wait for a request, or the rest of one.
@@ -91,13 +91,13 @@ pub(super) struct ServiceStep {
     pub(super) next: NextStep,
     /// Output that the socket did not take.
     pub(super) unsent: OutputBuffer,
-    /// What follows the output, before `next`.
+    /// The rest of the last response, if a thread makes it. It follows the output, before `next`.
     pub(super) list: Option<Box<ListStream>>,
     /// Requests answered.
     pub(super) answered: u32,
-    /// Whether the input may hold whole requests that wait for the connection's next turn.
+    /// True if the input may hold whole requests that wait for the connection's next turn.
     pub(super) more: bool,
-    /// When the step was made.
+    /// The tick of the step.
     pub(super) now: Tick,
 }
 
@@ -114,7 +114,7 @@ impl ServiceStep {
         }
     }
 
-    /// Whether the connection can be closed at once.
+    /// Returns true if the connection can be closed at once.
     pub(super) fn is_over(&self) -> bool {
         self.next == NextStep::Close && self.unsent.is_empty() && self.list.is_none()
     }
@@ -125,7 +125,7 @@ impl ServiceStep {
 pub(super) struct HttpClient<'a> {
     pub(super) listener: &'a Listener,
     pub(super) remote: &'a RemoteClient,
-    /// Whether the connection may be kept alive.
+    /// True if the connection may be kept alive.
     pub(super) may_stay: bool,
 }
 
@@ -516,7 +516,7 @@ struct AnnounceResponse<'a> {
 }
 
 impl AnnounceResponse<'_> {
-    /// Returns whether `slot` is that of the only announce. Any other slot is a defect.
+    /// Returns true if `slot` is that of the only announce. Any other slot is a defect.
     fn is_own(slot: u8) -> bool {
         debug_assert!(slot == 0, "a response to an announce that is not in the batch");
         slot == 0

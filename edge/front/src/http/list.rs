@@ -27,7 +27,7 @@ const CHUNK_LEN: usize = 60 * 1024;
 /// Chunks that wait for the client.
 const CHUNKS_WAITING: usize = 2;
 
-/// What a thread makes.
+/// A body that a thread makes.
 pub(super) enum ListJob {
     /// A list of the torrents that a listener serves.
     Torrents { list: TorrentList, listener_policy: ListenerPolicyId, permit: FullScrapePermit },
@@ -49,11 +49,11 @@ impl ListJob {
 pub(super) struct ListStream {
     chunks: mpsc::Receiver<Vec<u8>>,
     thread: JoinHandle<io::Result<()>>,
-    /// Whether it is counted as a full scrape.
+    /// True if the response is counted as a full scrape.
     pub(super) is_full_scrape: bool,
 }
 
-/// What a job reads.
+/// The sources that a job reads.
 pub(super) struct ListSources {
     pub(super) tracker: Arc<Tracker>,
     pub(super) site: Arc<Site>,
@@ -124,7 +124,7 @@ fn make(job: ListJob, mut body: BodyWriter, sources: &ListSources) -> io::Result
 /// Compresses and frames a body, and sends it in chunks.
 struct BodyWriter {
     framing: StreamFraming,
-    /// What is to be sent next, as it is.
+    /// Bytes to be sent next, neither compressed nor framed yet.
     plain: Vec<u8>,
     gzip: Option<GzEncoder<Vec<u8>>>,
     sender: mpsc::Sender<Vec<u8>>,
@@ -186,8 +186,8 @@ fn hand_over(sender: &mpsc::Sender<Vec<u8>>, chunk: Vec<u8>) -> io::Result<()> {
     sender.blocking_send(chunk).map_err(|_| io::ErrorKind::BrokenPipe.into())
 }
 
-/// How long a client may take to read a body of any length: as long as for another response, and longer
-/// by what it has read at the lowest rate that is accepted.
+/// The time in which a client must read a body of any length: the time for any other response, and the
+/// time that the bytes it has read take at the lowest accepted rate.
 #[derive(Debug)]
 pub(super) struct Pace {
     timeout_s: u32,
@@ -207,7 +207,7 @@ impl Pace {
         self.timeout_s.saturating_add(earned_s).saturating_sub(self.blocked_s)
     }
 
-    /// Notes that the client has read a chunk of `len` bytes within `seconds`.
+    /// Records that the client has read a chunk of `len` bytes within `seconds`.
     pub(super) fn add(&mut self, len: usize, seconds: u32) {
         self.sent += len as u64;
         self.blocked_s = self.blocked_s.saturating_add(seconds);

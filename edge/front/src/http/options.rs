@@ -26,19 +26,19 @@ pub struct HttpOptions {
     pub write_timeout_s: u32,
     /// Proxies whose PROXY and forwarded headers name the client.
     pub trusted_proxies: Networks,
-    /// Whether connections of trusted proxies begin with a PROXY header.
+    /// True if connections of trusted proxies begin with a PROXY header.
     pub proxy_protocol: bool,
     /// The request header in which trusted proxies name the client.
     pub forwarded_header: ForwardedHeader,
-    /// Whether `compact=0` is answered with a list of dictionaries (BEP 3). The store must keep peer
+    /// True if `compact=0` is answered with a list of dictionaries (BEP 3). The store must keep peer
     /// ids.
     pub non_compact: bool,
     /// Seconds that connections may take to end after the worker gets the signal to stop. The largest value
     /// of a worker's listeners counts.
     pub shutdown_timeout_s: u32,
-    /// How WebTorrent is served; `None` = not at all.
+    /// The settings of WebTorrent; `None` = not served.
     pub web: Option<WebOptions>,
-    /// What a browser gets at `/`.
+    /// The page that a browser gets at `/`.
     pub page: PublicPage,
     /// Statistics, if there are any.
     pub stats: Option<StatsOptions>,

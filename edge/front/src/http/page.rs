@@ -8,7 +8,7 @@ use wire::http::{RequestHead, is_loopback_host};
 
 use super::site::{PublicUrl, Site};
 
-/// What a browser gets at `/`.
+/// The page that a browser gets at `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PublicPage {
     /// Nothing: status 426 where WebSockets are served, 404 elsewhere.

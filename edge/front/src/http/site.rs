@@ -1,4 +1,4 @@
-//! What the public page and the statistics show: announce URLs, and figures of the whole process.
+//! The data of the public page and the statistics: announce URLs, and figures of the whole process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,8 @@ use tracker::counters::{Clients, Counters, DropReason, MetricsRegistry, Protocol
 use tracker::{ListenerPolicyId, RequestKind, Totals, Tracker};
 use types::{InfoHash, Refusal, Tick};
 
-/// What all workers show. Figures are gathered at most once a second, and passes over all torrents made
-/// twice a minute, however many clients ask.
+/// The data that all workers show. Figures are gathered at most once a second, and passes over all
+/// torrents are made at most twice a minute, for any number of clients.
 pub struct Site {
     urls: Vec<PublicUrl>,
     /// The name of this host in URLs; `None` = that of the request.
@@ -23,7 +23,7 @@ pub struct Site {
     is_refreshing: AtomicBool,
 }
 
-/// What a [`Site`] is made from.
+/// The parts that a [`Site`] is made from.
 pub struct SiteOptions {
     /// The announce URLs of all listeners.
     pub urls: Vec<PublicUrl>,
@@ -50,7 +50,7 @@ pub struct PublicUrl {
     pub path: String,
     /// The policy of the listener, which says whether clients need a key.
     pub listener_policy: ListenerPolicyId,
-    /// Whether only this machine can reach the listener.
+    /// True if only this machine can reach the listener.
     pub is_loopback: bool,
 }
 
@@ -128,9 +128,9 @@ impl Drop for OverviewTicket {
     }
 }
 
-/// How a request gets an overview.
+/// A request's access to an overview.
 pub(super) enum OverviewAccess {
-    /// There is one.
+    /// The overview that is kept.
     Ready(Arc<Overview>),
     /// The request has to make one, on a thread of its own.
     Due(OverviewTicket),
@@ -201,7 +201,7 @@ impl Site {
         figures
     }
 
-    /// Returns an overview, or how to get one.
+    /// Returns the kept overview, a ticket to refresh it, or `Busy`.
     pub(super) fn overview(self: &Arc<Self>, now: Tick) -> OverviewAccess {
         let kept = lock(&self.overview).clone();
         let is_fresh = kept.as_ref().is_some_and(|(at, _)| now.since(*at) < OVERVIEW_S);

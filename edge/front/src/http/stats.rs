@@ -17,13 +17,13 @@ use super::site::{Errors, Figures, Overview, TOP_MAX, Traffic};
 pub struct StatsOptions {
     /// Where they are, such as `/stats`.
     pub path: String,
-    /// What a request without a mode gets.
+    /// The response to a request without a mode.
     pub form: StatsForm,
     /// Clients that may read them.
     pub networks: Networks,
 }
 
-/// What a request for statistics gets that names no mode.
+/// The response to a request for statistics that names no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatsForm {
     /// The page of bittorrent-tracker.
@@ -32,7 +32,7 @@ pub enum StatsForm {
     Opentracker,
 }
 
-/// What a request asks for.
+/// The data that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatsRequest {
     /// Figures that need no pass over the torrents.
@@ -73,7 +73,7 @@ pub(super) enum OverviewForm {
 }
 
 impl StatsOptions {
-    /// Returns what a request asks for; `None` if it is not for statistics.
+    /// Returns the data that a request asks for; `None` if it is not for statistics.
     pub(super) fn read(&self, request: &RequestHead<'_>, unix_s: u64) -> Option<StatsRequest> {
         let rest = request.path.strip_prefix(self.path.as_bytes())?;
         if rest == b".json" {

@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::worker::Worker;
 
-/// How long a client that sends too many messages is not read from.
+/// The pause in reading from a client that sends too many messages.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that becomes a WebSocket.
@@ -24,7 +24,7 @@ pub(crate) struct UpgradedConnection {
     pub(crate) listener: Rc<Listener>,
     pub(crate) key: ConnectionKey,
     pub(crate) client: Rc<WsClient>,
-    /// What the client has sent behind its request.
+    /// Input that the client has sent behind its request.
     pub(crate) input: InputBuffer,
 }
 
@@ -43,7 +43,7 @@ struct WsConnection {
     key: ConnectionKey,
 }
 
-/// How a session has ended.
+/// The end of a session.
 enum SessionEnd {
     /// A close frame has yet to leave.
     Closing,
@@ -76,7 +76,7 @@ impl WsConnection {
 
     /// Serves messages until the session ends.
     async fn read_all(&self, session: &mut Session) -> Result<SessionEnd, ConnectionError> {
-        // What came with the request.
+        // First the input that came with the request.
         let mut next = WsContext::with(&self.worker, |context| session.receive(context, &mut []));
         loop {
             match next {

@@ -1,5 +1,5 @@
-//! What a session needs to serve a message: the tracker, the worker's connections, and the way to
-//! those of other workers.
+//! The context in which a session serves a message: the tracker, the worker's connections, and the way
+//! to those of other workers.
 
 use std::cell::RefMut;
 

@@ -33,7 +33,7 @@ use super::mailboxes::{Content, Envelope, KEPT_BYTES, MessageBatch, WorkerMailbo
 /// Letters to and from other nodes, for the cluster's thread.
 pub struct RemoteLetters(pub(super) Arc<WorkerMailboxes>);
 
-/// What became of letters since the start.
+/// Numbers of letters since the start, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LetterCounts {
     /// Letters that the cluster's thread took.
@@ -54,7 +54,7 @@ pub struct LetterCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLetters;
 
-/// What a node's mailboxes have besides those of its workers.
+/// The cluster's part of a node's mailboxes, besides those of its workers.
 pub(super) struct Remote {
     pub(super) node: u8,
     outgoing: Mutex<Outgoing>,
@@ -73,13 +73,13 @@ pub(super) enum Outcome {
     Misaddressed,
 }
 
-/// What waits for the cluster's thread.
+/// Letters that wait for the cluster's thread.
 struct Outgoing {
     /// Bodies for each node, the oldest first.
     bodies: BTreeMap<u8, VecDeque<Body>>,
-    /// Of all of them.
+    /// The bytes of all bodies.
     bytes: usize,
-    /// What may be taken now, and when that was true. Below 0 after a body that was larger.
+    /// Bytes that may be taken as of `at`. Below 0 after a body that was larger.
     allowed: i64,
     at: Duration,
     bytes_per_s: u32,
@@ -110,7 +110,7 @@ struct Letter<'a> {
 
 /// Bytes of a letter before its text.
 const HEAD_LEN: usize = 33;
-/// How long letters are gathered before they are taken.
+/// The time for which letters are gathered before they are taken.
 const GATHER: Duration = Duration::from_millis(2);
 
 impl RemoteLetters {
@@ -121,7 +121,7 @@ impl RemoteLetters {
         sleep(GATHER).await;
     }
 
-    /// Takes what waits, as far as the rate allows: for some nodes a body of at most
+    /// Takes waiting letters, as far as the rate allows: for some nodes a body of at most
     /// [`limits::LETTERS_BODY_MAX`] bytes, or of one larger letter. `now` is the time since any fixed
     /// moment. Returns nothing if nothing waits, or nothing may be taken yet.
     pub fn take(&self, now: Duration) -> Vec<(u8, Vec<u8>)> {
@@ -184,7 +184,7 @@ impl RemoteLetters {
         Ok(())
     }
 
-    /// Returns what became of letters since the start.
+    /// Returns the numbers of letters since the start, by outcome.
     pub fn counts(&self) -> LetterCounts {
         let Some(remote) = &self.0.remote else { return LetterCounts::default() };
         let counts = remote.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
@@ -194,7 +194,7 @@ impl RemoteLetters {
 }
 
 impl Remote {
-    /// `bytes_per_s` bounds what is taken.
+    /// `bytes_per_s` limits the bytes that are taken.
     pub(super) fn new(node: u8, bytes_per_s: u32) -> Self {
         let outgoing = Outgoing {
             bodies: BTreeMap::new(),
@@ -264,7 +264,7 @@ impl Outgoing {
         let passed = now.saturating_sub(self.at).min(Duration::from_secs(1));
         let per_s = u64::from(self.bytes_per_s);
         let more = per_s.saturating_mul(passed.as_micros() as u64) / 1_000_000;
-        // What is less than a byte is not lost: the time stays.
+        // Time that allows less than a byte is not lost: `at` stays.
         if more > 0 {
             self.at = now;
             self.allowed = (self.allowed + more as i64).min(per_s as i64);

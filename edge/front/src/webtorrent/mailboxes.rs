@@ -70,7 +70,7 @@ pub(super) struct MessageBatch {
     pub(super) envelopes: Vec<Envelope>,
 }
 
-/// What is known of a message besides its frame.
+/// The data of a message besides its frame.
 pub(super) struct Envelope {
     pub(super) to: ConnectionKey,
     pub(super) content: Content,
@@ -81,7 +81,7 @@ pub(super) struct Envelope {
     pub(super) listener: Option<usize>,
 }
 
-/// What a message is.
+/// The kind of a message, and its data if it is an offer.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// An offer that `from`, in `network`, made. An answer must carry the tag.
@@ -118,7 +118,7 @@ impl WorkerMailboxes {
             waiting.envelopes.append(&mut batch.envelopes);
         }
         drop(waiting);
-        // What has been moved is no longer in the batch.
+        // Messages that have been moved are no longer in the batch.
         batch.envelopes.iter().map(|envelope| envelope.listener).for_each(lost);
         batch.clear();
         mailbox.arrived.notify_one();

@@ -52,8 +52,9 @@ impl Default for WebOptions {
 }
 
 impl WebOptions {
-    /// Whether the request's path accepts WebSockets at a listener that is private or not. By default
-    /// `/announce` does, where other trackers have them: no announce over HTTP asks for an upgrade.
+    /// Returns true if the request's path accepts WebSockets at a listener that is private or not. By
+    /// default `/announce` does, where other trackers have them: no announce over HTTP asks for an
+    /// upgrade.
     pub(crate) fn serves(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
         if self.paths.is_empty() {
             !request.path.starts_with(b"/health")
@@ -63,8 +64,8 @@ impl WebOptions {
         }
     }
 
-    /// Whether the request's path is meant for WebSockets, and does not only accept them because HTTP
-    /// has no use for it.
+    /// Returns true if the request's path is meant for WebSockets, and does not only accept them because
+    /// HTTP has no use for it.
     pub(crate) fn names(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
         self.serves(request, is_private) && (request.path == b"/" || !self.paths.is_empty())
     }
@@ -89,7 +90,7 @@ impl WebOptions {
         rests.find(|rest| UserKey::parse(rest).is_ok())
     }
 
-    /// Whether a page of this origin may connect; `None` is a client that is not a browser.
+    /// Returns true if a page of this origin may connect; `None` is a client that is not a browser.
     pub(crate) fn admits(&self, origin: Option<&[u8]>) -> bool {
         let origin = origin.unwrap_or_default();
         let lists = |list: &[String]| {

@@ -1,4 +1,4 @@
-//! What a worker's WebSockets share: messages on their way to other workers.
+//! State that a worker's WebSockets share: messages on their way to other workers.
 
 use tracker::Random;
 
@@ -6,7 +6,7 @@ use super::letters::LetterBatch;
 use super::mailboxes::{MessageBatch, WorkerLink};
 use crate::clock::Sampling;
 
-/// What a worker's WebSockets share besides the table of connections.
+/// State that a worker's WebSockets share besides the table of connections.
 pub(crate) struct Relay {
     pub(super) random: Random,
     pub(super) sampling: Sampling,
@@ -33,13 +33,13 @@ impl Relay {
         self.link.node()
     }
 
-    /// Whether messages wait for another worker or node.
+    /// Returns true if messages wait for another worker or node.
     pub(crate) fn has_messages(&self) -> bool {
         self.outgoing.iter().any(|batch| !batch.is_empty())
             || self.letters.iter().any(|batch| !batch.letters.is_empty())
     }
 
-    /// Returns where letters for a node wait.
+    /// Returns the batch in which letters for a node wait.
     pub(super) fn letters_for(&mut self, node: u8) -> &mut LetterBatch {
         let at = match self.letters.iter().position(|batch| batch.node == node) {
             Some(at) => at,

@@ -37,7 +37,7 @@ pub(super) struct Session {
     rate: MessageRate,
 }
 
-/// What a session does next.
+/// The next action of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextInput {
     /// Read more input.

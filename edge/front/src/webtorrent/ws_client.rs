@@ -13,7 +13,7 @@ pub(crate) struct WsClient {
     pub(crate) user: Option<Box<UserKey>>,
     /// The token of that request, if the listener asks for one. Each announce is authorized by it.
     pub(crate) token: Option<Box<[u8]>>,
-    /// Whether it is a web browser: the page that it shows chooses what it sends.
+    /// True if it is a web browser: the page that it shows chooses what it sends.
     pub(crate) is_browser: bool,
 }
 

@@ -17,7 +17,7 @@ fn page(server: &HttpServer, host: &str) -> String {
     response.text()
 }
 
-/// What is between `<code>` and `</code>`.
+/// Returns the texts between `<code>` and `</code>`.
 fn urls(html: &str) -> Vec<&str> {
     let parts = html.split("<code>").skip(1);
     parts.map(|part| part.split("</code>").next().unwrap()).collect()

@@ -44,13 +44,13 @@ pub(crate) struct HttpServer {
     pub(crate) registry: Arc<MetricsRegistry>,
     pub(crate) stop: watch::Sender<Option<StopOrder>>,
     pub(crate) workers: Vec<JoinHandle<()>>,
-    /// What their clock shows.
+    /// The tick that the workers' clock shows.
     tick: &'static AtomicU32,
     /// Stops the workers inside a request.
     pause: Arc<Pause>,
 }
 
-/// Has requests for statistics wait.
+/// Makes requests for statistics wait.
 #[derive(Default)]
 struct Pause {
     gate: Mutex<()>,
@@ -230,7 +230,7 @@ impl HttpServer {
         WebClient::open(Client::connect(self.addresses[worker]), "/")
     }
 
-    /// What a protocol's listeners have counted and published, at most a moment ago.
+    /// Returns the counters of a protocol's listeners, published at most a moment ago.
     pub(crate) fn counters(&self, protocol: Protocol) -> Counters {
         let mut sum = Counters::default();
         let all = self.registry.read();
@@ -239,7 +239,7 @@ impl HttpServer {
         sum
     }
 
-    /// Waits until `is_so` holds for what a protocol's listeners have counted.
+    /// Waits until `is_so` holds for the counters of a protocol's listeners.
     pub(crate) fn wait_for_counts(
         &self,
         protocol: Protocol,

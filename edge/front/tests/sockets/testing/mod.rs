@@ -1,4 +1,4 @@
-//! What all tests share: a tracker, servers, clients, and waiting.
+//! Parts that all tests share: a tracker, servers, clients, and waiting.
 
 mod client;
 mod http_server;

@@ -8,7 +8,7 @@ use super::*;
 const HONEST: u16 = 100;
 const ATTACKS: u16 = 20_000;
 
-/// Lets `attacker` announce 20,000 peers after 100 honest clients did. Returns how many of these are
+/// Announces as 100 honest clients, then as 20,000 peers of `attacker`. Returns the number of honest peers
 /// in ten answers of 50 peers.
 fn honest_peers_seen(
     honest: impl Fn(u16) -> String,

@@ -1,4 +1,4 @@
-//! What the log says about refused requests.
+//! Log messages about refused requests.
 
 use std::fmt::Debug;
 use std::sync::Mutex;

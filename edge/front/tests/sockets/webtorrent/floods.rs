@@ -75,7 +75,7 @@ fn offers_that_are_not_read_close_no_browser() {
         offers += 1;
     }
     assert!(offers > 0);
-    // What comes next is delivered again.
+    // Later offers are delivered again.
     offer_to_all(&mut hostile[0], &offering(2, 1));
     receive_offers(&mut browser, 1);
     drop((browser, hostile));

@@ -218,7 +218,7 @@ fn drown(peer_caps: PeerCaps) -> (u64, u32) {
 
 #[test]
 fn honest_browsers_find_each_other_beside_one_address_with_many_peers() {
-    // What the attack does without caps.
+    // The effect of the attack without caps.
     let (held, reached) = drown(PeerCaps::default());
     println!(
         "without caps: the address holds {held}; {reached} of 100 offers reach honest browsers"

@@ -103,7 +103,7 @@ fn closes_the_largest_holders_of_unfinished_messages() {
     server.wait_for_counts(Protocol::Ws, "most are closed", |it| {
         closed(it) >= 30 && it.connections_closed == closed(it)
     });
-    // What remains fits.
+    // The remaining connections fit.
     assert!(server.counters(Protocol::Ws).connections_open as usize * LEN <= MAX + 2 * LEN);
     // The one whose message was the first too many gets the reason.
     assert_eq!(stuck_clients[10].receive(), Received::Close(Some(1013)));
