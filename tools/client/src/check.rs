@@ -21,7 +21,7 @@ use types::{Family, InfoHash};
 use crate::{FailureKind, TrackerError, Url};
 use address_check::AddressCheck;
 
-/// What to check, and the limits to check against.
+/// The scope of a check, and the limits to check against.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
     /// Timeout of each response.
@@ -62,7 +62,7 @@ pub struct CheckItem {
     pub address: Option<SocketAddr>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was observed: a sentence.
+    /// The observation: a sentence.
     pub text: String,
 }
 

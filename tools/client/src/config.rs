@@ -7,7 +7,7 @@ use rustls::ClientConfig;
 
 use crate::random;
 
-/// How a [`Session`](crate::Session) talks to a tracker.
+/// The settings with which a [`Session`](crate::Session) talks to a tracker.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// Timeout of each response and of each connection attempt.

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct TrackerError {
     /// The kind of failure.
     pub kind: FailureKind,
-    /// What failed, and where.
+    /// A description of the failure and its place.
     pub text: String,
 }
 

@@ -23,11 +23,11 @@ pub(crate) struct Http {
     key: u32,
     connection: Option<Connection>,
     local_addr: Option<SocketAddr>,
-    /// How the tracker has treated connections.
+    /// The tracker's treatment of connections so far.
     pub(crate) reuse: Reuse,
 }
 
-/// How a tracker treats its connections.
+/// Counters that show how a tracker treats its connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reuse {
     /// Responses on a connection that had already carried one.

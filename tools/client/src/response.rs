@@ -1,4 +1,4 @@
-//! What trackers answer, in the same form for every protocol.
+//! Responses of trackers, in the same form for every protocol.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,7 +12,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-/// Which server certificates a client accepts.
+/// The server certificates that a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {
     /// Certificates issued by these root CAs, valid now and for the requested host.
@@ -20,8 +20,7 @@ pub enum Trust {
     /// Any certificate, if the server proves possession of its private key.
     AnyCertificate,
     /// Any certificate, without verifying even the handshake signature. For load tests, which save
-    /// the
-    /// CPU time.
+    /// the CPU time.
     NoVerification,
 }
 

@@ -12,14 +12,13 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use types::InfoHash;
 use wire::bencode::{Value, dict_entry, parse_lenient};
 
-/// What a file, a link or a hash says about a torrent.
+/// A torrent as a file, a link or a hash describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Torrent {
     /// The torrent's name.
     pub name: Option<String>,
     /// Info hashes as trackers use them, at least one: SHA-1 for v1, SHA-256 truncated to 20 bytes
-    /// for v2
-    /// (BEP 52), both for a hybrid torrent.
+    /// for v2 (BEP 52), both for a hybrid torrent.
     pub hashes: Vec<InfoHash>,
     /// Total length of its files in bytes.
     pub length: Option<u64>,

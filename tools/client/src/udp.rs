@@ -36,7 +36,7 @@ struct Connection {
     since: Instant,
 }
 
-/// How long a client may use a connection id (BEP 15).
+/// The longest time that a client may use a connection id (BEP 15).
 const CONNECTION_ID_LIFETIME: Duration = Duration::from_secs(60);
 /// Initial retransmission timeout of BEP 15.
 const INITIAL_TIMEOUT: Duration = Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! What the check of one address holds, and the verdicts that all protocols share.
+//! The state of the check of one address, and the verdicts that all protocols share.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(super) struct AddressCheck<'a> {
     pub(super) options: &'a CheckOptions,
     pub(super) config: SessionConfig,
     pub(super) findings: &'a mut Findings,
-    /// Whether the torrent was made up, so that no other peer has it.
+    /// True if the torrent was made up, so that no other peer has it.
     pub(super) own_torrent: bool,
     /// The first client's announce.
     pub(super) first: Announce,

@@ -25,7 +25,7 @@ pub(super) struct Response {
     /// The `Location` header.
     pub(super) location: Option<String>,
     pub(super) body: Vec<u8>,
-    /// Whether the connection can carry another request.
+    /// True if the connection can carry another request.
     pub(super) keep_alive: bool,
 }
 
@@ -53,8 +53,8 @@ impl Connection {
         self.stream.tls()
     }
 
-    /// Whether the connection was kept from an earlier request and nothing of a new response has
-    /// arrived.
+    /// Returns true if the connection was kept from an earlier request and nothing of a new response
+    /// has arrived.
     pub(super) fn is_stale(&self) -> bool {
         self.answers > 0 && self.input.is_empty()
     }
