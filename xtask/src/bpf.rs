@@ -73,7 +73,7 @@ fn compiled() -> Result<Program> {
 
 fn files(program: &Program) -> Result<[(&'static str, Vec<u8>); 2]> {
     let mut text = String::from(
-        "//! Which instructions of `program.bin` load the address of a map. Made by `cargo xtask bpf`.\n\n\
+        "//! Indexes of the instructions of `program.bin` that load the address of a map. Made by `cargo xtask bpf`.\n\n\
          use super::maps::MapName::{self, ",
     );
     let variants: BTreeSet<String> =

@@ -48,7 +48,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a sandboxed process may still access.
+/// Files and ports that a sandboxed process may still access.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPolicy {
     /// Files, and folders with everything below them, that can be read.

@@ -1,4 +1,4 @@
-//! Which process has a port. Linux: from /proc, as far as the permissions of this process go.
+//! Finds the process that has a port. Linux: from /proc, as far as the permissions of this process go.
 
 use std::ffi::OsStr;
 use std::fs;

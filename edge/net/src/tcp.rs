@@ -13,8 +13,8 @@ use std::os::fd::AsFd;
 pub struct TcpOptions {
     /// Maximum number of connections that wait to be accepted.
     pub backlog: i32,
-    /// Whether the kernel reports a connection only when its request has arrived (Linux:
-    /// TCP_DEFER_ACCEPT), which saves a wake-up between accepting and reading.
+    /// True if the kernel reports a connection only when its request has arrived (Linux:
+    /// TCP_DEFER_ACCEPT). This saves a wake-up between accepting and reading.
     pub defer_accept: bool,
 }
 

@@ -118,16 +118,16 @@ pub trait Handler {
     }
 }
 
-/// What a worker serves with.
+/// The sockets of a worker, their engine, and the worker's share of the XDP program.
 #[derive(Debug)]
 pub struct UdpWorker {
     /// Its sockets.
     pub sockets: Vec<UdpSocket>,
     /// The engine of the sockets.
     pub engine: Engine,
-    /// Its AF_XDP sockets. What does not come to them comes to the sockets, so it has both.
+    /// Its AF_XDP sockets. Datagrams that do not reach them arrive at `sockets`, so a worker has both.
     pub xdp: Option<xdp::WorkerQueues>,
-    /// Where networks go that the XDP program should block, beside the sockets.
+    /// The list of networks that the XDP program should block, in addition to the sockets.
     pub blocks: Option<xdp::SourceBlocks>,
 }
 

@@ -54,7 +54,7 @@ mod linux {
 fn main() {
     const NAME: &str = "one_program_at_a_time";
     let is = |flag: &str| std::env::args().any(|argument| argument == flag);
-    // What cargo-nextest asks of a test.
+    // Lists the tests, as cargo-nextest expects of a test program.
     if is("--list") {
         if !is("--ignored") {
             println!("{NAME}: test");

@@ -32,7 +32,7 @@ pub(crate) const DESCRIPTOR_PREFIXES: [&str; 3] = ["xdp-link-", "xsk-", "umem-"]
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<Entry>,
-    /// What is for the XDP program: links, AF_XDP sockets and their memory, with their names.
+    /// Descriptors for the XDP program, with their names: links, AF_XDP sockets and their memory.
     descriptors: Vec<(String, OwnedFd)>,
     known: &'static [&'static str],
 }

@@ -59,13 +59,13 @@ const FOREIGN_SIGNALS: [Signal; 6] = [
 
 /// The text of an order to exchange a program.
 const EXCHANGE: &[u8] = b"!";
-/// How long that may take; it takes some milliseconds.
+/// Maximum seconds for such an order, which takes some milliseconds.
 const EXCHANGE_TIMEOUT_S: i64 = 10;
 
-/// How long the launcher waits for the end of a program that it has started before, which may be ending.
+/// Maximum milliseconds that the launcher waits for an earlier program to end, which may be ending.
 const END_TIMEOUT_MS: libc::c_int = 1000;
 
-/// What the launcher does.
+/// An order to the launcher.
 enum Order {
     /// Starts the program with these descriptors, each with a name.
     Start(Vec<(String, OwnedFd)>),

@@ -1,4 +1,4 @@
-//! How much memory the process may use, and how much is free: the machine's, or less in a container.
+//! The memory that the process may use, and the part that is free: the machine's, or less in a container.
 
 use std::path::{Path, PathBuf};
 

@@ -34,7 +34,7 @@ pub struct Certificate {
     chain: ChainStatus,
 }
 
-/// Whether a certificate's chain lets clients verify it.
+/// The state of a certificate's chain: complete, or the reason why clients may fail to verify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainStatus {
     /// The chain is complete, as far as names tell.

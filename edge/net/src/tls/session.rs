@@ -22,9 +22,10 @@ pub struct TlsSession {
     rest: Vec<u8>,
     /// Encrypted bytes that the socket has not accepted yet.
     unsent: Vec<u8>,
-    /// Whether the client has sent close_notify.
+    /// True if the client has sent close_notify, or has finished the handshake of a challenge (RFC 8737).
     is_over: bool,
-    /// Whether this side has sent close_notify or an alert. rustls is not called any more then.
+    /// True if this side has sent close_notify or an alert, or has refused a message that is too long. rustls is
+    /// not called any more then.
     is_done: bool,
 }
 

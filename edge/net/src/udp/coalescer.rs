@@ -4,8 +4,8 @@
 //! many requests again with the same CPU time if it lets them gather. The price is latency. It is worth
 //! paying only where CPU time is scarce: a worker with time to spare answers at once.
 //!
-//! What decides is the load: the part of the worker's capacity that the datagrams would take if all of
-//! them came in large batches. The part of the time that the worker is awake does not tell, because
+//! The load decides: the part of the worker's capacity that the datagrams would take if all of them
+//! came in large batches. The part of the time that the worker is awake is no measure of it, because
 //! waiting reduces it: a worker is awake as long for 130,000 requests/s with a delay as for 65,000
 //! requests/s without one. The size of the batches tells these apart. The system calls of a round cost
 //! about as much as one more datagram, so of a round with `n` datagrams, `n / (n + 1)` is work that no
@@ -41,7 +41,7 @@ const AVERAGING_S: f32 = 0.004;
 /// The system may let a thread sleep for longer than it asked, by 50 µs unless the thread sets this.
 const TIMER_SLACK: Duration = Duration::from_micros(1);
 
-/// What a worker does before it receives again.
+/// The next step of a worker, before it receives again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Receive at once: there may be more.
@@ -113,7 +113,7 @@ impl Coalescer {
     }
 }
 
-/// Lets the calling thread sleep for times as short as [`DELAY_MIN`]. Without it, delays are longer.
+/// Enables the calling thread to sleep for as little as [`DELAY_MIN`]. Without it, delays are longer.
 pub(super) fn sleep_precisely() -> io::Result<()> {
     Ok(nix::sys::prctl::set_timerslack(TIMER_SLACK.as_nanos() as u64)?)
 }
@@ -122,7 +122,7 @@ pub(super) fn sleep_precisely() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// What a datagram costs, and what a round costs in addition. Serves up to 270,000 datagrams/s.
+    /// The time per datagram, and the additional time per round. The worker serves up to 270,000 datagrams/s.
     const DATAGRAM: Duration = Duration::from_nanos(3600);
     const ROUND: Duration = Duration::from_nanos(4000);
 
@@ -134,7 +134,7 @@ mod tests {
         due: Instant,
     }
 
-    /// What a worker did.
+    /// Counts of a worker's rounds, datagrams and delays, and its longest delay.
     #[derive(Debug, Default)]
     struct Outcome {
         rounds: u32,
@@ -149,7 +149,7 @@ mod tests {
             Self { coalescer: Coalescer::new(now), now, due: now }
         }
 
-        /// Lets the worker serve `rate` datagrams a second for a time.
+        /// Runs the worker for `time`, while `rate` datagrams a second arrive.
         fn serve(&mut self, rate: u32, time: Duration) -> Outcome {
             let mut outcome = Outcome::default();
             let end = self.now + time;

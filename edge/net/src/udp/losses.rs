@@ -21,7 +21,7 @@ struct Watched {
     last: Reading,
 }
 
-/// What the kernel says of a socket.
+/// Values that the kernel reports about a socket.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {

@@ -243,13 +243,13 @@ fn receive_failed() -> io::Result<usize> {
     }
 }
 
-/// Which sockets have something to read.
+/// The readiness of a worker's sockets, as of the last poll.
 struct Readiness {
     sockets: Vec<libc::pollfd>,
 }
 
 impl Readiness {
-    /// Any socket may have something to read. The sockets must stay open.
+    /// Marks each socket as one that may have something to read. The sockets must stay open.
     fn of(sockets: &[UdpSocket]) -> Self {
         let pollfd_of = |socket: &UdpSocket| libc::pollfd {
             fd: socket.socket.as_raw_fd(),
@@ -264,7 +264,7 @@ impl Readiness {
         self.sockets[at].revents != 0
     }
 
-    /// Any socket may have something to read.
+    /// Marks each socket again as one that may have something to read.
     fn reset(&mut self) {
         self.sockets.iter_mut().for_each(|socket| socket.revents = libc::POLLIN);
     }

@@ -30,7 +30,7 @@ impl Default for UdpOptions {
 pub struct UdpSocket {
     pub(super) socket: std::net::UdpSocket,
     local: SocketAddr,
-    /// Whether the kernel reports the destination address of each datagram.
+    /// True if the kernel reports the destination address of each datagram.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only mmsg reads it"))]
     pub(super) reports_destination: bool,
     receive_buffer: usize,
@@ -163,7 +163,7 @@ fn effective(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
 }
 
-/// Lets the kernel report the destination address of each datagram.
+/// Makes the kernel report the destination address of each datagram.
 #[cfg(target_os = "linux")]
 fn enable_destination_info(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let (level, name) = if address.is_ipv4() {

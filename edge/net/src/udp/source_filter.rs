@@ -20,8 +20,8 @@ const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Lets the kernel drop datagrams from `networks` and no others: by filters on a worker's sockets, and by the
-/// XDP program if there is one.
+/// Makes the kernel drop datagrams from `networks` and no others: by filters on a worker's sockets, and by
+/// the XDP program if there is one.
 pub(super) fn block_sources(
     sockets: &[UdpSocket],
     blocks: Option<&SourceBlocks>,
@@ -37,8 +37,8 @@ pub(super) fn block_sources(
 }
 
 impl UdpSocket {
-    /// Lets the kernel drop datagrams from `networks`, at most [`SOURCE_FILTER_MAX`], and no others.
-    /// Without networks of the socket's family, no filter is attached.
+    /// Makes the kernel drop datagrams from `networks` and no others. Uses the first [`SOURCE_FILTER_MAX`] of
+    /// the socket's family. If there are none, no filter is attached.
     pub(super) fn source_filter(&self, networks: &[IpPrefix]) -> io::Result<()> {
         let is_v4 = self.local_addr().is_ipv4();
         let own = networks.iter().filter(|network| network.address().is_ipv4() == is_v4);

@@ -1,4 +1,4 @@
-//! Gives each datagram to the worker on the core that received it. Linux.
+//! Steers each datagram to the worker on the core that received it. Linux.
 //!
 //! Without this, the kernel chooses the socket of a group by a hash of the client's address, so that
 //! most datagrams are received on one core, and read and freed on another: that costs a twelfth of the
@@ -24,7 +24,7 @@ const BY_HASH: u32 = u32::MAX;
 /// More cores do not fit into a program.
 const CORES_MAX: usize = 2000;
 
-/// Lets datagrams that `cores[i]` receives go to socket `i` of a listener's group. Those of other cores
+/// Steers datagrams that `cores[i]` receives to socket `i` of a listener's group. Those of other cores
 /// are distributed by hash, and so are all if `cores` is empty. `sockets` are as [`super::bind_udp`] or
 /// [`super::adopt_udp`] returned them.
 pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {

@@ -9,9 +9,9 @@
 //! | `queue`, `umem`, `ring`, `chunks` | AF_XDP sockets: their memory, its rings, what goes round in them |
 //! | `run` | the engine's loop |
 //! | `netlink`, `ethtool` | asks the kernel about network interfaces |
-//! | `interface` | which of them get the program, and what stands in its way |
+//! | `interface` | chooses those that get the program, and finds obstacles |
 //! | `attached` | an interface with the program |
-//! | `inspect` | says before a start what is in the way |
+//! | `inspect` | reports obstacles before a start |
 //! | `handover` | upgrades |
 //! | `setup` | sets all of it up, and keeps it up to date |
 
@@ -80,14 +80,14 @@ use std::str::FromStr;
 
 use primitives::IpPrefix;
 
-/// How the program and its sockets are set up.
+/// Options for setting up the program and its sockets.
 #[derive(Clone, Debug)]
 pub struct XdpOptions {
     /// Names of interfaces. Empty: those of the default routes and of the listeners' own addresses.
     pub interfaces: Vec<String>,
     /// Where in the kernel the program runs.
     pub mode: Mode,
-    /// Whether the driver may write into our memory.
+    /// True if the driver may write into our memory.
     pub zero_copy: bool,
     /// Frames of 4 KiB for each queue.
     pub frames: u32,
@@ -97,7 +97,7 @@ pub struct XdpOptions {
     pub protocol: ProtocolNumbers,
     /// Random numbers, which keep clients from knowing which prefixes share a bucket of connect rates.
     pub secret: [u64; 3],
-    /// Whether datagrams go to AF_XDP sockets. Otherwise they go to the UDP sockets.
+    /// True if datagrams go to AF_XDP sockets. Otherwise they go to the UDP sockets.
     pub redirect: bool,
     /// UDP workers, among which the queues are distributed.
     pub workers: usize,
@@ -171,11 +171,11 @@ impl std::error::Error for ParseReplyMacError {}
 pub struct Listener {
     /// Its address, which may be a wildcard.
     pub address: SocketAddr,
-    /// Whether the program answers connects.
+    /// True if the program may answer connects.
     pub answers: bool,
-    /// Whether the program drops datagrams with a bad connection id, and those that are no request.
+    /// True if the program may drop datagrams with a bad connection id, and those that are no request.
     pub verifies: bool,
-    /// Whether the program drops datagrams of banned and blocked networks. Not for listeners whose clients
+    /// True if the program drops datagrams of banned and blocked networks. False for listeners whose clients
     /// come through proxies.
     pub filters: bool,
 }
@@ -185,7 +185,7 @@ pub struct Listener {
 /// transaction id and the connection id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolNumbers {
-    /// What a connect has in place of a connection id.
+    /// The value that a connect has in place of a connection id.
     pub connect_magic: u64,
     /// The action of a connect.
     pub connect_action: u32,
@@ -195,14 +195,14 @@ pub struct ProtocolNumbers {
     pub head_len: u16,
 }
 
-/// What a reload can change.
+/// Settings that a reload can change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether connects are answered, at listeners where that is allowed.
+    /// True if connects are answered, at listeners where that is allowed.
     pub answers: bool,
-    /// Whether datagrams with a bad connection id are dropped, at listeners where that is allowed.
+    /// True if datagrams with a bad connection id are dropped, at listeners where that is allowed.
     pub verifies: bool,
-    /// How often one prefix may connect. `None` = as often as it likes.
+    /// The maximum rate of connects from one prefix. `None` = unlimited.
     pub rate: Option<ConnectRate>,
     /// Networks without a rate. Their datagrams are passed to the UDP sockets.
     pub exempt: Vec<IpPrefix>,
@@ -217,11 +217,11 @@ pub struct IdSlots {
     pub key: [u8; 16],
     /// The slice of ids that are issued now. That before it is valid, too, unless it is 0.
     pub current: u32,
-    /// Whether the ids of the slice after it are valid already.
+    /// True if the ids of the slice after `current` are valid already.
     pub accepts_next: bool,
 }
 
-/// How often one prefix may connect.
+/// The maximum rate of connects from one prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRate {
     /// Connects a second in the long run.
@@ -234,7 +234,7 @@ pub struct ConnectRate {
     pub prefix_v6: u8,
 }
 
-/// What the program did with the datagrams of one listener.
+/// Counts of what the program did with the datagrams of one listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
     /// Connects answered.
@@ -314,13 +314,13 @@ pub struct InterfaceStatus {
     pub driver: String,
     /// Where the program runs: in the driver or in the generic path.
     pub mode: Mode,
-    /// Whether the driver writes into our memory.
+    /// True if the driver writes into our memory, for one queue at least.
     pub zero_copy: bool,
     /// Receive queues.
     pub queues: u32,
-    /// Whether it is there and up.
+    /// True if the interface exists, is up and has a carrier.
     pub is_up: bool,
-    /// What the program has done since the start, of all listeners.
+    /// The program's counts since the start, summed over all listeners.
     pub counts: ListenerCounts,
     /// Its AF_XDP sockets.
     pub sockets: Vec<QueueState>,
@@ -333,11 +333,11 @@ pub struct QueueState {
     pub queue: u32,
     /// False if it was closed because of an error.
     pub is_open: bool,
-    /// What it has lost.
+    /// Frames and replies that it has lost.
     pub drops: RingDrops,
 }
 
-/// What an AF_XDP socket has dropped since it was opened.
+/// Counts of frames and replies that an AF_XDP socket has dropped since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingDrops {
     /// Frames for which the ring of received frames had no place.
@@ -352,23 +352,23 @@ pub struct RingDrops {
     pub tx_full: u64,
 }
 
-/// What an operator should know about XDP on this machine before a start. Sentences without a full stop.
+/// Findings about XDP on this machine, for operators, before a start. Sentences without a full stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Why the program cannot be set up.
+    /// The reason why the program cannot be set up.
     pub obstacle: Option<String>,
-    /// What makes it slower, or may fail.
+    /// Findings that make it slower, or that may make it fail.
     pub warnings: Vec<String>,
-    /// What was found.
+    /// Other findings.
     pub notes: Vec<String>,
 }
 
-/// Why the program could not be set up.
+/// The reason why the program could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupError {
     /// A sentence for the operator, without a full stop.
     pub reason: String,
-    /// What the kernel's verifier wrote, if it refused the program.
+    /// The output of the kernel's verifier, if it refused the program. Otherwise empty.
     pub verifier_log: String,
 }
 

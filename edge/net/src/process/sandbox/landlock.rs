@@ -57,7 +57,7 @@ const CONNECT: u64 = 1 << 1;
 /// LANDLOCK_SCOPE_SIGNAL
 const SIGNALS: u64 = 1 << 1;
 
-/// What this kernel's Landlock can restrict, besides files.
+/// Restrictions that this kernel's Landlock supports, besides those of files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Restrictions {
     pub(super) tcp: bool,

@@ -66,7 +66,7 @@ const DENIED_BY_NUMBER: &[c_long] = &[443, 447, 448, 452, 460, 463, 466, 467, 46
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// What sockets can still be created.
+/// Sockets that can still be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sockets {
     /// None.

@@ -1,4 +1,4 @@
-//! What is read, what is refused and with which words, and who gets which.
+//! Certificates that are read or refused, the texts of errors, and the certificate for each client.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};

@@ -66,7 +66,7 @@ struct Pair {
     read: Vec<u8>,
     /// Plaintext that the client has read.
     heard: Vec<u8>,
-    /// Whether the client has received close_notify.
+    /// True if the client has received close_notify.
     is_over: bool,
 }
 

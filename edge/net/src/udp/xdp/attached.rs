@@ -30,21 +30,21 @@ pub(super) struct Attached {
     state: State,
     /// The destinations of replies over IPv4 and IPv6.
     next_hops: [NextHop; 2],
-    /// What had been counted when the counts were taken last, by listener.
+    /// The counts since the start, as of the last `Control::take_counts`, by listener.
     pub(super) taken: Vec<ListenerCounts>,
     /// The next hops, for the workers.
     next_hops_of_queues: Arc<ArcSwap<NextHops>>,
     queues: Vec<AttachedQueue>,
 }
 
-/// What is known of an AF_XDP socket, which a worker has.
+/// The interface's record of an AF_XDP socket. The socket itself belongs to a worker.
 struct AttachedQueue {
     queue: u32,
     zero_copy: bool,
     status: Arc<QueueStatus>,
 }
 
-/// Whether an interface can have datagrams.
+/// The state of an interface. Datagrams can arrive only while it is `Running`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
@@ -176,7 +176,7 @@ impl Attached {
         Ok((self.add_queue(queue, opened, QueueStatus::default()), warning))
     }
 
-    /// Returns what there is to know, with the counts that were taken last.
+    /// Returns the status of the interface, with the counts of the last `Control::take_counts`.
     pub(super) fn status(&self) -> InterfaceStatus {
         let mut counts = ListenerCounts::default();
         self.taken.iter().for_each(|of_listener| counts.add(of_listener));

@@ -61,7 +61,7 @@ pub enum MapKind {
     Devices,
 }
 
-/// What [`create_map`] creates.
+/// The properties of a map that [`create_map`] creates.
 #[derive(Clone, Copy, Debug)]
 pub struct MapSpec {
     /// Its name for those who list maps: at most 15 letters, digits, dots and underscores.
@@ -81,11 +81,11 @@ pub struct MapSpec {
 pub struct LoadError {
     /// The kernel's error.
     pub error: io::Error,
-    /// What the verifier wrote. Empty if it did not come to that.
+    /// The output of the verifier. Empty if the verifier did not run.
     pub log: String,
 }
 
-/// What the kernel says about a program that it loaded.
+/// The kernel's statistics about a program that it loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifierStatistics {
     /// Instructions that the verifier followed, each as often as it came to it.
@@ -94,7 +94,7 @@ pub struct VerifierStatistics {
     pub time_us: u64,
 }
 
-/// What an XDP program did with a frame.
+/// The result of an XDP program for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
     /// Its return value: an [`action`].

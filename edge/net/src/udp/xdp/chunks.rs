@@ -55,7 +55,7 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Gives `count` chunks to the driver, all that there are.
+    /// Passes all chunks to the driver. Their number is `count`.
     pub(super) fn fill_all(&mut self, count: u32) {
         (0..count).for_each(|number| self.recycle(Chunk { at: number * CHUNK_LEN as u32 }));
         self.fill.publish();
@@ -107,7 +107,7 @@ impl Rings {
         is_queued
     }
 
-    /// Gives a chunk back to the driver.
+    /// Passes a chunk back to the driver.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "the chunk is in hand no more")]
     pub(super) fn recycle(&mut self, chunk: Chunk) {

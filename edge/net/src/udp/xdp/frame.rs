@@ -44,7 +44,7 @@ pub struct Datagram {
     pub payload: Range<usize>,
     /// The MAC addresses: destination, then source.
     macs: [u8; 12],
-    /// What a VLAN tag says.
+    /// The control information of the VLAN tag, if there is one.
     tag: Option<[u8; 2]>,
 }
 

@@ -27,10 +27,10 @@ use crate::process::{DESCRIPTOR_PREFIXES, InheritedSockets};
 const LINK: &str = DESCRIPTOR_PREFIXES[0];
 const SOCKET: &str = DESCRIPTOR_PREFIXES[1];
 const MEMORY: &str = DESCRIPTOR_PREFIXES[2];
-/// How often the workers are asked whether they have parked.
+/// The time between two checks that the workers have parked.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// What the old process has handed over.
+/// Descriptors that the old process has handed over, with their names.
 #[derive(Debug, Default)]
 pub struct InheritedXdp(Vec<(String, OwnedFd)>);
 
@@ -40,7 +40,7 @@ pub(super) type SharedLink = Arc<Mutex<Option<OwnedFd>>>;
 /// The old process's side.
 pub struct HandOver {
     pub(super) steering: Steering,
-    /// Whether datagrams are directed to AF_XDP sockets.
+    /// True if datagrams are directed to AF_XDP sockets.
     pub(super) redirect: bool,
     pub(super) queues: Vec<Arc<QueueStatus>>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Exchange {
 }
 
 impl InheritedXdp {
-    /// Takes what there is.
+    /// Takes the inherited descriptors of the XDP program.
     pub fn from_inherited(inherited: &mut InheritedSockets) -> Self {
         Self(inherited.take_descriptors())
     }
@@ -102,7 +102,7 @@ pub(super) fn socket_names(interface: &str, queue: u32) -> [String; 2] {
     [SOCKET, MEMORY].map(|prefix| format!("{prefix}{interface}-{queue}"))
 }
 
-/// Whether a descriptor with this name keeps a program attached.
+/// Returns true if a descriptor with this name keeps a program attached.
 pub fn is_link_name(name: &str) -> bool {
     name.starts_with(LINK)
 }

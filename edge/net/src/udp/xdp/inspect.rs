@@ -1,4 +1,4 @@
-//! What is to be said about XDP on this machine before a start, for operators.
+//! Reports to operators, before a start, what they should know about XDP on this machine.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Which interfaces get the program, what stands in its way, and which addresses are reached through
-//! them.
+//! Chooses the interfaces that get the program, finds what stands in its way, and lists the addresses that
+//! are reached through them.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ pub(super) struct Network {
 pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) name: String,
-    /// The driver's name, or what kind of virtual interface it is.
+    /// The driver's name, or the kind of a virtual interface.
     pub(super) driver: String,
     /// Receive queues.
     pub(super) queues: u32,
@@ -40,11 +40,11 @@ pub(super) struct Endpoint {
     pub(super) address: SocketAddr,
     /// The listener's index.
     pub(super) listener: u8,
-    /// Whether the program answers connects.
+    /// True if the program answers connects.
     pub(super) answers: bool,
-    /// Whether the program drops datagrams with a bad connection id, and those that are no request.
+    /// True if the program drops datagrams with a bad connection id, and those that are no request.
     pub(super) verifies: bool,
-    /// Whether the program drops datagrams of banned and blocked networks.
+    /// True if the program drops datagrams of banned and blocked networks.
     pub(super) filters: bool,
 }
 
@@ -58,7 +58,7 @@ impl Network {
     }
 
     /// Returns the interfaces that get the program. The error is a sentence about the first that cannot.
-    /// `is_ours` says of which interfaces the attached program is our own.
+    /// `is_ours` returns true if the program attached to an interface is our own.
     pub(super) fn choose(
         &self,
         options: &XdpOptions,

@@ -116,9 +116,9 @@ pub(super) enum NextHop {
 /// The words that all of the program's runs read.
 #[repr(C)]
 struct Config {
-    /// Whether datagrams go to AF_XDP sockets: 0 or 1.
+    /// 1 if datagrams go to AF_XDP sockets, otherwise 0.
     steering: AtomicU64,
-    /// The longest payload that does.
+    /// The longest payload that goes there, in bytes.
     steered_len_max: AtomicU64,
     connect_magic: AtomicU64,
     connect_action: AtomicU64,
@@ -131,7 +131,7 @@ struct Config {
     /// next one. The fourth is not read, so a turn to the next slice is one store.
     current: AtomicU64,
     ids: [IdSlot; SLOTS],
-    /// What a connect adds to the debt of its prefix, in units of 256 ns; 0 = no limit.
+    /// Debt that a connect adds to its prefix, in units of 256 ns; 0 = unlimited.
     rate_cost: AtomicU64,
     /// The debt above which connects are dropped, in the same units.
     rate_tolerance: AtomicU64,
@@ -149,7 +149,7 @@ struct Config {
     blocked_v6: [[AtomicU64; 4]; BLOCKED_MAX],
 }
 
-/// How many entries of each list are read.
+/// The number of entries of each list that the program reads.
 #[repr(C)]
 struct Lengths {
     endpoints_v4: AtomicU64,
@@ -167,7 +167,7 @@ struct IdSlot {
     key: [AtomicU64; 2],
 }
 
-/// What differs between interfaces.
+/// The words that differ between interfaces.
 #[repr(C)]
 struct InterfaceConfig {
     next_hop_v4: AtomicU64,

@@ -40,13 +40,13 @@ pub(super) struct Netlink {
 pub(super) struct Link {
     pub(super) index: u32,
     pub(super) name: String,
-    /// Whether it is up and has a carrier.
+    /// True if the interface is up and has a carrier.
     pub(super) is_running: bool,
     pub(super) is_loopback: bool,
     /// Bytes of an IP packet.
     pub(super) mtu: u32,
     pub(super) mac: Option<[u8; 6]>,
-    /// What kind of virtual interface it is, e.g. `vlan`, `bond`, `veth`. Empty for hardware.
+    /// The kind of a virtual interface, e.g. `vlan`, `bond`, `veth`. Empty for hardware.
     pub(super) kind: String,
     /// The interface below it, for a VLAN; the other end, for a veth in the same namespace.
     pub(super) lower: Option<u32>,
@@ -57,7 +57,7 @@ pub(super) struct Link {
     pub(super) queues_max: u32,
     /// The id of the XDP program that is attached.
     pub(super) program: Option<u32>,
-    /// Whether that runs in the generic path.
+    /// True if that program runs in the generic path.
     pub(super) is_generic: bool,
 }
 
@@ -88,7 +88,7 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Lets the kernel filter the addresses of one interface (Linux 4.20).
+        // Makes the kernel filter the addresses of one interface (Linux 4.20).
         socket.set_netlink_get_strict_chk(true)?;
         Ok(Self { socket, sequence: 0 })
     }

@@ -1,4 +1,4 @@
-//! Which instructions of `program.bin` load the address of a map. Made by `cargo xtask bpf`.
+//! Indexes of the instructions of `program.bin` that load the address of a map. Made by `cargo xtask bpf`.
 
 use super::maps::MapName::{self, Bans4, Buckets, Config, Counts, Interface, Xsks};
 

@@ -25,7 +25,7 @@ use crate::udp::area::Area;
 const RX_TX_LEN: u32 = 2048;
 /// The most chunks of a queue: 1 GiB.
 pub(super) const CHUNKS_MAX: u32 = 1 << 18;
-/// How long the kernel may take to release a queue whose socket was closed.
+/// The longest time that the kernel may take to release a queue whose socket was closed.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
 
 /// An AF_XDP socket with its rings and chunks.
@@ -184,7 +184,7 @@ impl Queue {
         self.send().is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO))
     }
 
-    /// Lets the kernel send replies, up to 32. A higher limit (`XDP_MAX_TX_SKB_BUDGET`) is not measurably
+    /// Asks the kernel to send up to 32 replies. A higher limit (`XDP_MAX_TX_SKB_BUDGET`) is not measurably
     /// faster. Fails if the interface is gone or down.
     pub(super) fn send(&self) -> io::Result<()> {
         let socket = self.socket.as_raw_fd();
@@ -193,7 +193,7 @@ impl Queue {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the driver take chunks, if it waits for that.
+    /// Wakes the driver, so that it takes chunks, if it waits for that.
     pub(super) fn wake_driver(&self) {
         if self.rings.fill.needs_wakeup() {
             let (socket, flags) = (self.socket.as_raw_fd(), libc::MSG_DONTWAIT);

@@ -223,7 +223,7 @@ impl<T: Entry> Consumer<T> {
         Some(unsafe { self.memory.entry(self.next.wrapping_add(ahead)).read() })
     }
 
-    /// Gives the places of all entries that were taken to the producer.
+    /// Frees the places of all entries that were taken, for the producer.
     #[inline]
     pub(super) fn release(&mut self) {
         self.memory.consumer().store(self.next, Ordering::Release);

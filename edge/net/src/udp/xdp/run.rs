@@ -54,14 +54,14 @@ pub(super) struct WorkerQueue {
     pub(super) status: Arc<QueueStatus>,
 }
 
-/// What others may know of a queue that is served, and how they stop that.
+/// The status of a queue that is served. Other threads read it, and can have the worker leave the queue alone.
 #[derive(Debug, Default)]
 pub(super) struct QueueStatus {
     /// Asks the worker to leave the queue alone, for a process that takes it over.
     park: AtomicBool,
-    /// Whether it does.
+    /// True if the worker leaves the queue alone.
     parked: AtomicBool,
-    /// Whether the socket has been closed, because its interface is gone.
+    /// True if the socket has been closed, because its interface is gone or polling reported an error.
     closed: AtomicBool,
     rx_full: AtomicU64,
     fill_empty: AtomicU64,
@@ -148,7 +148,7 @@ pub(in crate::udp) fn run(
         }
     }
     for queue in &mut queues {
-        // What has come is served, as far as it is in hand.
+        // Serves frames that have arrived already, up to a full batch.
         queue.turn(&listeners, handler);
         queue.check();
     }
@@ -214,7 +214,8 @@ impl QueueStatus {
         self.parked.load(Ordering::Acquire)
     }
 
-    /// Returns whether the queue is served no more, because its interface is gone.
+    /// Returns true if the queue is not served any more, because its interface is gone or polling reported an
+    /// error.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -316,7 +317,7 @@ impl ServedQueue {
         received
     }
 
-    /// Lets the handler answer the first `count` frames, which are of one socket, and queues the replies.
+    /// Passes the first `count` frames, which are of one socket, to the handler, and queues the replies.
     fn serve(&mut self, socket: usize, count: usize, handler: &mut impl Handler) {
         self.batch.clear(UNSPECIFIED);
         for frame in self.frames.iter().take(count) {

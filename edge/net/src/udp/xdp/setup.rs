@@ -38,26 +38,26 @@ const LOCAL_NETWORKS: [&str; 8] = [
 
 /// The program on its interfaces, and AF_XDP sockets.
 pub struct Xdp {
-    /// What keeps the program up to date.
+    /// The handle that keeps the program up to date.
     pub control: Control,
     /// The AF_XDP sockets of each worker. Empty if datagrams are not redirected.
     pub queues: Vec<WorkerQueues>,
-    /// What completes an upgrade, in a process that takes over.
+    /// The last steps of an upgrade, in a process that takes over.
     pub take_over: TakeOver,
     redirect: bool,
     /// A sentence about each queue that has no AF_XDP socket: its datagrams come to the UDP sockets.
     pub warnings: Vec<String>,
 }
 
-/// What keeps the program up to date. The program is detached when this is dropped.
+/// The handle that keeps the program up to date. The program is detached when this is dropped.
 pub struct Control {
     listeners: Vec<Listener>,
     rules: Rules,
-    /// Whether all of the exempt networks are in the program.
+    /// True if the program has room for all exempt networks.
     has_all_exempt: bool,
     /// Networks some of whose addresses are banned.
     partly_banned: Vec<IpPrefix>,
-    /// Whether all of these are in the program.
+    /// True if the program has room for all of `partly_banned`, too.
     has_all_bans: bool,
     maps: Maps,
     interfaces: Vec<Attached>,
@@ -235,8 +235,8 @@ impl Control {
         self.has_all_bans
     }
 
-    /// Replaces the rules. [`Control::refresh`] completes that. Returns whether all exempt networks fit;
-    /// otherwise connects go to the sockets while there is a rate.
+    /// Replaces the rules. [`Control::refresh`] completes that. Returns false if the exempt networks exceed the
+    /// map; then the sockets answer connects whenever a rate limit is set.
     pub fn set_rules(&mut self, rules: Rules) -> bool {
         if self.rules.rate != rules.rate {
             self.maps.set_rate(rules.rate);
@@ -258,8 +258,8 @@ impl Control {
         }
     }
 
-    /// Looks what has changed about interfaces, addresses and gateways, and tells the program. Call it about
-    /// once a second. Returns a sentence for the log about each change.
+    /// Checks interfaces, addresses and gateways for changes, and updates the program. Call it about once a
+    /// second. Returns a sentence for the log about each change.
     pub fn refresh(&mut self) -> Vec<String> {
         let mut changes: Vec<String> = Vec::new();
         let with_routes = self.rules.reply_mac == ReplyMac::Gateway;
@@ -314,7 +314,7 @@ impl Control {
         self.omitted
     }
 
-    /// Writes to the program whose datagrams are always passed.
+    /// Writes the pass list (networks never filtered) to the program's map.
     fn pass_networks(&mut self) {
         let mut passed = Vec::new();
         let local = LOCAL_NETWORKS.iter().filter_map(|text| text.parse().ok());

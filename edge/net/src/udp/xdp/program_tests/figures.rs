@@ -1,4 +1,4 @@
-//! How long the program takes. Not a test: it prints figures for `bench/record`.
+//! Measures the time that the program takes. Not a test: it prints figures for `bench/record`.
 
 use std::os::fd::AsFd;
 
@@ -19,7 +19,7 @@ const TIMES: usize = 9;
 
 struct Figures {
     program: Program,
-    /// What a frame for another port takes.
+    /// Nanoseconds that a frame for another port takes.
     base_ns: u32,
 }
 
@@ -145,7 +145,7 @@ fn figures() {
     figures.print("connect over the rate, IPv4", &connect(V4.0, V4.1));
 }
 
-/// What an entry of a new prefix would cost in a hash table of the kernel (decision 18).
+/// Measures the time that an entry of a new prefix would take in a hash table of the kernel (decision 18).
 /// `cargo test -p tidegate-net entries_of_hash_tables -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and asserts nothing: see its command"]

@@ -1,4 +1,4 @@
-//! What the program does, written plainly: the twin that tests compare it with.
+//! A model of the program, written plainly: the twin that tests compare it with.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     TooShort,
 }
 
-/// What becomes of a frame.
+/// The program's result for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) outcome: Outcome,

@@ -13,7 +13,7 @@ const V6: &str = "[2001:db8::1]:6969";
 const SECOND: u64 = 1_000_000_000 / 256;
 const TIME_BITS: u32 = 44;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
-/// What a connect costs: so much that none is paid during a test.
+/// The debt that a connect adds: too high for any of it to be paid during a test.
 const COST: u64 = 1000 * SECOND;
 const SLOW: ConnectRate = ConnectRate { per_s: 1, burst: 5, prefix_v4: 24, prefix_v6: 64 };
 

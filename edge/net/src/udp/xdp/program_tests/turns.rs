@@ -1,4 +1,4 @@
-//! What changes while the program runs: no moment may be worse than both its neighbours.
+//! Changes while the program runs: no moment may be worse than both its neighbours.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

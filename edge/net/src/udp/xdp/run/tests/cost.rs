@@ -1,5 +1,5 @@
-//! What a reply of 200 bytes costs the engine, beside the engine of sockets. The handler does next to
-//! nothing, so the figures are those of receiving and sending alone.
+//! Measures the CPU time of a reply of 200 bytes, in this engine and in that of sockets. The handler does
+//! next to nothing, so the figures are those of receiving and sending alone.
 
 use super::*;
 use crate::udp::xdp::bpf::{load_program, run_live};
