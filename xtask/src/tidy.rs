@@ -11,6 +11,7 @@ mod budget;
 mod crates;
 mod documents;
 mod file_length;
+mod heads;
 mod hygiene;
 mod links;
 mod pages;
@@ -43,6 +44,7 @@ const RULES: &[(&str, Check)] = &[
     ("file-length", file_length::check),
     ("type-names", type_names::check),
     ("phrases", phrases::check),
+    ("heads", heads::check),
     ("budget", budget::check),
     ("crates", crates::check),
     ("links", links::check),
