@@ -48,6 +48,8 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
 fn drop_capabilities() {
     match process::drop_capabilities() {
         Ok(dropped) if dropped.is_empty() => {}
+        // Their names would fill several lines.
+        Ok(_) if process::is_root() => info!("dropped all capabilities of root"),
         Ok(dropped) => info!(capabilities = dropped.join(", "), "dropped all capabilities"),
         // A filter of the service manager may not know of the call.
         Err(error) => warn!(%error, "cannot drop capabilities (capset): they stay"),

@@ -160,16 +160,10 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
         ("DELETE", ""),
         ("PURGE", ""),
     ] {
-        let mut client = connect();
-        client.publish(&format!("$JS.API.STREAM.{call}.TG_c_D"), "", body.as_bytes()).unwrap();
-        let refusal = client.flush().unwrap_err().to_string();
-        assert!(refusal.contains("Permissions Violation"), "{call}: {refusal}");
+        assert_refused(connect(), &format!("$JS.API.STREAM.{call}.TG_c_D"), "", body);
     }
     for subject in ["tg.c.h.3", "tg.c.d.3", "tg.c.r.3", "tg.c.l.3", "tg.c.w.2.3", "tg.c.q.2.3"] {
-        let mut client = connect();
-        client.publish(subject, &headers, leaving.as_bytes()).unwrap();
-        let refusal = client.flush().unwrap_err().to_string();
-        assert!(refusal.contains("Permissions Violation"), "{subject}: {refusal}");
+        assert_refused(connect(), subject, &headers, &leaving);
     }
     // What they do not: the server delivers a stored message to any subject, and nodes send answers to any.
     let origin = || two.sum("tidegate_cluster_drops_total", &[("reason", "origin")]);
@@ -179,8 +173,11 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     let consumer = r#"{"stream_name":"TG_c_D","config":{"name":"x","filter_subject":"tg.c.d.1","ack_policy":"none","deliver_policy":"all"}}"#;
     client.publish("$JS.API.CONSUMER.CREATE.TG_c_D.x", "", consumer.as_bytes()).unwrap();
     client.flush().unwrap();
-    client.publish("$JS.API.CONSUMER.MSG.NEXT.TG_c_D.x tg.c.h.3", "", b"1").unwrap();
-    two.wait_until("a delivery is dropped", |_| origin() > before);
+    two.wait_until("a delivery is dropped", |_| {
+        // The consumer is made after the request for it was received: until then, this reaches nothing.
+        client.publish("$JS.API.CONSUMER.MSG.NEXT.TG_c_D.x tg.c.h.3", "", b"1").unwrap();
+        origin() > before
+    });
     let before = origin();
     client.publish("tg.c.q.2.1 tg.c.h.2", &headers, b"").unwrap();
     two.wait_until("a question is dropped", |_| origin() > before);
@@ -303,4 +300,11 @@ fn files_that_others_can_read_are_refused() {
             "{said}"
         );
     }
+}
+
+/// Publishes a message that the server must refuse.
+fn assert_refused(mut client: Client, subject: &str, headers: &str, body: &str) {
+    client.publish(subject, headers, body.as_bytes()).unwrap();
+    let refusal = client.flush().unwrap_err().to_string();
+    assert!(refusal.contains("Permissions Violation"), "{subject}: {refusal}");
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
@@ -22,6 +22,9 @@ const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const RECORDS_DUPLICATES: Duration = Duration::from_secs(120);
 /// The size of the records log.
 const RECORDS_BYTES: i64 = 1 << 30;
+/// How often a request that was not answered is repeated: servers that have just started may lose one. Making a
+/// stream twice changes nothing.
+const CREATE_RETRIES: u32 = 2;
 /// How long a look-up may take before a stream is made.
 const MAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes have no right to change streams.
@@ -199,7 +202,15 @@ pub(super) async fn look_up(
 
 async fn create(jetstream: &Context, wanted: &Config) -> Result<Info, String> {
     let (name, replicas) = (&wanted.name, wanted.num_replicas);
-    match jetstream.create_stream(wanted).await {
+    let mut created = jetstream.create_stream(wanted).await;
+    for _ in 0..CREATE_RETRIES {
+        let is_late = |error: &CreateStreamError| error.kind() == CreateStreamErrorKind::TimedOut;
+        if !created.as_ref().is_err_and(is_late) {
+            break;
+        }
+        created = jetstream.create_stream(wanted).await;
+    }
+    match created {
         Ok(stream) => Ok(stream.cached_info().clone()),
         Err(error) => {
             let remedy = match error.kind() {
