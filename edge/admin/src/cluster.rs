@@ -76,7 +76,7 @@ pub struct ClusterStats {
     pub streams: Vec<ClusterStream>,
     /// Why the streams could not be looked up or made the last time, or what is not as it should be.
     pub streams_failure: Option<String>,
-    /// What the NATS servers let this node do that no node may: a sentence for each kind, with the remedy.
+    /// Rights that the NATS servers give this node and no node may have: a sentence for each kind, with the remedy.
     pub open_doors: Vec<String>,
     /// The last events, the latest first.
     pub events: Vec<ClusterEvent>,

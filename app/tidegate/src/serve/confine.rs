@@ -43,7 +43,7 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Gives up the capabilities that root has, or that a service was started with although it is not root, e.g. to
+/// Drops the capabilities that root has, or that a service was started with although it is not root, e.g. to
 /// bind low ports.
 fn drop_capabilities() {
     match process::drop_capabilities() {

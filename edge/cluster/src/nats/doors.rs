@@ -18,9 +18,9 @@ use super::link::Link;
 use super::options::NatsOptions;
 use super::status::Status;
 
-/// How long refusals may take after the server has answered a ping.
+/// The time that refusals may take after the server has answered a ping.
 const REFUSALS: Duration = Duration::from_millis(300);
-/// How long connecting and trying may take.
+/// The time that connecting and trying may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before a node tries again whether it reaches a server.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -54,9 +54,9 @@ struct Door {
     is_subscription: bool,
 }
 
-/// What trying found.
+/// The result of trying all doors.
 pub(super) struct Doors {
-    /// Whether the node may not publish in its own name.
+    /// True if the node may not publish in its own name.
     pub(super) is_own_shut: bool,
     /// A sentence for each door that is open, with the remedy.
     pub(super) open: Vec<String>,

@@ -95,7 +95,7 @@ pub struct Overview {
     pub streams_age_s: f64,
     /// Why they could not be looked up or made the last time, or what is not as it should be.
     pub failure: Option<String>,
-    /// What the servers let this node do that no node may: a sentence for each kind, with the remedy.
+    /// Rights that the servers give this node and no node may have: a sentence for each kind, with the remedy.
     pub open_doors: Vec<String>,
     /// Blocks applied, and the seconds that took.
     pub applied: (u64, f64),

@@ -28,7 +28,7 @@ pub(super) fn attack(target: &Target<'_>) -> Result<Vec<Outcome>> {
     Ok(vec![visitors(target)?, bans(target)?])
 }
 
-/// Shows a page with announces, and counts the peers that come of it.
+/// Shows a page with announces, and counts the peers that result.
 fn visitors(target: &Target<'_>) -> Result<Outcome> {
     let site = Site::open(target, Protocol::Udp, &[])?;
     let visitor = network::client(1);
