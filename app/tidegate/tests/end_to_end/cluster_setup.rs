@@ -190,7 +190,7 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     assert!(!cluster["problems"].to_string().contains("rights"), "{cluster}");
 }
 
-/// Gives node 1 more of a right, `publish` or `subscribe`. Checks that the check and the running node name these doors,
+/// Grants node 1 more of a right, `publish` or `subscribe`. Checks that the check and the running node name these doors,
 /// and not what is in `shut`.
 fn check_open(right: &str, more: &str, expected: &[&str], shut: &str) {
     let directory = Directory::new();

@@ -1,4 +1,4 @@
-//! What the operator does at the servers, with a user of its own: makes the streams.
+//! Makes the streams, as the operator, who has a user of its own at the servers.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::options::NatsOptions;
 use super::rights::OPERATOR;
 use super::streams;
 
-/// How long all of it may take: a cluster of servers that has just started elects leaders first.
+/// The time limit for all of it: a cluster of servers that has just started elects leaders first.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Makes the streams of a cluster, or changes them to be as `options` say. Returns what was done, a sentence for each.

@@ -1,4 +1,4 @@
-//! What users of the servers may do: nodes exactly what the driver does, the operator what changes streams.
+//! The rights of users at the servers: nodes have those that the driver needs, the operator those that change streams.
 
 use super::options::Subjects;
 

@@ -22,10 +22,10 @@ const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 const RECORDS_DUPLICATES: Duration = Duration::from_secs(120);
 /// The size of the records log.
 const RECORDS_BYTES: i64 = 1 << 30;
-/// How often a request that was not answered is repeated: servers that have just started may lose one. Making a
+/// Repetitions of a request that was not answered: servers that have just started may lose one. Making a
 /// stream twice changes nothing.
 const CREATE_RETRIES: u32 = 2;
-/// How long a look-up may take before a stream is made.
+/// The time limit of the look-up before a stream is made.
 const MAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes have no right to change streams.
 const REMEDY: &str = "run `tidegate cluster streams`";

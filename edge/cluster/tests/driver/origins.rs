@@ -1,4 +1,4 @@
-//! What speaks in the name of another node, without a right to publish there: it is dropped and counted.
+//! Messages in the name of another node, from a user without the right to publish there, are dropped and counted.
 
 use harness::nats::{Client, Nats};
 use serde_json::{Value, json};
