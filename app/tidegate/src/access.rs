@@ -96,8 +96,7 @@ fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<Listen
         listener_policies.push(ListenerPolicy {
             lists,
             private_addresses: policy.private_addresses,
-            private: policy.private,
-            tokens: policy.tokens,
+            access: policy.access,
             clients: policy.clients.clone(),
             full_scrape: policy.full_scrape,
             external: policy.external.clone(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
     ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
     Tracker, UserKey,
 };
@@ -101,7 +101,7 @@ fn keys() {
     report("authorize, open listener", median_ns(&users, |_| admit(&tracker, None)), "ns");
     tracker
         .listener_policies()
-        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
     let good = median_ns(&users, |key| admit(&tracker, Some(key.as_bytes())));
     report("authorize, a key of 10,000", good, "ns");
 }
@@ -139,9 +139,10 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     let tracker = tracker();
     let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
     let lists = AccessLists { mode, ..AccessLists::default() };
-    let private = gate.rules.is_some();
+    let is_private = gate.rules.is_some();
+    let access = if is_private { Access::Private } else { Access::Open };
     tracker.listener_policies().replace(vec![ListenerPolicy {
-        private,
+        access,
         lists,
         ..ListenerPolicy::default()
     }]);
@@ -164,7 +165,7 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
             .iter()
             .filter_map(|number| {
                 let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
-                let key = private.then(|| key_text(*number));
+                let key = is_private.then(|| key_text(*number));
                 let key = key.as_ref().map(|key| &key[..]);
                 let grant = view.authorize_unverified(LISTENER, from, RequestKind::Announce, key);
                 Some(AnnounceRequest {

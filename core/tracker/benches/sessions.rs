@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
-    UserKey,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules,
+    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
+    Tracker, UserKey,
 };
 use types::{
     Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
@@ -143,7 +143,7 @@ fn tracker(rules: KeyRules) -> Tracker {
         previous: None,
     };
     let tracker = Tracker::new(&Options { policy, store }, &secrets);
-    let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
+    let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![private]);
     for number in 0..KEYS {
         let text = String::from_utf8_lossy(&key_text(number)).into_owned();

@@ -44,8 +44,8 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy, RequestKind,
-    Tracker,
+    Access, BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy,
+    RequestKind, Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans
@@ -139,7 +139,7 @@ impl View<'_> {
     /// Returns whether clients of a listener need a key.
     #[inline]
     pub fn is_private(&self, listener_policy: ListenerPolicyId) -> bool {
-        self.listener(listener_policy).private
+        self.listener(listener_policy).is_private()
     }
 
     /// Returns whether a listener serves scrapes of all torrents.
@@ -209,13 +209,13 @@ impl View<'_> {
             return Err(Refusal::Banned);
         }
         let listener = self.listener(listener_policy);
-        if listener.private {
+        if listener.is_private() {
             let passkeys = &self.tracker.passkeys;
             let hash = passkeys.hash_and_prefetch(key.ok_or(Refusal::KeyMissing)?);
             passkeys.admit(self.now, hash, RequestKind::Other)?;
         }
         let has_ended = |token: &[u8]| self.tracker.tokens.has_expired(self.now, token);
-        if listener.tokens && token.is_some_and(has_ended) {
+        if listener.access == Access::Tokens && token.is_some_and(has_ended) {
             return Err(Refusal::TokenExpired);
         }
         Ok(())
@@ -249,7 +249,7 @@ impl View<'_> {
     /// Returns whether announces at a listener need a token. If so, call [`View::authorize_token`].
     #[inline]
     pub fn needs_token(&self, listener_policy: ListenerPolicyId) -> bool {
-        self.listener(listener_policy).tokens
+        self.listener(listener_policy).access == Access::Tokens
     }
 
     /// Checks the token of an announce. One that was verified before it expired is still good for a stop, so that

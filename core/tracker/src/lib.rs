@@ -50,7 +50,7 @@ pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, ListenerShare, PermitDenied, Rate, TableUsage,
 };
 pub use listener_policies::{
-    ExternalAddress, ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
+    Access, ExternalAddress, ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
 pub use networks::Networks;
 pub use passkeys::{

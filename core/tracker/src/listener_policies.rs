@@ -23,10 +23,8 @@ pub struct ListenerPolicy {
     pub lists: AccessLists,
     /// The rule for peers with addresses that are not public.
     pub private_addresses: PrivateAddresses,
-    /// True if clients need a key.
-    pub private: bool,
-    /// True if announces need a token that permits their torrent.
-    pub tokens: bool,
+    /// The credentials that clients need.
+    pub access: Access,
     /// The client software that is served.
     pub clients: ClientRules,
     /// True if scrapes may ask for all torrents, unless the listener is private.
@@ -34,6 +32,18 @@ pub struct ListenerPolicy {
     /// The addresses under which other peers get the peers of the tracker's own networks. `None` = their
     /// own.
     pub external: Option<Arc<ExternalAddress>>,
+}
+
+/// The credentials that a listener asks of its clients. The first kinds admit fewest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Every request needs a key.
+    Private,
+    /// Announces need a token that permits their torrent.
+    Tokens,
+    /// None.
+    #[default]
+    Open,
 }
 
 /// Public addresses for peers that are beside the tracker, behind the same router: others cannot reach
@@ -85,6 +95,12 @@ impl ListenerPolicyId {
 }
 
 impl ListenerPolicy {
+    /// Returns whether clients need a key.
+    #[inline]
+    pub fn is_private(&self) -> bool {
+        self.access == Access::Private
+    }
+
     /// Returns the address under which others get a peer at `ip`.
     #[inline]
     pub(crate) fn peer_ip(&self, ip: IpAddr) -> IpAddr {

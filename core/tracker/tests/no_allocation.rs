@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
     ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
     Tracker, UserKey,
 };
@@ -61,7 +61,7 @@ fn tracker() -> Tracker {
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy {
         lists,
-        private: true,
+        access: Access::Private,
         ..ListenerPolicy::default()
     }]);
     let rules = KeyRules {

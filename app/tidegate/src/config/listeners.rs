@@ -9,7 +9,7 @@ use std::sync::Arc;
 use front::http::{Challenges, HttpOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::access::Mode;
-use tracker::{ClientRules, ExternalAddress, ListenerPolicyId, Networks, PrivateAddresses};
+use tracker::{Access, ClientRules, ExternalAddress, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
 
 use super::access::{check_tokens, external_address};
@@ -45,9 +45,7 @@ pub(crate) struct ListenerPolicyConfig {
     /// A folder of torrent files, or an empty path.
     pub(crate) torrents: PathBuf,
     pub(crate) private_addresses: PrivateAddresses,
-    pub(crate) private: bool,
-    /// Whether announces need a token.
-    pub(crate) tokens: bool,
+    pub(crate) access: Access,
     pub(crate) clients: ClientRules,
     pub(crate) full_scrape: bool,
     /// The addresses for peers beside the tracker, if there are any.
@@ -63,8 +61,7 @@ impl ListenerPolicyConfig {
             deny: access.deny.value.clone().into(),
             torrents: access.allow_torrents.value.clone().into(),
             private_addresses: sections.tracker.private_addresses.value,
-            private: access.private.value,
-            tokens: access.jwt.value,
+            access: access_of(access).0,
             clients: ClientRules {
                 allow: access.clients_allow.value.iter().collect(),
                 deny: access.clients_deny.value.iter().collect(),
@@ -73,7 +70,7 @@ impl ListenerPolicyConfig {
             external: external_address(&sections.tracker, problems).map(Arc::new),
         };
         check_tokens(access, problems);
-        if config.full_scrape && config.private {
+        if config.full_scrape && config.access == Access::Private {
             let text = "does not go with access.private: any user could list all torrents";
             problems.push(sections.http.full_scrape.problem(text));
         }
@@ -138,38 +135,21 @@ pub(crate) fn listener_policies(
     if problems.is_empty() { Ok(policies) } else { Err(problems) }
 }
 
-/// Whom a listener serves. The first kinds admit fewest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum ListenerKind {
-    Private,
-    Tokens,
-    Open,
+/// Returns the access of a listener with this section, and the setting that decides it.
+fn access_of(section: &AccessSection) -> (Access, Setting<bool>) {
+    match (section.private.value, section.jwt.value) {
+        (true, _) => (Access::Private, section.private.clone()),
+        (false, true) => (Access::Tokens, section.jwt.clone()),
+        (false, false) => (Access::Open, section.private.clone()),
+    }
 }
 
-impl ListenerKind {
-    /// Returns the kind of a listener with this section, and the setting that makes it so.
-    fn of(access: &AccessSection) -> (Self, Setting<bool>) {
-        match (access.private.value, access.jwt.value) {
-            (true, _) => (Self::Private, access.private.clone()),
-            (false, true) => (Self::Tokens, access.jwt.clone()),
-            (false, false) => (Self::Open, access.private.clone()),
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Tokens => "jwt",
-            Self::Open => "open",
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Private => "is private",
-            Self::Tokens => "needs tokens (access.jwt)",
-            Self::Open => "is open",
-        }
+/// Returns the end of a sentence about a listener.
+fn access_text(access: Access) -> &'static str {
+    match access {
+        Access::Private => "is private",
+        Access::Tokens => "needs tokens (access.jwt)",
+        Access::Open => "is open",
     }
 }
 
@@ -183,23 +163,23 @@ fn mix(settings: &Settings) -> Option<Problem> {
     let of_sections = Transport::ALL.into_iter().map(|transport| {
         let addresses = addresses(sections.listen(transport), &mut Vec::new());
         let name = format!("[{}] at {}", transport.label(), join(&addresses));
-        (name, addresses, ListenerKind::of(&sections.access))
+        (name, addresses, access_of(&sections.access))
     });
     let of_tables = settings.listeners.iter().map(|table| {
         let addresses = addresses(&table.listen, &mut Vec::new());
         let protocol = table.transport.label();
         let name = format!("[[listener]] {protocol} at {} ({})", join(&addresses), table.origin);
-        (name, addresses, ListenerKind::of(&table.apply(sections).access))
+        (name, addresses, access_of(&table.apply(sections).access))
     });
     // Invalid addresses have been reported, and are not repeated here.
     let all: Vec<_> = of_sections
         .chain(of_tables)
         .filter(|(_, addresses, _)| !addresses.is_empty())
-        .map(|(name, _, (kind, setting))| (kind, name, setting))
+        .map(|(name, _, (access, setting))| (access, name, setting))
         .collect();
-    let (kind, name, setting) = all.iter().min_by_key(|(kind, ..)| kind)?;
-    let (other_kind, other, _) = all.iter().find(|(other, ..)| other != kind)?;
-    let (text, other_text) = (kind.text(), other_kind.text());
+    let (access, name, setting) = all.iter().min_by_key(|(access, ..)| access)?;
+    let (other_access, other, _) = all.iter().find(|(other, ..)| other != access)?;
+    let (text, other_text) = (access_text(*access), access_text(*other_access));
     Some(setting.problem(format!(
         "{name} {text} and {other} {other_text}, but all listeners share the same swarms, so clients of \
          the second get the peers of the first: make both of one kind, serve one by a tidegate of its \
@@ -212,11 +192,15 @@ fn mix(settings: &Settings) -> Option<Problem> {
 pub(crate) fn access_kinds(settings: &Settings) -> String {
     let sections = &settings.sections;
     let serves = Transport::ALL.into_iter().any(|it| !sections.listen(it).value.is_empty());
-    let of_sections = serves.then(|| ListenerKind::of(&sections.access));
-    let of_tables =
-        settings.listeners.iter().map(|table| ListenerKind::of(&table.apply(sections).access));
+    let of_sections = serves.then(|| access_of(&sections.access));
+    let of_tables = settings.listeners.iter().map(|table| access_of(&table.apply(sections).access));
+    let word = |access| match access {
+        Access::Private => "private",
+        Access::Tokens => "jwt",
+        Access::Open => "open",
+    };
     let kinds: BTreeSet<_> =
-        of_sections.into_iter().chain(of_tables).map(|(kind, _)| kind.word()).collect();
+        of_sections.into_iter().chain(of_tables).map(|(access, _)| word(access)).collect();
     kinds.into_iter().collect::<Vec<_>>().join("+")
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use net::Engine;
+use tracker::Access;
 use types::Scope;
 
 use super::key::unique;
@@ -54,7 +55,8 @@ impl Config {
                 interval_s + 180
             ));
         }
-        let is_private = self.listener_policies.iter().any(|policy| policy.private);
+        let is_private =
+            self.listener_policies.iter().any(|policy| policy.access == Access::Private);
         if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
             warnings.push(
                 "access.private is on, but no user has a key: name a file in access.keys, or turn on \

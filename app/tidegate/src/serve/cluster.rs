@@ -22,7 +22,7 @@ use journal::{Feed, Reservation};
 use net::process::lower_priority;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
-use tracker::Tracker;
+use tracker::{Access, Tracker};
 
 use super::swarms::unix_ms;
 use super::workers::Workers;
@@ -320,9 +320,9 @@ fn policy_digest(config: &Config) -> u64 {
     use std::fmt::Write;
     let mut text = format!("{:?}", config.policy);
     for policy in &config.listener_policies {
+        let is_private = policy.access == Access::Private;
         // Writing to a string cannot fail. Files have other names and the same content.
-        let _ =
-            write!(text, "|{:?} {:?} {}", policy.mode, policy.private_addresses, policy.private);
+        let _ = write!(text, "|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
         for path in policy.files() {
             let content = std::fs::read(path).unwrap_or_default();
             let _ = write!(

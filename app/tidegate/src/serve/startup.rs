@@ -9,6 +9,7 @@ use front::http::PublicUrl;
 use net::UdpSocket;
 use net::process::own_addresses;
 use net::tls::Certificates;
+use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};
 use crate::config::{Config, ListenerGroup, Transport};
@@ -232,7 +233,7 @@ fn write_urls(text: &mut String, config: &Config, urls: &[AnnounceUrl]) {
     let mut needs_key = false;
     for url in urls {
         let policy = config.listener_policies.get(usize::from(url.listener_policy.0));
-        let is_private = policy.is_some_and(|policy| policy.private);
+        let is_private = policy.is_some_and(|policy| policy.access == Access::Private);
         needs_key |= is_private;
         let shown = if is_private { url.with_key("KEY") } else { url.url.clone() };
         let label = if url.url.starts_with("ws") { "WebTorrent  " } else { "announce URL" };

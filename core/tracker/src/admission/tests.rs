@@ -129,24 +129,29 @@ impl Scene {
         scene
     }
 
-    /// Returns true if the listener under test is private.
-    fn is_private(&self, failing: &[Refusal]) -> bool {
+    /// Returns the access of the listener under test.
+    fn access(&self, failing: &[Refusal]) -> Access {
         let is_open = failing.contains(&Refusal::KeyUnexpected);
-        !is_open && (self.key.is_some() || failing.contains(&Refusal::KeyMissing))
+        let needs_key = self.key.is_some() || failing.contains(&Refusal::KeyMissing);
+        if needs_key && !is_open { Access::Private } else { Access::Open }
     }
 
     fn prepare(&self, failing: &[Refusal]) {
         let Self { tracker, from, .. } = self;
         let fails = |refusal| failing.contains(&refusal);
-        let policy = |private| ListenerPolicy {
-            private,
+        let policy = |access| ListenerPolicy {
+            access,
             private_addresses: PrivateAddresses::Allow,
             ..ListenerPolicy::default()
         };
         let replace = |tested| {
-            tracker.listener_policies().replace(vec![tested, policy(false), policy(true)]);
+            tracker.listener_policies().replace(vec![
+                tested,
+                policy(Access::Open),
+                policy(Access::Private),
+            ]);
         };
-        replace(policy(false));
+        replace(policy(Access::Open));
         // The peer is in the swarm already, by a listener without keys.
         if fails(Refusal::TooSoon { wait_min: 15 }) {
             self.announce_all(FREE, None, (TORRENT, PEER, *from));
@@ -204,7 +209,7 @@ impl Scene {
                 ..AccessLists::default()
             },
             private_addresses: PrivateAddresses::Deny,
-            private: self.is_private(failing),
+            access: self.access(failing),
             clients: ClientRules { deny: refused.iter().collect(), ..ClientRules::default() },
             ..ListenerPolicy::default()
         }

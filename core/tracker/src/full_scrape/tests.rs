@@ -6,8 +6,8 @@ use super::*;
 use crate::access::{AccessLists, HashList, Mode};
 use crate::tests::tracker;
 use crate::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicy, Networks,
-    Random, UnverifiedGrant,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicy,
+    Networks, Random, UnverifiedGrant,
 };
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
@@ -124,7 +124,8 @@ fn ask(tracker: &Tracker, at_s: u32, host: u8) -> Result<FullScrapePermit, Refus
 fn full_scrapes_are_off_by_default_and_at_private_listeners() {
     let tracker = tracker(Policy::default());
     assert_eq!(ask(&tracker, 0, 1).unwrap_err(), Refusal::FullScrape);
-    let private = ListenerPolicy { full_scrape: true, private: true, ..ListenerPolicy::default() };
+    let private =
+        ListenerPolicy { full_scrape: true, access: Access::Private, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![private]);
     assert_eq!(ask(&tracker, 0, 1).unwrap_err(), Refusal::KeyMissing);
 }

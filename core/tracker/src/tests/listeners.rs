@@ -60,7 +60,7 @@ fn each_listener_has_its_own_lists_and_addresses() {
 #[test]
 fn private_listeners_require_a_key_for_every_kind_of_request() {
     let tracker = tracker(Policy::default());
-    let private = ListenerPolicy { private: true, ..ListenerPolicy::default() };
+    let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
@@ -111,7 +111,7 @@ fn a_stop_by_another_key_is_answered_and_changes_nothing() {
     let tracker = tracker(Policy::default());
     tracker
         .listener_policies()
-        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
     let [bob, eve] =
         ["bob-456789abcdef", "eve-456789abcdef"].map(|key| UserKey::parse(key).unwrap());
     tracker.passkeys().put(KeyId(1), bob, KeyRules::default());
@@ -161,7 +161,7 @@ fn a_stop_needs_a_token_that_is_valid_or_was_verified_before_it_expired() {
     let tracker = tracker(Policy::default());
     tracker
         .listener_policies()
-        .replace(vec![ListenerPolicy { tokens: true, ..ListenerPolicy::default() }]);
+        .replace(vec![ListenerPolicy { access: Access::Tokens, ..ListenerPolicy::default() }]);
     tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
     let admits = |now, token: Option<&str>, torrent, event| {
         let view = tracker.view(Tick(now));
@@ -192,7 +192,7 @@ fn sessions_expire_with_their_peers() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
     tracker
         .listener_policies()
-        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {

@@ -212,7 +212,7 @@ impl Api {
         let listener_policies = self.tracker().listener_policies().load();
         let is_private = |url: &&AnnounceUrl| {
             let policy = listener_policies.get(usize::from(url.listener_policy.0));
-            policy.is_some_and(|policy| policy.private)
+            policy.is_some_and(|policy| policy.is_private())
         };
         let urls = self.deps.announce_urls.iter().filter(is_private);
         urls.map(|url| url.with_key(key)).collect()

@@ -134,7 +134,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
 
 fn is_private(api: &Api, ListenerPolicyId(id): ListenerPolicyId) -> bool {
     let policies = api.tracker().listener_policies().load();
-    policies.get(usize::from(id)).is_some_and(|policy| policy.private)
+    policies.get(usize::from(id)).is_some_and(|policy| policy.is_private())
 }
 
 fn listeners(api: &Api) -> Vec<StatusListener> {

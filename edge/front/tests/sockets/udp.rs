@@ -11,13 +11,11 @@ use std::sync::Arc;
 use net::sim;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::counters::{Clients, DropReason, MetricsRegistry};
-use tracker::{
-    BanRules, KeyId, KeyRules, ListenerPolicy, Networks, Policy, Random, RequestKind, Tracker,
-};
+use tracker::{Access, BanRules, KeyId, KeyRules, Networks, Policy, Random, RequestKind, Tracker};
 use types::{Family, InfoHash, Refusal, Tick, UserKey, limits};
 
 use crate::testing::udp::*;
-use crate::testing::{set_lists, set_policy, tracker, wait_until};
+use crate::testing::{set_access, set_lists, tracker, wait_until};
 
 /// Announces `count` peers of `family` to `tracker`.
 fn populate(tracker: &Arc<Tracker>, family: Family, count: u16) {
@@ -335,7 +333,7 @@ fn passes_the_key_of_the_url_option_to_the_tracker() {
 #[test]
 fn serves_clients_with_a_key_at_a_private_listener() {
     let server = UdpServer::start("127.0.0.1:0");
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     let (text, rules) = ("user-key-012345678", KeyRules::default());
     server.tracker.passkeys().put(KeyId(1), UserKey::parse(text).unwrap(), rules);
     let client = UdpClient::new("127.0.0.1", &server);
@@ -364,7 +362,7 @@ fn serves_clients_with_a_key_at_a_private_listener() {
 #[test]
 fn samples_only_clients_that_are_served() {
     let server = UdpServer::start("127.0.0.1:0");
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     let key = UserKey::parse("user-key-012345678").unwrap();
     server.tracker.passkeys().put(KeyId(1), key, KeyRules::default());
     let client = UdpClient::new("127.0.0.1", &server);

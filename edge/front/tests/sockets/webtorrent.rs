@@ -15,7 +15,7 @@ use std::time::Duration;
 use front::http::{HttpOptions, MemoryLimits, PublicPage};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
-use tracker::{ListenerPolicy, Networks, PeerCaps, Policy, RequestKind};
+use tracker::{Networks, PeerCaps, Policy, RequestKind};
 use types::{Event, InfoHash, PeerId, Refusal};
 use wire::webtorrent::client::{self, WebScrapeEntry};
 use wire::webtorrent::{Announce, Offer};

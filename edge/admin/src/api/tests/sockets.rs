@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use harness::{PATIENCE, wait_until};
 use serde_json::json;
 use tokio::sync::watch;
-use tracker::{ListenerPolicy, ListenerPolicyId, RequestKind};
+use tracker::{Access, ListenerPolicy, ListenerPolicyId, RequestKind};
 use types::{Refusal, Tick};
 
 mod search;
@@ -186,7 +186,7 @@ fn expired_entries_stay_expired_when_the_clock_goes_back() {
         .api
         .tracker()
         .listener_policies()
-        .replace(vec![ListenerPolicy { private: true, ..ListenerPolicy::default() }]);
+        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
     let create = |request: &str, body: Value, name: &str| {
         api_server.expect(201, request, Some(&body))[name].as_str().unwrap().to_owned()
     };

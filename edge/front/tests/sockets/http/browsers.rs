@@ -2,7 +2,7 @@
 
 use front::http::{PublicPage, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
-use tracker::{BanReason, BanRules, KeyId, KeyRules};
+use tracker::{Access, BanReason, BanRules, KeyId, KeyRules};
 use types::{SwarmCounts, UserKey};
 
 use super::*;
@@ -71,7 +71,7 @@ fn refusal() -> Vec<u8> {
 /// A private tracker that bans after an offence, and serves WebTorrent.
 fn start_banning() -> HttpServer {
     let server = HttpServer::web(WebOptions::default());
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     let key = UserKey::parse(KEY_TEXT).unwrap();
     assert!(server.tracker.passkeys().put(KeyId(1), key, KeyRules::default()));
     let rules =

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicyId, Random,
-    RequestKind, Tracker,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicyId,
+    Random, RequestKind, Tracker,
 };
 use types::{
     Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
@@ -172,7 +172,8 @@ fn lists_only_what_the_listener_serves() {
         ListenerPolicy { full_scrape: true, lists, ..ListenerPolicy::default() },
     );
     check(&server.client().request(get("/scrape", "")).body, 10);
-    let private = ListenerPolicy { full_scrape: true, private: true, ..ListenerPolicy::default() };
+    let private =
+        ListenerPolicy { full_scrape: true, access: Access::Private, ..ListenerPolicy::default() };
     set_policy(&server.tracker, private);
     let refused = server.client().request(get("/scrape", ""));
     assert!(refused.has(Refusal::KeyMissing.text()), "{}", refused.text());

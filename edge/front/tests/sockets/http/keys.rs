@@ -1,7 +1,7 @@
 //! Private listeners: what a full table of sessions means for keys with and without bounds.
 
 use super::*;
-use tracker::{KeyId, KeyRules};
+use tracker::{Access, KeyId, KeyRules};
 use types::UserKey;
 
 const BOUNDED: &str = "bounded-key-0000000";
@@ -10,7 +10,7 @@ const FREE: &str = "free-key-0000000000";
 /// A private tracker with a key of each kind.
 fn start() -> HttpServer {
     let server = HttpServer::start();
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     let bounds = KeyRules { peers_per_torrent: 10_000, ..KeyRules::default() };
     for (id, text, rules) in [(1, BOUNDED, bounds), (2, FREE, KeyRules::default())] {
         assert!(server.tracker.passkeys().put(KeyId(id), UserKey::parse(text).unwrap(), rules));

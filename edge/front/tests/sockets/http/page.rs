@@ -1,6 +1,7 @@
 //! The public page.
 
 use front::http::PublicPage;
+use tracker::Access;
 
 use super::*;
 
@@ -71,7 +72,7 @@ fn page_has_figures_only_if_configured() {
 #[test]
 fn page_of_a_private_tracker_has_a_place_for_the_key() {
     let server = HttpServer::start();
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     let html = page(&server, "t");
     assert_eq!(urls(&html)[0], "udp://t:6969/announce/KEY");
     assert!(html.contains("KEY stands for"), "{html}");

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use tracker::access::AccessLists;
-use tracker::{ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker};
+use tracker::{
+    Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
+};
 
 pub(crate) use client::{Client, connect};
 pub(crate) use harness::{PATIENCE, wait_until};
@@ -68,6 +70,11 @@ pub(crate) fn manual_tick() -> &'static AtomicU32 {
 /// Puts a policy in force for the only listener of a test.
 pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
     tracker.listener_policies().replace(vec![policy]);
+}
+
+/// Changes the credentials that the only listener of a test asks for.
+pub(crate) fn set_access(tracker: &Tracker, access: Access) {
+    set_policy(tracker, ListenerPolicy { access, ..ListenerPolicy::default() });
 }
 
 /// Puts access lists in force for the only listener of a test.

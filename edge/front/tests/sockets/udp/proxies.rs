@@ -1,6 +1,6 @@
 //! Datagrams wrapped in Simple Proxy headers, and their replies.
 
-use tracker::PrivateAddresses;
+use tracker::{ListenerPolicy, PrivateAddresses};
 
 use super::*;
 

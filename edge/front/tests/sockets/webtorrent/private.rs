@@ -2,7 +2,7 @@
 
 use super::*;
 use tracker::{
-    BanReason, BanRules, IpPrefix, KeyId, KeyRules, KeyTotals, TokenFault, TokenVerifier,
+    Access, BanReason, BanRules, IpPrefix, KeyId, KeyRules, KeyTotals, TokenFault, TokenVerifier,
     VerifiedToken,
 };
 use types::{Tick, UserKey};
@@ -12,7 +12,7 @@ const TEXT: &str = "user-key-012345678";
 /// A private tracker with one key.
 fn start() -> HttpServer {
     let server = HttpServer::start();
-    set_policy(&server.tracker, ListenerPolicy { private: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Private);
     put(&server, KeyRules::default());
     server
 }
@@ -223,7 +223,7 @@ impl TokenVerifier for TenSeconds {
 #[test]
 fn closes_silent_connections_whose_token_has_ended() {
     let server = HttpServer::start();
-    set_policy(&server.tracker, ListenerPolicy { tokens: true, ..ListenerPolicy::default() });
+    set_access(&server.tracker, Access::Tokens);
     server.tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
     let mut ended = user(&server, "/announce?jwt=one");
     ended.join(1);
