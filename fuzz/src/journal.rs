@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use journal::{Clocks, Disk, Journal, Now, SegmentFile, Status};
+use journal::{Disk, Journal, SegmentFile, Status};
+use replication::{Clocks, Now};
 use swarm::block::{BODY_LEN_AT, BODY_MAX, Block, HEADER_LEN, MAGIC};
 use swarm::{Options, Store};
 use types::{InfoHash, PeerKey, Tick};

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::pin::Pin;
 
-use journal::Now;
+use replication::Now;
 use serde::{Deserialize, Serialize};
 use types::InfoHash;
 

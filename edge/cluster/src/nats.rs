@@ -30,7 +30,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use journal::{Feed, Reservation};
+use replication::{Feed, Reservation};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -149,7 +149,7 @@ async fn run_with(
         flush: inputs::every(options.flush),
         tick: Inputs::tick(),
     };
-    let encoder = journal::Encoder::at(&feed, host.store(), node.boot, reservation);
+    let encoder = replication::Encoder::at(&feed, host.store(), node.boot, reservation);
     let encoder = encoder.with_refreshes().of_node(node.node.into());
     let shared = Shared { status, host: Arc::clone(&host), work, lookups, records: stream, resync };
     Driver::new(link, options, inbox, node, encoder, shared).run(&mut inputs).await;

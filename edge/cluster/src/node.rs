@@ -454,13 +454,7 @@ impl Node {
         {
             // Its connections are closed, or are this node's own. Own sessions are younger here.
             if kind == Kind::WEB && is_durable {
-                out.push(Output::Apply {
-                    kind,
-                    cut_s: cut_ms / 1000,
-                    count,
-                    is_durable,
-                    is_merged: false,
-                });
+                out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: false });
             }
             return Ok(());
         }
@@ -468,7 +462,7 @@ impl Node {
         if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
             return Err(DropReason::Old);
         }
-        out.push(Output::Apply { kind, cut_s: cut_ms / 1000, count, is_durable, is_merged: true });
+        out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: true });
         Ok(())
     }
 

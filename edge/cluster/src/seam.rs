@@ -245,10 +245,10 @@ pub enum Output {
     Apply {
         /// Changes, a walk, sessions or WebTorrent peers.
         kind: Kind,
-        /// When it was cut, by this node's clock: unix time, seconds. What passed since is the whole seconds
-        /// of unix time that differ, and tick 0 a multiple of 16 s of it: then the marks that peers get are
-        /// the same at all nodes.
-        cut_s: u64,
+        /// When it was cut, by this node's clock: unix time, milliseconds. Apply it by a
+        /// [`replication::ReplayClock`] in whole seconds, and let tick 0 be a multiple of 16 s: then the times
+        /// that peers get are the same at all nodes.
+        cut_ms: u64,
         /// For changes and walks.
         count: Count,
         /// Whether each completed download counts durably, if the message is later than what is stored

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod disk;
-mod feed;
 mod inspect;
 mod lock;
 mod log;
@@ -21,46 +20,17 @@ mod stream;
 mod tests;
 mod writer;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use types::Tick;
+use replication::Now;
 
 pub use disk::{Directory, Disk, SegmentFile};
-pub use feed::{BlockSink, Encoder, Feed, Reservation, Step};
 pub use inspect::{Inspection, RoundInfo, SegmentInfo, inspect};
 pub use lock::Lock;
 pub use reader::Journal;
 pub use status::{Failure, Figures, KINDS, SKIPPED, State, Status};
 pub use stream::{Milestone, NextSessions, Receiver, SendOrders, StreamError, TakeSessions, send};
 pub use writer::Writer;
-
-/// A wall clock that moves by more than this against the tracker's clock was set.
-const CLOCK_STEP_MS: u64 = 10_000;
-
-/// One reading of both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Now {
-    /// The tracker's clock.
-    pub tick: Tick,
-    /// Unix time, milliseconds.
-    pub unix_ms: u64,
-}
-
-impl Now {
-    /// Returns the unix time at tick 0, in milliseconds.
-    pub fn epoch_ms(self) -> u64 {
-        self.unix_ms.saturating_sub(u64::from(self.tick.0) * 1000)
-    }
-
-    /// Returns the unix time at tick 0, in minutes.
-    pub fn epoch_min(self) -> u32 {
-        (self.epoch_ms() / 60_000).try_into().unwrap_or(u32::MAX)
-    }
-}
-
-/// Reads both clocks.
-pub type Clocks = Arc<dyn Fn() -> Now + Send + Sync>;
 
 /// Appends the next body of sessions, until there are no more: then it returns false, and the next call
 /// begins anew. The flag says that nothing changes any more.

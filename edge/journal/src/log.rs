@@ -7,13 +7,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use replication::{CLOCK_STEP_MS, Now};
 use swarm::block::Kind;
 
+use crate::Status;
 use crate::disk::{Disk, SegmentFile};
 use crate::plan::open_header;
 use crate::segment::{HEADER_LEN, SEGMENT_MAX, SegmentHeader};
 use crate::status::BoundReached;
-use crate::{CLOCK_STEP_MS, Now, Status};
 
 /// Bytes that are written together.
 const BUFFER: usize = 256 * 1024;

@@ -14,15 +14,16 @@ use std::thread;
 use std::time::Instant;
 
 use primitives::Random;
+use replication::{Clocks, ReplayClock};
 use swarm::block::Kind;
-use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
+use swarm::{AGE_UNIT_S, Counting, Merged, Store};
 use tracing::warn;
 
 use crate::disk::{Directory, Disk};
-use crate::plan::{FORGIVEN_MS, Plan, PlannedSegment, difference, plan};
+use crate::plan::{FORGIVEN_MS, Plan, PlannedSegment, plan};
 use crate::scan::{Chunk, Scanner, read_header};
 use crate::segment::file_name;
-use crate::{Clocks, Now, SessionSink, Status};
+use crate::{SessionSink, Status};
 
 /// Chunks of a MiB that wait for each thread. Reading must not stop while a thread is at a large torrent.
 const WAITING: usize = 2;
@@ -32,11 +33,10 @@ pub struct Journal {
     disk: Arc<dyn Disk>,
     plan: Plan,
     epoch_ms: u64,
-    opened_ms: u64,
     /// Seconds added to all ages.
     older_s: u32,
     /// True if ages are whole seconds of unix time, as nodes of a cluster count them.
-    counts_seconds: bool,
+    in_whole_seconds: bool,
     sessions: Option<Box<SessionSink>>,
 }
 
@@ -70,16 +70,8 @@ impl Journal {
         // The time forgiven does not pass on the clock. So the last peers are as old as they were, and not up to
         // a unit of age older or younger.
         let epoch_ms = newest.header.epoch_ms.saturating_add_signed(newest.shift_ms);
-        let (counts_seconds, sessions) = (forgiven_ms == 0, None);
-        Ok(Some(Self {
-            disk,
-            plan,
-            epoch_ms,
-            opened_ms: unix_ms,
-            older_s: 0,
-            counts_seconds,
-            sessions,
-        }))
+        let in_whole_seconds = forgiven_ms == 0;
+        Ok(Some(Self { disk, plan, epoch_ms, older_s: 0, in_whole_seconds, sessions: None }))
     }
 
     /// Makes all ages one unit older, so that later events in the store win over the journal's entries of the
@@ -131,18 +123,19 @@ impl Journal {
         let started = Instant::now();
         status.set_restore_bytes(self.bytes());
         status.damaged(self.plan.damaged);
-        let opened = Now { unix_ms: self.opened_ms, ..clocks() };
+        let mut replay_clock = ReplayClock::new(clocks()).older_by(self.older_s);
+        if self.in_whole_seconds {
+            replay_clock = replay_clock.in_whole_seconds();
+        }
         let sessions = self.sessions.as_deref();
-        let (older_s, counts_seconds) = (self.older_s, self.counts_seconds);
         let context = RestoreContext {
             store,
             clocks,
-            opened,
-            older_s,
-            counts_seconds,
+            replay_clock,
             status,
             stop,
             sessions,
+            older_s: self.older_s,
         };
         // The store forgets peers that stop; older blocks must not bring them back.
         store.remember_stopped(true);
@@ -233,10 +226,8 @@ struct Work {
 struct RestoreContext<'a> {
     store: &'a Store,
     clocks: &'a Clocks,
-    /// The clocks when the journal was opened.
-    opened: Now,
+    replay_clock: ReplayClock,
     older_s: u32,
-    counts_seconds: bool,
     status: &'a Status,
     stop: &'a AtomicBool,
     sessions: Option<&'a SessionSink>,
@@ -256,7 +247,8 @@ impl RestoreContext<'_> {
                 if self.is_stopped() {
                     break;
                 }
-                let time = self.time(block.header.cut_ms, work.shift_ms);
+                let replay_clock = self.replay_clock.shifted(work.shift_ms);
+                let time = replay_clock.time((self.clocks)(), block.header.cut_ms);
                 if block.header.kind == Kind::SESSIONS
                     && shards.start == 0
                     && let Some(sessions) = self.sessions
@@ -272,26 +264,6 @@ impl RestoreContext<'_> {
             }
         }
         sum
-    }
-
-    /// Returns the time of a block that was cut at `cut_ms`.
-    fn time(&self, cut_ms: u64, shift_ms: i64) -> MergeTime {
-        let now = (self.clocks)();
-        if self.counts_seconds {
-            // As blocks of other nodes are applied: each node computes the same mark.
-            let cut_s = cut_ms.saturating_add_signed(shift_ms) / 1000;
-            let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_s);
-            let cut_ago_s = u32::try_from(cut_ago_s).unwrap_or(u32::MAX);
-            let cut_ago_s = cut_ago_s.saturating_add(self.older_s);
-            return MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
-        }
-        let since_opened_ms = i64::from(now.tick.since(self.opened.tick)) * 1000;
-        let ago_ms = difference(self.opened.unix_ms, cut_ms)
-            .saturating_sub(shift_ms)
-            .saturating_add(since_opened_ms);
-        let cut_ago_s = u32::try_from(ago_ms.max(0) / 1000).unwrap_or(u32::MAX);
-        let cut_ago_s = cut_ago_s.saturating_add(self.older_s);
-        MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() }
     }
 }
 

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use replication::{Encoder, Feed, Now};
 use swarm::Store;
 use swarm::block::Kind;
 use tracing::warn;
 
-use crate::feed::{Encoder, Feed};
 use crate::log::SegmentLog;
-use crate::{Now, Pace, SessionSource, Status};
+use crate::{Pace, SessionSource, Status};
 
 /// Blocks of sessions in one turn.
 const SESSION_BLOCKS_MAX: u32 = 32;

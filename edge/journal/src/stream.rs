@@ -16,17 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
+use replication::{BlockSink, Clocks, Encoder, Now, ReplayClock};
 use swarm::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store};
-
-use crate::feed::{BlockSink, Encoder};
-use crate::{Clocks, Now};
+use swarm::{AGE_UNIT_S, Counting, Merged, Store};
 
 /// Interval at which changes are sent after the walk. A peer that stops at one process and comes to the other within
 /// this time may be forgotten.
 const CHANGES_PERIOD: Duration = Duration::from_millis(20);
 /// Blocks are merged within seconds, whatever the wall clock does meanwhile.
-const CUT_AGO_MAX_S: u64 = 300;
+const CUT_AGO_S_MAX: u32 = 300;
 /// The rounds whose ends are milestones.
 const WALKED: u64 = 1;
 const COMPLETE: u64 = 2;
@@ -187,21 +185,22 @@ impl<R: Read> Receiver<R> {
             self.read_block()?;
             let (block, _) = Block::read(&self.block)?;
             let now = clocks();
-            let ago_s = now.unix_ms.saturating_sub(block.header.cut_ms) / 1000;
-            let cut_ago_s = ago_s.min(CUT_AGO_MAX_S) as u32;
+            let clock = ReplayClock::new(now).at_most(CUT_AGO_S_MAX);
             match block.header.kind {
                 kind @ (Kind::CHANGES | Kind::WALK) => {
                     // A peer that has announced here since, perhaps in another role, stays so even within the
                     // precision of ages.
                     let is_repeated = self.is_walked && kind == Kind::WALK;
-                    let cut_ago_s = cut_ago_s + if is_repeated { AGE_UNIT_S } else { 0 };
-                    let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
+                    let clock = if is_repeated { clock.older_by(AGE_UNIT_S) } else { clock };
+                    let time = clock.time(now, block.header.cut_ms);
                     let all = 0..store.shards();
                     let merged =
                         store.merge(time, Counting::ByPeer, &mut self.random, block.groups()?, all);
                     self.merged = self.merged.plus(merged);
                 }
-                Kind::SESSIONS => sessions(cut_ago_s, block.body),
+                Kind::SESSIONS => {
+                    sessions(clock.time(now, block.header.cut_ms).cut_ago_s, block.body);
+                }
                 Kind::ROUND if block.body == round_end(WALKED) => {
                     self.is_walked = true;
                     return Ok(Milestone::Walked);

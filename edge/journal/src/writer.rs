@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use replication::{Clocks, Feed};
 use swarm::Store;
 use tracing::{info, warn};
 
 use crate::disk::{Directory, Disk};
-use crate::feed::Feed;
 use crate::lock::Lock;
 use crate::log::SegmentLog;
 use crate::plan::open_header;
 use crate::rounds::{Rounds, Turn, has_room_for_two};
 use crate::status::BoundReached;
-use crate::{Clocks, Failure, Pace, SessionSource, State, Status};
+use crate::{Failure, Pace, SessionSource, State, Status};
 
 /// The time between two turns: what a killed process loses.
 const INTERVAL: Duration = Duration::from_millis(200);

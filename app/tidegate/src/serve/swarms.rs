@@ -12,10 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::{JournalState, JournalStats};
 use anyhow::Result;
 use front::Clock;
-use journal::{
-    Clocks, Failure, Feed, Journal, KINDS, Lock, Now, Pace, SKIPPED, State, Status, Writer,
-};
+use journal::{Failure, Journal, KINDS, Lock, Pace, SKIPPED, State, Status, Writer};
 use net::process::cores;
+use replication::{Clocks, Feed, Now};
 use tracing::{error, info, warn};
 use tracker::Tracker;
 

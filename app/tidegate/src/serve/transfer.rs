@@ -14,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::UpgradeStats;
 use anyhow::{Context, Result};
 use front::Clock;
-use journal::{Clocks, Encoder, Feed, Milestone, Now, SendOrders, SessionSource};
+use journal::{Milestone, SendOrders, SessionSource};
 use net::process::{available_memory_bytes, lower_priority};
+use replication::{Clocks, Encoder, Feed, Now};
 use tracing::{info, warn};
 use tracker::{SessionWalk, Tracker};
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 use std::{io, thread};
 
 use bytes::Bytes;
-use journal::Now;
 use primitives::Random;
+use replication::{Now, ReplayClock};
 use swarm::block::{Block, Kind};
 use swarm::{Counting, MergeTime, Merged};
 use tokio::sync::mpsc;
@@ -37,8 +37,8 @@ pub(super) enum Work {
 pub(super) struct BlockWork {
     pub(super) block: Bytes,
     pub(super) kind: Kind,
-    /// When it was cut, by this node's clock: unix time, seconds.
-    pub(super) cut_s: u64,
+    /// When it was cut, by this node's clock: unix time, milliseconds.
+    pub(super) cut_ms: u64,
     pub(super) count: Count,
     pub(super) is_durable: bool,
     /// Whether it is merged, or its downloads count at most.
@@ -197,10 +197,7 @@ impl<'a> BlockMerger<'a> {
     /// Returns the time, and when a block was cut on the store's clock.
     fn times(&self, work: &BlockWork) -> (Now, MergeTime) {
         let now = self.host.now();
-        // Whole seconds of unix time, as ticks are: each node computes the same mark.
-        let cut_ago_s = (now.unix_ms / 1000).saturating_sub(work.cut_s);
-        let cut_ago_s = u32::try_from(cut_ago_s).unwrap_or(u32::MAX);
-        (now, MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() })
+        (now, ReplayClock::new(now).in_whole_seconds().time(now, work.cut_ms))
     }
 
     fn add(&self, merged: Merged) {

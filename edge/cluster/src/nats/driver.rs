@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Event, Message, StatusCode, Subject};
 use bytes::Bytes;
-use journal::{BlockSink, Encoder};
+use replication::{BlockSink, Encoder};
 use serde::Deserialize;
 use swarm::block::Kind;
 use tokio::sync::{mpsc, watch};
@@ -471,13 +471,13 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.log.read(&self.link, start),
-                Output::Apply { kind, cut_s, count, is_durable, is_merged } => {
+                Output::Apply { kind, cut_ms, count, is_durable, is_merged } => {
                     let Some(Came { block, position, permit }) = came else {
                         debug_assert!(false, "the node applies what has come");
                         continue;
                     };
                     let work =
-                        BlockWork { block, kind, cut_s, count, is_durable, is_merged, position };
+                        BlockWork { block, kind, cut_ms, count, is_durable, is_merged, position };
                     self.apply(work, permit);
                 }
                 Output::Walk { since_s } => {

@@ -330,17 +330,17 @@ fn clocks_that_are_wrong_are_corrected_by_whole_units() {
     bed.connect(0, 0);
     let hour = 3_600_000;
     bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS + bed.ms - hour, ..Heartbeat::default() });
-    let cut_s = |out: &[Output]| match out {
-        [Output::Apply { cut_s, .. }] => *cut_s,
+    let cut_ms = |out: &[Output]| match out {
+        [Output::Apply { cut_ms, .. }] => *cut_ms,
         other => panic!("{other:?}"),
     };
     let late = block(Kind::CHANGES, 2, 5, 1, UNIX_MS + bed.ms - hour);
-    assert_eq!(cut_s(&bed.logged(1, 2, &late)), (UNIX_MS + bed.ms) / 1000);
+    assert_eq!(cut_ms(&bed.logged(1, 2, &late)), UNIX_MS + bed.ms);
     // A second is no reason.
     let at_ms = UNIX_MS + bed.ms + 1000;
     bed.hear(3, &Heartbeat { boot: 5, at_ms, ..Heartbeat::default() });
     let early = block(Kind::CHANGES, 3, 5, 1, at_ms);
-    assert_eq!(cut_s(&bed.logged(2, 3, &early)), at_ms / 1000);
+    assert_eq!(cut_ms(&bed.logged(2, 3, &early)), at_ms);
 }
 
 #[test]

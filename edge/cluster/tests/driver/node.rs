@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use harness::PATIENCE;
 use harness::nats::Nats;
-use journal::{Feed, Now};
 use primitives::Random;
+use replication::{Feed, Now};
 use swarm::{Action, Options, PeerCaps, StoreAnnounce};
 use tidegate_cluster::nats::{self, NatsOptions, Overview, Setup, Status, Stop};
 use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Position, Store};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Count, Input, Node, Options, Output, Position, Snapshot, Time};
-use journal::{Encoder, Feed, Now};
 use primitives::Random;
+use replication::{Encoder, Feed, Now, ReplayClock};
 use swarm::block::{Block, Kind};
-use swarm::{Counting, MergeTime, Store, StoreAnnounce};
+use swarm::{Counting, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role, StoreSink,
     Tick, TooSoon,
@@ -300,8 +300,8 @@ impl<'a> Process<'a> {
                         start => start,
                     },
                 ),
-                Output::Apply { kind, cut_s, count, is_durable, .. } => {
-                    self.apply(now_ms, input, (kind, cut_s), (count, is_durable));
+                Output::Apply { kind, cut_ms, count, is_durable, .. } => {
+                    self.apply(now_ms, input, (kind, cut_ms), (count, is_durable));
                 }
                 Output::Walk { since_s } => {
                     let now = self.now(now_ms).tick;
@@ -331,7 +331,7 @@ impl<'a> Process<'a> {
         &mut self,
         now_ms: u64,
         input: Input<'_>,
-        (kind, cut_s): (Kind, u64),
+        (kind, cut_ms): (Kind, u64),
         (count, is_durable): (Count, bool),
     ) {
         let (bytes, position) = match input {
@@ -368,17 +368,16 @@ impl<'a> Process<'a> {
             Count::ByPeer => Counting::ByPeer,
             Count::Each => Counting::Each,
         };
-        self.merge(now_ms, &block, cut_s, counting);
+        self.merge(now_ms, &block, cut_ms, counting);
     }
 
     fn saved_position(&self) -> Position {
         self.durable.position
     }
 
-    fn merge(&mut self, now_ms: u64, block: &Block<'_>, cut_s: u64, counting: Counting) {
+    fn merge(&mut self, now_ms: u64, block: &Block<'_>, cut_ms: u64, counting: Counting) {
         let now = self.now(now_ms);
-        let cut_ago_s = (now.unix_ms / 1000).saturating_sub(cut_s) as u32;
-        let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
+        let time = ReplayClock::new(now).in_whole_seconds().time(now, cut_ms);
         let groups = block.groups().expect("the node has checked it");
         let shards = 0..self.home.store.shards();
         self.home.store.merge(time, counting, &mut self.random, groups, shards);

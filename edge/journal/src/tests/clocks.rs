@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use replication::Feed;
 use types::Role;
 
 use super::memory_disk::MemoryDisk;
 use super::tracker::{
     LIFETIME_S, PACE, Restored, START_MS, TestClock, TestWriter, announce, restore, store,
 };
-use crate::feed::Feed;
 use crate::{Journal, Pace};
 
 const MINUTE_S: u32 = 60;

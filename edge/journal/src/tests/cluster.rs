@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use primitives::Random;
+use replication::{Encoder, Feed, Now};
 use swarm::block::{Block, Kind};
 use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce};
 use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
 
 use super::memory_disk::MemoryDisk;
 use super::tracker::{PACE, START_MS, TestClock, TestWriter, announce, store, torrent};
-use crate::feed::{Encoder, Feed};
-use crate::{Journal, Now};
+use crate::Journal;
 
 /// Collects blocks.
 fn changes_of(encoder: &mut Encoder<'_>, now: Now) -> Vec<Vec<u8>> {

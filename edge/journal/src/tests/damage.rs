@@ -1,6 +1,7 @@
 //! Journals that are cut, changed, mixed up: what is whole comes back, and nothing else does.
 
 use primitives::Random;
+use replication::Feed;
 use types::{Role, Tick};
 
 use super::memory_disk::MemoryDisk;
@@ -8,7 +9,6 @@ use super::tracker::{
     PACE, Peers, START_MS, TestClock, TestWriter, announce, announce_random, peers_of, restore,
     store,
 };
-use crate::feed::Feed;
 use crate::scan::Scanner;
 use crate::segment::{HEADER_LEN, SegmentHeader};
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use primitives::Random;
+use replication::Feed;
 use types::{Role, Tick, limits};
 
 use super::memory_disk::{Faults, MemoryDisk};
@@ -13,7 +14,6 @@ use super::tracker::{
     PACE, START_MS, TestClock, TestWriter, announce, announce_random, peers_of, restore, store,
 };
 use super::writing::{StopOnDrop, wait_until};
-use crate::feed::Feed;
 use crate::{Lock, Pace, State, Status, Writer};
 
 /// Returns a writer whose retries come soon.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::memory_disk::MemoryDisk;
 use super::tracker::{PACE, START_MS, TestClock, TestWriter, store};
-use crate::feed::Feed;
-use crate::{Journal, Now, Status};
+use crate::{Journal, Status};
+use replication::{Feed, Now};
 
 /// Sessions from a journal: seconds since they were written, true if they may be exact, and the body.
 type Taken = Vec<(u32, bool, Vec<u8>)>;

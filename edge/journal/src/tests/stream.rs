@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use primitives::Random;
+use replication::{Encoder, Feed};
 use swarm::Store;
 use types::{Role, Tick};
 
 use super::tracker::{START_MS, TestClock, announce, announce_random, peers_of, store, torrent};
-use crate::feed::{Encoder, Feed};
 use crate::stream::{Milestone, Receiver, SendOrders, StreamError, send};
 
 /// Sessions as a stream sees them: bodies of any bytes.

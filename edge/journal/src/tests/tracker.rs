@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
+use replication::{Clocks, Feed, Now};
 use swarm::{Action, Merged, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
@@ -15,10 +16,9 @@ use types::{
 
 use super::memory_disk::MemoryDisk;
 use crate::disk::Disk;
-use crate::feed::Feed;
 use crate::log::SegmentLog;
 use crate::rounds::{Rounds, Turn};
-use crate::{Clocks, Figures, Journal, Now, Pace, Status};
+use crate::{Figures, Journal, Pace, Status};
 
 /// Unix ms at which every test begins.
 pub(super) const START_MS: u64 = 1_800_000_000_000;

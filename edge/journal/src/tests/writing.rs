@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use primitives::Random;
+use replication::{Encoder, Feed, Now};
 use swarm::block::{Block, Kind};
 use swarm::{Counting, MergeTime, Store};
 use types::{Role, Tick, limits};
@@ -16,9 +17,8 @@ use super::tracker::{
     store,
 };
 use crate::disk::Disk;
-use crate::feed::{Encoder, Feed};
 use crate::log::SegmentLog;
-use crate::{Failure, Journal, Lock, Now, Pace, State, Status, Writer};
+use crate::{Failure, Journal, Lock, Pace, State, Status, Writer};
 
 /// A journal that is read at any time has what the last turn wrote.
 #[test]

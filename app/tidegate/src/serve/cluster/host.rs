@@ -7,7 +7,7 @@ use std::time::Instant;
 use admin::Records;
 use cluster::{Figures, Host, PeerTimes, Position, Store};
 use front::Clock;
-use journal::Now;
+use replication::Now;
 use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, Tracker};
 use types::InfoHash;

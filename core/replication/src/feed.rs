@@ -10,7 +10,8 @@ use swarm::block::{self, Change, Header, Kind};
 use swarm::{Store, StoreWalk, WalkTime};
 use types::{PeerId, Tick, limits};
 
-use crate::{CLOCK_STEP_MS, Now};
+use crate::Now;
+use crate::clock::CLOCK_STEP_MS;
 
 /// The most changes in a block: its body takes at most 64 KiB.
 const BLOCK_CHANGES: usize = 64 * 1024 / block::CHANGE_BYTES_MAX;
