@@ -225,6 +225,10 @@ impl<'a> Encoder<'a> {
     }
 
     /// Passes all changes until now to `sink`. Returns how many were lost since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does; changes that were not passed yet are lost.
     pub fn changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
         self.flush_walk(sink)?;
         let mut missed = 0;
@@ -254,6 +258,10 @@ impl<'a> Encoder<'a> {
     /// Passes all changes of WebTorrent peers until now to `sink`, if the store keeps them: see
     /// [`Store::keep_web_changes`]. Returns how many were lost since the last call. Only one encoder may
     /// call it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does.
     pub fn web_changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
         let mut changes = Vec::new();
         let missed = self.store.take_web_changes(&mut changes);
@@ -282,6 +290,10 @@ impl<'a> Encoder<'a> {
     /// Does a step of the walk. What it found goes to `sink` by the time of the next call of
     /// [`Self::changes`], [`Self::flush_walk`] or [`Self::block`], or when the walk is complete. The step
     /// after that begins the next walk.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does.
     pub fn step(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<Step> {
         let mut outlets = self.feed.lock();
         let Outlets { taken, .. } = &mut *outlets;
@@ -317,6 +329,10 @@ impl<'a> Encoder<'a> {
     }
 
     /// Passes the groups that the walk has found to `sink`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does.
     pub fn flush_walk(&mut self, sink: &mut BlockSink<'_>) -> io::Result<()> {
         let Some(at) = self.body_at.take().filter(|_| !self.body.is_empty()) else {
             return Ok(());
@@ -329,6 +345,10 @@ impl<'a> Encoder<'a> {
     }
 
     /// Passes a block of another kind to `sink`, after all that came before.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does.
     pub fn block(
         &mut self,
         now: Now,

@@ -188,6 +188,10 @@ impl Database {
     }
 
     /// The same, for fuzzing: visits at most `most` networks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::networks_of`].
     #[doc(hidden)]
     pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
         let mut wanted: HashMap<usize, bool> = HashMap::new();

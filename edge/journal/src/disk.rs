@@ -10,7 +10,7 @@ use crate::segment::{file_name, number_of};
 /// Suffix appended to the names of segments that are set aside because a later version wrote the journal.
 const LATER: &str = ".later";
 
-/// Segments by their numbers.
+/// Segments by their numbers. Each method fails with the error of the file system.
 pub trait Disk: Send + Sync {
     /// Returns the number and the bytes of each segment, in any order.
     fn list(&self) -> io::Result<Vec<(u64, u64)>>;
@@ -31,7 +31,7 @@ pub trait Disk: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A segment that is being written.
+/// A segment that is being written. Each method fails with the error of the file system.
 pub trait SegmentFile: Send {
     /// Appends `bytes`. If this fails, the file ends where it did before, unless that fails, too.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;

@@ -89,7 +89,11 @@ impl Inspection {
     }
 }
 
-/// Reads the journal in `directory`, which a process may be writing. Fails if the directory cannot be read.
+/// Reads the journal in `directory`, which a process may be writing.
+///
+/// # Errors
+///
+/// Fails if the directory cannot be read. Segments that cannot be read are listed with the reason.
 pub fn inspect(directory: &Path) -> io::Result<Inspection> {
     inspect_on(&Directory::new(directory))
 }

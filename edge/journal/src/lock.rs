@@ -21,6 +21,10 @@ pub struct Lock {
 impl Lock {
     /// Waits for the lock, up to `wait`. Returns `None` if another process still holds it then. Creates the
     /// directory.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory or the lock file cannot be created or opened.
     pub fn acquire(directory: &Path, wait: Duration) -> io::Result<Option<Self>> {
         // Addresses of clients are not for other users.
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;

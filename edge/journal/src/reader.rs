@@ -44,17 +44,30 @@ impl Journal {
     /// Opens the journal in `directory` at the unix time `unix_ms`: reads the headers of its segments.
     /// Returns `None` if there is nothing to restore. A journal of a later version is renamed, and the log
     /// says so.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory cannot be read, or segments of a later version cannot be renamed. Unreadable segments are
+    /// skipped with a warning.
     pub fn open(directory: &Path, unix_ms: u64) -> io::Result<Option<Self>> {
         Self::open_on(Arc::new(Directory::new(directory)), unix_ms)
     }
 
     /// Opens the journal of a node of a cluster, as [`Journal::open`] does. Downtime ages its peers: other
     /// nodes were there, and all compare how old an announce is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journal::open`].
     pub fn open_of_node(directory: &Path, unix_ms: u64) -> io::Result<Option<Self>> {
         Self::open_forgiving(Arc::new(Directory::new(directory)), unix_ms, 0)
     }
 
     /// Opens the journal on `disk`, as [`Journal::open`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journal::open`].
     pub fn open_on(disk: Arc<dyn Disk>, unix_ms: u64) -> io::Result<Option<Self>> {
         Self::open_forgiving(disk, unix_ms, FORGIVEN_MS)
     }
