@@ -121,7 +121,7 @@ fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: Groups<'_>) {
         }
     }
     for _ in 0..6 {
-        store.sweep(Tick(NOW.0 + 2 * LIFETIME_S), 1, &|_| false);
+        store.sweep(Tick(NOW.0 + 2 * LIFETIME_S), 1);
     }
     check_sums(store, 0);
 }

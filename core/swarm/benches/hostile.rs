@@ -124,7 +124,7 @@ fn attack(networks: u32) {
         };
         serve(&store, now, &mut random, &mut range(JUNK).map(|number| junk(number, networks)));
         serve(&store, now, &mut random, &mut range(known).map(honest));
-        store.sweep(Tick(now), 1, &|_| false);
+        store.sweep(Tick(now), 1);
         used = used.max(store.totals().memory_used);
     }
     let totals = store.totals();

@@ -161,8 +161,8 @@ impl Store {
     }
 
     /// Does one of `parts` parts of a pass that removes expired peers. When memory is short, removes
-    /// peers of the largest networks, too, except those for which `is_exempt` returns true.
-    pub fn sweep(&self, now: Tick, parts: u32, is_exempt: &dyn Fn(IpAddr) -> bool) {
+    /// peers of the largest networks, too, except those at [exempt](Store::set_exempt) addresses.
+    pub fn sweep(&self, now: Tick, parts: u32) {
         let lifetimes = self.lifetimes();
         for shard in 0..self.shards.len() {
             let lines = self.lock(shard).pass_lines();
@@ -170,7 +170,7 @@ impl Store {
             let steps = lines / u64::from(parts.max(1)) / u64::from(SWEEP_LINES) + 1;
             for _ in 0..steps {
                 let mut shard = self.lock(shard);
-                shard.sweep(now, lifetimes, SWEEP_LINES, is_exempt);
+                shard.sweep(now, lifetimes, SWEEP_LINES);
                 let released = shard.take_released();
                 // Hand the lock to a waiting announce before the next step takes it again.
                 MutexGuard::unlock_fair(shard);

@@ -304,7 +304,7 @@ fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
 
 fn sweep_all(store: &Store, now: u32) {
     for _ in 0..64 {
-        store.sweep(Tick(now), 8, &|_| false);
+        store.sweep(Tick(now), 8);
     }
 }
 
@@ -549,7 +549,7 @@ fn threads_share_the_store() {
             });
         }
         for _ in 0..200 {
-            store.sweep(Tick(1), 10, &|_| false);
+            store.sweep(Tick(1), 10);
         }
     });
     let mut counts = [SwarmCounts::default(); 20];

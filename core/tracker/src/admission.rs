@@ -31,7 +31,7 @@
 //! step 5, before step 1, since a packet says nothing else about itself; it answers with silence
 //! until the connection id is verified.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -44,12 +44,10 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Networks, Policy,
-    RequestKind, Tracker,
+    Access, BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Policy, RequestKind, Tracker,
 };
 
-/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans
-/// and exemptions.
+/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies and bans.
 ///
 /// Cheap to take, but not free: take one for a batch. Drop it afterwards, since it keeps replaced
 /// settings alive.
@@ -59,8 +57,6 @@ pub struct View<'a> {
     pub(crate) policy: Guard<Arc<Policy>>,
     listeners: Guard<Arc<Vec<ListenerPolicy>>>,
     bans: BansView,
-    /// Networks without limits. Loaded on first use: only clients over a limit or cap need it.
-    exempt: OnceCell<Guard<Arc<Networks>>>,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
     /// True if offences are not counted.
@@ -122,7 +118,6 @@ impl Tracker {
             policy: self.policy.load(),
             listeners: self.listener_policies.load(),
             bans: self.bans.view(),
-            exempt: OnceCell::new(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
             excuses_offences: Cell::new(false),
         }
@@ -466,7 +461,7 @@ impl View<'_> {
 
     #[inline]
     pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
-        self.exempt.get_or_init(|| self.tracker.limiter.exempt()).contains(from)
+        self.tracker.limiter.exempt().contains(from)
     }
 
     #[inline]

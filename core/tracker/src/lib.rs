@@ -170,8 +170,9 @@ impl Tracker {
         let store = Store::new(&options.store);
         store.set_merge_caps(options.policy.peer_caps);
         // Peers beside the tracker are exempt by the addresses that they announce from.
-        let (policies, is_exempt) = (listener_policies.clone(), limiter.exemption());
-        store.set_exempt(move |ip| is_exempt(ip) || policies.is_external(ip));
+        let exempt = limiter.exempt().clone();
+        let policies = listener_policies.clone();
+        store.set_exempt(move |ip| exempt.contains(ip) || policies.is_external(ip));
         let passkeys = PasskeyStore::new(keys.sessions);
         passkeys.set_rate(options.policy.key_mbit_per_s);
         Self {
@@ -216,10 +217,7 @@ impl Tracker {
     /// Puts automatic bans in force, and ends bans. Call it several times a second; it never holds a lock
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
-        let exempt = self.limiter.exempt();
-        // Peers beside the tracker are exempt by the addresses that they announce from.
-        let is_exempt = |ip| exempt.contains(ip) || self.listener_policies.is_external(ip);
-        self.store.sweep(now, parts, &is_exempt);
+        self.store.sweep(now, parts);
         let policy = self.policy.load();
         self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
         self.bans.settle(now);

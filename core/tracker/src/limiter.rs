@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 use primitives::IpPrefix;
 use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
@@ -120,8 +120,19 @@ pub struct Limiter {
     network_connections: AtomicU32,
     kernel_block_per_s: AtomicU32,
     kernel_block_s: AtomicU32,
-    exempt: Arc<ArcSwap<Networks>>,
+    exempt: Exemptions,
     permits: Arc<ConnectionLimiter>,
+}
+
+/// The networks for which neither limits nor caps hold, now and after they are replaced.
+#[derive(Clone, Default)]
+pub(crate) struct Exemptions(Arc<ArcSwap<Networks>>);
+
+impl Exemptions {
+    /// Returns whether `ip` is exempt. Loads the networks anew: ask last, for clients over a limit or cap.
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
+        self.0.load().contains(ip)
+    }
 }
 
 /// The rate of WebTorrent offers.
@@ -154,7 +165,7 @@ impl Limiter {
             network_connections: AtomicU32::default(),
             kernel_block_per_s: AtomicU32::default(),
             kernel_block_s: AtomicU32::default(),
-            exempt: Arc::default(),
+            exempt: Exemptions::default(),
             permits: Arc::new(ConnectionLimiter::new()),
         };
         limiter.replace(Limits::default());
@@ -184,7 +195,7 @@ impl Limiter {
         self.network_connections.store(limits.network_connections, Relaxed);
         self.kernel_block_per_s.store(limits.kernel_block_per_s, Relaxed);
         self.kernel_block_s.store(limits.kernel_block_s, Relaxed);
-        self.exempt.store(Arc::new(limits.exempt));
+        self.exempt.0.store(Arc::new(limits.exempt));
     }
 
     /// Counts a request that was refused as one too many. Returns whether the kernel should drop its
@@ -226,7 +237,7 @@ impl Limiter {
         let hash = self.prefix_hash(from);
         let is_over = |limit: &RateLimit| {
             limit.get().is_some_and(|(rate, buckets)| !buckets.take(hash, now, rate))
-                && !self.exempt.load().contains(from)
+                && !self.exempt.contains(from)
         };
         if is_over(&self.openings) {
             return Err(PermitDenied::OpeningRate);
@@ -235,7 +246,7 @@ impl Limiter {
             return Err(PermitDenied::HandshakeRate);
         }
         let max = self.unfinished_handshakes.load(Relaxed);
-        let handshake = (over_tls && max > 0 && !self.exempt.load().contains(from))
+        let handshake = (over_tls && max > 0 && !self.exempt.contains(from))
             .then_some(Bound { hash: hash.rotate_left(32), max });
         match (self.connection_bounds(from, share), handshake) {
             (None, None) => Ok(ConnectionPermit::uncounted()),
@@ -257,14 +268,8 @@ impl Limiter {
     }
 
     /// Returns the networks for which no limit holds.
-    pub(crate) fn exempt(&self) -> Guard<Arc<Networks>> {
-        self.exempt.load()
-    }
-
-    /// Returns what tells, from now on, whether no limit holds for an address.
-    pub(crate) fn exemption(&self) -> impl Fn(IpAddr) -> bool + use<> {
-        let exempt = self.exempt.clone();
-        move |ip| exempt.load().contains(ip)
+    pub(crate) fn exempt(&self) -> &Exemptions {
+        &self.exempt
     }
 
     /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker. `share`
@@ -306,7 +311,7 @@ impl Limiter {
     fn connection_bounds(&self, from: IpAddr, share: Option<&ListenerShare>) -> Option<Bounds> {
         let max = self.connections.load(Relaxed);
         let network_max = self.network_connections.load(Relaxed);
-        if max == 0 && network_max == 0 || self.exempt.load().contains(from) {
+        if max == 0 && network_max == 0 || self.exempt.contains(from) {
             return None;
         }
         let bound = |max, hash| (max > 0).then_some(Bound { hash, max });

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use primitives::Random;
 use primitives::siphash::{siphash, siphash_ip};
-use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
+use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
     Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, WebPeer, limits,
 };
@@ -108,16 +108,14 @@ impl View<'_> {
                 policy.peers(request.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
             ),
         };
-        let address = request.grant.client_ip();
-        let is_exempt = self.is_exempt(address);
         StoreWebAnnounce {
             info_hash: request.info_hash,
             peer: request.peer,
-            address,
+            address: request.grant.client_ip(),
             role: request.role,
             action,
             min_interval_s: policy.web_min_interval_s(request.event),
-            caps: if is_exempt { PeerCaps::default() } else { policy.peer_caps },
+            caps: policy.peer_caps,
             want,
         }
     }

@@ -104,7 +104,7 @@ fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: WebGroups<'_>)
     assert!(web(store) <= 8, "only own peers are left");
     check_sums(store, store.totals().torrents);
     for _ in 0..6 {
-        store.sweep(Tick(NOW.0 + 2 * LIFETIME_S), 1, &|_| false);
+        store.sweep(Tick(NOW.0 + 2 * LIFETIME_S), 1);
     }
     check_sums(store, 0);
 }

@@ -1,7 +1,6 @@
 //! The sweep: removes peers that have not announced for a lifetime, a few lines at a time.
 
 use std::cell::Cell;
-use std::net::IpAddr;
 
 use primitives::memory::{HUGE_LINES, Region};
 use types::{PackedV4, PackedV6, PeerKey, Tick, WebPeer};
@@ -101,13 +100,7 @@ impl Shard {
     }
 
     /// Visits about `lines` lines and removes expired peers.
-    pub(crate) fn sweep(
-        &mut self,
-        now: Tick,
-        lifetimes: Lifetimes,
-        lines: u32,
-        is_exempt: &dyn Fn(IpAddr) -> bool,
-    ) {
+    pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
         self.index.migrate(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
         if self.cursor.is_at_start() {
@@ -126,6 +119,8 @@ impl Shard {
         };
         let evicts_web_above = self.evicts_web_above().unwrap_or(u32::MAX);
         let evicts_above = self.evicts_above().unwrap_or(u32::MAX);
+        let exempt = self.exempt.clone();
+        let is_exempt = |ip| exempt.as_deref().is_some_and(|exempt| exempt(ip));
         let evicted = Cell::new(0);
         let is_over = |count: u32, peer: PeerKey| {
             let is_over = count > evicts_above && !is_exempt(peer.socket_addr().ip());

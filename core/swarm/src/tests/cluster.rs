@@ -160,7 +160,7 @@ fn no_linked_node_lets_a_live_peer_expire() {
         }
         if now % AGE_UNIT_S == 0 && now > BEGIN + INTERVAL_S {
             for node in &nodes {
-                node.store.sweep(node.tick(now), 1, &|_| false);
+                node.store.sweep(node.tick(now), 1);
                 assert_eq!(node.store.dump().len(), PEERS as usize, "at {now}");
             }
         }

@@ -51,7 +51,7 @@ fn attack(networks: u32, junk_count: u32, honest_count: u32) -> (Store, u32) {
         announce(&store, now, &others);
         let known = if step < STEPS { honest_count / 2 } else { honest_count };
         announce(&store, now, &part(known).map(honest).collect::<Vec<_>>());
-        store.sweep(Tick(now), 1, &|_| false);
+        store.sweep(Tick(now), 1);
     }
     let mut stored = BTreeSet::new();
     for number in 0..honest_count {
@@ -98,9 +98,11 @@ fn the_largest_networks_lose_peers_first_when_memory_is_short() {
     };
     assert_eq!((stored(1), stored(2)), (900, 100));
     // Exempt networks lose none.
-    (0..2).for_each(|_| store.sweep(Tick(2), 1, &|_| true));
+    store.set_exempt(|_| true);
+    (0..2).for_each(|_| store.sweep(Tick(2), 1));
     assert_eq!((stored(1), stored(2)), (900, 100));
-    (0..2).for_each(|_| store.sweep(Tick(2), 1, &|_| false));
+    store.set_exempt(|_| false);
+    (0..2).for_each(|_| store.sweep(Tick(2), 1));
     assert!(stored(1) < 500 && stored(2) == 100, "{} {}", stored(1), stored(2));
     let totals = store.totals();
     assert_eq!((totals.evicted, totals.expired), (900 - stored(1) as u64, 0));
@@ -174,7 +176,7 @@ fn counts_of_networks_follow_all_removals() {
         match random.below(20) {
             0 => drop(store.remove(&InfoHash([random.below(3) as u8; 20]))),
             1 => drop(store.remove_peers_at(Tick(now * 20), Ipv4Addr::new(20, 0, 1, 9).into())),
-            2 => store.sweep(Tick(now * 20), 1, &|_| false),
+            2 => store.sweep(Tick(now * 20), 1),
             _ => {}
         }
     }
@@ -243,7 +245,7 @@ fn fill_by_web(networks: u32, node: u8) -> (Store, usize) {
             0 => part.iter().for_each(|request| join(&store, 0, request)),
             _ => drop(merge_web(&store, node, part)),
         }
-        store.sweep(Tick(0), 1, &|_| false);
+        store.sweep(Tick(0), 1);
     }
     let honest: Vec<_> = (0..100)
         .map(|number| web_request(node, 100_000 + number, Ipv4Addr::new(61, number as u8, 1, 1)))
@@ -252,7 +254,7 @@ fn fill_by_web(networks: u32, node: u8) -> (Store, usize) {
         0 => honest.iter().for_each(|request| join(&store, 0, request)),
         _ => drop(merge_web(&store, node, &honest)),
     }
-    (0..3).for_each(|_| store.sweep(Tick(0), 1, &|_| false));
+    (0..3).for_each(|_| store.sweep(Tick(0), 1));
     let held = honest.iter().filter(|request| has_web(&store, request)).count();
     (store, held)
 }
@@ -277,7 +279,7 @@ fn webtorrent_peers_have_a_share_by_network() {
         assert_eq!(store.counted_peers(), 4 * totals.web.leechers);
         // Counts follow when they go.
         match node {
-            0 => (0..9).for_each(|_| store.sweep(Tick(10_000), 1, &|_| false)),
+            0 => (0..9).for_each(|_| store.sweep(Tick(10_000), 1)),
             _ => assert_eq!(store.purge_web_node(node), totals.web.leechers),
         }
         assert_eq!((store.totals().web, store.counted_peers()), (<_>::default(), 0));

@@ -257,7 +257,7 @@ impl Driver<'_> {
                 let ip = self.pick([v4(number), v6(number), public]).socket_addr().ip();
                 self.store.remove_peers_at(Tick(self.now), ip);
             }
-            _ => self.store.sweep(Tick(self.now), 10, &|_| false),
+            _ => self.store.sweep(Tick(self.now), 10),
         }
     }
 }

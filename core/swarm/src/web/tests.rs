@@ -168,7 +168,7 @@ fn agrees_with_a_naive_model() {
             store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap().counts;
         model.check(&request, counts, &chosen);
         if round % 100 == 0 {
-            store.sweep(Tick(0), 10, &|_| false);
+            store.sweep(Tick(0), 10);
         }
     }
     let totals = store.totals();
@@ -191,7 +191,7 @@ fn silent_peers_expire_and_empty_torrents_with_them() {
     announce_plain(&store, Tick(0), 1, UPDATE);
     let late = WEB_LIFETIME_S + 2 * AGE_UNIT_S;
     (0..300).for_each(|connection| _ = announce(late, connection));
-    let sweep = |now: u32| (0..3).for_each(|_| store.sweep(Tick(now), 1, &|_| false));
+    let sweep = |now: u32| (0..3).for_each(|_| store.sweep(Tick(now), 1));
     sweep(WEB_LIFETIME_S);
     assert_eq!(store.totals().web.leechers, 1000, "no peer expires early");
     sweep(late);

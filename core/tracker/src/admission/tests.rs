@@ -14,7 +14,8 @@ use crate::access::{AccessLists, HashList, Mode};
 use crate::tests::tracker;
 use crate::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanRules, ClientRules, IpPrefix,
-    KeyId, KeyRules, Limits, PrivateAddresses, Random, Rate, RelayTargets, WebAnnounceRequest,
+    KeyId, KeyRules, Limits, Networks, PrivateAddresses, Random, Rate, RelayTargets,
+    WebAnnounceRequest,
 };
 use Request::{
     AnnounceHttp, AnnounceUdp, AnnounceWeb, Connect, MalformedAnnounce, Scrape, Upgrade,

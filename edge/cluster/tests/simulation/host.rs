@@ -440,7 +440,7 @@ impl<'a> Process<'a> {
     }
 
     pub(crate) fn sweep(&self, now_ms: u64) {
-        self.home.store.sweep(self.now(now_ms).tick, 1, &|_| false);
+        self.home.store.sweep(self.now(now_ms).tick, 1);
     }
 }
 

@@ -139,7 +139,7 @@ impl Contender for Ours {
     }
 
     fn tend(&self, now: Tick) {
-        self.store.sweep(now, SWEEP_PARTS, &|_| false);
+        self.store.sweep(now, SWEEP_PARTS);
     }
 
     fn merging(&self) -> Option<&Store> {
@@ -149,7 +149,7 @@ impl Contender for Ours {
     /// The sweep runs in rounds; nothing is left once a round has found nothing.
     fn expire(&self, now: Tick) -> bool {
         let before = self.store.totals().expired;
-        (0..SWEEP_PARTS).for_each(|_| self.store.sweep(now, SWEEP_PARTS, &|_| false));
+        (0..SWEEP_PARTS).for_each(|_| self.store.sweep(now, SWEEP_PARTS));
         self.store.totals().expired == before
     }
 

@@ -62,7 +62,7 @@ pub(super) fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
         store.announce(NOW, &mut random, &jobs, &mut answer);
         // A tracker maintains its tables all the time.
         if random.below(512) == 0 {
-            store.sweep(NOW, 600, &|_| false);
+            store.sweep(NOW, 600);
         }
     }
     let draw = |_| pairs.get(random.below(pairs.len() as u32) as usize);

@@ -165,7 +165,7 @@ fn changes_are_what_happens_to_own_peers_and_nothing_else() {
     assert_eq!(take(&store), expected);
     // Neither what others tell, nor expiry.
     merge(&store, 9, 2, &[change(1, peer_of(2, 1, 1), Word::present(0, Role::Leecher, false))]);
-    (0..5).for_each(|_| store.sweep(Tick(5000), 1, &|_| false));
+    (0..5).for_each(|_| store.sweep(Tick(5000), 1));
     assert_eq!((store.totals().web, take(&store)), (Default::default(), vec![]));
     // A client that announces all the time is sent once in a period.
     for now in (5000..5000 + 20 * WEB_REFRESH_S).step_by(60) {
@@ -228,7 +228,7 @@ fn peers_of_other_nodes_are_chosen_and_live_until_they_are_not_heard_of() {
     assert_eq!((counts.web.seeders, counts.web.leechers), (2, 1));
     chosen.sort_unstable();
     assert_eq!(chosen[..], [peer_of(2, 1, 1), peer_of(2, 2, 2)]);
-    let sweep = |now: u32| (0..4).for_each(|_| store.sweep(Tick(now), 1, &|_| false));
+    let sweep = |now: u32| (0..4).for_each(|_| store.sweep(Tick(now), 1));
     // One is heard of again.
     merge(&store, 500, 2, &[change(1, peer_of(2, 2, 2), word)]);
     sweep(100 + WEB_LIFETIME_S + 2 * AGE_UNIT_S);
@@ -408,7 +408,7 @@ fn agrees_with_a_naive_twin_on_what_other_nodes_tell() {
             twin.check(&store, now);
             match random.below(12) {
                 0 => {
-                    (0..4).for_each(|_| store.sweep(Tick(now), 1, &|_| false));
+                    (0..4).for_each(|_| store.sweep(Tick(now), 1));
                     twin.sweep(now);
                 }
                 1 => {
