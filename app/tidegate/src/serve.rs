@@ -108,7 +108,7 @@ pub(crate) fn serve(
         warn!(%error, "cannot raise the open-file limit");
     }
     // Before any thread is started and any right is given up.
-    let launcher = Launcher::spawn();
+    let launcher = Launcher::spawn(net::xdp::exchange_program);
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let mut handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use net::xdp::ProtocolNumbers;
 use net::{Batch, Handler};
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{
@@ -48,14 +47,6 @@ pub struct UdpListener {
     /// `None` = no such header is expected from any address.
     pub proxies: Option<Networks>,
 }
-
-/// The protocol's numbers that an XDP program needs to answer connects before the sockets.
-pub const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
-    connect_magic: udp::MAGIC,
-    connect_action: udp::action::CONNECT,
-    connect_reply_action: udp::action::CONNECT,
-    head_len: udp::HEAD_LEN as u16,
-};
 
 const _: () = assert!(net::SOURCE_FILTER_MAX == limits::SOURCE_FILTER_MAX);
 const _: () = assert!(net::BATCH_MAX == limits::BATCH_MAX);

@@ -33,8 +33,9 @@ pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, has_input, is_out_of_descriptors, receive,
     shutdown_both, shutdown_write,
 };
-pub use udp::xdp;
 pub use udp::{
-    BATCH_MAX, Batch, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses, SOURCE_FILTER_MAX,
-    UdpOptions, UdpSocket, UdpWorker, adopt_udp, bind_udp, run_udp, steer_udp,
+    BATCH_MAX, Batch, BlockLists, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses,
+    SOURCE_FILTER_MAX, SourceBlocks, UdpOptions, UdpSocket, UdpWorker, adopt_udp, bind_udp,
+    run_udp, steer_udp,
 };
+pub use udp::{engine, xdp};

@@ -16,14 +16,10 @@ mod sandbox;
 mod unsupported;
 
 #[cfg(target_os = "linux")]
-pub use capabilities::drop_capabilities;
+pub use capabilities::{Capability, drop_capabilities, missing_capabilities};
+pub use inherit::{DESCRIPTOR_PREFIXES, InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
-pub(crate) use capabilities::{Capability, missing_capabilities};
-#[cfg(target_os = "linux")]
-pub(crate) use inherit::DESCRIPTOR_PREFIXES;
-pub use inherit::{InheritError, InheritedSockets};
-#[cfg(target_os = "linux")]
-pub use launch::Launcher;
+pub use launch::{ExchangeProgram, Launcher};
 pub use memory::{available_memory_bytes, memory_bytes};
 pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
@@ -32,7 +28,7 @@ pub use priority::{lower_priority, raise_priority};
 pub use sandbox::{Sandbox, confine};
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{
-    Launcher, Sandbox, confine, drop_capabilities, lower_priority, raise_priority,
+    ExchangeProgram, Launcher, Sandbox, confine, drop_capabilities, lower_priority, raise_priority,
 };
 
 use nix::ifaddrs::getifaddrs;
@@ -188,8 +184,12 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
 
 /// Raises the soft limit of locked memory to the hard limit, and both to no limit if that is allowed.
 /// Returns the limit in bytes, or `None` if there is none.
+///
+/// # Errors
+///
+/// If the kernel refuses both.
 #[cfg(target_os = "linux")]
-pub(crate) fn raise_locked_memory_limit() -> io::Result<Option<u64>> {
+pub fn raise_locked_memory_limit() -> io::Result<Option<u64>> {
     use nix::sys::resource::RLIM_INFINITY;
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_ok() {

@@ -8,11 +8,11 @@
 
 mod area;
 mod batch;
-#[cfg(target_os = "linux")]
+mod blocks;
 mod coalescer;
 #[cfg(target_os = "linux")]
 mod control;
-mod idle_timer;
+mod engine_loop;
 mod losses;
 #[cfg(target_os = "linux")]
 mod mmsg;
@@ -25,6 +25,7 @@ mod steering;
 pub mod xdp;
 
 pub use batch::Batch;
+pub use blocks::{BlockLists, SourceBlocks};
 pub use losses::ReceiveLosses;
 pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
 #[cfg(target_os = "linux")]
@@ -34,6 +35,20 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 
 use primitives::IpPrefix;
+
+use engine_loop::engine_loop;
+#[cfg(target_os = "linux")]
+use mmsg::SocketEngine;
+use portable::PortableEngine;
+
+/// The parts of an engine, for engines in other crates.
+pub mod engine {
+    pub use super::area::{Area, Span};
+    pub use super::batch::Slot;
+    pub use super::engine_loop::{EngineIo, Round, engine_loop};
+    #[cfg(target_os = "linux")]
+    pub use super::mmsg::{SocketEngine, sleep_until_readable};
+}
 
 /// Maximum datagrams in a batch, which is one system call. Above 64 only latency grows.
 pub const BATCH_MAX: usize = 64;
@@ -118,36 +133,34 @@ pub trait Handler {
     }
 }
 
-/// The sockets of a worker, their engine, and the worker's share of the XDP program.
+/// The sockets of a worker and their engine.
 #[derive(Debug)]
 pub struct UdpWorker {
     /// Its sockets.
     pub sockets: Vec<UdpSocket>,
     /// The engine of the sockets.
     pub engine: Engine,
-    /// Its AF_XDP sockets. Datagrams that do not reach them arrive at `sockets`, so a worker has both.
-    pub xdp: Option<xdp::WorkerQueues>,
-    /// The list of networks that the XDP program should block, in addition to the sockets.
-    pub blocks: Option<xdp::SourceBlocks>,
+    /// The list of networks that the XDP program should block, in addition to the sockets. `None` without a program.
+    pub blocks: Option<SourceBlocks>,
 }
 
 impl UdpWorker {
     /// Returns a worker that has nothing but sockets.
     pub fn new(sockets: Vec<UdpSocket>, engine: Engine) -> Self {
-        Self { sockets, engine, xdp: None, blocks: None }
+        Self { sockets, engine, blocks: None }
     }
 }
 
 /// Serves `worker` on this thread until `stop` is set; it returns within a quarter of a second then.
-/// Fails if the platform lacks the engine or if a socket is unusable. Errors of single datagrams do
-/// not end it.
+///
+/// # Errors
+///
+/// If the platform lacks the engine or if a socket is unusable. Errors of single datagrams do not end it.
 pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool) -> io::Result<()> {
     match worker.engine.of_sockets() {
         #[cfg(target_os = "linux")]
-        Engine::Mmsg if worker.xdp.is_some() => xdp::run(worker, handler, stop),
-        #[cfg(target_os = "linux")]
-        Engine::Mmsg => mmsg::run(worker, handler, stop),
-        Engine::Portable => portable::run(worker.sockets, handler, stop),
+        Engine::Mmsg => engine_loop(&mut SocketEngine::new(worker), handler, stop),
+        Engine::Portable => engine_loop(&mut PortableEngine::new(worker.sockets)?, handler, stop),
         other => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!("UDP engine {} needs Linux: use auto or portable", other.label()),

@@ -33,7 +33,7 @@ mod linux {
     }
 
     pub(crate) fn one_program_at_a_time() {
-        let launcher = Launcher::spawn().unwrap();
+        let launcher = Launcher::spawn(|_, _| Ok(())).unwrap();
         let (first, said) = start(&launcher);
         assert_eq!(said, "started\n");
         for _ in 0..3 {

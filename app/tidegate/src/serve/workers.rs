@@ -178,9 +178,7 @@ impl Workers {
             let mut front =
                 UdpFront::new(Arc::clone(&self.tracker), listeners, self.clock, seed()?);
             let mut worker = UdpWorker::new(sockets, config.engine);
-            if let Some(xdp) = &mut xdp {
-                xdp.equip(number, &mut worker);
-            }
+            let queues = xdp.as_mut().map(|xdp| xdp.equip(number, &mut worker)).unwrap_or_default();
             let stop = Arc::clone(&self.stop);
             let place = config
                 .pin_cores
@@ -191,7 +189,7 @@ impl Workers {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
-                Ok(net::run_udp(worker, &mut front, &stop)?)
+                Ok(net::xdp::run(worker, queues, &mut front, &stop)?)
             })?;
         }
         Ok(())

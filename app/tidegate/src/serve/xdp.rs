@@ -14,16 +14,16 @@ use std::time::Duration;
 use admin::{MetricSources, XdpInterface, XdpRingDrops, XdpStats};
 use anyhow::{Context, Result, bail};
 use front::Clock;
-use front::udp::PROTOCOL_NUMBERS;
 use net::xdp::{
     ConnectRate, Control, HandOver, IdSlots, InheritedXdp, InterfaceStatus, ListenerCounts,
-    QueueState, Rules, TakeOver, Xdp, XdpOptions,
+    ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions,
 };
 use net::{Engine, UdpSocket, UdpWorker};
 use tracing::{debug, info, warn};
 use tracker::counters::{DropReason, Listener, Protocol, WorkerMetrics};
 use tracker::{RequestKind, Tracker};
 use types::{Family, limits};
+use wire::udp;
 
 use super::listeners::{BoundListener, BoundListeners};
 use crate::config::{Config, worker_count};
@@ -33,6 +33,14 @@ pub(super) use check::check;
 pub(super) const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
+
+/// The numbers that the program needs to answer connects before the sockets.
+const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
+    connect_magic: udp::MAGIC,
+    connect_action: udp::action::CONNECT,
+    connect_reply_action: udp::action::CONNECT,
+    head_len: udp::HEAD_LEN as u16,
+};
 
 /// The program, attached to its interfaces, before anything is served.
 pub(super) struct OpenXdp {
@@ -203,10 +211,10 @@ impl OpenXdp {
         std::mem::take(&mut self.xdp.take_over)
     }
 
-    /// Gives a UDP worker what it needs of the program.
-    pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) {
-        worker.xdp = self.xdp.queues.get_mut(number).map(std::mem::take);
+    /// Gives a UDP worker its list of blocked networks. Returns its AF_XDP sockets.
+    pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) -> WorkerQueues {
         worker.blocks = Some(self.xdp.control.blocks());
+        self.xdp.queues.get_mut(number).map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns what keeps the program up to date.

@@ -3,7 +3,7 @@
 use std::io;
 
 use caps::CapSet;
-pub(crate) use caps::Capability;
+pub use caps::Capability;
 
 /// Drops all capabilities of the calling thread, and of threads that it starts later, for good. Returns
 /// the names of those that it had. Does nothing to the other threads: call it while there is only one.
@@ -24,7 +24,7 @@ pub fn drop_capabilities() -> io::Result<Vec<String>> {
 }
 
 /// Returns the names of those of `needed` that the calling thread does not have.
-pub(crate) fn missing_capabilities(needed: &[Capability]) -> Vec<String> {
+pub fn missing_capabilities(needed: &[Capability]) -> Vec<String> {
     let has = |one: &Capability| caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
     needed.iter().filter(|one| !has(one)).map(ToString::to_string).collect()
 }

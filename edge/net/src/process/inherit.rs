@@ -26,7 +26,7 @@ const SOCKETS_MAX: usize = 16 * 1024;
 
 /// Beginnings of the names of descriptors that are no sockets of listeners. Only a process of this program
 /// passes them.
-pub(crate) const DESCRIPTOR_PREFIXES: [&str; 3] = ["xdp-link-", "xsk-", "umem-"];
+pub const DESCRIPTOR_PREFIXES: [&str; 3] = ["xdp-link-", "xsk-", "umem-"];
 
 /// Inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]

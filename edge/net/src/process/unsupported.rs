@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
 
+/// Exchanges the XDP program of a link.
+pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
+
 /// A handle to the launcher, which cannot exist here.
 #[derive(Debug)]
 pub struct Launcher(Infallible);
 
 impl Launcher {
     /// Always fails, because launchers need Linux.
-    pub fn spawn() -> io::Result<Self> {
+    pub fn spawn(_: ExchangeProgram) -> io::Result<Self> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "needs Linux"))
     }
 

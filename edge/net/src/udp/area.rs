@@ -8,27 +8,29 @@
 //! [`Area::mapped`].
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::ptr::{NonNull, slice_from_raw_parts_mut};
-#[cfg(target_os = "linux")]
 use std::sync::Arc;
+
+/// The owner of mapped memory.
+type Mapping = Arc<dyn Any + Send + Sync>;
 
 /// A range of bytes within an area.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     /// The offset of the first byte.
-    pub(crate) at: u32,
+    pub at: u32,
     /// Bytes.
-    pub(crate) len: u16,
+    pub len: u16,
 }
 
 /// Memory, accessed by [`Span`]s.
 #[derive(Debug)]
-pub(crate) struct Area {
+pub struct Area {
     start: NonNull<u8>,
     len: usize,
     /// Keeps the memory mapped. `None` if the area is a box of its own.
-    #[cfg(target_os = "linux")]
-    mapping: Option<Arc<super::xdp::Mapping>>,
+    mapping: Option<Mapping>,
 }
 
 // SAFETY: an area has sole access to its memory, like a `Box<[u8]>`.
@@ -40,23 +42,16 @@ impl Area {
         let bytes: *mut [u8] = Box::into_raw(vec![0; len].into_boxed_slice());
         // `into_raw` never returns a null pointer.
         let start = NonNull::new(bytes.cast::<u8>()).unwrap_or(NonNull::dangling());
-        Self {
-            start,
-            len,
-            #[cfg(target_os = "linux")]
-            mapping: None,
-        }
+        Self { start, len, mapping: None }
     }
 
-    /// Accesses `mapping`.
+    /// Returns the `len` bytes from `start`, which stay mapped as long as `mapping` exists.
     ///
     /// # Safety
     ///
-    /// Nothing else in this process accesses the mapped memory, and the kernel writes to no part of it that is
-    /// accessed through the area meanwhile.
-    #[cfg(target_os = "linux")]
-    pub(super) unsafe fn mapped(mapping: Arc<super::xdp::Mapping>) -> Self {
-        let (start, len) = (mapping.start(), mapping.len());
+    /// Nothing else in this process accesses the memory, and the kernel writes to no part of it that is accessed
+    /// through the area meanwhile.
+    pub unsafe fn mapped(start: NonNull<u8>, len: usize, mapping: Mapping) -> Self {
         Self { start, len, mapping: Some(mapping) }
     }
 
@@ -64,23 +59,31 @@ impl Area {
     ///
     /// # Panics
     ///
-    /// Panics if it is not in the area. So do the other functions.
+    /// Panics if it is not in the area.
     #[inline]
-    pub(crate) fn get(&self, span: Span) -> &[u8] {
+    pub fn get(&self, span: Span) -> &[u8] {
         let at = self.offset(span);
         // SAFETY: `offset` has checked that the range is within the area, and `self` is borrowed.
         unsafe { NonNull::slice_from_raw_parts(self.start.add(at), span.len.into()).as_ref() }
     }
 
     /// Returns the bytes of `span`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Area::get`].
     #[inline]
-    pub(crate) fn get_mut(&mut self, span: Span) -> &mut [u8] {
+    pub fn get_mut(&mut self, span: Span) -> &mut [u8] {
         let at = self.offset(span);
         // SAFETY: as above; the borrow is exclusive.
         unsafe { NonNull::slice_from_raw_parts(self.start.add(at), span.len.into()).as_mut() }
     }
 
     /// Returns the bytes of `read`, and those of `write`, which must come later in the area.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they are not in the area, or overlap.
     #[inline]
     pub(crate) fn get_pair(&mut self, read: Span, write: Span) -> (&[u8], &mut [u8]) {
         let (read_at, write_at) = (read.at as usize, self.offset(write));
@@ -97,9 +100,8 @@ impl Area {
     }
 
     /// Loads the cache line of a byte, if it is in the area.
-    #[cfg(target_os = "linux")]
     #[inline]
-    pub(super) fn prefetch(&self, at: u32) {
+    pub fn prefetch(&self, at: u32) {
         if (at as usize) < self.len {
             primitives::prefetch(&self.get(Span { at, len: 1 })[0]);
         }
@@ -125,7 +127,6 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        #[cfg(target_os = "linux")]
         if self.mapping.is_some() {
             return;
         }
@@ -148,8 +149,8 @@ mod tests {
         write.copy_from_slice(read);
         assert_eq!(area.get(Span { at: 0, len: 10 }), b"\0\0\0\0ab\0\0ab");
         let refuses = |at, len| {
-            let area = Area::allocate(10);
-            std::panic::catch_unwind(|| area.get(Span { at, len }).len()).is_err()
+            let len_of = || Area::allocate(10).get(Span { at, len }).len();
+            std::panic::catch_unwind(len_of).is_err()
         };
         assert!(refuses(5, 6) && refuses(11, 0) && refuses(u32::MAX, u16::MAX) && !refuses(10, 0));
     }

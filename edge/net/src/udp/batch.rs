@@ -26,16 +26,19 @@ pub struct Batch {
 
 /// A datagram's metadata, and where it and its reply are in the area.
 #[derive(Clone, Copy)]
-pub(super) struct Slot {
-    pub(super) from: SocketAddr,
+pub struct Slot {
+    /// The source address.
+    pub from: SocketAddr,
     /// The destination. `None` if that is known from elsewhere: the socket or a control message.
-    pub(super) to: Option<IpAddr>,
-    pub(super) request: Span,
+    pub to: Option<IpAddr>,
+    /// The request.
+    pub request: Span,
     /// The reply; its length is 0 until there is one.
-    pub(super) reply: Span,
+    pub reply: Span,
     /// Maximum length of the reply.
-    pub(super) room: u16,
-    pub(super) truncated: bool,
+    pub room: u16,
+    /// True if the request was longer than [`REQUEST_MAX`].
+    pub truncated: bool,
 }
 
 const _: () = assert!(STRIDE <= u16::MAX as usize);
@@ -60,7 +63,7 @@ impl Batch {
 
     /// Returns a batch in `area`, for engines that add datagrams where they are:
     /// [`Batch::push_slot`].
-    pub(super) fn over(area: Area) -> Self {
+    pub fn over(area: Area) -> Self {
         let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let empty = Slot {
             from: unspecified,
@@ -161,7 +164,7 @@ impl Batch {
 
     /// Empties the batch for datagrams of a socket bound to `local`.
     #[inline]
-    pub(crate) fn clear(&mut self, local: SocketAddr) {
+    pub fn clear(&mut self, local: SocketAddr) {
         self.len = 0;
         self.local = local;
     }
@@ -205,16 +208,14 @@ impl Batch {
     /// # Panics
     ///
     /// Panics if the batch is full.
-    #[cfg(target_os = "linux")]
     #[inline]
-    pub(super) fn push_slot(&mut self, slot: Slot) {
+    pub fn push_slot(&mut self, slot: Slot) {
         self.slots[self.len] = slot;
         self.len += 1;
     }
 
     /// Returns the memory of requests and replies.
-    #[cfg(target_os = "linux")]
-    pub(super) fn area(&mut self) -> &mut Area {
+    pub fn area(&mut self) -> &mut Area {
         &mut self.area
     }
 

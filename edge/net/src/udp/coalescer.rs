@@ -19,6 +19,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::BATCH_MAX;
+use super::engine_loop::Round;
 
 /// A batch of this size is worth its system calls.
 const MIN_BATCH: usize = BATCH_MAX / 2;
@@ -38,7 +39,8 @@ const DELAY_MAX: Duration = Duration::from_micros(75);
 /// longer than a client would notice.
 const AVERAGING_S: f32 = 0.004;
 
-/// The system may let a thread sleep for longer than it asked, by 50 µs unless the thread sets this.
+/// Linux may let a thread sleep for longer than it asked, by 50 µs unless the thread sets this.
+#[cfg(target_os = "linux")]
 const TIMER_SLACK: Duration = Duration::from_micros(1);
 
 /// The next step of a worker, before it receives again.
@@ -52,17 +54,12 @@ pub(super) enum Next {
     Poll,
 }
 
-/// Measures the load of a worker, and decides what it does after each round. In a round it receives from
-/// its sockets once and answers.
+/// Measures the load of a worker, and decides what it does after each round.
 pub(super) struct Coalescer {
     /// When the last round ended.
     ended: Instant,
     /// Since when the worker is awake, but not from before the last round ended.
     awake_since: Instant,
-    /// Datagrams of this round.
-    datagrams: usize,
-    /// The largest batch of this round.
-    largest: usize,
     /// Between 0 and 1.
     load: f32,
 }
@@ -70,21 +67,13 @@ pub(super) struct Coalescer {
 impl Coalescer {
     /// Returns the coalescer of an idle worker.
     pub(super) fn new(now: Instant) -> Self {
-        Self { ended: now, awake_since: now, datagrams: 0, largest: 0, load: 0.0 }
-    }
-
-    /// Adds a batch to this round.
-    #[inline]
-    pub(super) fn add(&mut self, datagrams: usize) {
-        self.datagrams += datagrams;
-        self.largest = self.largest.max(datagrams);
+        Self { ended: now, awake_since: now, load: 0.0 }
     }
 
     /// Ends a round. Returns what to do next; after a sleep, call [`Coalescer::woke`].
-    pub(super) fn next(&mut self, now: Instant) -> Next {
-        self.measure(now);
-        self.datagrams = 0;
-        match std::mem::take(&mut self.largest) {
+    pub(super) fn next(&mut self, now: Instant, round: Round) -> Next {
+        self.measure(now, round.datagrams as f32);
+        match round.largest_batch {
             0 => Next::Poll,
             MIN_BATCH.. => Next::Receive,
             _ => self.delay().map_or(Next::Poll, Next::Delay),
@@ -96,11 +85,11 @@ impl Coalescer {
         self.awake_since = now;
     }
 
-    /// Adds this round to the load.
-    fn measure(&mut self, now: Instant) {
+    /// Adds a round to the load.
+    fn measure(&mut self, now: Instant, datagrams: f32) {
         let seconds_since = |then| now.saturating_duration_since(then).as_secs_f32();
         let (round_s, awake_s) = (seconds_since(self.ended), seconds_since(self.awake_since));
-        let work_s = awake_s * self.datagrams as f32 / (self.datagrams + 1) as f32;
+        let work_s = awake_s * datagrams / (datagrams + 1.0);
         // A moving average, in which a round longer than its time replaces all that was before.
         self.load += (work_s - self.load * round_s) / round_s.max(AVERAGING_S);
         (self.ended, self.awake_since) = (now, now);
@@ -114,8 +103,11 @@ impl Coalescer {
 }
 
 /// Enables the calling thread to sleep for as little as [`DELAY_MIN`]. Without it, delays are longer.
+/// Other systems have no such setting.
 pub(super) fn sleep_precisely() -> io::Result<()> {
-    Ok(nix::sys::prctl::set_timerslack(TIMER_SLACK.as_nanos() as u64)?)
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_timerslack(TIMER_SLACK.as_nanos() as u64)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -159,11 +151,10 @@ mod tests {
                     self.due += Duration::from_secs(1) / rate;
                     received += 1;
                 }
-                self.coalescer.add(received);
                 self.now += ROUND + DATAGRAM * received as u32;
                 outcome.rounds += 1;
                 outcome.datagrams += received as u32;
-                match self.coalescer.next(self.now) {
+                match self.coalescer.next(self.now, round(&[received])) {
                     Next::Receive => continue,
                     Next::Delay(delay) => {
                         self.now += delay;
@@ -176,6 +167,12 @@ mod tests {
             }
             outcome
         }
+    }
+
+    fn round(batches: &[usize]) -> Round {
+        let mut round = Round::default();
+        batches.iter().for_each(|batch| round.add_batch(*batch));
+        round
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -232,7 +229,7 @@ mod tests {
         worker.serve(250_000, SECOND);
         worker.due = worker.now + SECOND / 100;
         worker.serve(20_000, SECOND / 50);
-        assert_eq!(worker.coalescer.next(worker.now), Next::Poll);
+        assert_eq!(worker.coalescer.next(worker.now, round(&[])), Next::Poll);
     }
 
     #[test]
@@ -245,15 +242,14 @@ mod tests {
             (&[1, MIN_BATCH - 1], Next::Poll),
             (&[], Next::Poll),
         ] {
-            batches.iter().for_each(|batch| coalescer.add(*batch));
             // The clock may stand still.
-            assert_eq!(coalescer.next(now), next, "{batches:?}");
+            assert_eq!(coalescer.next(now, round(batches)), next, "{batches:?}");
         }
         coalescer.load = 1.0;
-        coalescer.add(1);
-        assert_eq!(coalescer.next(now), Next::Delay(DELAY_MAX));
+        assert_eq!(coalescer.next(now, round(&[1])), Next::Delay(DELAY_MAX));
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn threads_can_sleep_precisely() {
         std::thread::spawn(|| {

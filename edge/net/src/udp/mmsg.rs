@@ -9,71 +9,104 @@
 //! padding, the kernel has the upper halves of lengths: zero from the beginning, and never written here.
 #![allow(unsafe_code)]
 
-use super::coalescer::{Coalescer, Next, sleep_precisely};
 use super::control::ControlMessage;
-use super::idle_timer::IdleTimer;
-use super::source_filter::block_sources;
-use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket, UdpWorker};
+use super::engine_loop::{EngineIo, Round};
+use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, SourceBlocks, UdpSocket, UdpWorker};
 use crate::raw_sock_addr::RawSockAddr;
+use primitives::IpPrefix;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+/// The sockets of a worker, served by one system call for each batch.
+pub struct SocketEngine {
+    sockets: Vec<UdpSocket>,
+    blocks: Option<SourceBlocks>,
+    mmsg: MmsgIo,
+    /// An entry for each socket: what the last poll found.
+    polls: Vec<libc::pollfd>,
+}
 
 /// The arrays for both system calls, and the batch between them.
-pub(super) struct MmsgIo {
+struct MmsgIo {
     batch: Batch,
     addresses: Box<[RawSockAddr; BATCH_MAX]>,
     vectors: Box<[libc::iovec; BATCH_MAX]>,
     headers: Box<[libc::mmsghdr; BATCH_MAX]>,
 }
 
-/// See [`super::run_udp`].
-pub(super) fn run(
-    worker: UdpWorker,
-    handler: &mut impl Handler,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    let UdpWorker { sockets, blocks, .. } = worker;
-    // Otherwise the delays are longer: that costs latency, but nothing fails.
-    let _ = sleep_precisely();
-    let mut mmsg = MmsgIo::new();
-    let mut idle_timer = IdleTimer::start();
-    let mut coalescer = Coalescer::new(Instant::now());
-    let mut readiness = Readiness::of(&sockets);
-    while !stop.load(Ordering::Relaxed) {
-        for (at, socket) in sockets.iter().enumerate().filter(|(at, _)| readiness.may_read(*at)) {
-            coalescer.add(mmsg.exchange(at, socket, handler)?);
-        }
-        let now = Instant::now();
-        let wait = idle_timer.poll(now, handler);
-        if let Some(networks) = handler.source_filter() {
-            block_sources(&sockets, blocks.as_ref(), &networks);
-        }
-        match coalescer.next(now) {
-            Next::Receive => readiness.reset(),
-            Next::Delay(delay) => {
-                readiness.reset();
-                thread::sleep(delay);
-                coalescer.woke(Instant::now());
+impl SocketEngine {
+    /// Returns the engine of the sockets of `worker`.
+    pub fn new(worker: UdpWorker) -> Self {
+        let UdpWorker { sockets, blocks, .. } = worker;
+        // All may have something to read already.
+        let poll_of = |socket: &UdpSocket| libc::pollfd {
+            fd: socket.socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: libc::POLLIN,
+        };
+        let polls = sockets.iter().map(poll_of).collect();
+        Self { sockets, blocks, mmsg: MmsgIo::new(), polls }
+    }
+
+    /// Returns an entry for poll(2) for each socket.
+    pub fn polls(&self) -> &[libc::pollfd] {
+        &self.polls
+    }
+}
+
+impl EngineIo for SocketEngine {
+    fn poll_once(&mut self, handler: &mut impl Handler) -> io::Result<Round> {
+        let mut round = Round::default();
+        for (at, (socket, poll)) in self.sockets.iter().zip(&mut self.polls).enumerate() {
+            if poll.revents != 0 {
+                round.add_batch(self.mmsg.exchange(at, socket, handler)?);
             }
-            Next::Poll => {
-                readiness.poll(wait)?;
-                coalescer.woke(Instant::now());
-            }
+            // Without a poll before the next call, any socket may have something to read.
+            poll.revents = libc::POLLIN;
+        }
+        Ok(round)
+    }
+
+    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
+        sleep_until_readable(&mut self.polls, wait)
+    }
+
+    fn block_sources(&mut self, networks: &[IpPrefix]) {
+        if let Some(blocks) = &self.blocks {
+            blocks.set(networks);
+        }
+        for socket in &self.sockets {
+            // On failure the handler keeps dropping these datagrams itself.
+            let _ = socket.source_filter(networks);
         }
     }
-    handler.idle();
-    // Another process may take over the sockets.
-    block_sources(&sockets, None, &[]);
-    Ok(())
+}
+
+/// Sleeps until one of the descriptors is readable or has an error, for at most `wait`. Sets `revents`; a signal
+/// that interrupts the sleep leaves them as they were.
+///
+/// # Errors
+///
+/// If the kernel has no memory for it, or there are more entries than the process may have descriptors.
+pub fn sleep_until_readable(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<()> {
+    // Round up, so that a wait of less than a millisecond does not become a busy loop.
+    let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
+    // SAFETY: the length is that of the array, which lives until the call returns.
+    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
+    if ready >= 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        error => Err(error),
+    }
 }
 
 impl MmsgIo {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         // SAFETY: both are plain structs of numbers and pointers, for which zero bytes are valid.
         let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
         Self {
@@ -85,7 +118,7 @@ impl MmsgIo {
     }
 
     /// Serves the datagrams that wait in `socket`, up to a full batch. Returns their number.
-    pub(super) fn exchange(
+    fn exchange(
         &mut self,
         at: usize,
         socket: &UdpSocket,
@@ -240,51 +273,6 @@ fn receive_failed() -> io::Result<usize> {
             Err(error)
         }
         _ => Ok(0),
-    }
-}
-
-/// The readiness of a worker's sockets, as of the last poll.
-struct Readiness {
-    sockets: Vec<libc::pollfd>,
-}
-
-impl Readiness {
-    /// Marks each socket as one that may have something to read. The sockets must stay open.
-    fn of(sockets: &[UdpSocket]) -> Self {
-        let pollfd_of = |socket: &UdpSocket| libc::pollfd {
-            fd: socket.socket.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: libc::POLLIN,
-        };
-        Self { sockets: sockets.iter().map(pollfd_of).collect() }
-    }
-
-    /// Returns whether socket `at` may have something to read, an error included.
-    fn may_read(&self, at: usize) -> bool {
-        self.sockets[at].revents != 0
-    }
-
-    /// Marks each socket again as one that may have something to read.
-    fn reset(&mut self) {
-        self.sockets.iter_mut().for_each(|socket| socket.revents = libc::POLLIN);
-    }
-
-    /// Sleeps until a socket has something to read, but not longer than `wait`.
-    fn poll(&mut self, wait: Duration) -> io::Result<()> {
-        // Round up, so that a wait of less than a millisecond does not become a busy loop.
-        let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-        let count = self.sockets.len() as libc::nfds_t;
-        // SAFETY: the count is that of the array, which lives until the call returns.
-        let ready = unsafe { libc::poll(self.sockets.as_mut_ptr(), count, wait_ms) };
-        if ready < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-            // The call has written nothing.
-            self.reset();
-        }
-        Ok(())
     }
 }
 

@@ -1,51 +1,68 @@
 //! One system call for each datagram, on any platform that mio supports.
 
-use super::idle_timer::IdleTimer;
+use super::engine_loop::{EngineIo, Round};
 use super::{Batch, Handler, UdpSocket};
 use mio::net::UdpSocket as Socket;
 use mio::{Events, Interest, Poll, Token};
+use primitives::IpPrefix;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
-/// See [`super::run_udp`].
-pub(super) fn run(
-    sockets: Vec<UdpSocket>,
-    handler: &mut impl Handler,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    let mut poll = Poll::new()?;
-    let mut events = Events::with_capacity(sockets.len().max(1));
-    let with_address = |socket: UdpSocket| (socket.local_addr(), Socket::from_std(socket.socket));
-    let mut sockets: Vec<(SocketAddr, Socket)> = sockets.into_iter().map(with_address).collect();
-    for (at, (_, socket)) in sockets.iter_mut().enumerate() {
-        poll.registry().register(socket, Token(at), Interest::READABLE)?;
+/// The sockets of a worker.
+pub(super) struct PortableEngine {
+    sockets: Vec<BoundSocket>,
+    batch: Batch,
+    poll: Poll,
+    events: Events,
+}
+
+struct BoundSocket {
+    socket: Socket,
+    local: SocketAddr,
+}
+
+impl PortableEngine {
+    pub(super) fn new(sockets: Vec<UdpSocket>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let events = Events::with_capacity(sockets.len().max(1));
+        let mut bound = Vec::with_capacity(sockets.len());
+        for (at, socket) in sockets.into_iter().enumerate() {
+            let local = socket.local_addr();
+            let mut socket = Socket::from_std(socket.socket);
+            poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
+            bound.push(BoundSocket { socket, local });
+        }
+        Ok(Self { sockets: bound, batch: Batch::new(), poll, events })
     }
-    let mut batch = Batch::new();
-    let mut idle_timer = IdleTimer::start();
-    while !stop.load(Ordering::Relaxed) {
-        let mut quiet = true;
-        for (at, (local, socket)) in sockets.iter().enumerate() {
-            batch.clear(*local);
-            receive(socket, &mut batch)?;
-            if !batch.is_empty() {
-                quiet = false;
-                handler.batch(at, &mut batch);
-                send(at, socket, &batch, handler);
+}
+
+impl EngineIo for PortableEngine {
+    const IS_PORTABLE: bool = true;
+
+    fn poll_once(&mut self, handler: &mut impl Handler) -> io::Result<Round> {
+        let mut round = Round::default();
+        for (at, BoundSocket { socket, local }) in self.sockets.iter().enumerate() {
+            self.batch.clear(*local);
+            receive(socket, &mut self.batch)?;
+            if !self.batch.is_empty() {
+                round.add_batch(self.batch.len());
+                handler.batch(at, &mut self.batch);
+                send(at, socket, &self.batch, handler);
             }
         }
-        let wait = idle_timer.poll(Instant::now(), handler);
-        // mio reports readiness only once, so sleep only after every socket was found empty.
-        if quiet {
-            match poll.poll(&mut events, Some(wait)) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
+        Ok(round)
+    }
+
+    /// mio reports readiness only once, so each socket must have been found empty.
+    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, Some(wait)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
     }
-    handler.idle();
-    Ok(())
+
+    fn block_sources(&mut self, _: &[IpPrefix]) {}
 }
 
 /// Receives waiting datagrams, up to a full batch.

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use primitives::IpPrefix;
 use socket2::{SockFilter, SockRef, Socket};
 
-use super::xdp::SourceBlocks;
 use super::{SOURCE_FILTER_MAX, UdpSocket};
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -19,22 +18,6 @@ const RECALL: u16 = (libc::BPF_LD | libc::BPF_MEM) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-
-/// Makes the kernel drop datagrams from `networks` and no others: by filters on a worker's sockets, and by
-/// the XDP program if there is one.
-pub(super) fn block_sources(
-    sockets: &[UdpSocket],
-    blocks: Option<&SourceBlocks>,
-    networks: &[IpPrefix],
-) {
-    if let Some(blocks) = blocks {
-        blocks.set(networks);
-    }
-    for socket in sockets {
-        // On failure the handler keeps dropping these datagrams itself.
-        let _ = socket.source_filter(networks);
-    }
-}
 
 impl UdpSocket {
     /// Makes the kernel drop datagrams from `networks` and no others. Uses the first [`SOURCE_FILTER_MAX`] of

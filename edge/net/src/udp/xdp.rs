@@ -56,23 +56,21 @@ mod umem;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 
-mod blocks;
-
-pub use blocks::{BlockLists, SourceBlocks};
+#[cfg(target_os = "linux")]
+pub use bpf::update_link as exchange_program;
 #[cfg(target_os = "linux")]
 pub use handover::{HandOver, InheritedXdp, TakeOver, is_link_name};
 #[cfg(target_os = "linux")]
 pub use queue::Queue;
 #[cfg(target_os = "linux")]
-pub use run::WorkerQueues;
-#[cfg(target_os = "linux")]
-pub(super) use run::run;
+pub use run::{WorkerQueues, run};
 #[cfg(target_os = "linux")]
 pub use setup::{Control, Xdp};
-#[cfg(target_os = "linux")]
-pub(super) use umem::Mapping;
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, is_link_name};
+pub use unsupported::{
+    Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, exchange_program, is_link_name,
+    run,
+};
 
 use std::fmt;
 use std::net::SocketAddr;

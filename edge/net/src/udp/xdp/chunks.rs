@@ -14,7 +14,7 @@
 use super::frame::HEADERS_MAX;
 use super::ring::{Consumer, Descriptor, Producer};
 use crate::REPLY_MAX;
-use crate::udp::area::Span;
+use crate::engine::Span;
 
 /// Bytes of a chunk: those of a page.
 pub(super) const CHUNK_LEN: usize = 4096;

@@ -19,7 +19,7 @@ use super::RingDrops;
 use super::chunks::{CHUNK_LEN, Rings};
 use super::ring::{Consumer, Producer, RingLayout};
 use super::umem::Mapping;
-use crate::udp::area::Area;
+use crate::engine::Area;
 
 /// Entries of the rings of received frames and of replies.
 const RX_TX_LEN: u32 = 2048;
@@ -110,8 +110,8 @@ impl Queue {
         };
         // SAFETY: nothing else in this process accesses the chunks. Those who access the area keep to chunks
         // in hand, into which the kernel does not write.
-        let area = Some(unsafe { Area::mapped(mapping) });
-        Ok(Self { socket, memory, area, rings })
+        let area = unsafe { Area::mapped(mapping.start(), mapping.len(), mapping) };
+        Ok(Self { socket, memory, area: Some(area), rings })
     }
 
     fn bind(&self, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
@@ -200,18 +200,6 @@ impl Queue {
             // SAFETY: an empty buffer and no address.
             unsafe { libc::recvfrom(socket, null_mut(), 0, flags, null_mut(), null_mut()) };
         }
-    }
-}
-
-/// Sleeps until one of the descriptors is readable or has an error, for at most `wait`. Sets which.
-pub(super) fn sleep_until_readable(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<()> {
-    // Round up, so that a wait of less than a millisecond does not become a busy loop.
-    let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: the length is that of the array, which lives until the call returns.
-    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
-    match check(ready) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        result => result.map(drop),
     }
 }
 

@@ -10,25 +10,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use primitives::Random;
+use primitives::{IpPrefix, Random};
 
 use super::RingDrops;
 use super::chunks::Chunk;
 use super::frame::Datagram;
 use super::next_hops::{Destination, NextHops};
-use super::queue::{Queue, sleep_until_readable};
-use crate::BATCH_MAX;
-use crate::udp::area::Span;
-use crate::udp::batch::Slot;
-use crate::udp::coalescer::{Coalescer, Next, sleep_precisely};
-use crate::udp::idle_timer::{IDLE_PERIOD, IdleTimer};
-use crate::udp::mmsg::MmsgIo;
-use crate::udp::source_filter::block_sources;
+use super::queue::Queue;
+use crate::engine::{EngineIo, Round, Slot, SocketEngine, Span, engine_loop, sleep_until_readable};
 use crate::udp::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
+use crate::{BATCH_MAX, run_udp};
 
 /// The sockets are served once in this many turns even if the queues are never empty.
 const TURNS_PER_SOCKET_TURN: u32 = 16;
@@ -98,90 +92,86 @@ struct Frame {
 /// A worker's sockets by address.
 struct Listeners(Vec<SocketAddr>);
 
-/// See [`crate::run_udp`].
-pub(in crate::udp) fn run(
+/// The AF_XDP sockets of a worker, and its UDP sockets.
+struct XdpEngine {
+    queues: Vec<ServedQueue>,
+    listeners: Listeners,
+    sockets: SocketEngine,
+    turn: u32,
+}
+
+/// Serves `worker` and its AF_XDP sockets, as [`run_udp`] does. Without AF_XDP sockets it is the same.
+///
+/// # Errors
+///
+/// Those of [`run_udp`]. A failure of an AF_XDP socket is none: the UDP sockets get its datagrams then.
+pub fn run(
     worker: UdpWorker,
+    queues: WorkerQueues,
     handler: &mut impl Handler,
     stop: &AtomicBool,
 ) -> io::Result<()> {
-    let UdpWorker { sockets, xdp, blocks, .. } = worker;
-    let listeners = Listeners(sockets.iter().map(UdpSocket::local_addr).collect());
-    let queues = xdp.unwrap_or_default().queues.into_iter();
-    let mut queues: Vec<ServedQueue> = queues.map(ServedQueue::new).collect();
-    let mut mmsg = MmsgIo::new();
-    let mut idle_timer = IdleTimer::start();
-    // Otherwise the delays are longer: that costs latency, but nothing fails.
-    let _ = sleep_precisely();
-    let mut coalescer = Coalescer::new(Instant::now());
-    let mut turn = 0_u32;
-    while !stop.load(Ordering::Relaxed) {
-        let mut is_quiet = true;
-        for queue in &mut queues {
-            let received = queue.turn(&listeners, handler);
-            is_quiet &= received == 0;
-            coalescer.add(received);
-        }
-        turn = turn.wrapping_add(1);
-        if is_quiet || turn.is_multiple_of(TURNS_PER_SOCKET_TURN) {
-            for (at, socket) in sockets.iter().enumerate() {
-                coalescer.add(mmsg.exchange(at, socket, handler)?);
-            }
-        }
-        let now = Instant::now();
-        let wait = idle_timer.poll(now, handler);
-        if let Some(networks) = handler.source_filter() {
-            block_sources(&sockets, blocks.as_ref(), &networks);
-        }
-        if wait == IDLE_PERIOD {
-            queues.retain_mut(ServedQueue::check);
-        }
-        match coalescer.next(now) {
-            Next::Receive => {}
-            Next::Delay(delay) => {
-                thread::sleep(delay);
-                coalescer.woke(Instant::now());
-            }
-            Next::Poll => {
-                sleep(&mut queues, &sockets, wait)?;
-                coalescer.woke(Instant::now());
-            }
-        }
+    if queues.queues.is_empty() {
+        return run_udp(worker, handler, stop);
     }
-    for queue in &mut queues {
-        // Serves frames that have arrived already, up to a full batch.
-        queue.turn(&listeners, handler);
-        queue.check();
-    }
-    handler.idle();
-    // Another process may take over the sockets.
-    block_sources(&sockets, None, &[]);
-    Ok(())
+    let mut engine = XdpEngine {
+        queues: queues.queues.into_iter().map(ServedQueue::new).collect(),
+        listeners: Listeners(worker.sockets.iter().map(UdpSocket::local_addr).collect()),
+        sockets: SocketEngine::new(worker),
+        turn: 0,
+    };
+    engine_loop(&mut engine, handler, stop)
 }
 
-/// Sleeps until a frame or a datagram comes. Drops queues whose socket has an error.
-fn sleep(queues: &mut Vec<ServedQueue>, sockets: &[UdpSocket], wait: Duration) -> io::Result<()> {
-    let pollfd = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let of_queue = |queue: &ServedQueue| {
-        // A negative descriptor is not polled.
-        if queue.status.is_parked() { -1 } else { queue.queue.descriptors().0.as_raw_fd() }
-    };
-    let mut polls: Vec<libc::pollfd> = queues.iter().map(of_queue).map(pollfd).collect();
-    polls.extend(sockets.iter().map(|socket| pollfd(socket.socket.as_raw_fd())));
-    // Replies that the kernel could not take yet are tried again soon.
-    let mut served = queues.iter_mut().filter(|queue| !queue.status.is_parked());
-    let is_sending = served.any(|queue| queue.queue.rings.tx.pending() > 0);
-    let wait = if is_sending { Duration::ZERO } else { wait };
-    sleep_until_readable(&mut polls, wait)?;
-    let mut polls = polls.iter();
-    queues.retain(|queue| {
-        let events = polls.next().map_or(0, |poll| poll.revents);
-        let has_failed = events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
-        if has_failed {
-            queue.status.closed.store(true, Ordering::Relaxed);
+impl EngineIo for XdpEngine {
+    fn poll_once(&mut self, handler: &mut impl Handler) -> io::Result<Round> {
+        let mut round = Round::default();
+        for queue in &mut self.queues {
+            round.add_batch(queue.turn(&self.listeners, handler));
         }
-        !has_failed
-    });
-    Ok(())
+        self.turn = self.turn.wrapping_add(1);
+        if round.is_empty() || self.turn.is_multiple_of(TURNS_PER_SOCKET_TURN) {
+            round.add_round(self.sockets.poll_once(handler)?);
+        }
+        Ok(round)
+    }
+
+    /// Also drops queues whose socket has an error.
+    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
+        let mut polls: Vec<libc::pollfd> = self.queues.iter().map(ServedQueue::poll).collect();
+        polls.extend(self.sockets.polls());
+        // Replies that the kernel could not take yet are tried again soon.
+        let mut served = self.queues.iter_mut().filter(|queue| !queue.status.is_parked());
+        let is_sending = served.any(|queue| queue.queue.rings.tx.pending() > 0);
+        let wait = if is_sending { Duration::ZERO } else { wait };
+        sleep_until_readable(&mut polls, wait)?;
+        let mut polls = polls.iter();
+        self.queues.retain(|queue| {
+            let events = polls.next().map_or(0, |poll| poll.revents);
+            let has_failed = events & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0;
+            if has_failed {
+                queue.status.closed.store(true, Ordering::Relaxed);
+            }
+            !has_failed
+        });
+        Ok(())
+    }
+
+    fn block_sources(&mut self, networks: &[IpPrefix]) {
+        self.sockets.block_sources(networks);
+    }
+
+    fn check(&mut self) {
+        self.queues.retain_mut(ServedQueue::check);
+    }
+
+    /// Serves frames that have arrived already, up to a full batch of each queue.
+    fn finish(&mut self, handler: &mut impl Handler) {
+        for queue in &mut self.queues {
+            queue.turn(&self.listeners, handler);
+            queue.check();
+        }
+    }
 }
 
 impl Listeners {
@@ -257,6 +247,13 @@ impl ServedQueue {
             unparsed: 0,
             tx_full: 0,
         }
+    }
+
+    /// Returns the entry for poll(2). While another process serves the queue, it is not polled.
+    fn poll(&self) -> libc::pollfd {
+        let is_parked = self.status.is_parked();
+        let fd = if is_parked { -1 } else { self.queue.descriptors().0.as_raw_fd() };
+        libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
     }
 
     /// Serves the frames that have come, up to a full batch. Returns their number.

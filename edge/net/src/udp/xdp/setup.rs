@@ -18,10 +18,11 @@ use super::interface::{Endpoint, Interface, Network};
 use super::maps::{LISTENERS_MAX, Maps, PASSED_V4_MAX, PASSED_V6_MAX};
 use super::netlink::Netlink;
 use super::{
-    BlockLists, IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError,
-    SourceBlocks, WorkerQueues, XdpOptions,
+    IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
+    XdpOptions,
 };
 use crate::process::{Capability, missing_capabilities, raise_locked_memory_limit};
+use crate::{BlockLists, SourceBlocks};
 
 /// Sources whose datagrams are always passed: private and link-local networks, and loopback. The kernel
 /// drops them where they cannot come from (`rp_filter`), which it cannot do with what it does not see.

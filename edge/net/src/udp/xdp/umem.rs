@@ -12,7 +12,7 @@ use std::ptr::{NonNull, null_mut};
 
 /// Pages of a descriptor, readable and writable, shared with all who map them.
 #[derive(Debug)]
-pub(in crate::udp) struct Mapping {
+pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -24,11 +24,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of `descriptor` from `offset`, and all of its pages at once.
-    pub(in crate::udp) fn new(
-        descriptor: BorrowedFd<'_>,
-        offset: i64,
-        len: usize,
-    ) -> io::Result<Self> {
+    pub(super) fn new(descriptor: BorrowedFd<'_>, offset: i64, len: usize) -> io::Result<Self> {
         let (access, sharing) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
         // SAFETY: the kernel chooses an address range that is free.
@@ -43,7 +39,7 @@ impl Mapping {
 
     /// Maps `len` bytes of zeros that are shared with nothing.
     #[cfg(test)]
-    pub(in crate::udp) fn of_zeros(len: usize) -> Self {
+    pub(super) fn of_zeros(len: usize) -> Self {
         let (access, sharing) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: the kernel chooses an address range that is free.
@@ -53,12 +49,12 @@ impl Mapping {
     }
 
     /// Returns the address of the first byte, which is that of a page.
-    pub(in crate::udp) fn start(&self) -> NonNull<u8> {
+    pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Returns the length in bytes.
-    pub(in crate::udp) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 }

@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{
-    IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError,
-    SourceBlocks, XdpOptions,
+    IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, XdpOptions,
 };
 use crate::process::InheritedSockets;
+use crate::{Handler, SourceBlocks, UdpWorker, run_udp};
 
 /// The AF_XDP sockets of a worker: none.
 #[derive(Debug, Default)]
@@ -69,6 +70,21 @@ impl TakeOver {
     ) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Cannot happen.
+pub fn exchange_program(_: BorrowedFd<'_>, _: BorrowedFd<'_>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Serves the sockets of `worker`: see [`run_udp`].
+pub fn run(
+    worker: UdpWorker,
+    _: WorkerQueues,
+    handler: &mut impl Handler,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    run_udp(worker, handler, stop)
 }
 
 /// There are none.

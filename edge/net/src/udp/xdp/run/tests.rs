@@ -7,11 +7,11 @@ use crate::udp::xdp::bpf::attach_xdp;
 use crate::udp::xdp::interface::Endpoint;
 use crate::udp::xdp::maps::{InterfaceMaps, Maps, NextHop, load};
 use crate::udp::xdp::{Mode, ProtocolNumbers};
-use crate::{Engine, UdpOptions, bind_udp, run_udp};
+use crate::{Engine, UdpOptions, bind_udp};
 use harness::network::{Network, NetworkOptions, tracker, tracker_v6};
 use std::net::UdpSocket as Client;
 use std::os::fd::{AsFd, OwnedFd};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -137,10 +137,10 @@ impl Host {
     }
 
     /// Takes what its worker serves.
-    fn worker(&mut self) -> UdpWorker {
-        let queues = WorkerQueues { queues: std::mem::take(&mut self.queues) };
+    fn worker(&mut self) -> (UdpWorker, WorkerQueues) {
         let sockets = std::mem::take(&mut self.sockets);
-        UdpWorker { xdp: Some(queues), ..UdpWorker::new(sockets, Engine::Xdp) }
+        let queues = WorkerQueues { queues: std::mem::take(&mut self.queues) };
+        (UdpWorker::new(sockets, Engine::Xdp), queues)
     }
 
     /// Returns the addresses that clients send to, v4 and v6.
@@ -201,13 +201,13 @@ struct Running {
 }
 
 impl Running {
-    fn start(worker: UdpWorker) -> Self {
+    fn start((worker, queues): (UdpWorker, WorkerQueues)) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
             let stop = Arc::clone(&stop);
             move || {
                 let mut handler = Repeater::default();
-                run_udp(worker, &mut handler, &stop).unwrap();
+                run(worker, queues, &mut handler, &stop).unwrap();
                 handler
             }
         });

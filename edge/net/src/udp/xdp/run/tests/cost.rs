@@ -71,7 +71,8 @@ fn measure(mode: Mode, is_steering: bool, chunks: u32) {
     host.network.router.ip("link set tracker xdp off\n").unwrap();
     let _sink = host.network.router.run(|| attach_xdp(sink.as_fd(), device, Mode::Driver).unwrap());
     let program = load_program("sender", LICENSE, &sender(device)).unwrap();
-    let worker = if is_steering { host.worker() } else { UdpWorker { xdp: None, ..host.worker() } };
+    let (worker, queues) = host.worker();
+    let queues = if is_steering { queues } else { WorkerQueues::default() };
     let stop = Arc::new(AtomicBool::new(false));
     let (frame, router) = (frame(to), &host.network.router);
     thread::scope(|scope| {
@@ -90,7 +91,7 @@ fn measure(mode: Mode, is_steering: bool, chunks: u32) {
         let mut handler = Counter { repeater, batches: 0 };
         let (begun, cpu) =
             (Instant::now(), clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
-        run_udp(worker, &mut handler, &stop).unwrap();
+        run(worker, queues, &mut handler, &stop).unwrap();
         let cpu = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap() - cpu;
         let datagrams = handler.repeater.datagrams as f64;
         println!(
