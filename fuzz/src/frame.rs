@@ -1,7 +1,7 @@
 //! Frames of UDP datagrams: whatever parses gets a reply that parses, too, and whose checksums are right.
 
 use net::REPLY_MAX;
-use net::xdp::frame::{Datagram, HEADERS_MAX, UNFRAGMENTED_MAX};
+use xdp::frame::{Datagram, HEADERS_MAX, UNFRAGMENTED_MAX};
 
 /// The first two bytes choose the length of the reply and where it goes; the rest is the frame.
 pub(crate) fn check(bytes: &[u8]) {

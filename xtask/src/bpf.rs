@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::fs;
 
 /// Where the source and both files made from it are.
-const FOLDER: &str = "edge/net/src/udp/xdp";
+const FOLDER: &str = "edge/xdp/src";
 /// Another version makes other instructions of the same source.
 const COMPILER: &str = "clang-14";
 const FLAGS: &[&str] = &[

@@ -5,10 +5,10 @@ use crate::command::{Tally, command, output, run};
 use anyhow::Result;
 use std::path::Path;
 
-/// Targets, and the packages that are checked for them. Releases are for musl; only `tidegate-net` has what differs.
+/// Targets, and the packages that are checked for them. Releases are for musl; only these two have what differs.
 const TARGETS: &[(&str, &[&str])] = &[
     ("x86_64-unknown-freebsd", &["--package", "tidegate", "--package", "tidegate-bench"]),
-    ("x86_64-unknown-linux-musl", &["--package", "tidegate-net"]),
+    ("x86_64-unknown-linux-musl", &["--package", "tidegate-net", "--package", "tidegate-xdp"]),
 ];
 
 /// Checks the packages. Prints a message about targets that are not installed.

@@ -37,12 +37,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use ::xdp::InheritedXdp;
 use admin::{AnnotationKind, AnnounceUrl, Api, Command, Records, Service, TorrentNames};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{self, InheritedSockets, Launcher};
 use net::tls::{Certificates, TlsConfig};
-use net::xdp::InheritedXdp;
 use replication::Feed;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
@@ -108,7 +108,7 @@ pub(crate) fn serve(
         warn!(%error, "cannot raise the open-file limit");
     }
     // Before any thread is started and any right is given up.
-    let launcher = Launcher::spawn(net::xdp::exchange_program);
+    let launcher = Launcher::spawn(::xdp::exchange_program);
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let mut handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;

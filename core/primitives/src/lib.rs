@@ -1,7 +1,7 @@
 //! Building blocks that know no BitTorrent: memory in huge pages, atomic words, prefetching, SipHash,
 //! random numbers and IP prefixes.
 //!
-//! With `edge/net` the only home of `unsafe`: three modules here allow it, the rest of the core
+//! With `edge/net` and `edge/xdp` the only home of `unsafe`: three modules here allow it, the rest of the core
 //! forbids it. No clock, entropy or I/O: keys and seeds are arguments.
 #![deny(unsafe_code)]
 // Tests may start threads.

@@ -3,7 +3,7 @@
 //! An id is SipHash-2-4, with all its 64 bits, over the number of the time slice and the source
 //! address. Nothing is stored, so a flood of connects costs no memory, and every worker accepts the ids
 //! of all others. The port is left out because clients and NATs change it between packets. The XDP
-//! program of `edge/net` issues and verifies the same ids.
+//! program of `edge/xdp` issues and verifies the same ids.
 //!
 //! Slices count from the start of the process, or from 1970 in a cluster: nodes with the same key then
 //! accept each other's ids, as far as their clocks agree. Those that differ by at most [`NEXT_SLICE_S`]

@@ -2,17 +2,16 @@
 //!
 //! Knows nothing of BitTorrent. UDP engines move batches of datagrams between sockets and a
 //! [`Handler`]: [`Engine::Mmsg`] (Linux, fast), [`Engine::Portable`] (all platforms), and [`sim`] (no
-//! sockets, for tests). All engines drive the same handler.
+//! sockets, for tests). All engines drive the same handler, in [the same loop](engine::engine_loop), which engines
+//! of other crates can use.
 //!
 //! # Safety
 //!
 //! The modules that allow unsafe code are `option` (setsockopt, getsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
 //! `udp/area` (views of the memory of a batch), `tcp` (accept4), below `process`, `inherit` (descriptors by
-//! number), `launch` (fork, dup2), `priority` (sched_setattr) and `sandbox/landlock` (its system calls), and
-//! below `udp/xdp`, `bpf` (bpf), `maps` (mapped arrays), `umem` (mmap), `ring` (rings in mapped memory),
-//! `queue` (system calls of AF_XDP sockets) and `ethtool` (ioctl). Of the first group, no pointer outlives
-//! the call that it is made for, so buffers are ordinary boxes and nothing is self-referential. What is
-//! shared with the kernel for longer is mapped, and unmapped when the last of its users is dropped.
+//! number), `launch` (fork, dup2), `priority` (sched_setattr) and `sandbox/landlock` (its system calls). No
+//! pointer outlives the call that it is made for, so buffers are ordinary boxes and nothing is self-referential;
+//! only `udp/area` may be given memory that is mapped, and keeps its owner.
 
 mod bind;
 #[cfg(target_os = "linux")]
@@ -33,9 +32,9 @@ pub use tcp::{
     TcpOptions, accept, adopt_tcp, bind_tcp, has_input, is_out_of_descriptors, receive,
     shutdown_both, shutdown_write,
 };
+pub use udp::engine;
 pub use udp::{
     BATCH_MAX, Batch, BlockLists, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses,
     SOURCE_FILTER_MAX, SourceBlocks, UdpOptions, UdpSocket, UdpWorker, adopt_udp, bind_udp,
     run_udp, steer_udp,
 };
-pub use udp::{engine, xdp};

@@ -22,7 +22,6 @@ mod socket;
 mod source_filter;
 #[cfg(target_os = "linux")]
 mod steering;
-pub mod xdp;
 
 pub use batch::Batch;
 pub use blocks::{BlockLists, SourceBlocks};

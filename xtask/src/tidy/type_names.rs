@@ -12,7 +12,7 @@ const KEYWORDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
 const ALTERNATIVES: &[&str] = &[
     "edge/admin/src/api/operation.rs",
     "edge/net/src/process/unsupported.rs",
-    "edge/net/src/udp/xdp/unsupported.rs",
+    "edge/xdp/src/unsupported.rs",
     "tools/load/src/udp/datagram_io/portable.rs",
 ];
 

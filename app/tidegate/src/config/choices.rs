@@ -2,9 +2,9 @@
 
 use front::http::{ForwardedHeader, PublicPage};
 use net::Engine;
-use net::xdp::Mode as XdpMode;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
+use xdp::Mode as XdpMode;
 
 /// A type whose values have words in the configuration.
 pub(super) trait Choice: Copy + PartialEq + 'static {

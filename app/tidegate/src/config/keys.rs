@@ -6,10 +6,10 @@
 use front::http::{ForwardedHeader, PublicPage};
 use net::Engine;
 use net::tls::CertificateFiles;
-use net::xdp::Mode as XdpMode;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;
+use xdp::Mode as XdpMode;
 
 use super::choices::{
     Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, StatsChoice, Transport,

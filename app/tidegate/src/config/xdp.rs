@@ -1,6 +1,6 @@
 //! `[xdp]`: the XDP program before the UDP sockets.
 
-use net::xdp::{Mode, ReplyMac};
+use xdp::{Mode, ReplyMac};
 
 use super::key::Problem;
 use super::keys::XdpSection;

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{InheritedSockets, Launcher, monotonic};
-use net::xdp::{HandOver, TakeOver, is_link_name};
 use tracing::{error, info, warn};
+use xdp::{HandOver, TakeOver, is_link_name};
 
 use super::Event;
 use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};

@@ -189,7 +189,7 @@ impl Workers {
                 if let Some(Err(error)) = place.map(pin_to_core) {
                     warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
                 }
-                Ok(net::xdp::run(worker, queues, &mut front, &stop)?)
+                Ok(::xdp::run(worker, queues, &mut front, &stop)?)
             })?;
         }
         Ok(())

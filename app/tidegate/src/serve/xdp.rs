@@ -14,16 +14,16 @@ use std::time::Duration;
 use admin::{MetricSources, XdpInterface, XdpRingDrops, XdpStats};
 use anyhow::{Context, Result, bail};
 use front::Clock;
-use net::xdp::{
-    ConnectRate, Control, HandOver, IdSlots, InheritedXdp, InterfaceStatus, ListenerCounts,
-    ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions,
-};
 use net::{Engine, UdpSocket, UdpWorker};
 use tracing::{debug, info, warn};
 use tracker::counters::{DropReason, Listener, Protocol, WorkerMetrics};
 use tracker::{RequestKind, Tracker};
 use types::{Family, limits};
 use wire::udp;
+use xdp::{
+    ConnectRate, Control, HandOver, IdSlots, InheritedXdp, InterfaceStatus, ListenerCounts,
+    ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions,
+};
 
 use super::listeners::{BoundListener, BoundListeners};
 use crate::config::{Config, worker_count};
@@ -129,12 +129,12 @@ fn listener(bound: &BoundListener<UdpSocket>) -> Option<Listener> {
 
 /// Returns the listeners as the program needs to know them. Where proxies put a header before each
 /// datagram, it looks at none of them.
-fn listeners(bound: &BoundListeners) -> Vec<net::xdp::Listener> {
+fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     let listener = |bound: &BoundListener<UdpSocket>| {
         let address = listener(bound)?.address;
         let is_direct = bound.group.simple_proxies.is_none();
         let [answers, verifies, filters] = [is_direct; 3];
-        Some(net::xdp::Listener { address, answers, verifies, filters })
+        Some(xdp::Listener { address, answers, verifies, filters })
     };
     bound.udp.iter().filter_map(listener).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use net::xdp::bpf;
+use xdp::bpf;
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

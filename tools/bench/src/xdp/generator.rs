@@ -9,10 +9,10 @@ use std::thread::{self, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use net::xdp::Mode;
-use net::xdp::bpf::{self, MapKind, MapSpec};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::Signal;
+use xdp::Mode;
+use xdp::bpf::{self, MapKind, MapSpec};
 
 use super::frames::Family;
 use super::network::{Network, PORT};

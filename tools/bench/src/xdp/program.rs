@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use net::xdp::bpf::action;
+use xdp::bpf::action;
 
 use super::assembler::{Assembler, Helper, Is, Op, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Width};
 use super::frames::Family;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use net::xdp::bpf::{self, MapKind, MapSpec, action};
+use xdp::bpf::{self, MapKind, MapSpec, action};
 
 use super::frames::{Family, frame};
 use super::generator::{Counter, Generator, Pace, Slot};

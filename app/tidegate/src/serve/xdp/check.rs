@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-use net::xdp::{Inspection, Listener};
+use xdp::{Inspection, Listener};
 
 use crate::config::{Config, Transport, worker_count};
 use crate::serve::Findings;

@@ -13,8 +13,8 @@
 
 use super::frame::HEADERS_MAX;
 use super::ring::{Consumer, Descriptor, Producer};
-use crate::REPLY_MAX;
-use crate::engine::Span;
+use net::REPLY_MAX;
+use net::engine::Span;
 
 /// Bytes of a chunk: those of a page.
 pub(super) const CHUNK_LEN: usize = 4096;

@@ -1,8 +1,8 @@
 //! Chunks go round between the engine and a kernel that takes its time.
 
 use super::*;
-use crate::udp::xdp::ring::RingLayout;
-use crate::udp::xdp::umem::Mapping;
+use crate::ring::RingLayout;
+use crate::umem::Mapping;
 use primitives::Random;
 use std::sync::Arc;
 

@@ -53,7 +53,7 @@ pub(super) const ENDPOINTS_V6_MAX: usize = 32;
 pub(super) const PASSED_V4_MAX: usize = 32;
 pub(super) const PASSED_V6_MAX: usize = 16;
 /// Maximum number of blocked networks of each family.
-pub(super) const BLOCKED_MAX: usize = crate::SOURCE_FILTER_MAX;
+pub(super) const BLOCKED_MAX: usize = net::SOURCE_FILTER_MAX;
 /// Maximum number of networks of each family on an interface's link.
 pub(super) const ON_LINK_MAX: usize = 8;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
-use crate::udp::xdp::bpf::{MapSpec, create_map};
+use crate::bpf::{MapSpec, create_map};
 
 /// A map whose values are mapped into memory.
 pub(super) struct MappedWords<T> {

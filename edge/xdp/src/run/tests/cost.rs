@@ -2,7 +2,7 @@
 //! next to nothing, so the figures are those of receiving and sending alone.
 
 use super::*;
-use crate::udp::xdp::bpf::{load_program, run_live};
+use crate::bpf::{load_program, run_live};
 use harness::network::{ROUTER_MAC, TRACKER_MAC};
 use nix::time::{ClockId, clock_gettime};
 
@@ -78,7 +78,7 @@ fn measure(mode: Mode, is_steering: bool, chunks: u32) {
     thread::scope(|scope| {
         let stop_sending = Arc::clone(&stop);
         scope.spawn(move || {
-            crate::process::pin_to_core(1).unwrap();
+            net::process::pin_to_core(1).unwrap();
             let _inside = router.enter().unwrap();
             let end = Instant::now() + Duration::from_millis(1500);
             while Instant::now() < end {
@@ -86,7 +86,7 @@ fn measure(mode: Mode, is_steering: bool, chunks: u32) {
             }
             stop_sending.store(true, Ordering::Relaxed);
         });
-        crate::process::pin_to_core(0).unwrap();
+        net::process::pin_to_core(0).unwrap();
         let repeater = Repeater::default();
         let mut handler = Counter { repeater, batches: 0 };
         let (begun, cpu) =
@@ -106,7 +106,7 @@ fn measure(mode: Mode, is_steering: bool, chunks: u32) {
 }
 
 #[test]
-#[ignore = "measures: cargo test --release -p tidegate-net cost_of_a_reply -- --ignored --nocapture"]
+#[ignore = "measures: cargo test --release -p tidegate-xdp cost_of_a_reply -- --ignored --nocapture"]
 fn cost_of_a_reply() {
     for _ in 0..5 {
         measure(Mode::Driver, true, 4096);

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::frames::{announce, connect};
 use super::{Program, model};
-use crate::udp::xdp::ConnectRate;
-use crate::udp::xdp::bpf::action;
+use crate::ConnectRate;
+use crate::bpf::action;
 
 const V4: &str = "192.0.2.1:6969";
 const V6: &str = "[2001:db8::1]:6969";

@@ -6,10 +6,10 @@ use primitives::IpPrefix;
 use primitives::siphash::siphash_slice_ip;
 
 use super::frames::{MAGIC, naive_checksum, set_udp_checksum};
-use crate::udp::xdp::IdSlots;
-use crate::udp::xdp::bpf::action;
-use crate::udp::xdp::interface::Endpoint;
-use crate::udp::xdp::maps::NextHop;
+use crate::IdSlots;
+use crate::bpf::action;
+use crate::interface::Endpoint;
+use crate::maps::NextHop;
 
 /// Why a datagram of a listener had the fate that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -21,8 +21,8 @@ use super::{
     IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
     XdpOptions,
 };
-use crate::process::{Capability, missing_capabilities, raise_locked_memory_limit};
-use crate::{BlockLists, SourceBlocks};
+use net::process::{Capability, missing_capabilities, raise_locked_memory_limit};
+use net::{BlockLists, SourceBlocks};
 
 /// Sources whose datagrams are always passed: private and link-local networks, and loopback. The kernel
 /// drops them where they cannot come from (`rp_filter`), which it cannot do with what it does not see.

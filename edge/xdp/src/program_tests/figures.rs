@@ -4,11 +4,11 @@ use std::os::fd::AsFd;
 
 use super::frames::{announce, connect, frame, with};
 use super::{IdSlots, KEY, Program, model};
-use crate::udp::xdp::ConnectRate;
-use crate::udp::xdp::bpf::{
+use crate::ConnectRate;
+use crate::bpf::{
     MapKind, MapSpec, create_map, load_program, relocate_to_map, test_run, verify_program,
 };
-use crate::udp::xdp::maps::{InterfaceMaps, LICENSE, Maps, instructions};
+use crate::maps::{InterfaceMaps, LICENSE, Maps, instructions};
 
 const V4: (&str, &str) = ("198.18.0.1:4096", "192.0.2.1:6969");
 const V6: (&str, &str) = ("[2001:db8:1::2]:4096", "[2001:db8::1]:6969");
@@ -83,7 +83,7 @@ fn with_frame(maps: &Maps, interface: &InterfaceMaps, frame: &[u8]) -> Vec<u64> 
     all
 }
 
-/// `cargo test --release -p tidegate-net xdp::program_tests::figures -- --ignored --nocapture`
+/// `cargo test --release -p tidegate-xdp xdp::program_tests::figures -- --ignored --nocapture`
 #[test]
 #[ignore = "measures, and asserts nothing: see its command"]
 fn figures() {

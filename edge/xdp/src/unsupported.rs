@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::{
     IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, XdpOptions,
 };
-use crate::process::InheritedSockets;
-use crate::{Handler, SourceBlocks, UdpWorker, run_udp};
+use net::process::InheritedSockets;
+use net::{Handler, SourceBlocks, UdpWorker, run_udp};
 
 /// The AF_XDP sockets of a worker: none.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::bpf;
 use super::maps::Steering;
 use super::run::QueueStatus;
-use crate::process::{DESCRIPTOR_PREFIXES, InheritedSockets};
+use net::process::{DESCRIPTOR_PREFIXES, InheritedSockets};
 
 const LINK: &str = DESCRIPTOR_PREFIXES[0];
 const SOCKET: &str = DESCRIPTOR_PREFIXES[1];

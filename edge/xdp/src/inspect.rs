@@ -10,7 +10,7 @@ use super::handover::InheritedXdp;
 use super::interface::{Interface, Network};
 use super::netlink::Netlink;
 use super::{Inspection, Listener, Mode, Xdp, XdpOptions};
-use crate::process::{Capability, missing_capabilities};
+use net::process::{Capability, missing_capabilities};
 
 /// The oldest kernel that the program is made for, and the oldest that is recommended.
 const KERNEL_MIN: (u32, u32) = (5, 10);

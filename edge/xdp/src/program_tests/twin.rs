@@ -8,7 +8,7 @@ use primitives::Random;
 use super::frames::{MAGIC, frame_between, set_udp_checksum, tagged};
 use super::model::{Model, Outcome};
 use super::{IdSlots, KEY, Program, model};
-use crate::udp::xdp::maps::NextHop;
+use crate::maps::NextHop;
 
 /// Returns one of the items.
 fn one_of<T: Copy>(random: &mut Random, items: &[T]) -> T {
@@ -131,7 +131,7 @@ fn program_does_what_the_model_says() {
     compare("program_does_what_the_model_says", 100_000);
 }
 
-/// `cargo test --release -p tidegate-net a_million_frames -- --ignored --nocapture`
+/// `cargo test --release -p tidegate-xdp a_million_frames -- --ignored --nocapture`
 #[test]
 #[ignore = "a minute without optimization; the shorter one runs the same frames"]
 fn a_million_frames() {

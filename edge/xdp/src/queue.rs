@@ -19,7 +19,7 @@ use super::RingDrops;
 use super::chunks::{CHUNK_LEN, Rings};
 use super::ring::{Consumer, Producer, RingLayout};
 use super::umem::Mapping;
-use crate::engine::Area;
+use net::engine::Area;
 
 /// Entries of the rings of received frames and of replies.
 const RX_TX_LEN: u32 = 2048;

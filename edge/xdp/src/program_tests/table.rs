@@ -14,8 +14,8 @@ use super::model::Outcome::{
     BadId, Banned, Blocked, Connect, Foreign, Passed, Steered, TooShort, WrongMagic,
 };
 use super::{Program, model};
-use crate::udp::xdp::bpf::verify_program;
-use crate::udp::xdp::maps::{LICENSE, NextHop, instructions};
+use crate::bpf::verify_program;
+use crate::maps::{LICENSE, NextHop, instructions};
 
 const V4: &str = "192.0.2.1:6969";
 const V6: &str = "[2001:db8::1]:6969";

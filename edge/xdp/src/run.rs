@@ -20,9 +20,9 @@ use super::chunks::Chunk;
 use super::frame::Datagram;
 use super::next_hops::{Destination, NextHops};
 use super::queue::Queue;
-use crate::engine::{EngineIo, Round, Slot, SocketEngine, Span, engine_loop, sleep_until_readable};
-use crate::udp::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
-use crate::{BATCH_MAX, run_udp};
+use net::engine::{EngineIo, Round, Slot, SocketEngine, Span, engine_loop, sleep_until_readable};
+use net::{BATCH_MAX, run_udp};
+use net::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
 
 /// The sockets are served once in this many turns even if the queues are never empty.
 const TURNS_PER_SOCKET_TURN: u32 = 16;

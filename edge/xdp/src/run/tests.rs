@@ -3,12 +3,12 @@
 mod cost;
 
 use super::*;
-use crate::udp::xdp::bpf::attach_xdp;
-use crate::udp::xdp::interface::Endpoint;
-use crate::udp::xdp::maps::{InterfaceMaps, Maps, NextHop, load};
-use crate::udp::xdp::{Mode, ProtocolNumbers};
-use crate::{Engine, UdpOptions, bind_udp};
+use crate::bpf::attach_xdp;
+use crate::interface::Endpoint;
+use crate::maps::{InterfaceMaps, Maps, NextHop, load};
+use crate::{Mode, ProtocolNumbers};
 use harness::network::{Network, NetworkOptions, tracker, tracker_v6};
+use net::{Engine, UdpOptions, bind_udp};
 use std::net::UdpSocket as Client;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::{self, JoinHandle};
@@ -340,7 +340,7 @@ fn chunks_are_constant_over_a_million_frames() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test --release -p tidegate-net hundred_million -- --ignored"]
+#[ignore = "takes minutes: cargo test --release -p tidegate-xdp hundred_million -- --ignored"]
 fn chunks_are_constant_over_a_hundred_million_frames() {
     chunks_are_constant(100_000_000);
 }

@@ -9,7 +9,7 @@ use primitives::siphash::siphash_slice_ip;
 
 use super::frames::{announce, connect};
 use super::{IdSlots, KEY, Program, model};
-use crate::udp::xdp::bpf::{action, test_run};
+use crate::bpf::{action, test_run};
 use std::os::fd::AsFd;
 
 const CLIENT: &str = "198.18.0.1:4096";
