@@ -37,8 +37,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use types::{
-    ConnectionKey, Event, InfoHash, PeerId, PeerKey, Refusal, Role, Scope, SwarmCounts, Tick,
-    WebPeer,
+    Announce, ConnectionKey, Event, InfoHash, PeerKey, Refusal, Scope, SwarmCounts, Tick, WebPeer,
 };
 
 use crate::bans::BansView;
@@ -89,21 +88,11 @@ pub(crate) enum Admitted {
     OthersStop,
 }
 
-/// The claims of an announce about one peer in one torrent, over any protocol.
-pub(crate) struct PeerClaim<'a> {
-    pub(crate) info_hash: &'a InfoHash,
-    pub(crate) peer_id: &'a PeerId,
-    pub(crate) event: Event,
-    pub(crate) role: Role,
-    pub(crate) uploaded: u64,
-    pub(crate) downloaded: u64,
-    pub(crate) endpoint: Endpoint,
-}
-
-/// The way in which other peers reach a peer.
+/// The way in which other peers reach a peer that announces.
+#[derive(Clone, Copy)]
 pub(crate) enum Endpoint {
-    /// At its address and this port.
-    Socket { port: u16, via_local_address: bool },
+    /// At its address and the port of its announce.
+    Socket { via_local_address: bool },
     /// By WebRTC, through offers that the tracker relays over this connection.
     WebRtc(ConnectionKey),
 }
@@ -360,14 +349,15 @@ impl View<'_> {
     pub(crate) fn prefetch_torrent(
         &self,
         grant: &UnverifiedGrant,
-        claim: &PeerClaim<'_>,
+        announce: &Announce,
+        endpoint: Endpoint,
     ) -> SessionTag {
         let Tracker { live, passkeys, .. } = self.tracker;
-        let PeerClaim { info_hash, peer_id, .. } = *claim;
+        let Announce { info_hash, peer_id, port, .. } = announce;
         self.listener(grant.listener_policy).lists.prefetch(live, info_hash);
         let Some(key) = grant.key else { return SessionTag::default() };
-        let identity = match claim.endpoint {
-            Endpoint::Socket { port, .. } => PeerIdentity::Socket(PeerKey::new(grant.from, port)),
+        let identity = match endpoint {
+            Endpoint::Socket { .. } => PeerIdentity::Socket(PeerKey::new(grant.from, *port)),
             Endpoint::WebRtc(connection) => {
                 PeerIdentity::Web(WebPeer { connection, peer_id: *peer_id })
             }
@@ -382,15 +372,16 @@ impl View<'_> {
         &self,
         grant: &UnverifiedGrant,
         session: SessionTag,
-        claim: &PeerClaim<'_>,
+        announce: &Announce,
+        endpoint: Endpoint,
     ) -> Result<Admitted, Refusal> {
         let listener = self.listener(grant.listener_policy);
         // Step 4: the key. It stays locked until its quota is checked.
         let key = self.lock_key(grant)?;
         // Step 6: the endpoint. Other peers would only waste attempts to connect to it.
-        match claim.endpoint {
-            Endpoint::Socket { port: 0, .. } => return Err(Refusal::PortZero),
-            Endpoint::Socket { via_local_address, .. } => {
+        match endpoint {
+            Endpoint::Socket { .. } if announce.port == 0 => return Err(Refusal::PortZero),
+            Endpoint::Socket { via_local_address } => {
                 listener.admit_address(grant.from, via_local_address)?;
             }
             // Others do not get its address, but caps count it.
@@ -400,20 +391,20 @@ impl View<'_> {
             Endpoint::WebRtc(_) => {}
         }
         // Step 7: the client software.
-        listener.clients.admit(claim.peer_id)?;
+        listener.clients.admit(&announce.peer_id)?;
         // Steps 8 and 9: the torrent.
-        listener.lists.admit(&self.tracker.live, claim.info_hash)?;
-        self.tracker.frozen.admit(claim.info_hash)?;
+        listener.lists.admit(&self.tracker.live, &announce.info_hash)?;
+        self.tracker.frozen.admit(&announce.info_hash)?;
         // Step 10: the key's quota. Last, because it counts the announce.
         let Some(key) = key else { return Ok(Admitted::Announce) };
         let report = Report {
-            info_hash: claim.info_hash,
+            info_hash: &announce.info_hash,
             prefix: self.tracker.limiter.prefix(grant.from).address(),
-            event: claim.event,
-            role: claim.role,
-            uploaded: claim.uploaded,
-            downloaded: claim.downloaded,
-            is_web: matches!(claim.endpoint, Endpoint::WebRtc(_)),
+            event: announce.event,
+            role: announce.role(),
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
+            is_web: matches!(endpoint, Endpoint::WebRtc(_)),
         };
         let is_own = key.account(self.now, session, &report)?;
         Ok(if is_own { Admitted::Announce } else { Admitted::OthersStop })

@@ -29,6 +29,7 @@ mod tokens;
 mod webtorrent;
 
 use std::net::IpAddr;
+use std::slice;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -67,7 +68,7 @@ pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{LiveList, LiveLists};
-use admission::{Admitted, Endpoint, PeerClaim};
+use admission::{Admitted, Endpoint};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
 use full_scrape::FullScrapes;
@@ -371,19 +372,19 @@ impl View<'_> {
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
         for (request, session) in requests.iter().zip(&mut sessions) {
-            *session = self.prefetch_torrent(&request.grant, &request.claim());
+            *session = self.prefetch_torrent(&request.grant, &request.announce, request.endpoint());
         }
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
-            match self.admit_torrent(&request.grant, session, &request.claim()) {
+            let AnnounceRequest { grant, announce, .. } = request;
+            match self.admit_torrent(grant, session, announce, request.endpoint()) {
                 Err(refusal) => sink.answers.refuse(slot, refusal),
                 Ok(Admitted::OthersStop) => {
-                    let (hash, mut counts) = (request.announce.info_hash, SwarmCounts::default());
-                    tracker.store.scrape(&[hash], std::slice::from_mut(&mut counts));
+                    let mut counts = SwarmCounts::default();
+                    tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
                     sink.accept(slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
                 }
                 Ok(Admitted::Announce) => {
-                    let ip =
-                        self.peer_ip(request.grant.listener_policy(), request.grant.client_ip());
+                    let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
                     admitted.push(store_announce(slot, request, ip, policy));
                 }
             }
@@ -394,20 +395,8 @@ impl View<'_> {
 
 impl AnnounceRequest {
     #[inline]
-    fn claim(&self) -> PeerClaim<'_> {
-        let Self { announce, via_local_address, .. } = self;
-        PeerClaim {
-            info_hash: &announce.info_hash,
-            peer_id: &announce.peer_id,
-            event: announce.event,
-            role: announce.role(),
-            uploaded: announce.uploaded,
-            downloaded: announce.downloaded,
-            endpoint: Endpoint::Socket {
-                port: announce.port,
-                via_local_address: *via_local_address,
-            },
-        }
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::Socket { via_local_address: self.via_local_address }
     }
 }
 

@@ -12,10 +12,17 @@ use types::{Families, NumWant};
 
 /// Collects answers as plain values.
 #[derive(Default)]
-struct Seen {
-    answers: Vec<(usize, Result<AnnounceOk, Refusal>)>,
+pub(crate) struct Seen {
+    pub(crate) answers: Vec<(usize, Result<AnnounceOk, Refusal>)>,
     peers: Vec<(usize, PeerKey)>,
     ids: Vec<PeerId>,
+}
+
+impl Seen {
+    /// Returns the refusal of each request.
+    pub(crate) fn refusals(&self) -> Vec<Option<Refusal>> {
+        self.answers.iter().map(|(_, answer)| answer.err()).collect()
+    }
 }
 
 impl AnnounceSink for Seen {
@@ -40,7 +47,7 @@ impl PeerSink for Seen {
     }
 }
 
-const POLICY: AnnouncePolicy = AnnouncePolicy {
+pub(crate) const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 100,
     families: Families::Own,
     with_ids: false,
@@ -68,29 +75,37 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
     )
 }
 
+/// The first announce of a leecher.
+pub(crate) fn leecher(info_hash: InfoHash, peer: u8) -> Announce {
+    Announce {
+        info_hash,
+        peer_id: PeerId([peer; 20]),
+        port: 6881,
+        event: Event::Started,
+        left: Some(1),
+        uploaded: 0,
+        downloaded: 0,
+        want: NumWant::Default,
+    }
+}
+
 fn request(host: u8, hash: u8) -> AnnounceRequest {
     AnnounceRequest {
         grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [10, 0, 0, host].into()),
         via_local_address: true,
-        announce: Announce {
-            info_hash: InfoHash([hash; 20]),
-            peer_id: PeerId([host; 20]),
-            port: 6881,
-            event: Event::Started,
-            left: Some(1),
-            uploaded: 0,
-            downloaded: 0,
-            want: NumWant::Default,
-        },
+        announce: leecher(InfoHash([hash; 20]), host),
         policy: POLICY,
     }
 }
 
+/// Puts a policy in force for the only listener.
+pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
+    tracker.listener_policies().replace(vec![policy]);
+}
+
 /// Sets the lists of the only listener.
 fn set_lists(tracker: &Tracker, lists: AccessLists) {
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    set_policy(tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
 }
 
 #[test]
@@ -98,9 +113,8 @@ fn frozen_torrent_refuses_announces_and_keeps_its_peers() {
     let tracker = crowd(Policy::default());
     let (one, two) = (InfoHash([1; 20]), InfoHash([2; 20]));
     assert!(tracker.freeze(&one, true) && tracker.freeze(&one, true));
-    let refused = announce(&tracker, &[request(61, 1), request(62, 2)]).answers;
-    assert!(refused.contains(&(0, Err(Refusal::Frozen))));
-    assert!(refused.iter().any(|(at, answer)| *at == 1 && answer.is_ok()));
+    let refusals = announce(&tracker, &[request(61, 1), request(62, 2)]).refusals();
+    assert_eq!(refusals, [Some(Refusal::Frozen), None]);
     let mut counts = [SwarmCounts::default()];
     scrape(&tracker, 0, &[one], &mut counts).unwrap();
     assert_eq!(counts[0].leechers(), 60);
@@ -144,9 +158,20 @@ fn event_stream_reports_torrents() {
     assert_eq!((event_stream.take(&mut events_seen), events_seen.len()), (0, 2));
 }
 
+/// Announces at tick 1.
 fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
+    announce_by(&tracker.view(Tick(1)), &mut Random::new(1), requests)
+}
+
+/// Announces one batch, and returns the answers in the order of their slots.
+pub(crate) fn announce_by(
+    view: &View<'_>,
+    random: &mut Random,
+    requests: &[AnnounceRequest],
+) -> Seen {
     let mut seen = Seen::default();
-    tracker.view(Tick(1)).announce(&mut Random::new(1), requests, &mut seen);
+    view.announce(random, requests, &mut seen);
+    seen.answers.sort_by_key(|(slot, _)| *slot);
     seen
 }
 
@@ -250,21 +275,8 @@ fn refusals_do_not_affect_the_rest_of_the_batch() {
     let batch =
         [with(|a| a.port = 0), request(1, 2), request(70, 1), with(|a| a.port = 0), request(71, 3)];
     let seen = announce(&tracker, &batch);
-    let mut refused: Vec<_> = seen
-        .answers
-        .iter()
-        .filter_map(|(request, answer)| Some((*request, answer.err()?)))
-        .collect();
-    refused.sort_by_key(|(request, _)| *request);
-    let expected = [(0, Refusal::PortZero), (1, Refusal::Denied), (3, Refusal::PortZero)];
-    assert_eq!(refused, expected);
-    let mut served: Vec<_> = seen
-        .answers
-        .iter()
-        .filter_map(|(request, answer)| answer.is_ok().then_some(*request))
-        .collect();
-    served.sort_unstable();
-    assert_eq!(served, [2, 4]);
+    let (port_zero, denied) = (Some(Refusal::PortZero), Some(Refusal::Denied));
+    assert_eq!(seen.refusals(), [port_zero, denied, None, port_zero, None]);
     assert!(seen.peers.iter().all(|(request, _)| *request == 2));
     assert_eq!(seen.peers.len(), 50);
 }
@@ -277,8 +289,7 @@ fn jitter_is_added_to_the_interval() {
     let mut random = Random::new(7);
     let mut intervals = std::collections::BTreeSet::new();
     for _ in 0..500 {
-        let mut seen = Seen::default();
-        tracker.view(Tick(1)).announce(&mut random, &[request(1, 1)], &mut seen);
+        let seen = announce_by(&tracker.view(Tick(1)), &mut random, &[request(1, 1)]);
         let accepted = seen.answers[0].1.unwrap();
         assert_eq!(accepted.interval_min_s, 50);
         intervals.insert(accepted.interval_s);
@@ -294,8 +305,7 @@ fn answers_of_a_batch_have_intervals_of_their_own() {
     let requests: Vec<AnnounceRequest> = (1..=50).map(|port| request(1, port)).collect();
     let mut totals = [0_u32; 10];
     for _ in 0..100 {
-        let mut seen = Seen::default();
-        tracker.view(Tick(1)).announce(&mut random, &requests, &mut seen);
+        let seen = announce_by(&tracker.view(Tick(1)), &mut random, &requests);
         for (_, answer) in &seen.answers {
             totals[answer.unwrap().interval_s as usize - 100] += 1;
         }
@@ -341,7 +351,7 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
         networks: Networks::parse(["10.0.0.0/8"]).unwrap(),
     };
     let external = Some(Arc::new(external));
-    tracker.listener_policies().replace(vec![ListenerPolicy { external, ..Default::default() }]);
+    set_policy(&tracker, ListenerPolicy { external, ..ListenerPolicy::default() });
     // The limits know them by their own addresses.
     let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
     tracker.limiter().replace(Limits { exempt, ..Limits::default() });
@@ -381,46 +391,35 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
 #[test]
 fn policy_decides_about_addresses_that_are_not_public() {
     use PrivateAddresses::{Allow, Auto, Deny};
-    let refused = |private_addresses, from: &str, via_local_address| {
+    let admits = |private_addresses, from: &str, via_local_address| {
         let tracker = tracker(Policy::default());
-        tracker
-            .listener_policies()
-            .replace(vec![ListenerPolicy { private_addresses, ..ListenerPolicy::default() }]);
+        set_policy(&tracker, ListenerPolicy { private_addresses, ..ListenerPolicy::default() });
         let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
         let request = AnnounceRequest { grant, via_local_address, ..request(1, 1) };
-        let refused =
-            announce(&tracker, &[request]).answers == [(0, Err(Refusal::AddressNotPublic))];
-        assert_eq!(tracker.totals().torrents, u64::from(!refused));
-        refused
+        let refusal = announce(&tracker, &[request]).refusals()[0];
+        assert!(matches!(refusal, None | Some(Refusal::AddressNotPublic)), "{refusal:?}");
+        assert_eq!(tracker.totals().torrents, u64::from(refusal.is_none()));
+        refusal.is_none()
     };
-    for address in ["10.0.0.1", "127.0.0.1", "169.254.1.1", "fd00::1", "fe80::1", "192.0.2.1"] {
-        for (policy, via_local_address) in [(Auto, true), (Allow, true), (Allow, false)] {
-            assert!(
-                !refused(policy, address, via_local_address),
-                "{address} by {policy:?}, {via_local_address}"
-            );
-        }
-        for (policy, via_local_address) in [(Auto, false), (Deny, true), (Deny, false)] {
-            assert!(
-                refused(policy, address, via_local_address),
-                "{address} by {policy:?}, {via_local_address}"
-            );
-        }
-    }
-    for (policy, via_local_address) in [(Auto, true), (Auto, false), (Allow, true), (Deny, false)] {
-        for address in ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"] {
-            assert!(
-                !refused(policy, address, via_local_address),
-                "{address} by {policy:?}, {via_local_address}"
-            );
-        }
-        let tunnels = ["2002:808:808::1", "2002:7f00:1::1", "2001:0:4136:e378::1"];
-        let nowhere = ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"];
-        for address in nowhere.into_iter().chain(tunnels) {
-            assert!(
-                refused(policy, address, via_local_address),
-                "{address} by {policy:?}, {via_local_address}"
-            );
+    let local = ["10.0.0.1", "127.0.0.1", "169.254.1.1", "fd00::1", "fe80::1", "192.0.2.1"];
+    let public = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"];
+    let tunnels = ["2002:808:808::1", "2002:7f00:1::1", "2001:0:4136:e378::1"];
+    let nowhere = ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"];
+    for (policy, via_local_address, admits_local) in [
+        (Auto, true, true),
+        (Allow, true, true),
+        (Allow, false, true),
+        (Auto, false, false),
+        (Deny, true, false),
+        (Deny, false, false),
+    ] {
+        let kinds: [(&[&str], bool); 4] =
+            [(&local, admits_local), (&public, true), (&tunnels, false), (&nowhere, false)];
+        for (addresses, expected) in kinds {
+            for address in addresses {
+                let found = admits(policy, address, via_local_address);
+                assert_eq!(found, expected, "{address} by {policy:?}, {via_local_address}");
+            }
         }
     }
 }
@@ -438,9 +437,7 @@ fn early_announce_is_served_after_the_wait_it_was_told() {
             port += 1;
             let request = with(|announce| (announce.event, announce.port) = (Event::None, port));
             let answer = [start, start + after_s].map(|now| {
-                let mut seen = Seen::default();
-                tracker.view(Tick(now)).announce(&mut Random::new(1), &[request], &mut seen);
-                seen.answers.remove(0).1
+                announce_by(&tracker.view(Tick(now)), &mut Random::new(1), &[request]).answers[0].1
             });
             assert!(answer[0].is_ok());
             answer[1]

@@ -9,10 +9,11 @@ use primitives::Random;
 use primitives::siphash::{siphash, siphash_ip};
 use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, SwarmCounts, Tick, WebPeer, limits,
+    Announce, ConnectionKey, Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick, WebPeer,
+    limits,
 };
 
-use crate::admission::{Endpoint, PeerClaim};
+use crate::admission::Endpoint;
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::{Tracker, UnverifiedGrant, View};
@@ -24,22 +25,12 @@ pub use offers::Offers;
 pub struct WebAnnounceRequest {
     /// The client's permission to announce.
     pub grant: UnverifiedGrant,
-    /// The torrent.
-    pub info_hash: InfoHash,
-    /// The peer that announces.
-    pub peer: WebPeer,
-    /// The event.
-    pub event: Event,
-    /// The role that it claims.
-    pub role: Role,
-    /// The number of peers it asks for.
-    pub want: NumWant,
+    /// The connection of the peer that announces.
+    pub connection: ConnectionKey,
+    /// The announce that the client sent. Its port means nothing.
+    pub announce: Announce,
     /// The number of its offers, which bounds the number of its peers.
     pub offers: u16,
-    /// Bytes sent since it started, as it claims.
-    pub uploaded: u64,
-    /// Bytes received since it started, as it claims.
-    pub downloaded: u64,
 }
 
 /// The response to an accepted WebTorrent announce.
@@ -73,19 +64,21 @@ impl View<'_> {
         chosen: &mut RelayTargets,
     ) -> Result<WebAnnounceOk, Refusal> {
         let (tracker, policy) = (self.tracker, &**self.policy);
-        let claim = request.claim();
-        let session = self.prefetch_torrent(&request.grant, &claim);
+        let WebAnnounceRequest { grant, connection, announce, .. } = request;
+        let endpoint = Endpoint::WebRtc(*connection);
+        let session = self.prefetch_torrent(grant, announce, endpoint);
         // A connection stops its own peers only, whether its key has them or not.
-        self.admit_torrent(&request.grant, session, &claim)?;
+        self.admit_torrent(grant, session, announce, endpoint)?;
+        let info_hash = announce.info_hash;
         let announce = self.store_announce(request);
         let done = tracker.store.announce_web(self.now, random, &announce, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
         if tracker.downloads.is_on() {
             if downloaded {
-                self.count_download(&request.grant, &request.info_hash);
+                self.count_download(grant, &info_hash);
             }
-            tracker.downloads.raise(&request.info_hash, &mut counts.downloads);
+            tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
         Ok(WebAnnounceOk { counts, interval_s: policy.jittered_websocket_interval_s(random) })
     }
@@ -99,38 +92,25 @@ impl View<'_> {
 
     fn store_announce(&self, request: &WebAnnounceRequest) -> StoreWebAnnounce {
         let policy = &**self.policy;
-        let (action, want) = match request.event {
+        let announce = &request.announce;
+        let (action, want) = match announce.event {
             //= webtorrent#stopped
             Event::Stopped => (Action::Stop, 0),
             event => (
                 Action::Update { completed: event == Event::Completed },
                 //= webtorrent#relay
-                policy.peers(request.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
+                policy.peers(announce.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
             ),
         };
         StoreWebAnnounce {
-            info_hash: request.info_hash,
-            peer: request.peer,
+            info_hash: announce.info_hash,
+            peer: WebPeer { connection: request.connection, peer_id: announce.peer_id },
             address: request.grant.client_ip(),
-            role: request.role,
+            role: announce.role(),
             action,
-            min_interval_s: policy.web_min_interval_s(request.event),
+            min_interval_s: policy.web_min_interval_s(announce.event),
             caps: policy.peer_caps,
             want,
-        }
-    }
-}
-
-impl WebAnnounceRequest {
-    fn claim(&self) -> PeerClaim<'_> {
-        PeerClaim {
-            info_hash: &self.info_hash,
-            peer_id: &self.peer.peer_id,
-            event: self.event,
-            role: self.role,
-            uploaded: self.uploaded,
-            downloaded: self.downloaded,
-            endpoint: Endpoint::WebRtc(self.peer.connection),
         }
     }
 }
@@ -211,28 +191,19 @@ impl OfferNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::tracker;
+    use crate::tests::{leecher, tracker};
     use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind};
-    use types::ConnectionKey;
+    use types::NumWant;
 
     const HASH: InfoHash = InfoHash([1; 20]);
 
     fn request(peer: u8, event: Event, offers: u16) -> WebAnnounceRequest {
         WebAnnounceRequest {
             grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [127, 0, 0, 1].into()),
-            info_hash: HASH,
-            peer: peer_number(peer),
-            event,
-            role: Role::Leecher,
-            want: NumWant::Default,
+            connection: ConnectionKey(peer.into()),
+            announce: Announce { event, ..leecher(HASH, peer) },
             offers,
-            uploaded: 0,
-            downloaded: 0,
         }
-    }
-
-    fn peer_number(number: u8) -> WebPeer {
-        WebPeer { connection: ConnectionKey(number.into()), peer_id: PeerId([number; 20]) }
     }
 
     fn announce(
@@ -255,7 +226,11 @@ mod tests {
         let chosen = |request| announce(&tracker, &request).1.len();
         assert_eq!(chosen(request(9, Event::None, 2)), 2);
         assert_eq!(chosen(request(9, Event::None, 9)), 3);
-        let wanting = |want| WebAnnounceRequest { want, ..request(9, Event::None, 9) };
+        let wanting = |want| {
+            let mut request = request(9, Event::None, 9);
+            request.announce.want = want;
+            request
+        };
         assert_eq!(chosen(wanting(NumWant::Peers(1))), 1);
         assert_eq!(chosen(wanting(NumWant::Peers(0))), 0);
         assert_eq!(chosen(request(9, Event::Stopped, 9)), 0);

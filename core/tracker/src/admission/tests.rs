@@ -4,18 +4,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{
-    Announce, ConnectionKey, Families, NumWant, PackedV4, PackedV6, PeerKey, PeerSink, UserKey,
-    WebPeer,
-};
+use types::{ConnectionKey, Families, UserKey};
 
 use super::*;
 use crate::access::{AccessLists, HashList, Mode};
-use crate::tests::tracker;
+use crate::tests::{POLICY, announce_by, leecher, tracker};
 use crate::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanRules, ClientRules, IpPrefix,
-    KeyId, KeyRules, Limits, Networks, PrivateAddresses, Random, Rate, RelayTargets,
-    WebAnnounceRequest,
+    AnnounceRequest, BanRules, ClientRules, IpPrefix, KeyId, KeyRules, Limits, Networks,
+    PrivateAddresses, Random, Rate, RelayTargets, WebAnnounceRequest,
 };
 use Request::{
     AnnounceHttp, AnnounceUdp, AnnounceWeb, Connect, MalformedAnnounce, Scrape, Upgrade,
@@ -84,8 +80,8 @@ const FREE: ListenerPolicyId = ListenerPolicyId(1);
 const PRIVATE_FREE: ListenerPolicyId = ListenerPolicyId(2);
 const TORRENT: InfoHash = InfoHash([1; 20]);
 const OTHER_TORRENT: InfoHash = InfoHash([2; 20]);
-const PEER: PeerId = PeerId([3; 20]);
-const OTHER_PEER: PeerId = PeerId([4; 20]);
+const PEER: u8 = 3;
+const OTHER_PEER: u8 = 4;
 const KEY: &str = "0123456789abcdef";
 const UNKNOWN_KEY: &str = "0123456789abcdeg";
 
@@ -201,7 +197,7 @@ impl Scene {
             (false, true) => Mode::Deny,
             (true, true) => Mode::Both,
         };
-        let refused: &[&[u8]] = if fails(Refusal::ClientRefused) { &[&PEER.0] } else { &[] };
+        let refused: &[&[u8]] = if fails(Refusal::ClientRefused) { &[&[PEER; 20]] } else { &[] };
         ListenerPolicy {
             lists: AccessLists {
                 mode,
@@ -241,7 +237,7 @@ impl Scene {
         &self,
         listener: ListenerPolicyId,
         key: Option<&str>,
-        (torrent, peer, from): (InfoHash, PeerId, IpAddr),
+        (torrent, peer, from): (InfoHash, u8, IpAddr),
     ) {
         let view = self.tracker.view(NOW);
         let key = key.map(str::as_bytes);
@@ -283,60 +279,20 @@ impl Scene {
     }
 }
 
-fn by_ip(grant: UnverifiedGrant, torrent: InfoHash, peer: PeerId, port: u16) -> AnnounceRequest {
-    let announce = Announce {
-        info_hash: torrent,
-        peer_id: peer,
-        port,
-        event: Event::None,
-        left: Some(1),
-        uploaded: 0,
-        downloaded: 0,
-        want: NumWant::Default,
-    };
-    let policy = AnnouncePolicy {
-        peers_max: 50,
-        families: Families::Own,
-        with_ids: false,
-        with_downloads: false,
-    };
-    AnnounceRequest { grant, via_local_address: true, announce, policy }
+fn by_ip(grant: UnverifiedGrant, torrent: InfoHash, peer: u8, port: u16) -> AnnounceRequest {
+    let announce = Announce { port, event: Event::None, ..leecher(torrent, peer) };
+    AnnounceRequest { grant, via_local_address: true, announce, policy: POLICY }
 }
 
-fn by_web(grant: UnverifiedGrant, torrent: InfoHash, peer: PeerId) -> WebAnnounceRequest {
-    WebAnnounceRequest {
-        grant,
-        info_hash: torrent,
-        peer: WebPeer { connection: ConnectionKey(1), peer_id: peer },
-        event: Event::None,
-        role: Role::Leecher,
-        want: NumWant::Default,
-        offers: 0,
-        uploaded: 0,
-        downloaded: 0,
-    }
+fn by_web(grant: UnverifiedGrant, torrent: InfoHash, peer: u8) -> WebAnnounceRequest {
+    let announce = Announce { event: Event::None, ..leecher(torrent, peer) };
+    WebAnnounceRequest { grant, connection: ConnectionKey(1), announce, offers: 0 }
 }
 
 /// Announces one peer, in a batch of its own.
 fn announce(view: &View<'_>, request: &AnnounceRequest) -> Result<(), Refusal> {
-    struct Outcome(Option<Result<(), Refusal>>);
-    impl AnnounceSink for Outcome {
-        fn accept(&mut self, _: u8, _: &AnnounceOk) {
-            self.0 = Some(Ok(()));
-        }
-        fn refuse(&mut self, _: u8, refusal: Refusal) {
-            self.0 = Some(Err(refusal));
-        }
-    }
-
-    impl PeerSink for Outcome {
-        fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-        fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-        fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-    }
-    let mut outcome = Outcome(None);
-    view.announce(&mut Random::new(1), &[*request], &mut outcome);
-    outcome.0.unwrap()
+    let seen = announce_by(view, &mut Random::new(1), &[*request]);
+    seen.answers[0].1.map(drop)
 }
 
 /// `TooSoon` says how long to wait, which differs between protocols.

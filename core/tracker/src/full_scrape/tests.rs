@@ -1,54 +1,21 @@
 //! Permits, and pages against a sorted list.
 
-use types::{Announce, Event, Families, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink};
-
 use super::*;
 use crate::access::{AccessLists, HashList, Mode};
-use crate::tests::tracker;
-use crate::{
-    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicy,
-    Networks, Random, UnverifiedGrant,
-};
+use crate::tests::{POLICY, announce_by, leecher, set_policy, tracker};
+use crate::{Access, AnnounceRequest, Limits, ListenerPolicy, Networks, Random, UnverifiedGrant};
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
-
-struct Ignore;
-
-impl AnnounceSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: u8, refusal: Refusal) {
-        panic!("{refusal:?}");
-    }
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
 
 fn announce(tracker: &Tracker, info_hash: InfoHash) {
     let request = AnnounceRequest {
         grant: UnverifiedGrant::unchecked(LISTENER, [10, 0, 0, 1].into()),
         via_local_address: true,
-        announce: Announce {
-            info_hash,
-            peer_id: PeerId([1; 20]),
-            port: 6881,
-            event: Event::Started,
-            left: Some(1),
-            uploaded: 0,
-            downloaded: 0,
-            want: NumWant::Peers(0),
-        },
-        policy: AnnouncePolicy {
-            peers_max: 0,
-            families: Families::Own,
-            with_ids: false,
-            with_downloads: false,
-        },
+        announce: leecher(info_hash, 1),
+        policy: POLICY,
     };
-    tracker.view(Tick(0)).announce(&mut Random::new(1), &[request], &mut Ignore);
+    let seen = announce_by(&tracker.view(Tick(0)), &mut Random::new(1), &[request]);
+    assert_eq!(seen.refusals(), [None]);
 }
 
 /// All torrents of a list whose pages have `page_max` torrents.
@@ -80,14 +47,10 @@ fn pages_list_every_torrent_once_in_order() {
         }
         hashes.sort_unstable();
         hashes.dedup();
-        for page_max in [1, 7, 1000, 2999, 3000, 3001, 10_000] {
-            let count = if page_max == 1 { 1 } else { hashes.len() };
-            if page_max == 1 {
-                let mut pages = TorrentPages::new(1);
-                assert_eq!(pages.next_page(&tracker, LISTENER).unwrap()[0].info_hash, hashes[0]);
-                continue;
-            }
-            assert_eq!(listed(&tracker, page_max), hashes[..count], "{page_max}");
+        let mut pages = TorrentPages::new(1);
+        assert_eq!(pages.next_page(&tracker, LISTENER).unwrap()[0].info_hash, hashes[0]);
+        for page_max in [7, 1000, 2999, 3000, 3001, 10_000] {
+            assert_eq!(listed(&tracker, page_max), hashes, "{page_max}");
         }
     }
 }
@@ -99,9 +62,7 @@ fn pages_have_what_the_listener_serves() {
     hashes.iter().for_each(|hash| announce(&tracker, *hash));
     let allow: HashList = hashes.iter().copied().filter(|hash| hash.0[0] % 3 == 0).collect();
     let lists = AccessLists { mode: Mode::Allow, allow: Arc::new(allow), ..AccessLists::default() };
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    set_policy(&tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
     let expected: Vec<InfoHash> = hashes.into_iter().filter(|hash| hash.0[0] % 3 == 0).collect();
     for page_max in [2, 30, 1000] {
         assert_eq!(listed(&tracker, page_max), expected);
@@ -112,7 +73,7 @@ fn pages_have_what_the_listener_serves() {
 fn with_full_scrape(policy: Policy) -> Tracker {
     let tracker = tracker(policy);
     let listener = ListenerPolicy { full_scrape: true, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![listener]);
+    set_policy(&tracker, listener);
     tracker
 }
 
@@ -126,7 +87,7 @@ fn full_scrapes_are_off_by_default_and_at_private_listeners() {
     assert_eq!(ask(&tracker, 0, 1).unwrap_err(), Refusal::FullScrape);
     let private =
         ListenerPolicy { full_scrape: true, access: Access::Private, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![private]);
+    set_policy(&tracker, private);
     assert_eq!(ask(&tracker, 0, 1).unwrap_err(), Refusal::KeyMissing);
 }
 

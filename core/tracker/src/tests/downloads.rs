@@ -28,11 +28,8 @@ fn downloads_at_other_nodes_count() {
 fn announces_do_not_count_downloads_that_are_replicated() {
     let tracker = tracker(Policy::default());
     let torrent = InfoHash([1; 20]);
-    let lists =
-        AccessLists { allow: Arc::new([torrent].into_iter().collect()), ..AccessLists::default() };
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    let allow = Arc::new([torrent].into_iter().collect());
+    set_lists(&tracker, AccessLists { allow, ..AccessLists::default() });
     tracker.downloads().enable();
     let complete = |peer| {
         for event in [Event::Started, Event::Completed] {
@@ -54,10 +51,9 @@ fn durable_download_counts_outlive_torrents() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
     let torrent = InfoHash([1; 20]);
     let downloads = |now, event| {
-        let mut seen = Seen::default();
         let mut request = request(1, 1);
         request.announce.event = event;
-        tracker.view(Tick(now)).announce(&mut Random::new(1), &[request], &mut seen);
+        let seen = announce_by(&tracker.view(Tick(now)), &mut Random::new(1), &[request]);
         let mut counts = [SwarmCounts::default()];
         scrape(&tracker, 0, &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;

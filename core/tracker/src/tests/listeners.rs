@@ -47,9 +47,7 @@ fn each_listener_has_its_own_lists_and_addresses() {
     };
     let public = "8.8.8.8";
     let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
-    let mut seen = announce(&tracker, &requests).answers;
-    seen.sort_by_key(|(at, _)| *at);
-    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
+    let refusals = announce(&tracker, &requests).refusals();
     let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
     assert_eq!(refusals, expected, "in one batch");
     let mut counts = [SwarmCounts::default()];
@@ -82,36 +80,30 @@ fn private_listeners_require_a_key_for_every_kind_of_request() {
     let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..request(1, hash) };
     let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..request(1, 1) };
     guess.announce.port = 0;
-    let answers = announce(&tracker, &[guess]).answers;
-    assert_eq!(answers, [(0, Err(Refusal::KeyUnknown))], "whatever else is wrong");
+    let refusals = announce(&tracker, &[guess]).refusals();
+    assert_eq!(refusals, [Some(Refusal::KeyUnknown)], "whatever else is wrong");
     let stop = |hash| {
         let mut stop = by(hash);
         stop.announce.event = Event::Stopped;
         stop
     };
     let requests = [by(1), by(2), by(1), stop(1), by(2), request(1, 3)];
-    let mut seen = announce(&tracker, &requests).answers;
-    seen.sort_by_key(|(at, _)| *at);
-    let refusals: Vec<_> = seen.into_iter().map(|(_, answer)| answer.err()).collect();
-    assert_eq!(
-        refusals,
-        [None, Some(Refusal::KeyTorrents), None, None, None, None],
-        "in one batch"
-    );
+    let refusals = announce(&tracker, &requests).refusals();
+    let expected = [None, Some(Refusal::KeyTorrents), None, None, None, None];
+    assert_eq!(refusals, expected, "in one batch");
     let mut totals = Vec::new();
     tracker.passkeys().take_totals(&mut totals);
     assert_eq!((totals[0].0, totals[0].1.announces), (KeyId(5), 4));
     tracker.passkeys().remove(KeyId(5));
-    assert_eq!(announce(&tracker, &[by(2)]).answers, [(0, Err(Refusal::KeyUnknown))], "at once");
+    let refusals = announce(&tracker, &[by(2)]).refusals();
+    assert_eq!(refusals, [Some(Refusal::KeyUnknown)], "at once");
 }
 
 /// Two users behind one address, and two workers' batches.
 #[test]
 fn a_stop_by_another_key_is_answered_and_changes_nothing() {
     let tracker = tracker(Policy::default());
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
+    set_policy(&tracker, ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() });
     let [bob, eve] =
         ["bob-456789abcdef", "eve-456789abcdef"].map(|key| UserKey::parse(key).unwrap());
     tracker.passkeys().put(KeyId(1), bob, KeyRules::default());
@@ -125,9 +117,8 @@ fn a_stop_by_another_key_is_answered_and_changes_nothing() {
         request
     };
     let leechers = |requests: &[AnnounceRequest]| {
-        let mut seen = announce(&tracker, requests);
+        let seen = announce(&tracker, requests);
         assert!(seen.peers.is_empty());
-        seen.answers.sort_by_key(|(at, _)| *at);
         let answers = seen.answers.into_iter();
         answers.map(|(_, answer)| answer.unwrap().chosen.counts.leechers()).collect::<Vec<_>>()
     };
@@ -159,9 +150,7 @@ impl TokenVerifier for TenSeconds {
 #[test]
 fn a_stop_needs_a_token_that_is_valid_or_was_verified_before_it_expired() {
     let tracker = tracker(Policy::default());
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { access: Access::Tokens, ..ListenerPolicy::default() }]);
+    set_policy(&tracker, ListenerPolicy { access: Access::Tokens, ..ListenerPolicy::default() });
     tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
     let admits = |now, token: Option<&str>, torrent, event| {
         let view = tracker.view(Tick(now));
@@ -190,19 +179,15 @@ fn a_stop_needs_a_token_that_is_valid_or_was_verified_before_it_expired() {
 #[test]
 fn sessions_expire_with_their_peers() {
     let tracker = tracker(Policy { peer_lifetime_s: 100, ..Policy::default() });
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
+    set_policy(&tracker, ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() });
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {
         let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(now)));
         let key = Some(key.as_bytes());
         let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
-        let mut seen = Seen::default();
         let request = AnnounceRequest { grant, ..request(1, hash) };
-        view.announce(&mut Random::new(1), &[request], &mut seen);
-        seen.answers.remove(0).1.err()
+        announce_by(&view, &mut Random::new(1), &[request]).refusals()[0]
     };
     assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
     let sweep = |now| (0..20).for_each(|_| tracker.sweep(Tick(now), 20));

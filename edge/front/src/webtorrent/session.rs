@@ -272,14 +272,18 @@ impl Session {
         let ip = self.client.ip;
         let request = WebAnnounceRequest {
             grant: self.authorize(&view, &info_hash, event)?,
-            info_hash,
-            peer: WebPeer { connection: self.key, peer_id },
-            event,
-            role: announce.role(),
-            want: announce.want,
+            connection: self.key,
+            announce: types::Announce {
+                info_hash,
+                peer_id,
+                port: 0,
+                event,
+                left: announce.left,
+                uploaded: announce.uploaded,
+                downloaded: announce.downloaded,
+                want: announce.want,
+            },
             offers: announce.offers.len() as u16,
-            uploaded: announce.uploaded,
-            downloaded: announce.downloaded,
         };
         let mut targets = RelayTargets::new();
         let accepted = view.announce_web(context.random(), &request, &mut targets)?;
