@@ -29,6 +29,7 @@ mod meta;
 mod options;
 mod record;
 mod refresh;
+mod role;
 mod set;
 mod shard;
 mod store;

@@ -10,6 +10,8 @@ use primitives::memory::{HUGE_LINES, LINE, Region, view, view_mut};
 use primitives::prefetch;
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
+use crate::entry::Entry;
+use crate::role::{ByRole, SetRole};
 use crate::set::PeerSet;
 
 /// A torrent.
@@ -46,10 +48,8 @@ const FIRST_SEEN_UNIT_S: u32 = 1024;
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Sets {
-    /// Seeders, leechers.
-    pub(crate) v4: [PeerSet<PackedV4>; 2],
-    /// Seeders, leechers.
-    pub(crate) v6: [PeerSet<PackedV6>; 2],
+    pub(crate) v4: ByRole<PeerSet<PackedV4>>,
+    pub(crate) v6: ByRole<PeerSet<PackedV6>>,
 }
 
 const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
@@ -100,10 +100,50 @@ impl Record {
         &all[..usize::from(self.inline_len)]
     }
 
-    /// Returns all slots of inline peers.
+    /// Returns room for all inline peers, of which the record may have fewer.
     #[inline]
-    pub(crate) fn inline_slots(&mut self) -> &mut [PackedV4; INLINE_MAX] {
+    pub(crate) fn inline_room(&mut self) -> &mut [PackedV4; INLINE_MAX] {
         cast_mut(&mut self.body)
+    }
+
+    /// Returns the role of the inline peer at that index.
+    #[inline]
+    pub(crate) fn inline_role(&self, at: usize) -> SetRole {
+        if at < usize::from(self.inline_seeders) { SetRole::Seeders } else { SetRole::Leechers }
+    }
+
+    /// Inserts an inline peer among those of its role. There must be room. Returns its index.
+    #[inline]
+    pub(crate) fn put_inline(&mut self, role: SetRole, peer: PackedV4) -> usize {
+        let (len, seeders) = (usize::from(self.inline_len), usize::from(self.inline_seeders));
+        self.inline_len += 1;
+        let peers = self.inline_room();
+        if role == SetRole::Leechers {
+            peers[len] = peer;
+            return len;
+        }
+        peers[len] = peers[seeders];
+        peers[seeders] = peer;
+        self.inline_seeders += 1;
+        seeders
+    }
+
+    /// Removes and returns the inline peer at that index.
+    #[inline]
+    pub(crate) fn take_inline(&mut self, at: usize) -> PackedV4 {
+        let (len, seeders) = (usize::from(self.inline_len), usize::from(self.inline_seeders));
+        let peers = self.inline_room();
+        let gone = peers[at];
+        if at < seeders {
+            // The last seeder fills the gap, and the last peer the seeder's place.
+            peers[at] = peers[seeders - 1];
+            peers[seeders - 1] = peers[len - 1];
+            self.inline_seeders -= 1;
+        } else {
+            peers[at] = peers[len - 1];
+        }
+        self.inline_len -= 1;
+        gone
     }
 
     /// Returns the sets. The record must be spilled.
@@ -129,24 +169,14 @@ impl Record {
     /// Makes `peers`, of which the first `seeders` are seeders, the inline peers.
     pub(crate) fn set_inline(&mut self, peers: [PackedV4; INLINE_MAX], len: u8, seeders: u8) {
         (self.inline_len, self.inline_seeders) = (len, seeders);
-        *self.inline_slots() = peers;
-    }
-
-    /// Switches back to no inline peers. The caller inserts the peers that were in sets.
-    pub(crate) fn become_inline(&mut self) {
-        self.inline_len = 0;
-        self.body = [0; 4];
+        *self.inline_room() = peers;
     }
 
     /// Returns its counts without WebTorrent peers.
     #[inline]
     pub(crate) fn counts(&self) -> SwarmCounts {
         let (v4, v6) = if self.is_spilled() {
-            let sets = self.sets();
-            (
-                FamilyCounts { seeders: sets.v4[0].len(), leechers: sets.v4[1].len() },
-                FamilyCounts { seeders: sets.v6[0].len(), leechers: sets.v6[1].len() },
-            )
+            (family_counts(&self.sets().v4), family_counts(&self.sets().v6))
         } else {
             let seeders = u32::from(self.inline_seeders);
             let leechers = u32::from(self.inline_len) - seeders;
@@ -166,6 +196,11 @@ impl Record {
         let counts = self.counts();
         !self.has_web() && counts.seeders() == 0 && counts.leechers() == 0
     }
+}
+
+fn family_counts<E: Entry>(sets: &ByRole<PeerSet<E>>) -> FamilyCounts {
+    let [seeders, leechers] = SetRole::BOTH.map(|role| sets[role].len());
+    FamilyCounts { seeders, leechers }
 }
 
 /// The torrents of a shard, without gaps, in chunks of memory that never move.

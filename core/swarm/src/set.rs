@@ -22,7 +22,6 @@ use std::marker::PhantomData;
 use bytemuck::{Pod, Zeroable};
 use primitives::Random;
 use primitives::memory::{LINE, view, view_mut};
-use types::TooSoon;
 
 use crate::arena::{Arena, BLOCK_MAX, LineBlock};
 use crate::entry::Entry;
@@ -108,18 +107,6 @@ impl<E: Entry> PeerSet<E> {
         self.insert(arena, entry, hash, random)
     }
 
-    /// Returns a set of distinct peers, which must be in random order.
-    pub(crate) fn filled(arena: &mut Arena, peers: &[E], hash: impl Fn(E::Key) -> u32) -> Self {
-        let mut set = Self::default();
-        if peers.len() > E::DENSE_MAX as usize {
-            set.fill_pages(arena, peers, hash);
-        } else if !peers.is_empty() {
-            let page = Page::filled(arena, peers);
-            (set.raw.block, set.raw.word) = (page.block, page.len);
-        }
-        set
-    }
-
     /// Removes and returns the entry at `position`.
     pub(crate) fn remove(
         &mut self,
@@ -152,18 +139,6 @@ impl<E: Entry> PeerSet<E> {
         Some(Position { page, at: at as u32 })
     }
 
-    /// Returns how many peers share the network of `key`, which must be public.
-    #[inline]
-    pub(crate) fn count_network(
-        &self,
-        arena: &Arena,
-        key: E::Key,
-        hash: impl Fn(E::Key) -> u32,
-    ) -> u32 {
-        let (_, entries) = self.page_with(arena, key, hash);
-        entries.iter().map(|entry| u32::from(entry.shares_network(key))).sum()
-    }
-
     /// Returns the page in which a search looks for a peer, and its peers.
     #[inline]
     pub(crate) fn page_with<'a>(
@@ -176,31 +151,22 @@ impl<E: Entry> PeerSet<E> {
         (page, self.entries(arena, page))
     }
 
-    /// Updates the metadata of the entry at `position` and moves the entry to a random place of its
-    /// page. Returns the old metadata and the new position. Changes nothing if `meta` returns an
-    /// error.
+    /// Replaces the metadata of the entry at `position` and moves the entry to a random place of its page. Returns
+    /// its new position.
     #[inline]
-    pub(crate) fn refresh(
+    pub(crate) fn set_meta(
         &self,
         arena: &mut Arena,
         position: Position,
-        meta: impl FnOnce(PeerMeta) -> Result<PeerMeta, TooSoon>,
+        meta: PeerMeta,
         random: &mut Random,
-    ) -> Result<(PeerMeta, Position), TooSoon> {
+    ) -> Position {
         let entries = self.page(arena, position.page);
         let slice = entries.slice_mut(arena);
-        let entry = &mut slice[position.at as usize];
-        let old = entry.meta();
-        entry.set_meta(meta(old)?);
+        slice[position.at as usize].set_meta(meta);
         let at = random.below(entries.len);
         slice.swap(position.at as usize, at as usize);
-        Ok((old, Position { at, ..position }))
-    }
-
-    /// Replaces the metadata of the entry at `position`, which stays where it is.
-    #[inline]
-    pub(crate) fn set_meta(&self, arena: &mut Arena, position: Position, meta: PeerMeta) {
-        self.page(arena, position.page).slice_mut(arena)[position.at as usize].set_meta(meta);
+        Position { at, ..position }
     }
 
     /// Returns the number of peers.
@@ -388,27 +354,6 @@ impl<E: Entry> PeerSet<E> {
         self.set_ref(arena, 0, PageRef { block: 2, len: 1 });
         for (page, half) in (0..).zip(halves) {
             self.set_page(arena, page, half);
-        }
-    }
-
-    /// Turns an empty set into a directory with `peers`.
-    fn fill_pages(&mut self, arena: &mut Arena, peers: &[E], hash: impl Fn(E::Key) -> u32) {
-        let len = peers.len() as u32;
-        let pages = len.div_ceil(E::PAGE_PEERS);
-        let lines = (pages + 1).div_ceil(REFS);
-        (self.raw.block, self.raw.word) = (arena.allocate(lines), len | PAGED);
-        self.set_ref(arena, 0, PageRef { block: pages, len: lines });
-        // Sorted by page, so that each is allocated once.
-        let page_of = |peer: &E| page_among(pages, hash(peer.key()));
-        let mut sorted: Vec<(u32, E)> = peers.iter().map(|peer| (page_of(peer), *peer)).collect();
-        sorted.sort_by_key(|(page, _)| *page);
-        let mut rest = sorted.as_slice();
-        for page in 0..pages {
-            let (of_page, others) = rest.split_at(rest.partition_point(|(of, _)| *of == page));
-            let of_page: Vec<E> = of_page.iter().map(|(_, peer)| *peer).collect();
-            let of_page = Page::filled(arena, &of_page);
-            self.set_page(arena, page, of_page);
-            rest = others;
         }
     }
 

@@ -8,8 +8,10 @@ mod inspect;
 mod memory;
 mod merge;
 mod sweep;
+mod torrent;
 mod walk;
 mod web;
+mod web_torrent;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,20 +19,18 @@ use std::sync::Arc;
 
 use primitives::memory::{LINE, Region};
 use primitives::siphash::siphash;
-use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick};
+use types::{InfoHash, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::changes::ChangeQueue;
-use crate::entry::Entry;
 use crate::events::EventQueue;
 use crate::index::{Index, tag};
-use crate::meta::PeerMeta;
-use crate::record::{Record, Records, Sets};
-use crate::totals::FamilyTotals;
+use crate::record::{Record, Records};
 use crate::web::{WebChangeQueue, WebSwarm};
 use crate::{Options, PeerCaps, TorrentEvent, Totals};
 
 use merge::{Removals, Stopped};
+use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;
 pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
@@ -46,8 +46,8 @@ pub(crate) struct Shard {
     index: Index,
     records: Records,
     arena: Arena,
-    /// Peer ids, if they are kept. A tree, because it grows without ever being rebuilt.
-    ids: Option<BTreeMap<(InfoHash, PeerKey), PeerId>>,
+    /// Peer ids, if they are kept.
+    ids: Option<PeerIds>,
     /// WebTorrent peers of the torrents that have any. A tree for the same reason.
     web: BTreeMap<InfoHash, WebSwarm>,
     /// Peers that stop while blocks are merged, if they are remembered.
@@ -73,46 +73,6 @@ pub(crate) struct Shard {
     pub(crate) web_changes: WebChangeQueue,
 }
 
-/// A family's peers: their sets in a torrent, and their totals in the shard.
-pub(crate) trait FamilyPeers: Entry {
-    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2];
-    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2];
-    fn totals(totals: &mut Totals) -> &mut FamilyTotals;
-}
-
-impl FamilyPeers for PackedV4 {
-    #[inline]
-    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
-        &sets.v4
-    }
-    #[inline]
-    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2] {
-        &mut sets.v4
-    }
-    fn totals(totals: &mut Totals) -> &mut FamilyTotals {
-        &mut totals.v4
-    }
-}
-
-impl FamilyPeers for PackedV6 {
-    #[inline]
-    fn sets(sets: &Sets) -> &[crate::set::PeerSet<Self>; 2] {
-        &sets.v6
-    }
-    #[inline]
-    fn sets_mut(sets: &mut Sets) -> &mut [crate::set::PeerSet<Self>; 2] {
-        &mut sets.v6
-    }
-    fn totals(totals: &mut Totals) -> &mut FamilyTotals {
-        &mut totals.v6
-    }
-}
-
-/// Index of seeders in pairs of sets.
-const SEEDERS: usize = 0;
-/// Index of leechers in pairs of sets.
-const LEECHERS: usize = 1;
-
 impl Shard {
     pub(crate) fn new(options: &Options, budget: Option<u64>) -> Self {
         Self {
@@ -120,7 +80,7 @@ impl Shard {
             index: Index::new(),
             records: Records::default(),
             arena: Arena::default(),
-            ids: options.keep_peer_ids.then(BTreeMap::new),
+            ids: options.keep_peer_ids.then(PeerIds::new),
             web: BTreeMap::new(),
             stopped: None,
             removals: None,
@@ -191,7 +151,7 @@ impl Shard {
 
     #[cfg(test)]
     pub(crate) fn kept_ids(&self) -> usize {
-        self.ids.as_ref().map_or(0, BTreeMap::len)
+        self.ids.as_ref().map_or(0, PeerIds::len)
     }
 
     /// Estimates the bytes of the tree of peer ids: entries of 59 bytes in nodes that are two
@@ -214,6 +174,15 @@ impl Shard {
     #[inline]
     fn find(&self, info_hash: &InfoHash, hash: u64) -> Option<u32> {
         self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
+    }
+
+    /// Returns the number of a torrent. It is probably `guess`, unless others have come or gone since.
+    #[inline]
+    fn locate(&self, guess: Option<u32>, info_hash: &InfoHash, hash: u64) -> Option<u32> {
+        let is_it = |number: &u32| {
+            *number < self.records.len() && self.records.at(*number).info_hash == *info_hash
+        };
+        guess.filter(is_it).or_else(|| self.find(info_hash, hash))
     }
 
     /// Creates a torrent and returns its number; `None` if there is no room.
@@ -244,32 +213,5 @@ impl Shard {
         }
         self.index.resize_if_needed(true);
         self.event_queue.push(|| TorrentEvent::Removed(info_hash));
-    }
-
-    fn remove_id(&mut self, info_hash: InfoHash, peer: PeerKey) {
-        if let Some(ids) = &mut self.ids {
-            ids.remove(&(info_hash, peer));
-        }
-    }
-}
-
-/// Returns the role of a peer in the set of `role`.
-fn role_of(role: usize, meta: PeerMeta) -> Role {
-    match role {
-        SEEDERS => Role::Seeder,
-        _ if meta.is_partial() => Role::PartialSeed,
-        _ => Role::Leecher,
-    }
-}
-
-/// Returns the hash that assigns peers to the pages of large sets: all of a public network to the
-/// same page, so that one scan counts them. Others by address and port, because thousands may share
-/// a network.
-#[inline]
-fn peer_hash<E: Entry>(key: &[u8; 16]) -> impl Fn(E::Key) -> u32 + Copy + use<E> {
-    let key = *key;
-    move |peer| {
-        let hash = memory::network_hash::<E>(&key, peer);
-        hash.unwrap_or_else(|| siphash::<1, 3>(&key, peer.as_ref())) as u32
     }
 }

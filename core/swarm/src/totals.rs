@@ -1,5 +1,7 @@
 //! Totals of the store.
 
+use crate::role::SetRole;
+
 /// Peers of one address family, or of WebTorrent, in the whole store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FamilyTotals {
@@ -7,6 +9,17 @@ pub struct FamilyTotals {
     pub seeders: u64,
     /// Peers that lack a part of it, including partial seeds.
     pub leechers: u64,
+}
+
+impl FamilyTotals {
+    /// Returns the number of peers of a role.
+    #[inline]
+    pub(crate) fn of_mut(&mut self, role: SetRole) -> &mut u64 {
+        match role {
+            SetRole::Seeders => &mut self.seeders,
+            SetRole::Leechers => &mut self.leechers,
+        }
+    }
 }
 
 /// Totals of a store's contents. Updated with each announce, so reading them walks nothing.

@@ -23,6 +23,7 @@ use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPee
 use crate::PeerCaps;
 use crate::entry::{Entry, half};
 use crate::meta::PeerMeta;
+use crate::role::{ByRole, SetRole};
 pub(crate) use changes::WebChangeQueue;
 
 /// The result of a WebTorrent announce.
@@ -40,7 +41,7 @@ pub type RelayTargets = ArrayVec<WebPeer, { limits::WEB_OFFERS_MAX }>;
 //= webtorrent#kinds-apart
 /// The WebTorrent peers of a torrent: seeders, leechers.
 pub(crate) struct WebSwarm {
-    peers: [IndexMap<WebPeer, WebEntry, Keyed>; 2],
+    peers: ByRole<IndexMap<WebPeer, WebEntry, Keyed>>,
     /// This node's peers of both roles with public addresses: caps count them.
     by_host: BTreeSet<(Host, WebPeer)>,
 }
@@ -51,6 +52,13 @@ pub(crate) struct WebEntry {
     pub(crate) meta: PeerMeta,
     /// For addresses that are public and not exempt.
     pub(crate) host: Option<Host>,
+}
+
+/// A stored peer and its role.
+#[derive(Clone, Copy)]
+pub(crate) struct WebKnown {
+    pub(crate) role: SetRole,
+    pub(crate) entry: WebEntry,
 }
 
 /// A public v4 address or v6 /64, and the /24 or /48 that it is in.
@@ -95,56 +103,67 @@ impl Host {
 impl WebSwarm {
     /// Returns an empty swarm. The key decides where peers are placed.
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        Self {
-            peers: [(); 2].map(|()| IndexMap::with_hasher(Keyed(key))),
-            by_host: BTreeSet::new(),
-        }
+        let peers = || IndexMap::with_hasher(Keyed(key));
+        Self { peers: ByRole::new(peers(), peers()), by_host: BTreeSet::new() }
     }
 
     pub(crate) fn counts(&self) -> FamilyCounts {
-        let [seeders, leechers] = &self.peers;
-        FamilyCounts { seeders: seeders.len() as u32, leechers: leechers.len() as u32 }
+        let [seeders, leechers] = SetRole::BOTH.map(|role| self.peers[role].len() as u32);
+        FamilyCounts { seeders, leechers }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.iter().all(IndexMap::is_empty)
     }
 
-    pub(crate) fn holds(&self, peer: &WebPeer) -> bool {
-        self.peers.iter().any(|peers| peers.contains_key(peer))
-    }
-
-    /// Returns what is stored of a peer, if it has that role.
-    pub(crate) fn get(&self, role: usize, peer: &WebPeer) -> Option<WebEntry> {
-        self.peers[role].get(peer).copied()
+    /// Returns what is stored of a peer.
+    pub(crate) fn find(&self, peer: &WebPeer) -> Option<WebKnown> {
+        let in_set = |role| Some(WebKnown { role, entry: *self.peers[role].get(peer)? });
+        SetRole::BOTH.into_iter().find_map(in_set)
     }
 
     /// Returns the peer of a role at an index, which changes when peers are removed.
-    pub(crate) fn get_index(&self, role: usize, at: usize) -> Option<(WebPeer, WebEntry)> {
+    pub(crate) fn get_index(&self, role: SetRole, at: usize) -> Option<(WebPeer, WebEntry)> {
         self.peers[role].get_index(at).map(|(peer, entry)| (*peer, *entry))
     }
 
     /// The peers of a role.
-    pub(crate) fn peers(&self, role: usize) -> impl ExactSizeIterator<Item = (&WebPeer, PeerMeta)> {
+    pub(crate) fn peers(
+        &self,
+        role: SetRole,
+    ) -> impl ExactSizeIterator<Item = (&WebPeer, PeerMeta)> {
         self.peers[role].iter().map(|(peer, entry)| (peer, entry.meta))
     }
 
-    /// Adds a peer, or refreshes the one of that role. Caps count it if it `is_own`.
-    pub(crate) fn insert(&mut self, role: usize, peer: WebPeer, entry: WebEntry, is_own: bool) {
-        let old = self.peers[role].insert(peer, entry);
-        if let Some(host) = old.and_then(|old| old.host) {
+    /// Adds a peer, or replaces it, whatever its role was. Caps count it if it `is_own`. Returns what was stored of
+    /// it before.
+    pub(crate) fn insert(
+        &mut self,
+        peer: WebPeer,
+        new: WebKnown,
+        is_own: bool,
+    ) -> Option<WebKnown> {
+        let WebKnown { role, entry } = new;
+        let old = self.find(&peer);
+        if old.is_some_and(|old| old.role != role) {
+            self.peers[role.other()].swap_remove(&peer);
+        }
+        self.peers[role].insert(peer, entry);
+        if let Some(host) = old.and_then(|old| old.entry.host) {
             self.by_host.remove(&(host, peer));
         }
         self.by_host.extend(entry.host.filter(|_| is_own).map(|host| (host, peer)));
+        old
     }
 
-    /// Removes a peer. Returns what was stored of it, if it had that role.
-    pub(crate) fn remove(&mut self, role: usize, peer: &WebPeer) -> Option<WebEntry> {
-        let entry = self.peers[role].swap_remove(peer)?;
-        if let Some(host) = entry.host {
+    /// Removes a peer. Returns what was stored of it.
+    pub(crate) fn remove(&mut self, peer: &WebPeer) -> Option<WebKnown> {
+        let known = self.find(peer)?;
+        self.peers[known.role].swap_remove(peer);
+        if let Some(host) = known.entry.host {
             self.by_host.remove(&(host, *peer));
         }
-        Some(entry)
+        Some(known)
     }
 
     /// Returns the peer that a new one at `host` replaces, if a cap is reached: the one that announced longest
@@ -180,12 +199,11 @@ impl WebSwarm {
     }
 
     fn age(&self, now: Tick, peer: &WebPeer) -> Option<u32> {
-        let entry = (0..self.peers.len()).find_map(|role| self.get(role, peer));
-        entry.map(|entry| entry.meta.age(now))
+        self.find(peer).map(|known| known.entry.meta.age(now))
     }
 
     /// Returns how many of a role's peers are not `peer`.
-    pub(crate) fn others(&self, role: usize, peer: &WebPeer) -> u32 {
+    pub(crate) fn others(&self, role: SetRole, peer: &WebPeer) -> u32 {
         self.peers[role].len() as u32 - u32::from(self.peers[role].contains_key(peer))
     }
 
@@ -193,7 +211,7 @@ impl WebSwarm {
     /// probability. `count` must not exceed their number.
     pub(crate) fn choose(
         &self,
-        role: usize,
+        role: SetRole,
         count: u32,
         peer: &WebPeer,
         random: &mut Random,

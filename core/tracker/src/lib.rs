@@ -485,10 +485,6 @@ impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
             self.view.count_download(&request.grant, &request.announce.info_hash);
         }
     }
-
-    fn is_exempt(&self, slot: u8) -> bool {
-        self.request(slot).is_some_and(|request| self.view.is_exempt(request.grant.client_ip()))
-    }
 }
 
 impl<A: AnnounceSink> PeerSink for Forward<'_, A> {

@@ -87,9 +87,4 @@ pub trait StoreSink: PeerSink {
     fn too_soon(&mut self, slot: u8, too_soon: TooSoon);
     /// The announce was counted as a download. Called before its `accept`.
     fn downloaded(&mut self, _slot: u8) {}
-    /// Returns whether caps on peers do not hold for the announce. Called rarely: for new peers
-    /// that exceed a cap.
-    fn is_exempt(&self, _slot: u8) -> bool {
-        false
-    }
 }

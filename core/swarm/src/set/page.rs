@@ -32,16 +32,6 @@ impl<E: Entry> Page<E> {
         Self { block, len, entry: PhantomData }
     }
 
-    /// Returns a page of `entries`.
-    pub(super) fn filled(arena: &mut Arena, entries: &[E]) -> Self {
-        let mut page = Self::new(0, entries.len() as u32);
-        if page.len > 0 {
-            page.block = arena.allocate(page.lines());
-        }
-        page.slice_mut(arena)[..entries.len()].copy_from_slice(entries);
-        page
-    }
-
     pub(super) fn lines(&self) -> u32 {
         lines_of::<E>(self.len)
     }

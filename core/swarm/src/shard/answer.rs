@@ -3,10 +3,12 @@
 use primitives::Random;
 use types::{AnnounceSummary, Families, InfoHash, PeerId, PeerKey, PeerSink, StoreSink};
 
-use super::announce::{PeerLocation, StagedAnnounce, interest};
-use super::{LEECHERS, SEEDERS, Shard};
+use super::Shard;
+use super::announce::{StagedAnnounce, is_wanted};
+use super::torrent::Place;
 use crate::entry::Entry;
 use crate::record::{INLINE_MAX, Record};
+use crate::role::SetRole;
 use crate::set::{PeerSet, Position};
 
 impl Shard {
@@ -15,7 +17,7 @@ impl Shard {
         &self,
         staged: &StagedAnnounce<'_>,
         number: u32,
-        location: PeerLocation,
+        place: Option<Place>,
         random: &mut Random,
         sink: &mut impl StoreSink,
     ) {
@@ -26,16 +28,16 @@ impl Shard {
         if announce.want == 0 {
             return sink.accept(staged.announce.slot, &summary);
         }
-        let (_, wanted) = interest(announce);
         let is_v4 = matches!(announce.peer, PeerKey::V4(_));
         let both = announce.families == Families::Both;
         // The numbers of other peers: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
         let mut others =
             [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
-        let own = own_set(record, location, is_v4);
+        let own = place.map(|place| place.role as usize + if is_v4 { 0 } else { 2 });
         for (set, others) in others.iter_mut().enumerate() {
             let family_fits = both || (set < 2) == is_v4;
-            *others = if family_fits && wanted[set % 2] { *others } else { 0 };
+            let is_wanted = is_wanted(announce, SetRole::BOTH[set % 2]);
+            *others = if family_fits && is_wanted { *others } else { 0 };
             *others -= u32::from(own == Some(set) && *others > 0);
         }
         let shares = apportion(others, announce.want.into(), random);
@@ -43,16 +45,17 @@ impl Shard {
         summary.v6 = (shares[2] + shares[3]) as u16;
         sink.accept(staged.announce.slot, &summary);
         if !record.is_spilled() {
-            return self.push_inline(staged, record, location, shares, sink);
+            return self.push_inline(staged, record, place, shares, sink);
         }
         let sets = record.sets();
-        for role in [SEEDERS, LEECHERS] {
-            let skip = position_in(location, is_v4, role);
-            self.push_set(staged, &sets.v4[role], shares[role], skip, sink);
+        let own = |role| place.filter(|place| place.role == role).map(|place| place.position);
+        for role in SetRole::BOTH {
+            let skip = own(role).filter(|_| is_v4);
+            self.push_set(staged, &sets.v4[role], shares[role as usize], skip, sink);
         }
-        for role in [SEEDERS, LEECHERS] {
-            let skip = position_in(location, !is_v4, role);
-            self.push_set(staged, &sets.v6[role], shares[2 + role], skip, sink);
+        for role in SetRole::BOTH {
+            let skip = own(role).filter(|_| !is_v4);
+            self.push_set(staged, &sets.v6[role], shares[2 + role as usize], skip, sink);
         }
     }
 
@@ -74,15 +77,14 @@ impl Shard {
         &self,
         staged: &StagedAnnounce<'_>,
         record: &Record,
-        location: PeerLocation,
+        place: Option<Place>,
         shares: [u32; 4],
         sink: &mut impl StoreSink,
     ) {
-        let own = if let PeerLocation::Inline(at) = location { at } else { INLINE_MAX };
+        let own = place.map_or(INLINE_MAX, |place| place.position.at as usize);
         let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
         let mut random = Random::new(staged.sample_seed);
-        for (peers, first, take) in
-            [(seeders, 0, shares[SEEDERS]), (leechers, seeders.len(), shares[LEECHERS])]
+        for (peers, first, take) in [(seeders, 0, shares[0]), (leechers, seeders.len(), shares[1])]
         {
             let own = own.checked_sub(first).filter(|own| *own < peers.len());
             let others = peers.len() - usize::from(own.is_some());
@@ -110,23 +112,6 @@ impl Shard {
         let id = ids.get(&(info_hash, peer));
         debug_assert!(id.is_some(), "where ids are kept, every peer has one");
         id.copied().unwrap_or_default()
-    }
-}
-
-/// Returns which of the four sets the announcing peer is in.
-fn own_set(record: &Record, location: PeerLocation, is_v4: bool) -> Option<usize> {
-    match location {
-        PeerLocation::Nowhere => None,
-        PeerLocation::Inline(at) => Some(usize::from(at >= usize::from(record.inline_seeders))),
-        PeerLocation::Set(role, _) => Some(role + if is_v4 { 0 } else { 2 }),
-    }
-}
-
-/// Returns the announcing peer's position in the set of `role`, if it is in that set.
-fn position_in(location: PeerLocation, is_own_family: bool, role: usize) -> Option<Position> {
-    match location {
-        PeerLocation::Set(own, position) if is_own_family && own == role => Some(position),
-        _ => None,
     }
 }
 

@@ -12,14 +12,13 @@
 
 use std::net::IpAddr;
 
-use types::{PackedV4, Tick, limits};
+use types::{Tick, limits};
 
-use super::announce::{PeerUpdate, take_inline};
-use super::{Exempt, FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
+use super::torrent::{FamilyPeers, Place};
+use super::{Exempt, Shard};
 use crate::PeerCaps;
 use crate::entry::Entry;
-use crate::record::INLINE_MAX;
-use crate::set::Position;
+use crate::meta::PeerMeta;
 
 impl PeerCaps {
     /// Returns the number of peers from which on a new one of the same network may exceed a cap.
@@ -39,28 +38,18 @@ pub(super) struct Newcomer<E: Entry> {
     pub(super) key: E::Key,
     pub(super) now: Tick,
     pub(super) caps: PeerCaps,
-    pub(super) is_exempt: bool,
     /// Its age if a block brings it; `None` if it announces here.
     pub(super) merged_age: Option<u32>,
 }
 
 /// The room for a new peer in its torrent.
-pub(super) enum Room<K> {
+enum Room {
     /// It exceeds no cap.
     Enough,
-    /// It exceeds a cap unless this one goes.
-    Replace(Victim<K>),
+    /// It exceeds a cap unless the peer at that place goes.
+    Replace(Place),
     /// It goes before all peers that are there: a block brings it, and it announced earlier.
     Refused,
-}
-
-/// A peer that a new one may replace.
-#[derive(Clone, Copy)]
-pub(super) struct Victim<K> {
-    rank: Rank<K>,
-    pub(super) role: usize,
-    /// Its index among the peers of its role that were looked at.
-    pub(super) at: usize,
 }
 
 /// Decides which peer goes: the one of highest rank.
@@ -74,17 +63,18 @@ struct Rank<K> {
 }
 
 impl<E: Entry> Newcomer<E> {
-    /// Looks for room among the peers that share pages with it, seeders and leechers. Exempt peers count for
-    /// none but the highest cap.
-    pub(super) fn room(&self, pages: [&[E]; 2], exempt: Option<&Exempt>) -> Room<E::Key> {
+    /// Looks for room among the peers that share pages with it. Exempt peers count for none but the highest cap.
+    fn room(&self, pages: [(Place, &[E]); 2], exempt: Option<&Exempt>) -> Room {
         let is_exempt = |peer: &E| {
             exempt.is_some_and(|is_exempt| is_exempt(peer.peer_key().socket_addr().ip()))
         };
+        let is_new_exempt = is_exempt(&E::new(self.key, PeerMeta::default()));
         // 1. Count those of its host, of each customer of its network, and all on its page.
         let (mut of_host, mut of_network, mut of_page) = (0, 0, 0);
         let mut of_customers = [0_u16; 1 << u8::BITS];
         of_customers[usize::from(E::customer(self.key))] = 1;
-        for peer in pages.into_iter().flatten().filter(|peer| peer.shares_network(self.key)) {
+        let near = pages.into_iter().flat_map(|(_, peers)| peers);
+        for peer in near.filter(|peer| peer.shares_network(self.key)) {
             of_page += 1;
             if !is_exempt(peer) {
                 of_network += 1;
@@ -93,7 +83,7 @@ impl<E: Entry> Newcomer<E> {
             }
         }
         // 2. Compare with the caps.
-        let is_reached = |count: u16, cap: u16| !self.is_exempt && cap > 0 && count >= cap;
+        let is_reached = |count: u16, cap: u16| !is_new_exempt && cap > 0 && count >= cap;
         let is_host_full = is_reached(of_host, self.caps.per_address);
         if !is_host_full
             && !is_reached(of_network, self.caps.per_network)
@@ -113,134 +103,53 @@ impl<E: Entry> Newcomer<E> {
         let is_candidate = |peer: &E| {
             peer.shares_network(self.key) && (!is_host_full || peer.shares_address(self.key))
         };
-        let mut victim: Option<Victim<E::Key>> = None;
-        for (role, peers) in pages.into_iter().enumerate() {
-            for (at, peer) in peers.iter().enumerate().filter(|(_, peer)| is_candidate(peer)) {
-                let rank = rank(peer.key(), peer.meta().age(self.now), is_exempt(peer));
-                if victim.is_none_or(|victim| victim.rank < rank) {
-                    victim = Some(Victim { rank, role, at });
+        let mut victim: Option<(Rank<E::Key>, Place)> = None;
+        for (mut place, peers) in pages {
+            for peer in peers {
+                if is_candidate(peer) {
+                    let rank = rank(peer.key(), peer.meta().age(self.now), is_exempt(peer));
+                    if victim.is_none_or(|(highest, _)| highest < rank) {
+                        victim = Some((rank, place));
+                    }
                 }
+                place.position.at += 1;
             }
         }
-        let own = self.merged_age.map(|age| rank(self.key, age, self.is_exempt));
+        let own = self.merged_age.map(|age| rank(self.key, age, is_new_exempt));
         match victim {
             None => Room::Enough,
-            Some(victim) if own.is_some_and(|own| victim.rank < own) => Room::Refused,
-            Some(victim) => Room::Replace(victim),
+            Some((highest, _)) if own.is_some_and(|own| highest < own) => Room::Refused,
+            Some((_, place)) => Room::Replace(place),
         }
     }
 }
 
 impl Shard {
-    /// Replaces peers of a torrent with sets if the new one of an announce would exceed a cap. Returns
-    /// whether it may have.
-    // Not inline: known peers, which are most, do not come here.
-    #[inline(never)]
-    pub(super) fn make_room<E: FamilyPeers>(
-        &mut self,
-        number: u32,
-        key: E::Key,
-        update: &PeerUpdate<'_>,
-    ) -> bool {
-        let is_crowded = self.is_crowded::<E>(number, key, update.announce.caps);
-        if is_crowded {
-            self.replace_oldest::<E>(number, &update.newcomer(key));
-        }
-        is_crowded
-    }
-
-    /// Does what [`Shard::make_room`] does for a torrent with inline peers.
-    #[cold]
-    pub(super) fn make_room_inline(&mut self, number: u32, key: [u8; 6], update: &PeerUpdate<'_>) {
-        self.replace_oldest_inline(number, &update.newcomer(key));
-    }
-
-    /// Returns true if a new peer of a torrent with sets may exceed a cap.
+    /// Removes peers of a torrent until the new one exceeds no cap. Returns false if the new one goes before
+    /// those that are left.
     #[inline]
-    pub(super) fn is_crowded<E: FamilyPeers>(
-        &self,
-        number: u32,
-        key: E::Key,
-        caps: PeerCaps,
-    ) -> bool {
-        let sets = E::sets(self.records.at(number).sets());
-        let least = u32::from(caps.least());
-        if sets[SEEDERS].len() + sets[LEECHERS].len() < least {
-            return false;
-        }
-        if E::network(key).is_none() {
-            return false;
-        }
-        let is_paged = sets[SEEDERS].is_paged() || sets[LEECHERS].is_paged();
-        let hash = if is_paged { peer_hash::<E>(&self.key)(key) } else { 0 };
-        let count: u32 = sets.iter().map(|set| set.count_network(&self.arena, key, |_| hash)).sum();
-        count >= least
+    pub(super) fn make_room<E: FamilyPeers>(&mut self, number: u32, new: &Newcomer<E>) -> bool {
+        !self.torrent(number).is_crowded::<E>(new.key, new.caps) || self.replace_oldest(number, new)
     }
 
-    /// Removes peers of a torrent with sets until the new one exceeds no cap. Returns false if the new one
-    /// goes before those that are left.
     #[cold]
-    pub(super) fn replace_oldest<E: FamilyPeers>(
-        &mut self,
-        number: u32,
-        new: &Newcomer<E>,
-    ) -> bool {
-        let hash = peer_hash::<E>(&self.key);
-        for _ in 0..REPLACED_MAX {
-            let mut sets = *E::sets(self.records.at(number).sets());
-            let places = sets.each_ref().map(|set| set.page_with(&self.arena, new.key, hash));
-            let pages = places.map(|(_, entries)| entries);
-            let victim = match new.room(pages, self.exempt.as_deref()) {
-                Room::Enough => break,
-                Room::Replace(victim) => victim,
-                Room::Refused => return false,
-            };
-            let position = Position { page: places[victim.role].0, at: victim.at as u32 };
-            let gone = sets[victim.role].remove(&mut self.arena, position, hash);
-            *E::sets_mut(self.records.at_mut(number).sets_mut()) = sets;
-            self.count_replaced(number, victim.role, &gone, new);
-        }
-        true
-    }
-
-    /// Does what [`Shard::replace_oldest`] does for a torrent with inline peers.
-    pub(super) fn replace_oldest_inline(&mut self, number: u32, new: &Newcomer<PackedV4>) -> bool {
-        if PackedV4::network(new.key).is_none() {
-            return true;
-        }
-        for _ in 0..INLINE_MAX {
-            let record = self.records.at_mut(number);
-            let seeders = usize::from(record.inline_seeders);
-            let pages = record.inline_peers().split_at(seeders);
-            let victim = match new.room(pages.into(), self.exempt.as_deref()) {
-                Room::Enough => break,
-                Room::Replace(victim) => victim,
-                Room::Refused => return false,
-            };
-            let at = victim.at + if victim.role == SEEDERS { 0 } else { seeders };
-            let gone = record.inline_peers()[at];
-            take_inline(record, at);
-            self.count_replaced(number, victim.role, &gone, new);
-        }
-        true
-    }
-
-    fn count_replaced<E: FamilyPeers>(
-        &mut self,
-        number: u32,
-        role: usize,
-        gone: &E,
-        new: &Newcomer<E>,
-    ) {
+    fn replace_oldest<E: FamilyPeers>(&mut self, number: u32, new: &Newcomer<E>) -> bool {
         let info_hash = self.records.at(number).info_hash;
-        self.count_removed::<E>(number, role, gone.meta());
-        self.remove_id(info_hash, gone.peer_key());
-        // Other nodes merge the same blocks, and replace the same peers by themselves.
-        if new.merged_age.is_none() {
-            self.changes.push_gone(&info_hash, &gone.peer_key());
+        let exempt = self.exempt.clone();
+        for _ in 0..REPLACED_MAX {
+            let mut torrent = self.torrent(number);
+            let gone = match new.room(torrent.near::<E>(new.key), exempt.as_deref()) {
+                Room::Enough => break,
+                Room::Replace(place) => torrent.remove::<E>(place),
+                Room::Refused => return false,
+            };
+            // Other nodes merge the same blocks, and replace the same peers by themselves.
+            if new.merged_age.is_none() {
+                self.changes.push_gone(&info_hash, &gone.peer_key());
+            }
+            self.totals.replaced += 1;
         }
-        self.networks.remove::<E>(gone.key());
-        self.totals.replaced += 1;
+        true
     }
 
     /// Returns true if the address is exempt from caps.

@@ -6,10 +6,12 @@ use std::net::IpAddr;
 use primitives::memory::LINE;
 use types::{Family, InfoHash, PackedV4, PackedV6, PeerKey, Tick};
 
+use super::Shard;
+use super::torrent::FamilyPeers;
 use super::walk::Walk;
-use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, role_of};
 use crate::entry::Entry;
 use crate::meta::{AGE_UNIT_S, PeerMeta};
+use crate::role::SetRole;
 use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
 
@@ -60,7 +62,7 @@ impl Shard {
         let record = self.records.at(number);
         if record.is_spilled() {
             let sets = record.sets();
-            for role in [SEEDERS, LEECHERS] {
+            for role in SetRole::BOTH {
                 self.inspect_set(&sets.v4[role], &mut share, |entry| {
                     peers.push(self.peer(now, info_hash, entry, role));
                 });
@@ -71,12 +73,11 @@ impl Shard {
         } else {
             let inline = record.inline_peers();
             for (at, entry) in inline.iter().take(share(inline.len())).enumerate() {
-                let role = usize::from(at >= usize::from(record.inline_seeders));
-                peers.push(self.peer(now, info_hash, entry, role));
+                peers.push(self.peer(now, info_hash, entry, record.inline_role(at)));
             }
         }
         if let Some(swarm) = self.web.get(info_hash).filter(|_| record.has_web()) {
-            for role in [SEEDERS, LEECHERS] {
+            for role in SetRole::BOTH {
                 let all = swarm.peers(role);
                 let share = share(all.len());
                 peers.extend(all.take(share).map(|(peer, meta)| PeerInfo {
@@ -100,7 +101,13 @@ impl Shard {
         entries.take(share(set.len() as usize)).for_each(visit);
     }
 
-    fn peer<E: Entry>(&self, now: Tick, info_hash: &InfoHash, entry: &E, role: usize) -> PeerInfo {
+    fn peer<E: Entry>(
+        &self,
+        now: Tick,
+        info_hash: &InfoHash,
+        entry: &E,
+        role: SetRole,
+    ) -> PeerInfo {
         let key = entry.peer_key();
         let id = self.ids.as_ref().and_then(|ids| ids.get(&(*info_hash, key)).copied());
         PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.meta()) }
@@ -182,10 +189,10 @@ impl Shard {
         walk: &mut Walk,
         number: u32,
         ip: IpAddr,
-        mut visit: impl FnMut(usize, PeerMeta, PeerKey) -> bool,
+        mut visit: impl FnMut(SetRole, PeerMeta, PeerKey) -> bool,
     ) -> u32 {
         let record = self.records.at(number);
-        let (info_hash, seeders) = (record.info_hash, record.inline_seeders);
+        let info_hash = record.info_hash;
         let (v4, v6);
         let octets = match ip {
             IpAddr::V4(ip) => (v4 = ip.octets(), v4.as_slice()).1,
@@ -199,12 +206,7 @@ impl Shard {
         };
         let mut lines = 0;
         if !record.is_spilled() {
-            let mut at = 0;
-            self.visit_inline(number, |entry, _| {
-                // Each is visited once, seeders first. When one is removed, another of its role
-                // takes its place.
-                let role = usize::from(at >= seeders);
-                at += 1;
+            self.torrent(number).retain_inline(|role, entry, _| {
                 is_gone(role, entry.meta(), &entry.wire(), entry.peer_key())
             });
             walk.leave();
@@ -224,7 +226,7 @@ impl Shard {
         &mut self,
         walk: &mut Walk,
         number: u32,
-        mut is_gone: impl FnMut(usize, PeerMeta, &[u8], PeerKey) -> bool,
+        mut is_gone: impl FnMut(SetRole, PeerMeta, &[u8], PeerKey) -> bool,
     ) -> u32 {
         let (_, role) = walk.set();
         let record = self.records.at(number);
@@ -233,7 +235,7 @@ impl Shard {
         walk.advance(record.info_hash, next);
         let is_gone =
             |entry: &E, _: &_| is_gone(role, entry.meta(), entry.key().as_ref(), entry.peer_key());
-        self.visit_page(number, role, page, is_gone).lines
+        self.torrent(number).retain_page(role, page, is_gone).lines
     }
 
     /// Removes about `lines` lines of a torrent's peers, and finally the torrent. Returns whether
@@ -261,18 +263,18 @@ impl Shard {
     fn remove_part(&mut self, number: u32) -> u32 {
         let record = self.records.at(number);
         if record.has_web() {
-            let lines = (SEEDERS..=LEECHERS)
-                .map(|role| self.visit_web(number, role, 0, |_, _, _| true).lines);
-            return lines.sum();
+            let lines =
+                SetRole::BOTH.map(|role| self.visit_web(number, role, 0, |_, _, _| true).lines);
+            return lines.into_iter().sum();
         }
         if !record.is_spilled() {
             let info_hash = record.info_hash;
             for peer in record.inline_peers() {
                 self.changes.push_gone(&info_hash, &peer.peer_key());
             }
-            return u32::from(self.visit_inline(number, |_, _| true) > 0);
+            return u32::from(self.torrent(number).retain_inline(|_, _, _| true) > 0);
         }
-        for role in [SEEDERS, LEECHERS] {
+        for role in SetRole::BOTH {
             let cost = self.pop_page_of::<PackedV4>(number, role)
                 + self.pop_page_of::<PackedV6>(number, role);
             if cost > 0 {
@@ -282,28 +284,12 @@ impl Shard {
         0
     }
 
-    fn pop_page_of<E: FamilyPeers>(&mut self, number: u32, role: usize) -> u32 {
-        let mut set = E::sets(self.records.at(number).sets())[role];
+    fn pop_page_of<E: FamilyPeers>(&mut self, number: u32, role: SetRole) -> u32 {
         let info_hash = self.records.at(number).info_hash;
-        let last = set.pages(&self.arena).saturating_sub(1);
-        let mut partial = 0;
-        for entry in set.entries(&self.arena, last) {
-            partial += u32::from(entry.meta().is_partial());
-            self.networks.remove::<E>(entry.key());
-            self.changes.push_gone(&info_hash, &entry.peer_key());
-            if let Some(ids) = &mut self.ids {
-                ids.remove(&(info_hash, entry.peer_key()));
-            }
-        }
-        let before = set.len();
-        let lines = set.pop_page(&mut self.arena);
-        let gone = u64::from(before - set.len());
-        let record = self.records.at_mut(number);
-        E::sets_mut(record.sets_mut())[role] = set;
-        record.partial_seeds -= partial;
-        self.totals.partial_seeds -= u64::from(partial);
-        let totals = E::totals(&mut self.totals);
-        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
+        let mut gone = Vec::new();
+        let visit = |peer: &E| gone.push(peer.peer_key());
+        let lines = self.torrent(number).pop_page(role, visit);
+        gone.iter().for_each(|peer| self.changes.push_gone(&info_hash, peer));
         lines
     }
 }
@@ -312,7 +298,7 @@ fn address<E: Entry>(entry: &E) -> IpAddr {
     entry.peer_key().socket_addr().ip()
 }
 
-fn seen(now: Tick, role: usize, meta: PeerMeta) -> PeerInfo {
-    let role = role_of(role, meta);
+fn seen(now: Tick, role: SetRole, meta: PeerMeta) -> PeerInfo {
+    let role = role.of_peer(meta);
     PeerInfo { address: None, role, age_s: meta.age(now) * AGE_UNIT_S, id: None }
 }

@@ -18,12 +18,11 @@
 //! too many for a network that shares both counters with large ones: beside 64 networks at their
 //! bound, for one in 16,000.
 
-use primitives::prefetch;
 use primitives::siphash::siphash;
 
 use super::Shard;
-use super::announce::PeerUpdate;
 use crate::entry::Entry;
+use crate::meta::PeerMeta;
 use crate::web::Host;
 
 /// Counters in a row.
@@ -54,22 +53,6 @@ impl Networks {
     #[inline]
     pub(super) fn add<E: Entry>(&mut self, peer: E::Key) {
         self.change::<E>(peer, |cell| *cell = cell.saturating_add(1));
-    }
-
-    /// Prefetches the counters of a peer that is stored. Returns the hash for [`Self::add_hash`], if the
-    /// peer is counted.
-    #[inline]
-    pub(super) fn prefetch<E: Entry>(&self, peer: E::Key) -> Option<u64> {
-        let cells = self.cells.as_ref()?;
-        let hash = network_hash::<E>(&self.key, peer)?;
-        places(hash).iter().for_each(|place| prefetch(&cells[*place]));
-        Some(hash)
-    }
-
-    /// Counts a peer whose counters were prefetched.
-    #[inline]
-    pub(super) fn add_hash(&mut self, hash: u64) {
-        self.change_at(hash, |cell| *cell = cell.saturating_add(1));
     }
 
     /// Counts a peer that was removed.
@@ -165,7 +148,7 @@ impl Shard {
     }
 
     /// Returns true if a new peer may be stored. Counts it if not.
-    pub(super) fn admits<E: Entry>(&mut self, peer: E::Key, update: &PeerUpdate<'_>) -> bool {
+    pub(super) fn admits<E: Entry>(&mut self, peer: E::Key) -> bool {
         let Some(budget) = self.budget else { return true };
         if self.memory_used() >= budget {
             self.totals.refused_for_memory += 1;
@@ -173,7 +156,8 @@ impl Shard {
         }
         let max = network_max(budget, self.pressure(budget));
         let is_over = self.networks.count::<E>(peer) >= max;
-        if is_over && !(update.is_exempt)() {
+        let ip = || E::new(peer, PeerMeta::default()).peer_key().socket_addr().ip();
+        if is_over && !self.is_exempt(ip()) {
             self.totals.refused_for_share += 1;
             return false;
         }

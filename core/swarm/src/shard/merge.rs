@@ -1,44 +1,36 @@
 //! Merging: blocks bring torrents and peers into a shard.
 //!
-//! A new torrent is made of all its peers at once, a known one peer by peer. Both compare marks: of a
-//! peer's mark here and the block's, the younger one wins, and of equal ones the one that comes later.
+//! Marks are compared: of a peer's mark here and the block's, the younger one wins, and of equal ones the one that
+//! comes later.
 
-mod gather;
 mod removals;
 mod report;
 mod web;
 
 use std::collections::BTreeMap;
 
-use arrayvec::ArrayVec;
 use primitives::Random;
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
-use super::announce::{put_inline, take_inline};
+use super::Shard;
 use super::caps::Newcomer;
-use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash, role_of};
-use crate::block::{Group, GroupPeer, Peers, Word};
+use super::torrent::{FamilyPeers, Known, peer_hash};
+use crate::block::{Group, GroupPeer, Head, Peers, Word};
 use crate::entry::Entry;
 use crate::index::tag;
 use crate::meta::PeerMeta;
-use crate::record::{INLINE_MAX, Sets};
-use crate::set::PeerSet;
+use crate::record::Sets;
 use crate::{Counting, MergeTime, Merged};
-use gather::Gathered;
 pub(crate) use removals::Removals;
 use report::{Clock, Outcome, Report, Verdict};
 pub(crate) use web::{WebMerger, WebPurge};
 
-/// Work under one lock, in peers of new torrents: some tens of microseconds.
-const LOCK_PEERS: u32 = 512;
-/// The cost of a group beside its peers: its torrent is looked up or made.
-const GROUP_PEERS: u32 = 4;
-/// The cost of a peer of a known torrent: it is searched for.
-const KNOWN_PEERS: u32 = 2;
+/// Work under one lock, in peers: some tens of microseconds.
+const LOCK_PEERS: u32 = 256;
+/// The cost of a group beside its peers: its torrent is looked up or created.
+const GROUP_PEERS: u32 = 2;
 /// Peers of a torrent whose pages are prefetched together.
 const AHEAD: usize = 16;
-/// Peers whose networks are counted together.
-const UNCOUNTED_MAX: usize = 32;
 /// Most stopped peers that a shard remembers, of about 100 bytes each. A merge takes seconds, and in each
 /// a hundred thousand peers may stop, in dozens of shards. A peer that is not remembered may come back
 /// until its lifetime ends.
@@ -75,11 +67,6 @@ pub(crate) struct Merger {
     pub(crate) merged: Merged,
     /// The most peers that a network may have, if memory is short.
     network_max: Option<u32>,
-    /// Networks of stored peers that are not counted yet: their counters are being prefetched.
-    uncounted: ArrayVec<u64, UNCOUNTED_MAX>,
-    /// The peers of a new torrent.
-    v4: Gathered<PackedV4>,
-    v6: Gathered<PackedV6>,
 }
 
 impl Merger {
@@ -91,11 +78,19 @@ impl Merger {
             random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
-            uncounted: ArrayVec::new(),
-            v4: Gathered::new(),
-            v6: Gathered::new(),
         }
     }
+}
+
+/// The torrent of a group that is being merged.
+struct MergedTorrent {
+    info_hash: InfoHash,
+    hash: u64,
+    head: Option<Head>,
+    /// `None` until the torrent has something to hold.
+    number: Option<u32>,
+    /// True if the torrent stays even if none of its peers does: it was there before, or has downloads to count.
+    stays: bool,
 }
 
 /// Peers that stopped, and when.
@@ -174,25 +169,7 @@ impl Shard {
             }
             done += 1;
         }
-        self.count_networks(merger);
         done
-    }
-
-    /// Counts a stored peer for its network, a few peers later, when the counters are there.
-    #[inline]
-    fn count_network<E: Entry>(&mut self, merger: &mut Merger, key: E::Key) {
-        if let Some(hash) = self.networks.prefetch::<E>(key) {
-            merger.uncounted.push(hash);
-            // While memory is short, shares depend on the counters.
-            if merger.uncounted.is_full() || merger.network_max.is_some() {
-                self.count_networks(merger);
-            }
-        }
-    }
-
-    /// Counts peers for their networks that are not counted yet.
-    fn count_networks(&mut self, merger: &mut Merger) {
-        merger.uncounted.drain(..).for_each(|hash| self.networks.add_hash(hash));
     }
 
     /// Prefetches what groups read first, stage by stage.
@@ -227,85 +204,91 @@ impl Shard {
         staged: &mut StagedGroup<'_>,
         mut left: u32,
     ) -> u32 {
-        let info_hash = staged.group.info_hash;
-        merger.is_walk = staged.group.head.is_some();
-        let is_it = |number: &u32| self.records.at(*number).info_hash == info_hash;
-        let mut found = staged.guess.filter(is_it).or_else(|| self.find(&info_hash, staged.hash));
-        while found.is_none() && staged.peers() > 0 && left > 0 {
-            found = self.create_merged(merger, staged, &mut left);
+        let StagedGroup { group, hash, guess } = staged;
+        let info_hash = group.info_hash;
+        merger.is_walk = group.head.is_some();
+        let found = self.locate(*guess, &info_hash, *hash);
+        let mut torrent = MergedTorrent {
+            info_hash,
+            hash: *hash,
+            head: group.head,
+            number: found,
+            stays: found.is_some(),
+        };
+        if let Some(number) = found {
+            self.merge_head(merger.clock, number, group.head);
         }
-        let Some(number) = found else { return left };
-        if let Some(head) = staged.group.head {
-            let record = self.records.at_mut(number);
-            record.downloads = record.downloads.max(head.downloads);
-            record.was_seen(merger.clock.born(Some(head)));
+        self.merge_family::<PackedV4, 6>(merger, &mut torrent, &mut group.v4, &mut left);
+        self.merge_family::<PackedV6, 18>(merger, &mut torrent, &mut group.v6, &mut left);
+        if let Some(number) = torrent.number.filter(|_| !torrent.stays)
+            && self.records.at(number).is_empty()
+        {
+            merger.merged.torrents -= 1;
+            self.delete(number);
         }
-        self.merge_family::<PackedV4, 6>(merger, number, &mut staged.group.v4, &mut left);
-        self.merge_family::<PackedV6, 18>(merger, number, &mut staged.group.v6, &mut left);
         left
     }
 
-    /// Merges up to `left` peers of a known torrent, and takes them from `peers`.
+    /// Merges what a walk says of a torrent beside its peers.
+    fn merge_head(&mut self, clock: Clock, number: u32, head: Option<Head>) {
+        if let Some(head) = head {
+            let record = self.records.at_mut(number);
+            record.downloads = record.downloads.max(head.downloads);
+            record.was_seen(clock.born(Some(head)));
+        }
+    }
+
+    /// Merges up to `left` peers of a torrent, and takes them from `peers`.
     fn merge_family<E: FamilyPeers<Key = [u8; N]>, const N: usize>(
         &mut self,
         merger: &mut Merger,
-        number: u32,
+        torrent: &mut MergedTorrent,
         peers: &mut Peers<'_, N>,
         left: &mut u32,
     ) {
         while *left > 0 && peers.len() > 0 {
-            let mut hashes = ArrayVec::<Option<u32>, AHEAD>::new();
-            // A copy, which is looked at before the peers are taken.
-            let ahead: Peers<'_, N> = *peers;
-            for peer in ahead.take(AHEAD.min(left.div_ceil(KNOWN_PEERS) as usize)) {
-                hashes.push(self.prefetch_page_of::<E>(number, peer.key));
+            let count = AHEAD.min(*left as usize).min(peers.len());
+            if let Some(number) = torrent.number {
+                // A copy, which is looked at before the peers are taken.
+                let ahead: Peers<'_, N> = *peers;
+                ahead.take(count).for_each(|peer| self.prefetch_pages_of::<E>(number, peer.key));
             }
-            *left = left.saturating_sub(hashes.len() as u32 * KNOWN_PEERS);
-            for (hash, peer) in hashes.into_iter().zip(peers.by_ref()) {
-                self.merge_peer::<E, N>(merger, number, &peer, hash);
+            *left -= count as u32;
+            for peer in peers.by_ref().take(count) {
+                self.merge_peer::<E, N>(merger, torrent, &peer);
             }
         }
     }
 
-    /// Prefetches the pages in which a peer is looked for. Returns the hash that selects them, if there
-    /// are any.
+    /// Prefetches the pages in which a peer is looked for.
     #[inline]
-    fn prefetch_page_of<E: FamilyPeers>(&self, number: u32, key: E::Key) -> Option<u32> {
+    fn prefetch_pages_of<E: FamilyPeers>(&self, number: u32, key: E::Key) {
         let record = self.records.at(number);
-        let sets = record.is_spilled().then(|| E::sets(record.sets()))?;
-        if !sets.iter().any(PeerSet::is_paged) {
-            return None;
+        if record.is_spilled() {
+            let hash = || peer_hash::<E>(&self.key)(key);
+            E::sets(record.sets()).iter().for_each(|set| set.prefetch_page_of(&self.arena, hash));
         }
-        let hash = peer_hash::<E>(&self.key)(key);
-        sets.iter().for_each(|set| set.prefetch_page_of(&self.arena, || hash));
-        Some(hash)
     }
 
     fn merge_peer<E: FamilyPeers<Key = [u8; N]>, const N: usize>(
         &mut self,
         merger: &mut Merger,
-        number: u32,
+        torrent: &mut MergedTorrent,
         peer: &GroupPeer<N>,
-        hash: Option<u32>,
     ) {
-        let record = self.records.at(number);
-        let (info_hash, is_spilled) = (record.info_hash, record.is_spilled());
         if merger.counting == Counting::Each && peer.word.is_completed() {
-            self.count_merged(number);
+            self.count_merged(merger, torrent);
         }
+        let info_hash = torrent.info_hash;
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
-        let outcome = match E::new(peer.key, report.meta).peer_key() {
-            _ if is_spilled => self.merge_spilled::<E>(merger, number, peer.key, &report, hash),
-            PeerKey::V4(key) => self.merge_inline(merger, number, key, &report),
-            PeerKey::V6(_) if report.is_gone => Outcome::Unknown,
-            PeerKey::V6(_) if self.has_gone(merger, &info_hash, peer.key.as_ref(), &report) => {
-                Outcome::Unknown
+        let known = torrent.number.and_then(|number| {
+            Some((number, self.torrent(number).find::<E>(peer.key, report.role)?))
+        });
+        let outcome = match known {
+            Some((number, known)) => {
+                self.merge_known::<E>(merger, number, known, peer.key, &report)
             }
-            PeerKey::V6(_) if !self.may_store::<E>(merger.network_max, peer.key) => Outcome::Full,
-            PeerKey::V6(_) => {
-                self.spill(number, &mut merger.random);
-                self.merge_spilled::<E>(merger, number, peer.key, &report, None)
-            }
+            None => self.merge_new::<E>(merger, torrent, peer.key, &report),
         };
         match outcome {
             Outcome::Stored { .. } => merger.merged.peers += 1,
@@ -314,141 +297,88 @@ impl Shard {
             Outcome::Kept { .. } | Outcome::Unknown | Outcome::Crowded => {}
         }
         if merger.counting == Counting::ByPeer && report.is_completed && outcome.is_uncounted() {
-            self.count_merged(number);
+            self.count_merged(merger, torrent);
         }
-        self.merge_id::<E>(info_hash, peer.key, outcome, peer.id);
+        if matches!(outcome, Outcome::Stored { .. }) {
+            self.keep_merged_id::<E>(info_hash, peer.key, peer.id);
+        }
     }
 
     /// Counts a completed download. Not inline: most peers complete none.
     #[inline(never)]
-    fn count_merged(&mut self, number: u32) {
+    fn count_merged(&mut self, merger: &mut Merger, torrent: &mut MergedTorrent) {
+        if let Some(number) = self.number_of(merger, torrent) {
+            torrent.stays = true;
+            self.count_merged_at(number);
+        }
+    }
+
+    fn count_merged_at(&mut self, number: u32) {
         let record = self.records.at_mut(number);
         record.downloads = record.downloads.saturating_add(1);
     }
 
-    /// Merges a peer into a torrent with inline peers.
-    fn merge_inline(
+    /// Returns the number of a torrent, which is created if there is none; `None` if there is no room.
+    fn number_of(&mut self, merger: &mut Merger, torrent: &mut MergedTorrent) -> Option<u32> {
+        if torrent.number.is_none() {
+            let MergedTorrent { info_hash, hash, head, .. } = *torrent;
+            let number = self.create(merger.clock.born(head), info_hash, hash)?;
+            self.merge_head(merger.clock, number, head);
+            merger.merged.torrents += 1;
+            torrent.number = Some(number);
+        }
+        torrent.number
+    }
+
+    /// Merges a peer that is not stored.
+    fn merge_new<E: FamilyPeers>(
+        &mut self,
+        merger: &mut Merger,
+        torrent: &mut MergedTorrent,
+        key: E::Key,
+        report: &Report,
+    ) -> Outcome {
+        if report.is_gone || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report) {
+            return Outcome::Unknown;
+        }
+        if !self.may_store::<E>(merger.network_max, key) {
+            return Outcome::Full;
+        }
+        let Some(number) = self.number_of(merger, torrent) else { return Outcome::Full };
+        let caps = self.merge_caps;
+        let new = Newcomer { key, now: merger.clock.now, caps, merged_age: Some(report.age) };
+        if !self.make_room::<E>(number, &new) {
+            return Outcome::Crowded;
+        }
+        let peer = E::new(key, report.meta);
+        self.torrent(number).insert(peer, report.role, &mut merger.random);
+        Outcome::Stored { was_counted: false }
+    }
+
+    /// Merges a peer that is stored.
+    fn merge_known<E: FamilyPeers>(
         &mut self,
         merger: &mut Merger,
         number: u32,
-        key: [u8; 6],
+        known: Known,
+        key: E::Key,
         report: &Report,
     ) -> Outcome {
-        let record = self.records.at_mut(number);
-        let info_hash = record.info_hash;
-        let Some(at) = record.inline_peers().iter().position(|peer| peer.wire() == key) else {
-            if report.is_gone || self.has_gone(merger, &info_hash, &key, report) {
-                return Outcome::Unknown;
-            }
-            if !self.may_store::<PackedV4>(merger.network_max, key) {
-                return Outcome::Full;
-            }
-            // Most caps are above what a record holds.
-            if u16::from(self.records.at(number).inline_len) >= self.merge_caps.least() {
-                self.count_networks(merger);
-                let new = self.newcomer::<PackedV4>(merger.clock, key, report.age);
-                if !self.replace_oldest_inline(number, &new) {
-                    return Outcome::Crowded;
-                }
-            }
-            if usize::from(self.records.at(number).inline_len) == INLINE_MAX {
-                self.spill(number, &mut merger.random);
-                return self.merge_spilled::<PackedV4>(merger, number, key, report, None);
-            }
-            self.count_network::<PackedV4>(merger, key);
-            let peer = PackedV4::new(key, report.meta);
-            put_inline(self.records.at_mut(number), report.own, peer);
-            self.count_added::<PackedV4>(number, report.own, report.meta);
-            return Outcome::Stored { was_counted: false };
-        };
-        let known = record.inline_peers()[at].meta();
-        let was_counted = known.is_counted();
-        match merger.clock.judge(known, report) {
+        let Known { place, meta } = known;
+        let was_counted = meta.is_counted();
+        let mut torrent = self.torrent(number);
+        match merger.clock.judge(meta, report) {
             Verdict::Keep(meta) => {
-                record.inline_slots()[at].set_meta(meta);
-                let is_leecher = at >= usize::from(record.inline_seeders);
-                let role = if is_leecher { LEECHERS } else { SEEDERS };
-                self.contradict::<PackedV4>(merger, number, (key, role, known), report);
+                torrent.set_meta::<E>(known, place.role, meta, &mut merger.random);
+                self.contradict::<E>(merger, number, key, known, report);
                 Outcome::Kept { was_counted }
             }
             Verdict::Replace(meta) => {
-                let (_, role) = take_inline(record, at);
-                put_inline(record, report.own, PackedV4::new(key, meta));
-                self.count_removed::<PackedV4>(number, role, known);
-                self.count_added::<PackedV4>(number, report.own, meta);
+                torrent.set_meta::<E>(known, report.role, meta, &mut merger.random);
                 Outcome::Stored { was_counted }
             }
             Verdict::Remove => {
-                let (_, role) = take_inline(record, at);
-                self.count_removed::<PackedV4>(number, role, known);
-                self.count_networks(merger);
-                self.networks.remove::<PackedV4>(key);
-                Outcome::Removed
-            }
-        }
-    }
-
-    /// Merges a peer into a torrent with sets. `known_hash` is what selects its page, if that is known.
-    fn merge_spilled<E: FamilyPeers>(
-        &mut self,
-        merger: &mut Merger,
-        number: u32,
-        key: E::Key,
-        report: &Report,
-        known_hash: Option<u32>,
-    ) -> Outcome {
-        let hash = peer_hash::<E>(&self.key);
-        let hash_of = |key| known_hash.unwrap_or_else(|| hash(key));
-        let record = self.records.at(number);
-        let info_hash = record.info_hash;
-        let mut sets = *E::sets(record.sets());
-        let found = [report.own, 1 - report.own].into_iter().find_map(|role| {
-            sets[role].find(&self.arena, key, hash_of).map(|position| (role, position))
-        });
-        let Some((role, position)) = found else {
-            if report.is_gone || self.has_gone(merger, &info_hash, key.as_ref(), report) {
-                return Outcome::Unknown;
-            }
-            if !self.may_store::<E>(merger.network_max, key) {
-                return Outcome::Full;
-            }
-            if self.is_crowded::<E>(number, key, self.merge_caps) {
-                self.count_networks(merger);
-                let new = self.newcomer::<E>(merger.clock, key, report.age);
-                if !self.replace_oldest::<E>(number, &new) {
-                    return Outcome::Crowded;
-                }
-            }
-            self.count_network::<E>(merger, key);
-            self.insert_merged(merger, number, E::new(key, report.meta), report.own);
-            return Outcome::Stored { was_counted: false };
-        };
-        let known = sets[role].entries(&self.arena, position.page)[position.at as usize].meta();
-        let was_counted = known.is_counted();
-        match merger.clock.judge(known, report) {
-            Verdict::Keep(meta) => {
-                sets[role].set_meta(&mut self.arena, position, meta);
-                self.contradict::<E>(merger, number, (key, role, known), report);
-                Outcome::Kept { was_counted }
-            }
-            Verdict::Replace(meta) if role == report.own => {
-                sets[role].set_meta(&mut self.arena, position, meta);
-                if known.is_partial() != meta.is_partial() {
-                    self.count_removed::<E>(number, role, known);
-                    self.count_added::<E>(number, role, meta);
-                }
-                Outcome::Stored { was_counted }
-            }
-            verdict => {
-                sets[role].remove(&mut self.arena, position, hash);
-                E::sets_mut(self.records.at_mut(number).sets_mut())[role] = sets[role];
-                self.count_removed::<E>(number, role, known);
-                if let Verdict::Replace(meta) = verdict {
-                    self.insert_merged(merger, number, E::new(key, meta), report.own);
-                    return Outcome::Stored { was_counted };
-                }
-                self.count_networks(merger);
-                self.networks.remove::<E>(key);
+                torrent.remove::<E>(place);
                 Outcome::Removed
             }
         }
@@ -461,32 +391,19 @@ impl Shard {
         &mut self,
         merger: &Merger,
         number: u32,
-        (key, role, known): (E::Key, usize, PeerMeta),
+        key: E::Key,
+        known: Known,
         report: &Report,
     ) {
         if !report.is_gone || self.refresh_period == 0 {
             return;
         }
-        let peer = (self.records.at(number).info_hash, E::new(key, known).peer_key());
+        let Known { place, meta } = known;
+        let peer = (self.records.at(number).info_hash, E::new(key, meta).peer_key());
         let id = self.ids.as_ref().and_then(|ids| ids.get(&peer).copied());
-        let age = known.age(merger.clock.now);
-        let word = Word::present(age, role_of(role, known), known.is_counted());
+        let age = meta.age(merger.clock.now);
+        let word = Word::present(age, place.role.of_peer(meta), meta.is_counted());
         self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
-    }
-
-    /// Inserts a peer into one of the torrent's sets, and counts it.
-    fn insert_merged<E: FamilyPeers>(
-        &mut self,
-        merger: &mut Merger,
-        number: u32,
-        peer: E,
-        role: usize,
-    ) {
-        let hash = peer_hash::<E>(&self.key);
-        let mut set = E::sets(self.records.at(number).sets())[role];
-        set.insert(&mut self.arena, peer, hash, &mut merger.random);
-        E::sets_mut(self.records.at_mut(number).sets_mut())[role] = set;
-        self.count_added::<E>(number, role, peer.meta());
     }
 
     /// Returns what a word says; `None` if its peer's lifetime has passed, which it counts, or if the
@@ -536,36 +453,14 @@ impl Shard {
         !self.is_full() && network_max.is_none_or(|max| self.networks.count::<E>(key) < max)
     }
 
-    /// Returns what caps need to know of a peer that a block brings.
-    #[cold]
-    fn newcomer<E: Entry>(&self, clock: Clock, key: E::Key, age: u32) -> Newcomer<E> {
-        let ip = E::new(key, PeerMeta::default()).peer_key().socket_addr().ip();
-        Newcomer {
-            key,
-            now: clock.now,
-            caps: self.merge_caps,
-            is_exempt: self.is_exempt(ip),
-            merged_age: Some(age),
-        }
-    }
-
-    /// Keeps the id of a peer that was stored, and drops that of one that was removed.
+    /// Keeps the id of a peer that was stored.
     #[inline]
-    fn merge_id<E: Entry>(
-        &mut self,
-        info_hash: InfoHash,
-        key: E::Key,
-        outcome: Outcome,
-        id: Option<PeerId>,
-    ) {
-        let Some(ids) = &mut self.ids else { return };
-        let peer = (info_hash, E::new(key, PeerMeta::default()).peer_key());
-        match (outcome, id) {
-            (Outcome::Stored { .. }, Some(id)) => drop(ids.insert(peer, id)),
+    fn keep_merged_id<E: Entry>(&mut self, info_hash: InfoHash, key: E::Key, id: Option<PeerId>) {
+        if let Some(ids) = &mut self.ids {
+            let peer = (info_hash, E::new(key, PeerMeta::default()).peer_key());
             // Every peer has one, of zeros until it announces.
-            (Outcome::Stored { .. }, None) => drop(ids.entry(peer).or_default()),
-            (Outcome::Removed, _) => drop(ids.remove(&peer)),
-            _ => {}
+            let kept = ids.entry(peer).or_default();
+            *kept = id.unwrap_or(*kept);
         }
     }
 }

@@ -3,29 +3,53 @@
 use std::cell::Cell;
 
 use primitives::memory::{HUGE_LINES, Region};
-use types::{PackedV4, PackedV6, PeerKey, Tick, WebPeer};
+use types::{Family, PackedV4, PackedV6, PeerKey, Tick, WebPeer};
 
-use super::announce::take_inline;
+use super::Shard;
 use super::memory::Networks;
-use super::{FamilyPeers, LEECHERS, SEEDERS, Shard, peer_hash};
+use super::torrent::Visited;
 use crate::entry::Entry;
 use crate::meta::{PeerMeta, age_max};
-use crate::record::INLINE_MAX;
+use crate::role::SetRole;
 use crate::web::WebEntry;
 
 /// The progress of a pass over all torrents.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     record: u32,
-    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers, WebTorrent seeders, WebTorrent leechers.
-    set: usize,
+    stage: Stage,
     /// The page of the set; for WebTorrent peers, the index of the next peer.
     page: u32,
 }
 
-impl Cursor {
-    fn is_at_start(self) -> bool {
-        (self.record, self.set, self.page) == (0, 0, 0)
+/// The peers of a torrent that are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A set, or all inline peers.
+    Peers(Family, SetRole),
+    Web(SetRole),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Peers(Family::V4, SetRole::Seeders)
+    }
+}
+
+impl Stage {
+    /// Returns the next stage, if there is one.
+    fn next(self, is_spilled: bool) -> Option<Self> {
+        match self {
+            Self::Peers(family, SetRole::Seeders) if is_spilled => {
+                Some(Self::Peers(family, SetRole::Leechers))
+            }
+            Self::Peers(Family::V4, _) if is_spilled => {
+                Some(Self::Peers(Family::V6, SetRole::Seeders))
+            }
+            Self::Peers(..) => Some(Self::Web(SetRole::Seeders)),
+            Self::Web(SetRole::Seeders) => Some(Self::Web(SetRole::Leechers)),
+            Self::Web(SetRole::Leechers) => None,
+        }
     }
 }
 
@@ -49,17 +73,6 @@ impl Pass {
 const INDEX_SLOTS: usize = 512;
 const DRAIN_BLOCKS: u32 = 32;
 
-/// The result of visiting a part of a set.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Visited {
-    /// The next part, if there is one.
-    pub(super) next: Option<u32>,
-    /// Lines visited, approximately.
-    pub(super) lines: u32,
-    /// Peers removed.
-    pub(super) gone: u64,
-}
-
 /// Lifetimes of peers, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
@@ -71,10 +84,6 @@ pub(crate) struct Lifetimes {
     /// This node.
     pub(crate) node: u8,
 }
-
-/// The first of the sets that hold WebTorrent peers, and the end of all sets.
-const WEB_SETS: usize = 4;
-const SETS_END: usize = 6;
 
 /// Returns true if a peer has expired, or its network has too many peers for the memory left.
 #[inline]
@@ -103,7 +112,7 @@ impl Shard {
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
         self.index.migrate(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
-        if self.cursor.is_at_start() {
+        if self.cursor == Cursor::default() {
             self.pass.began = now;
         }
         let expired_after = |seconds: u32| {
@@ -181,39 +190,41 @@ impl Shard {
         is_web_gone: impl Fn(&WebPeer, WebEntry, &Networks) -> bool,
         is_over: &dyn Fn(u32, PeerKey) -> bool,
     ) -> u32 {
-        let number = self.cursor.record;
+        let Cursor { record: number, stage, page } = self.cursor;
         let record = self.records.at(number);
         let (is_spilled, has_web) = (record.is_spilled(), record.has_web());
-        if !is_spilled && self.cursor.set < WEB_SETS {
-            self.totals.expired += self.visit_inline(number, |peer, networks| {
-                is_gone(peer, networks, is_expired, is_over)
-            });
-            self.cursor = Cursor { page: 0, set: WEB_SETS, ..self.cursor };
-            if !has_web {
-                self.leave(number);
+        let visited = match stage {
+            Stage::Web(role) => self.visit_web(number, role, page, is_web_gone),
+            Stage::Peers(..) if !is_spilled => {
+                let gone = self.torrent(number).retain_inline(|_, peer, networks| {
+                    is_gone(peer, networks, is_expired, is_over)
+                });
+                Visited { gone, ..Visited::default() }
             }
-            return 1;
-        }
-        let (role, page) = (self.cursor.set % 2, self.cursor.page);
-        let visited = match self.cursor.set {
-            0 | 1 => self.visit_page(number, role, page, |peer: &PackedV4, networks| {
-                is_gone(peer, networks, is_expired, is_over)
-            }),
-            2 | 3 => self.visit_page(number, role, page, |peer: &PackedV6, networks| {
-                is_gone(peer, networks, is_expired, is_over)
-            }),
-            _ => self.visit_web(number, role, page, is_web_gone),
+            Stage::Peers(Family::V4, role) => {
+                self.torrent(number).retain_page(role, page, |peer: &PackedV4, networks| {
+                    is_gone(peer, networks, is_expired, is_over)
+                })
+            }
+            Stage::Peers(Family::V6, role) => {
+                self.torrent(number).retain_page(role, page, |peer: &PackedV6, networks| {
+                    is_gone(peer, networks, is_expired, is_over)
+                })
+            }
         };
         self.totals.expired += visited.gone;
-        match visited.next {
-            Some(next) => self.cursor.page = next,
-            None => self.cursor = Cursor { page: 0, set: self.cursor.set + 1, ..self.cursor },
+        let next = match visited.next {
+            Some(page) => Some(Cursor { page, ..self.cursor }),
+            None => stage.next(is_spilled).map(|stage| Cursor { stage, page: 0, ..self.cursor }),
+        };
+        let was_last_set = matches!(stage, Stage::Peers(..))
+            && next.is_some_and(|next| matches!(next.stage, Stage::Web(_)));
+        if was_last_set && is_spilled {
+            self.torrent(number).unspill();
         }
-        if self.cursor.set == WEB_SETS && is_spilled {
-            self.move_inline(number);
-        }
-        if self.cursor.set == SETS_END || (self.cursor.set == WEB_SETS && !has_web) {
-            self.leave(number);
+        match next.filter(|_| has_web || !was_last_set) {
+            Some(next) => self.cursor = next,
+            None => self.leave(number),
         }
         1 + visited.lines
     }
@@ -228,93 +239,5 @@ impl Shard {
         } else {
             self.cursor.record += 1;
         }
-    }
-
-    /// Removes the inline peers for which `is_gone` returns true. Returns how many.
-    pub(super) fn visit_inline(
-        &mut self,
-        number: u32,
-        mut is_gone: impl FnMut(&PackedV4, &Networks) -> bool,
-    ) -> u64 {
-        let mut gone = 0;
-        let mut at = 0;
-        while at < usize::from(self.records.at(number).inline_len) {
-            let peer = self.records.at(number).inline_peers()[at];
-            if !is_gone(&peer, &self.networks) {
-                at += 1;
-                continue;
-            }
-            let record = self.records.at_mut(number);
-            let info_hash = record.info_hash;
-            let (meta, role) = take_inline(record, at);
-            self.count_removed::<PackedV4>(number, role, meta);
-            self.remove_id(info_hash, peer.peer_key());
-            self.networks.remove::<PackedV4>(peer.wire());
-            gone += 1;
-        }
-        gone
-    }
-
-    /// Removes the peers of a page for which `is_gone` returns true.
-    pub(super) fn visit_page<E: FamilyPeers>(
-        &mut self,
-        number: u32,
-        role: usize,
-        page: u32,
-        mut is_gone: impl FnMut(&E, &Networks) -> bool,
-    ) -> Visited {
-        let mut set = E::sets(self.records.at(number).sets())[role];
-        if page >= set.pages(&self.arena) {
-            return Visited::default();
-        }
-        let info_hash = self.records.at(number).info_hash;
-        let (mut gone, mut partial) = (0, 0);
-        let (ids, networks) = (&mut self.ids, &mut self.networks);
-        let keep = |peer: &E| {
-            let dead = is_gone(peer, networks);
-            if dead {
-                gone += 1;
-                networks.remove::<E>(peer.key());
-                partial += u32::from(peer.meta().is_partial());
-                if let Some(ids) = ids {
-                    ids.remove(&(info_hash, peer.peer_key()));
-                }
-            }
-            !dead
-        };
-        let lines = set.retain(&mut self.arena, page, keep, peer_hash::<E>(&self.key));
-        let pages = set.pages(&self.arena);
-        let record = self.records.at_mut(number);
-        E::sets_mut(record.sets_mut())[role] = set;
-        record.partial_seeds -= partial;
-        self.totals.partial_seeds -= u64::from(partial);
-        let totals = E::totals(&mut self.totals);
-        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= gone;
-        Visited { next: (page + 1 < pages).then_some(page + 1), lines, gone }
-    }
-
-    /// Moves the last peers of a torrent from sets back into its record.
-    fn move_inline(&mut self, number: u32) {
-        let sets = *self.records.at(number).sets();
-        let counts = self.records.at(number).counts();
-        let v4 = counts.v4.seeders + counts.v4.leechers;
-        // One below the maximum, so that a peer that comes and goes does not switch back and forth.
-        if counts.v6.seeders + counts.v6.leechers > 0 || v4 as usize >= INLINE_MAX {
-            return;
-        }
-        let mut peers = [PackedV4::default(); INLINE_MAX];
-        let mut len = 0;
-        for role in [SEEDERS, LEECHERS] {
-            let mut set = sets.v4[role];
-            while set.len() > 0 {
-                let first = set.first_position();
-                peers[len] = set.remove(&mut self.arena, first, peer_hash::<PackedV4>(&self.key));
-                len += 1;
-            }
-        }
-        let record = self.records.at_mut(number);
-        record.become_inline();
-        (record.inline_len, record.inline_seeders) = (len as u8, counts.v4.seeders as u8);
-        *record.inline_slots() = peers;
     }
 }

@@ -16,12 +16,14 @@ use primitives::memory::LINE;
 use primitives::siphash::siphash;
 use types::{Family, InfoHash, Tick};
 
-use super::{LEECHERS, SEEDERS, Shard, peer_hash, role_of};
+use super::Shard;
+use super::torrent::peer_hash;
 use crate::WalkTime;
 use crate::arena::Arena;
 use crate::block::{GroupWriter, Head, WALK_GROUP_LEN, Word};
 use crate::entry::Entry;
 use crate::record::Records;
+use crate::role::SetRole;
 use crate::set::PeerSet;
 #[cfg(test)]
 use {
@@ -37,14 +39,13 @@ pub(crate) struct Walk {
     left: u32,
     /// The current torrent, if some of its peers have been visited.
     torrent: Option<InfoHash>,
-    /// v4 seeders, v4 leechers, v6 seeders, v6 leechers.
-    set: usize,
+    /// The current set. Families come in order, and the roles of each.
+    family: Family,
+    role: SetRole,
     /// Peers of the set at lower places have been visited; see [`place`].
     from: u64,
 }
 
-/// Sets of a torrent.
-const SETS: usize = 4;
 /// The most peers of a page that are visited at once. Only pages of many peers of one network have
 /// more.
 const PART_PEERS: usize = 256;
@@ -55,7 +56,8 @@ const ID_LINES: u32 = 2;
 
 impl Default for Walk {
     fn default() -> Self {
-        Self { left: u32::MAX, torrent: None, set: 0, from: 0 }
+        let (family, role) = (Family::V4, SetRole::Seeders);
+        Self { left: u32::MAX, torrent: None, family, role, from: 0 }
     }
 }
 
@@ -76,14 +78,16 @@ impl Walk {
 
     /// Returns the family and role of the current set.
     #[inline]
-    pub(super) fn set(&self) -> (Family, usize) {
-        (if self.set < 2 { Family::V4 } else { Family::V6 }, self.set % 2)
+    pub(super) fn set(&self) -> (Family, SetRole) {
+        (self.family, self.role)
     }
 
     /// Moves on to the first set of a family that comes. Returns false if the torrent has no more of it.
     pub(super) fn skip_to(&mut self, family: Family) -> bool {
-        match (self.set().0, family) {
-            (Family::V4, Family::V6) => *self = Self { set: 2, from: 0, ..*self },
+        match (self.family, family) {
+            (Family::V4, Family::V6) => {
+                *self = Self { family, role: SetRole::Seeders, from: 0, ..*self };
+            }
             (Family::V6, Family::V4) => {
                 self.leave();
                 return false;
@@ -102,12 +106,17 @@ impl Walk {
     /// Moves on behind a part of the current set that was visited. Returns false if the torrent has no
     /// more sets.
     pub(super) fn advance(&mut self, info_hash: InfoHash, next: Option<u64>) -> bool {
-        let set = if next.is_none() { self.set + 1 } else { self.set };
-        if set == SETS {
-            self.leave();
-            return false;
-        }
-        *self = Self { torrent: Some(info_hash), set, from: next.unwrap_or(0), ..*self };
+        let torrent = Some(info_hash);
+        let (family, role, from) = match (next, self.family, self.role) {
+            (Some(from), family, role) => (family, role, from),
+            (None, family, SetRole::Seeders) => (family, SetRole::Leechers, 0),
+            (None, Family::V4, SetRole::Leechers) => (Family::V6, SetRole::Seeders, 0),
+            (None, Family::V6, SetRole::Leechers) => {
+                self.leave();
+                return false;
+            }
+        };
+        *self = Self { torrent, family, role, from, ..*self };
         true
     }
 
@@ -129,7 +138,7 @@ pub(crate) struct WalkOutput<'a> {
 #[derive(Clone, Copy)]
 struct Visit {
     info_hash: InfoHash,
-    role: usize,
+    role: SetRole,
     now: Tick,
     /// As in [`WalkOutput`].
     age_max: Option<u32>,
@@ -181,8 +190,8 @@ impl Shard {
         if !record.is_spilled() {
             let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
             walk.leave();
-            return self.write(&mut group, of(SEEDERS), seeders)
-                + self.write(&mut group, of(LEECHERS), leechers);
+            return self.write(&mut group, of(SetRole::Seeders), seeders)
+                + self.write(&mut group, of(SetRole::Leechers), leechers);
         }
         let sets = record.sets();
         let mut visited = 0;
@@ -243,7 +252,7 @@ impl Shard {
             let (key, meta) = (entry.peer_key(), entry.meta());
             let age = meta.age(of.now);
             if of.age_max.is_none_or(|max| age <= max) {
-                let word = Word::present(age, role_of(of.role, meta), meta.is_counted());
+                let word = Word::present(age, of.role.of_peer(meta), meta.is_counted());
                 group.push(key, word, self.ids.as_ref().map(|_| self.id(of.info_hash, key)));
             }
         }
@@ -259,20 +268,19 @@ impl Shard {
         &self,
         visit: &mut dyn FnMut((InfoHash, PeerKey), (Role, PeerMeta, PeerId)),
     ) {
-        let mut visit = |of: &Record, role: usize, key: PeerKey, meta: PeerMeta| {
+        let mut visit = |of: &Record, role: SetRole, key: PeerKey, meta: PeerMeta| {
             let id = self.id(of.info_hash, key);
-            visit((of.info_hash, key), (role_of(role, meta), meta, id));
+            visit((of.info_hash, key), (role.of_peer(meta), meta, id));
         };
         for record in (0..self.records.len()).map(|number| self.records.at(number)) {
             if !record.is_spilled() {
                 for (at, entry) in record.inline_peers().iter().enumerate() {
-                    let role = usize::from(at >= record.inline_seeders.into());
-                    visit(record, role, entry.peer_key(), entry.meta());
+                    visit(record, record.inline_role(at), entry.peer_key(), entry.meta());
                 }
                 continue;
             }
             let Sets { v4, v6 } = record.sets();
-            for role in [SEEDERS, LEECHERS] {
+            for role in SetRole::BOTH {
                 for page in 0..v4[role].pages(&self.arena) {
                     let entries = v4[role].entries(&self.arena, page).iter();
                     entries.for_each(|entry| visit(record, role, entry.peer_key(), entry.meta()));

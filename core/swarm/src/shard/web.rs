@@ -5,15 +5,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use primitives::Random;
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
+use super::Shard;
 use super::announce::MetaUpdate;
 use super::answer::apportion;
 use super::caps::REPLACED_MAX;
 use super::memory::Networks;
-use super::sweep::Visited;
-use super::{LEECHERS, SEEDERS, Shard};
+use super::torrent::Visited;
 use crate::block::{WebChange, Word};
 use crate::meta::AGE_UNIT_S;
-use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebEntry, WebSwarm};
+use crate::role::SetRole;
+use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebEntry, WebKnown};
 use crate::{Action, StoreWebAnnounce, TorrentEvent, refresh};
 
 /// Peers in one visit of the sweep.
@@ -34,49 +35,49 @@ impl Shard {
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
         let host = self.host_of(announce.address);
-        let is_new =
-            self.web.get(&announce.info_hash).is_none_or(|swarm| !swarm.holds(&announce.peer));
-        let found = match is_new {
-            true => self.torrent_for_web(now, announce.info_hash, hash, host),
-            false => self.find(&announce.info_hash, hash),
+        let located = self.find(&announce.info_hash, hash);
+        let known = located.and_then(|number| self.web_torrent(number).find(&announce.peer));
+        let found = match known {
+            Some(_) => located,
+            None => self.admit_web(now, located, announce, (hash, host)),
         };
         let Some(number) = found else {
             let counts = self.counts(&announce.info_hash, hash);
             return Ok(WebAnnounceSummary { counts, downloaded: false });
         };
-        if is_new && let Some(host) = host {
-            self.make_room_for_web(now, number, announce, host);
-        }
-        let downloaded = self.enter(now, number, announce, (completed, host))?;
-        if let Some(swarm) = self.web.get(&announce.info_hash) {
+        let downloaded = self.put_web(now, number, known, announce, (completed, host))?;
+        if let Some(swarm) = self.web_torrent(number).swarm() {
             // Seeders need no seeders.
             let seeders = if announce.role == Role::Leecher {
-                swarm.others(SEEDERS, &announce.peer)
+                swarm.others(SetRole::Seeders, &announce.peer)
             } else {
                 0
             };
-            let others = [seeders, swarm.others(LEECHERS, &announce.peer), 0, 0];
-            let shares = apportion(others, announce.want.into(), random);
-            for role in [SEEDERS, LEECHERS] {
-                swarm.choose(role, shares[role], &announce.peer, random, targets);
-            }
+            let others = [seeders, swarm.others(SetRole::Leechers, &announce.peer), 0, 0];
+            let [seeders, leechers, ..] = apportion(others, announce.want.into(), random);
+            swarm.choose(SetRole::Seeders, seeders, &announce.peer, random, targets);
+            swarm.choose(SetRole::Leechers, leechers, &announce.peer, random, targets);
         }
         Ok(WebAnnounceSummary { counts: self.counts_at(number), downloaded })
     }
 
-    /// Returns the torrent of a new peer, created if there is none; `None` if the peer may not be stored.
-    fn torrent_for_web(
+    /// Makes room for a new peer. Returns its torrent, created if there is none; `None` if the peer may not be
+    /// stored.
+    fn admit_web(
         &mut self,
         now: Tick,
-        info_hash: InfoHash,
-        hash: u64,
-        host: Option<Host>,
+        located: Option<u32>,
+        announce: &StoreWebAnnounce,
+        (hash, host): (u64, Option<Host>),
     ) -> Option<u32> {
         if !self.admits_web(host) {
             return None;
         }
-        let found = self.find(&info_hash, hash).or_else(|| self.create(now, info_hash, hash));
+        let found = located.or_else(|| self.create(now, announce.info_hash, hash));
         self.totals.refused_for_memory += u64::from(found.is_none());
+        if let Some((number, host)) = found.zip(host) {
+            self.make_room_for_web(now, number, announce, host);
+        }
         found
     }
 
@@ -94,13 +95,10 @@ impl Shard {
         host: Host,
     ) {
         for _ in 0..REPLACED_MAX {
-            let Some(swarm) = self.web.get_mut(&announce.info_hash) else { return };
-            let Some(victim) = swarm.victim(now, host, announce.caps) else { return };
-            let gone = [SEEDERS, LEECHERS]
-                .into_iter()
-                .find_map(|role| Some((role, swarm.remove(role, &victim)?)));
-            let Some((role, entry)) = gone else { return };
-            self.count_web_removed(number, role, entry);
+            let mut torrent = self.web_torrent(number);
+            let victim = torrent.swarm().and_then(|swarm| swarm.victim(now, host, announce.caps));
+            let Some(victim) = victim else { return };
+            torrent.remove(&victim);
             self.push_web_gone(&announce.info_hash, victim);
             self.totals.replaced += 1;
         }
@@ -108,45 +106,29 @@ impl Shard {
 
     /// Adds or refreshes the peer. Returns whether it was counted as a download, or an error if the
     /// announce comes too soon.
-    fn enter(
+    fn put_web(
         &mut self,
         now: Tick,
         number: u32,
+        known: Option<WebKnown>,
         announce: &StoreWebAnnounce,
         (completed, host): (bool, Option<Host>),
     ) -> Result<bool, TooSoon> {
-        let (own, other) = match announce.role {
-            Role::Seeder => (SEEDERS, LEECHERS),
-            Role::Leecher | Role::PartialSeed => (LEECHERS, SEEDERS),
-        };
-        self.records.at_mut(number).set_has_web(true);
-        let swarm = self.web_swarm(announce.info_hash);
-        let is_partial = announce.role == Role::PartialSeed;
-        let update = MetaUpdate {
-            now,
-            completed,
-            partial: is_partial,
-            min_interval_s: announce.min_interval_s,
-        };
-        let was_own = swarm.get(own, &announce.peer);
-        if let Some(old) = was_own {
-            update.renew(old.meta)?;
+        let role = announce.role.into();
+        let partial = announce.role == Role::PartialSeed;
+        let min_interval_s = announce.min_interval_s;
+        let update = MetaUpdate { now, completed, partial, min_interval_s };
+        let same_role = known.filter(|known| known.role == role).map(|known| known.entry.meta);
+        if let Some(old) = same_role {
+            update.check(old)?;
         }
-        let was_other = swarm.remove(other, &announce.peer);
-        let was_counted = was_own.or(was_other).is_some_and(|old| old.meta.is_counted());
+        let was_counted = known.is_some_and(|known| known.entry.meta.is_counted());
         let entry = WebEntry { meta: update.meta(was_counted), host };
-        swarm.insert(own, announce.peer, entry, true);
-        if let Some(old) = was_own {
-            self.count_web_removed(number, own, old);
-        }
-        if let Some(old) = was_other {
-            self.count_web_removed(number, other, old);
-        }
-        self.count_web_added(number, own, entry);
+        self.web_torrent(number).put(announce.peer, WebKnown { role, entry }, true);
         let downloaded = completed && !was_counted;
-        let is_same = was_own.is_some_and(|old| old.meta.is_partial() == is_partial);
+        let is_same = same_role.is_some_and(|old| old.is_partial() == partial);
         let is_due = || {
-            let age = was_own.map_or(0, |old| old.meta.age(now));
+            let age = same_role.map_or(0, |old| old.age(now));
             refresh::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
         };
         if downloaded || !is_same || is_due() {
@@ -171,18 +153,9 @@ impl Shard {
     }
 
     pub(crate) fn leave_web(&mut self, info_hash: &InfoHash, peer: WebPeer, hash: u64) {
-        let Some(swarm) = self.web.get_mut(info_hash) else { return };
-        let gone = [SEEDERS, LEECHERS]
-            .into_iter()
-            .find_map(|role| Some((role, swarm.remove(role, &peer)?)));
-        if gone.is_some() {
+        let Some(number) = self.find(info_hash, hash) else { return };
+        if self.web_torrent(number).remove(&peer).is_some() {
             self.push_web_gone(info_hash, peer);
-        }
-        if let Some((role, entry)) = gone
-            && let Some(number) = self.find(info_hash, hash)
-        {
-            self.count_web_removed(number, role, entry);
-            self.drop_web_if_empty(number);
         }
     }
 
@@ -201,7 +174,7 @@ impl Shard {
     pub(super) fn visit_web(
         &mut self,
         number: u32,
-        role: usize,
+        role: SetRole,
         at: u32,
         is_gone: impl Fn(&WebPeer, WebEntry, &Networks) -> bool,
     ) -> Visited {
@@ -217,51 +190,14 @@ impl Shard {
             visited += 1;
             match found(self, at) {
                 Some((peer, entry)) if is_gone(&peer, entry, &self.networks) => {
-                    self.web_swarm(info_hash).remove(role, &peer);
-                    // At once: the count decides whether more of the network go.
-                    self.count_web_removed(number, role, entry);
+                    // Counted at once: the count decides whether more of the network go.
+                    self.web_torrent(number).remove(&peer);
                     gone += 1;
                 }
                 Some(_) => at += 1,
                 None => break,
             }
         }
-        let next = found(self, at).map(|_| at as u32);
-        self.drop_web_if_empty(number);
-        Visited { next, lines: visited, gone }
-    }
-
-    pub(super) fn count_web_added(&mut self, number: u32, role: usize, entry: WebEntry) {
-        entry.host.into_iter().for_each(|host| self.networks.add_web(host));
-        let totals = &mut self.totals.web;
-        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } += 1;
-        if entry.meta.is_partial() {
-            self.records.at_mut(number).partial_seeds += 1;
-            self.totals.partial_seeds += 1;
-        }
-    }
-
-    /// Returns the WebTorrent peers of a torrent, none at first.
-    pub(super) fn web_swarm(&mut self, info_hash: InfoHash) -> &mut WebSwarm {
-        let key = self.key;
-        self.web.entry(info_hash).or_insert_with(|| WebSwarm::new(key))
-    }
-
-    pub(super) fn count_web_removed(&mut self, number: u32, role: usize, entry: WebEntry) {
-        entry.host.into_iter().for_each(|host| self.networks.remove_web(host));
-        let totals = &mut self.totals.web;
-        *if role == SEEDERS { &mut totals.seeders } else { &mut totals.leechers } -= 1;
-        if entry.meta.is_partial() {
-            self.records.at_mut(number).partial_seeds -= 1;
-            self.totals.partial_seeds -= 1;
-        }
-    }
-
-    pub(super) fn drop_web_if_empty(&mut self, number: u32) {
-        let info_hash = self.records.at(number).info_hash;
-        if self.web.get(&info_hash).is_some_and(WebSwarm::is_empty) {
-            self.web.remove(&info_hash);
-            self.records.at_mut(number).set_has_web(false);
-        }
+        Visited { next: found(self, at).map(|_| at as u32), lines: visited, gone }
     }
 }

@@ -2,11 +2,7 @@
 //!
 //! Plain form: for each peer of each group, what an announce does without an answer. Departures:
 //! 1. Groups are sorted by shard, a few hundred at a time, so that a lock is taken once for several.
-//! 2. They go through the shard in stages, as announces do (see `shard::merge`), and a new torrent is
-//!    made of all its peers at once.
-//!
-//! A restored peer takes 132 to 193 ns of CPU time, with a memory budget 197 to 237 ns
-//! (`bench/record/2026-11-22-restore.md`).
+//! 2. They go through the shard in stages, as announces do (see `shard::merge`).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

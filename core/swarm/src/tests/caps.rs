@@ -23,33 +23,6 @@ fn capped(peer: PeerKey, role: Role) -> StoreAnnounce {
     StoreAnnounce { caps: CAPS, ..update(TORRENT, peer, role) }
 }
 
-/// Answers of which some are for clients exempt from caps.
-struct Exempt(Answers);
-
-impl StoreSink for Exempt {
-    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
-        self.0.too_soon(slot, too_soon);
-    }
-    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
-        self.0.accept(slot, summary);
-    }
-    fn is_exempt(&self, _: u8) -> bool {
-        true
-    }
-}
-
-impl PeerSink for Exempt {
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        self.0.peers_v4(slot, peers);
-    }
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        self.0.peers_v6(slot, peers);
-    }
-    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
-        self.0.peer_with_id(slot, peer, id);
-    }
-}
-
 fn peers_of(store: &Store, now: u32) -> BTreeSet<PeerKey> {
     let details = store.inspect(Tick(now), &InfoHash([TORRENT; 20]), limits::INSPECT_PEERS_MAX);
     let peers = details.map(|details| details.peers).unwrap_or_default();
@@ -247,15 +220,12 @@ fn a_host_with_20_000_peers_hides_few_of_100_honest_ones() {
 #[test]
 fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
     let store = store(1);
-    let mut random = Random::new(1);
-    let mut count = 0;
-    for number in 0..5000 {
-        let peer = public_v4(1, number as u8, number + 1);
-        let mut answers = Exempt(Answers::default());
-        store.announce(Tick(1), &mut random, &[capped(peer, Role::Leecher)], &mut answers);
-        count = answers.0.0[&0].summary.unwrap().counts.v4.leechers;
-    }
-    assert_eq!(count, limits::PEERS_PER_NETWORK_MAX.into());
+    store.set_exempt(|_| true);
+    let peers = (0..5000).map(|number| public_v4(1, number as u8, number + 1));
+    let requests: Vec<_> = peers.map(|peer| capped(peer, Role::Leecher)).collect();
+    announce(&store, 1, &requests);
+    assert_eq!(store.totals().v4.leechers, limits::PEERS_PER_NETWORK_MAX.into());
+    store.set_exempt(|_| false);
     let unlimited = PeerCaps::default();
     let peers = (0..5000).map(|number| public_v6(2, number, 6881));
     let requests: Vec<StoreAnnounce> = peers
@@ -263,7 +233,7 @@ fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
         .collect();
     announce(&store, 2, &requests);
     assert_eq!(store.totals().v6.leechers, limits::PEERS_PER_NETWORK_MAX.into());
-    // Others are still capped. The peers are not exempt by their addresses, so those above the cap go.
+    // No peer is exempt any more, so those above the cap go.
     let replaced = store.totals().replaced;
     announce(&store, 3, &[capped(public_v4(1, 0, 9999), Role::Leecher)]);
     assert_eq!(store.totals().replaced, replaced + 64);
@@ -300,10 +270,8 @@ fn exempt_peers_are_not_replaced_and_do_not_fill_their_network() {
     let store = store(1);
     let exempt = public_v4(1, 1, 1);
     store.set_exempt(move |ip| ip == exempt.socket_addr().ip());
-    let mut random = Random::new(1);
     for port in 1..=100 {
-        let request = capped(public_v4(1, 1, port), Role::Leecher);
-        store.announce(Tick(1), &mut random, &[request], &mut Exempt(Answers::default()));
+        announce(&store, 1, &[capped(public_v4(1, 1, port), Role::Leecher)]);
     }
     let neighbours: Vec<_> = (2..22)
         .flat_map(|host| (1..=8).map(move |port| capped(public_v4(1, host, port), Role::Seeder)))

@@ -5,7 +5,7 @@ use types::{Role, Tick};
 use crate::MergeTime;
 use crate::block::{Head, Word};
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
-use crate::shard::{LEECHERS, SEEDERS};
+use crate::role::SetRole;
 
 /// Marks of a block on the store's clock.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(super) struct Report {
     /// Its age.
     pub(super) age: u32,
     /// The set that the peer belongs to.
-    pub(super) own: usize,
+    pub(super) role: SetRole,
     pub(super) is_gone: bool,
     pub(super) is_completed: bool,
 }
@@ -82,7 +82,7 @@ impl Clock {
             word,
             meta: PeerMeta::aged(self.now, age, word.is_counted(), is_partial),
             age,
-            own: if role == Role::Seeder { SEEDERS } else { LEECHERS },
+            role: role.into(),
             is_gone: word.is_gone(),
             is_completed: word.is_completed(),
         })

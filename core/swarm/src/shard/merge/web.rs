@@ -5,8 +5,9 @@ use types::{InfoHash, WebPeer};
 
 use super::report::{Clock, Report, Verdict};
 use crate::block::WebChange;
-use crate::shard::{LEECHERS, SEEDERS, Shard};
-use crate::web::{Host, WebEntry};
+use crate::role::SetRole;
+use crate::shard::Shard;
+use crate::web::{Host, WebEntry, WebKnown};
 use crate::{Counting, MergeTime, Merged};
 
 /// A call of [`crate::Store::merge_web`]: its time, and what it has done so far.
@@ -29,14 +30,14 @@ pub(crate) struct WebPurge {
     torrent: Option<InfoHash>,
     /// The current role, and how many of its peers have not been visited. They are visited from the last to
     /// the first: where one is removed, the last one takes its place, and has been visited.
-    role: usize,
+    role: SetRole,
     left: usize,
     pub(crate) purged: u64,
 }
 
 impl WebPurge {
     pub(crate) fn new(node: u8) -> Self {
-        Self { node, torrent: None, role: SEEDERS, left: 0, purged: 0 }
+        Self { node, torrent: None, role: SetRole::Seeders, left: 0, purged: 0 }
     }
 }
 
@@ -69,7 +70,7 @@ impl Shard {
                 continue;
             };
             if counts_each {
-                self.count_merged(number);
+                self.count_merged_at(number);
             }
             if let Some(report) = report {
                 self.merge_web_peer(merger, number, (change.peer, host), &report);
@@ -84,52 +85,41 @@ impl Shard {
         (peer, host): (WebPeer, Option<Host>),
         report: &Report,
     ) {
-        let info_hash = self.records.at(number).info_hash;
-        let known = self.web.get(&info_hash).and_then(|swarm| {
-            [SEEDERS, LEECHERS].into_iter().find_map(|role| Some((role, swarm.get(role, &peer)?)))
-        });
-        let was_counted = known.is_some_and(|(_, known)| known.meta.is_counted());
-        let verdict = match known {
-            Some((_, known)) => merger.clock.judge(known.meta, report),
+        let mut torrent = self.web_torrent(number);
+        let known = torrent.find(&peer);
+        let was_counted = known.is_some_and(|known| known.entry.meta.is_counted());
+        // Caps are the business of the node that serves the client: here they do not count the peer.
+        match known {
+            Some(known) => match merger.clock.judge(known.entry.meta, report) {
+                Verdict::Keep(meta) => {
+                    let entry = WebEntry { meta, ..known.entry };
+                    torrent.put(peer, WebKnown { entry, ..known }, false);
+                }
+                Verdict::Replace(meta) => {
+                    merger.merged.peers += 1;
+                    let entry = WebEntry { meta, host };
+                    torrent.put(peer, WebKnown { role: report.role, entry }, false);
+                }
+                Verdict::Remove => {
+                    merger.merged.gone += 1;
+                    torrent.remove(&peer);
+                    return;
+                }
+            },
             None if report.is_gone => return,
             None if !self.may_store_web(host) => {
                 merger.merged.full += 1;
                 return;
             }
-            None => Verdict::Replace(report.meta),
-        };
-        // Caps are the business of the node that serves the client: here they do not count the peer.
-        match (verdict, known) {
-            (Verdict::Keep(meta), Some((role, known))) => {
-                let entry = WebEntry { meta, ..known };
-                self.web_swarm(info_hash).insert(role, peer, entry, false);
-            }
-            (Verdict::Keep(_), None) => {}
-            (Verdict::Remove, known) => {
-                merger.merged.gone += 1;
-                self.remove_web(number, peer, known);
-                return self.drop_web_if_empty(number);
-            }
-            (Verdict::Replace(meta), known) => {
+            None => {
                 merger.merged.peers += 1;
-                self.remove_web(number, peer, known);
-                self.records.at_mut(number).set_has_web(true);
-                let entry = WebEntry { meta, host };
-                self.web_swarm(info_hash).insert(report.own, peer, entry, false);
-                self.count_web_added(number, report.own, entry);
+                let entry = WebEntry { meta: report.meta, host };
+                self.web_torrent(number).put(peer, WebKnown { role: report.role, entry }, false);
             }
         }
         if merger.counting == Counting::ByPeer && report.is_completed && !was_counted {
-            self.count_merged(number);
+            self.count_merged_at(number);
         }
-    }
-
-    /// Removes a peer that has that role and entry.
-    fn remove_web(&mut self, number: u32, peer: WebPeer, known: Option<(usize, WebEntry)>) {
-        let Some((role, entry)) = known else { return };
-        let info_hash = self.records.at(number).info_hash;
-        self.web_swarm(info_hash).remove(role, &peer);
-        self.count_web_removed(number, role, entry);
     }
 
     /// Visits the next `count` peers of a purge, and some torrents. Returns false if none are left.
@@ -142,20 +132,18 @@ impl Shard {
                 continue;
             };
             let Some(info_hash) = purge.torrent else { return false };
-            let swarm = self.web.get_mut(&info_hash);
-            let len = swarm.as_ref().map_or(0, |swarm| swarm.peers(purge.role).len());
+            let swarm = self.web.get(&info_hash);
+            let len = swarm.map_or(0, |swarm| swarm.peers(purge.role).len());
             // Some may have left meanwhile.
             purge.left = at.min(len);
-            let found = swarm.and_then(|swarm| Some((swarm.get_index(purge.role, at)?, swarm)));
-            let Some(((peer, entry), swarm)) = found else { continue };
-            if peer.connection.node() == purge.node {
-                swarm.remove(purge.role, &peer);
+            let found = swarm.and_then(|swarm| swarm.get_index(purge.role, at));
+            let hash = siphash::<1, 3>(&self.key, &info_hash.0);
+            if let Some((peer, _)) = found
+                && peer.connection.node() == purge.node
+                && let Some(number) = self.find(&info_hash, hash)
+            {
+                self.web_torrent(number).remove(&peer);
                 purge.purged += 1;
-                let hash = siphash::<1, 3>(&self.key, &info_hash.0);
-                if let Some(number) = self.find(&info_hash, hash) {
-                    self.count_web_removed(number, purge.role, entry);
-                    self.drop_web_if_empty(number);
-                }
             }
         }
         true
@@ -164,12 +152,12 @@ impl Shard {
     /// Moves a purge on to the next role or torrent. Returns false if there is none.
     fn next_to_purge(&self, purge: &mut WebPurge) -> bool {
         use std::ops::Bound::{Excluded, Unbounded};
-        if purge.torrent.is_some() && purge.role == SEEDERS {
-            purge.role = LEECHERS;
+        if purge.torrent.is_some() && purge.role == SetRole::Seeders {
+            purge.role = SetRole::Leechers;
         } else {
             let from = purge.torrent.map_or(Unbounded, Excluded);
             let Some((next, _)) = self.web.range((from, Unbounded)).next() else { return false };
-            (purge.torrent, purge.role) = (Some(*next), SEEDERS);
+            (purge.torrent, purge.role) = (Some(*next), SetRole::Seeders);
         }
         let swarm = purge.torrent.and_then(|torrent| self.web.get(&torrent));
         purge.left = swarm.map_or(0, |swarm| swarm.peers(purge.role).len());
