@@ -3,8 +3,8 @@
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use client::Torrent;
+use client::codec::bencode::{Value, parse};
 use types::InfoHash;
-use wire::bencode::{Value, parse};
 
 /// Checks `bytes` as a file and, if they are text, as a magnet link.
 pub(crate) fn check(bytes: &[u8]) {

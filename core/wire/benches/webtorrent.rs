@@ -1,89 +1,99 @@
-//! Benchmarks the WebTorrent codec: `cargo bench -p tidegate-wire --bench webtorrent`
+//! Parses one announce of a browser many times, for callgrind to count instructions. The commands and the figures
+//! are in `bench/record/2026-11-23-json-scanner.md`. Arguments: `scanner`, `serde_json` or `none`, then the number
+//! of offers in the announce.
 //!
-//! Parses a browser's announce with 10 offers (12 kB), writes its offers as relays into frames, and
-//! parses an announce without offers. For comparison, `serde_json` parses the same text with borrowed
-//! raw values. Times are wall-clock. The minimum of many rounds is robust against other processes on
-//! the core; the median needs a core of its own (`taskset -c 0`).
-#![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
+//! `serde_json` is the plain form with as little as possible: borrowed types, and a message of any other form is an
+//! error. What our parser does beyond that is left out: refusals that name the torrent, repeated keys, numbers
+//! of any form, and the limit of nesting.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs)]
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt;
 use std::hint::black_box;
-use std::time::Instant;
 
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Visitor};
 use serde_json::value::RawValue;
-use tidegate_wire::webtorrent::{Announce, Message, Offer, Relay, client, read};
-use tidegate_wire::ws;
-use types::{InfoHash, OfferId, PeerId};
+use tidegate_wire::webtorrent::{append_binary_string, read};
 
-/// Runs in a round. Few enough that a round ends before the scheduler preempts it.
-const RUNS: u32 = 200;
-const ROUNDS: usize = 501;
+const RUNS: usize = 1000;
 
 fn main() {
-    let (long, short) = (announce(10), announce(0));
-    println!("announces of {} and {} bytes", long.len(), short.len());
-    let mut out = Vec::new();
-    show("read, 10 offers", || drop(black_box(read(black_box(&long)))));
-    show("read, 10 offers, and write 10 relays", || {
-        out.clear();
-        relay(&mut out, black_box(&long));
-    });
-    show("read, no offers", || drop(black_box(read(black_box(&short)))));
-    show("serde_json, 10 offers", || _ = black_box(twin(black_box(&long))));
-    show("serde_json, no offers", || _ = black_box(twin(black_box(&short))));
-    let mut frame = Vec::new();
-    ws::client::text(&mut frame, [1, 2, 3, 4], &long);
-    let mut input = frame.clone();
-    show("copy and read a frame of 10 offers", || {
-        input.copy_from_slice(&frame);
-        let event = ws::Reader::for_client_frames().read(&mut input, usize::MAX).event;
-        assert!(matches!(black_box(event), ws::Event::Text(_)));
-    });
-}
-
-fn show(what: &str, mut work: impl FnMut()) {
-    let mut rounds: Vec<u128> = (0..ROUNDS)
-        .map(|_| {
-            let before = Instant::now();
-            (0..RUNS).for_each(|_| work());
-            before.elapsed().as_nanos()
-        })
-        .collect();
-    rounds.sort_unstable();
-    let [least, median] = [0, ROUNDS / 2].map(|round| rounds[round] / u128::from(RUNS));
-    println!("{least:>6} ns, median {median:>6} ns  {what}");
-}
-
-/// Does what the front does with an announce, except for selecting peers.
-fn relay(out: &mut Vec<u8>, text: &str) {
-    let Ok(Message::Announce(announce)) = read(text) else { panic!("not read") };
-    let relay = Relay::new(&announce.info_hash, &announce.peer_id);
-    for offer in &announce.offers {
-        ws::text_with(out, |out| relay.offer(out, offer));
+    let arguments: Vec<String> = std::env::args().collect();
+    let text = announce(arguments[2].parse().unwrap());
+    for _ in 0..RUNS {
+        match arguments[1].as_str() {
+            "scanner" => assert!(black_box(read(black_box(&text))).is_ok()),
+            "serde_json" => {
+                let message: Result<Plain<'_>, _> = serde_json::from_str(black_box(&text));
+                assert!(black_box(message).is_ok());
+            }
+            _ => {}
+        }
     }
 }
 
-type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
-
-fn twin(text: &str) -> usize {
-    #[expect(clippy::unwrap_used, reason = "the bench's own text")]
-    let members: Members<'_> = serde_json::from_str(text).unwrap();
-    let offers = members.get("offers").map_or("[]", |offers| offers.get());
-    let offers: Vec<Members<'_>> = serde_json::from_str(offers).unwrap_or_default();
-    offers.len() + members.len()
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only the parsing is measured")]
+struct Plain<'a> {
+    action: &'a str,
+    info_hash: BinaryString,
+    peer_id: BinaryString,
+    event: Option<&'a str>,
+    left: Option<u64>,
+    uploaded: Option<u64>,
+    downloaded: Option<u64>,
+    numwant: Option<u64>,
+    #[serde(borrow, default)]
+    offers: Vec<PlainOffer<'a>>,
 }
 
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "only the parsing is measured")]
+struct PlainOffer<'a> {
+    offer_id: BinaryString,
+    #[serde(borrow)]
+    offer: &'a RawValue,
+}
+
+#[expect(dead_code, reason = "only the parsing is measured")]
+struct BinaryString([u8; 20]);
+
+impl<'de> Deserialize<'de> for BinaryString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Characters;
+        impl Visitor<'_> for Characters {
+            type Value = BinaryString;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("20 characters")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<BinaryString, E> {
+                let mut bytes = [0; 20];
+                for (slot, character) in bytes.iter_mut().zip(text.chars()) {
+                    *slot = u8::try_from(character).map_err(E::custom)?;
+                }
+                Ok(BinaryString(bytes))
+            }
+        }
+        deserializer.deserialize_str(Characters)
+    }
+}
+
+/// An announce as Chromium's `JSON.stringify` writes it, with descriptions of about 1 kB.
 fn announce(offers: u8) -> String {
-    // As JSON.stringify writes it: binary strings escape only what JSON requires.
-    let offer = format!(r#"{{"type":"offer","sdp":"{}"}}"#, sdp().replace("\r\n", "\\r\\n"));
-    let ids: Vec<OfferId> = (0..offers).map(|n| OfferId(random_bytes(n))).collect();
-    let mut announce = Announce::new(InfoHash(random_bytes(100)), PeerId(*b"-WW0102-000000000001"));
-    announce.left = Some(123_456);
-    announce.offers = ids.iter().map(|id| Offer { id: *id, json: &offer }).collect();
-    let mut text = Vec::new();
-    client::announce(&mut text, &announce);
-    #[expect(clippy::unwrap_used, reason = "the bench's own text")]
+    let head = r"v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n";
+    let line = r"a=candidate:2999745851 1 udp 2113937151 192.168.56.1 51411 typ host generation 0 network-cost 999\r\n";
+    let sdp = head.to_owned() + &line.repeat(9);
+    let mut text = br#"{"numwant":10,"uploaded":0,"downloaded":0,"left":123456,"event":"started","action":"announce","info_hash":"#.to_vec();
+    append_binary_string(&mut text, &random_bytes(100));
+    text.extend(br#","peer_id":"-WW0102-000000000001","offers":["#);
+    for number in 0..offers {
+        text.extend(if number == 0 { "{\"offer_id\":" } else { ",{\"offer_id\":" }.bytes());
+        append_binary_string(&mut text, &random_bytes(number));
+        text.extend(format!(r#","offer":{{"type":"offer","sdp":"{sdp}"}}}}"#).bytes());
+    }
+    text.extend(b"]}");
     String::from_utf8(text).unwrap()
 }
 
@@ -93,23 +103,4 @@ fn random_bytes(seed: u8) -> [u8; 20] {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 56) as u8
     })
-}
-
-/// A data channel's session description with five candidates, like Chromium's: about 1 kB.
-fn sdp() -> String {
-    let mut text = String::from(
-        "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\n\
-        a=group:BUNDLE 0\r\na=extmap-allow-mixed\r\na=msid-semantic: WMS\r\n\
-        m=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\n",
-    );
-    for n in 1..=5 {
-        let _ = write!(
-            text,
-            "a=candidate:299974585{n} 1 udp 211393715{n} 192.168.56.{n} 5141{n} typ host \
-            generation 0 network-cost 999\r\n"
-        );
-    }
-    text + "a=ice-ufrag:Xk7d\r\na=ice-pwd:0SxIs3QmVwqk4Q0Jt8pXyZ2b\r\na=fingerprint:sha-256 B5:4C:0A:8E:\
-        1F:77:2D:90:C3:5A:66:0B:EE:91:24:D8:3B:7C:F0:15:A9:42:6E:83:DD:07:5F:B1:C8:39:64:12\r\n\
-        a=setup:actpass\r\na=mid:0\r\na=sctp-port:5000\r\na=max-message-size:262144\r\n"
 }

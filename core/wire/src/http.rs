@@ -2,9 +2,8 @@
 //!
 //! [`read_head`] parses the request at the start of a buffer. [`announce_query`] and [`ScrapeQuery`]
 //! parse its query. The functions of `reply` append responses to one buffer, so that the responses to
-//! pipelined requests leave in one write. No request allocates. [`client`] is the client's side.
+//! pipelined requests leave in one write. No request allocates.
 
-pub mod client;
 mod forwarded;
 mod head;
 mod headers;

@@ -1,4 +1,5 @@
-//! Codecs: bytes to types and back, for UDP, HTTP, WebSocket and WebTorrent.
+//! The tracker's side of the codecs: requests to types, and replies to bytes, for UDP, HTTP, WebSocket and
+//! WebTorrent. The client's side is `client::codec`.
 //!
 //! Codecs are pure functions over buffers that the caller owns. They do not allocate per request and
 //! never panic on input. Input is split, never indexed; missing bytes are an error value. Decisions

@@ -9,10 +9,8 @@ mod read;
 pub mod simple;
 #[cfg(test)]
 mod tests;
-mod write;
 
 pub use read::{ParsedProxyHeader, ProxyHeader, ProxyHeaderError, Route, read};
-pub use write::{line, local, relayed};
 
 /// The start of a header of version 2. Chosen to be neither text nor the start of another protocol.
 const BINARY_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";

@@ -1,7 +1,7 @@
 //! The UDP tracker protocol (BEP 15) and the options after an announce (BEP 41).
 //!
 //! [`decode`] parses a datagram into a [`Request`]. The `*_reply` functions write answers into the
-//! buffer that the engine sends. [`client`] is the client's side.
+//! buffer that the engine sends.
 //!
 //! All integers are big-endian. Every request has the same head:
 //!
@@ -12,7 +12,6 @@
 //! Connection ids are only parsed here; the tracker verifies them. No answer may be sent before that,
 //! and [`Request::Connected`] is the one place where the id must be verified.
 
-pub mod client;
 mod options;
 mod reply;
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! Info hashes and ids are strings of 20 characters, U+0000 to U+00FF, one for each byte. If a key
 //! repeats, its last value counts, as in `JSON.parse`. Unknown keys are ignored.
 
-pub mod client;
 mod json;
 mod message;
 #[cfg(test)]
@@ -18,4 +17,4 @@ mod write;
 pub use message::{
     Action, Announce, Answer, Message, MessageError, Offer, Offers, Scrape, read, read_binary,
 };
-pub use write::{Relay, announce_reply, failure, scrape_reply};
+pub use write::{Relay, announce_reply, append_binary_string, failure, scrape_reply};

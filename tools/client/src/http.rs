@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use rustls::{ClientConfig, ClientConnection};
 use types::{Announce, InfoHash};
-use wire::http::client::{self, ResponseError, TrackerResponse};
 
+use crate::codec::http::{self as codec, ResponseError, TrackerResponse};
 use crate::stream::Deadline;
-use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url};
+use crate::{
+    AnnounceResponse, FailureKind, ScrapeEntry, ScrapeStats, SessionConfig, TrackerError, Url,
+};
 use connection::{Connection, Response};
 
 /// An HTTP session with a tracker, and its connection while one is open.
@@ -72,21 +74,9 @@ impl Http {
         announce: &Announce,
     ) -> Result<AnnounceResponse, TrackerError> {
         let mut target = Vec::new();
-        client::announce_target(&mut target, &self.url.target, announce, self.key);
+        codec::announce_target(&mut target, &self.url.target, announce, self.key);
         let response = self.get(&target)?;
-        let answer = self.read(&response, client::parse_announce)?;
-        let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
-        Ok(AnnounceResponse {
-            interval_s: number(answer.interval_s),
-            min_interval_s: number(answer.min_interval_s),
-            seeders: number(answer.complete),
-            leechers: number(answer.incomplete),
-            downloads: number(answer.downloaded),
-            peers: answer.peers,
-            external_ip: answer.external_ip,
-            warning: answer.warning.map(text),
-            violation: answer.violation.map(|it| it.to_string()),
-        })
+        self.read(&response, codec::parse_announce)
     }
 
     pub(crate) fn scrape(
@@ -94,23 +84,14 @@ impl Http {
         hashes: &[InfoHash],
     ) -> Result<Vec<Option<ScrapeStats>>, TrackerError> {
         let mut target = Vec::new();
-        client::scrape_target(&mut target, &self.url.target, hashes).ok_or_else(|| {
+        codec::scrape_target(&mut target, &self.url.target, hashes).ok_or_else(|| {
             let text =
                 format!("{} has no scrape URL: the path contains no /announce (BEP 48)", self.url);
             TrackerError::new(FailureKind::Refused, text)
         })?;
         let response = self.get(&target)?;
-        let answer = self.read(&response, client::parse_scrape)?;
-        let number = |number: Option<i64>| number.and_then(|it| u64::try_from(it).ok());
-        let stats = |hash: &InfoHash| {
-            let file = answer.files.iter().find(|file| file.info_hash == *hash)?;
-            Some(ScrapeStats {
-                seeders: number(file.complete)?,
-                downloads: number(file.downloaded),
-                leechers: number(file.incomplete)?,
-            })
-        };
-        Ok(hashes.iter().map(stats).collect())
+        let entries = self.read(&response, codec::parse_scrape)?;
+        Ok(ScrapeEntry::in_order_of(hashes, &entries))
     }
 
     /// Parses a response's body and turns refusals into errors.
@@ -152,7 +133,7 @@ impl Http {
     fn get(&mut self, target: &[u8]) -> Result<Response, TrackerError> {
         let deadline = Deadline::after(self.timeout);
         let mut request = Vec::new();
-        client::get(&mut request, &self.url.host, target, false);
+        codec::get(&mut request, &self.url.host, target, false);
         if let Some(mut kept) = self.connection.take() {
             match kept.request(&request, deadline) {
                 Err(error) if error.kind == FailureKind::ConnectionLost && kept.is_stale() => {

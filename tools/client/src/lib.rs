@@ -4,13 +4,15 @@
 //! - [`Session`] announces and scrapes over UDP, HTTP and WebTorrent.
 //! - [`check()`] tests everything that clients depend on and returns a verdict on each item.
 //! - [`Torrent`] reads `.torrent` files, magnet links and info hashes.
+//! - [`codec`] has the client's side of the protocols, without I/O.
 //!
 //! Every wait has a timeout, and everything that is read from a tracker has a size limit.
 //!
-//! `tools/load` shares [`Url`] and [`tls`].
+//! `tools/load` shares [`codec`], [`Url`] and [`tls`]; tests of servers use [`codec`].
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod codec;
 mod config;
 mod entropy;
 mod error;
@@ -28,7 +30,7 @@ pub use check::{CheckItem, CheckOptions, CheckReport, Verdict, check};
 pub use config::SessionConfig;
 pub use entropy::{peer_id, random};
 pub use error::{FailureKind, TrackerError};
-pub use response::{AnnounceResponse, ScrapeStats};
+pub use response::{AnnounceResponse, ScrapeEntry, ScrapeStats};
 pub use session::Session;
 pub use torrent::{Torrent, TorrentError};
 pub use url::{Scheme, Url, UrlError};

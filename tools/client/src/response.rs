@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use types::InfoHash;
+
 /// The response to an announce. Fields that the protocol lacks or the tracker omits are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnounceResponse {
@@ -25,7 +27,7 @@ pub struct AnnounceResponse {
     pub violation: Option<String>,
 }
 
-/// A torrent's scrape entry.
+/// The counts of a torrent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrapeStats {
     /// Seeders in the swarm.
@@ -35,3 +37,25 @@ pub struct ScrapeStats {
     /// Leechers in the swarm.
     pub leechers: u64,
 }
+
+/// The counts of one torrent in the response to a scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeEntry {
+    /// The torrent.
+    pub info_hash: InfoHash,
+    /// Its counts.
+    pub stats: ScrapeStats,
+}
+
+impl ScrapeEntry {
+    /// Returns the counts of each hash, in the order of `hashes`. `None` for torrents that `entries` lacks.
+    pub(crate) fn in_order_of(hashes: &[InfoHash], entries: &[Self]) -> Vec<Option<ScrapeStats>> {
+        let stats = |hash: &InfoHash| {
+            entries.iter().find(|entry| entry.info_hash == *hash).map(|entry| entry.stats)
+        };
+        hashes.iter().map(stats).collect()
+    }
+}
+
+/// The violation of a compact peer list whose length is no multiple of a peer's.
+pub(crate) const TRUNCATED_PEERS: &str = "the peer list ends within a peer";

@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::codec::bencode::{Value, dict_entry, parse_lenient};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use types::InfoHash;
-use wire::bencode::{Value, dict_entry, parse_lenient};
 
 /// A torrent as a file, a link or a hash describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

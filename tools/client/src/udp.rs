@@ -8,8 +8,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use types::{Announce, InfoHash, PackedV4, PackedV6, PeerKey};
-use wire::udp::client::{self, AnnounceRequest, Reply, decode_reply};
 
+use crate::codec::udp::{self as codec, AnnounceRequest, Reply, decode_reply};
+use crate::response::TRUNCATED_PEERS;
 use crate::stream::{Deadline, unreachable};
 use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url, random};
 
@@ -114,7 +115,7 @@ impl Udp {
                     seeders: Some(seeders.into()),
                     leechers: Some(leechers.into()),
                     peers,
-                    violation: (!is_whole).then(|| "the peer list ends within a peer".into()),
+                    violation: (!is_whole).then(|| TRUNCATED_PEERS.into()),
                     ..AnnounceResponse::default()
                 })
             }
@@ -168,7 +169,7 @@ impl Udp {
             let transaction_id = u32::from_ne_bytes(random());
             let mut datagram = Vec::new();
             match (usable, request) {
-                (None, _) => client::connect(&mut datagram, transaction_id),
+                (None, _) => codec::connect(&mut datagram, transaction_id),
                 (Some(_), None) => return Ok(0),
                 (Some(Connection { id, .. }), Some(request)) => {
                     self.write(request, &mut datagram, id, transaction_id);
@@ -221,7 +222,7 @@ impl Udp {
                 let (key, url) = (self.key, self.url.as_slice());
                 AnnounceRequest { connection_id, transaction_id, announce, key, url }.write(out);
             }
-            Request::Scrape(hashes) => client::scrape(out, connection_id, transaction_id, hashes),
+            Request::Scrape(hashes) => codec::scrape(out, connection_id, transaction_id, hashes),
         }
     }
 

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use rustls::ClientConnection;
 use types::{Announce, InfoHash, OfferId, PeerId, limits};
-use wire::webtorrent::client::{TrackerMessage, announce, answer, read, scrape};
 use wire::webtorrent::{self, Answer, Offer, Offers};
-use wire::ws::{self, CloseCode, Event, ReadEvent, Reader};
+use wire::ws::{CloseCode, Event, ReadEvent, Reader};
 
+use crate::codec::webtorrent::{TrackerMessage, announce, answer, read, scrape};
+use crate::codec::ws::{self, HandshakeReply};
 use crate::stream::{Deadline, Stream};
-use crate::{AnnounceResponse, FailureKind, ScrapeStats, SessionConfig, TrackerError, Url, random};
+use crate::{
+    AnnounceResponse, FailureKind, ScrapeEntry, ScrapeStats, SessionConfig, TrackerError, Url,
+    random,
+};
 
 /// A WebSocket session with a tracker.
 pub(crate) struct WebTorrent {
@@ -42,14 +46,6 @@ enum Received {
     Text(String),
     Pong(Vec<u8>),
     Close(Option<CloseCode>),
-}
-
-/// A decoded message from the tracker.
-enum Message {
-    Announced(InfoHash, AnnounceResponse),
-    Scraped(Vec<(InfoHash, ScrapeStats)>),
-    Relayed(Relayed),
-    Refused(TrackerError),
 }
 
 /// Relayed messages kept at most; later ones are dropped.
@@ -88,30 +84,28 @@ impl WebTorrent {
     pub(crate) fn handshake(&mut self) -> Result<(), TrackerError> {
         let deadline = Deadline::after(self.timeout);
         let (key, mut request) = (handshake_key(), Vec::new());
-        ws::client::request(&mut request, &self.url.host, &self.url.target, &key);
+        ws::request(&mut request, &self.url.host, &self.url.target, &key);
         self.stream.write(&request, deadline)?;
         loop {
-            match ws::client::read_handshake_reply(&self.input, &key) {
-                ws::client::HandshakeReply::Accepted { consumed } => {
+            match ws::read_handshake_reply(&self.input, &key) {
+                HandshakeReply::Accepted { consumed } => {
                     self.input.drain(..consumed);
                     return Ok(());
                 }
-                ws::client::HandshakeReply::Refused(status) => {
+                HandshakeReply::Refused(status) => {
                     let text = format!("expected a WebSocket, found HTTP status {status}");
                     return Err(TrackerError::new(FailureKind::Refused, text));
                 }
-                ws::client::HandshakeReply::Invalid => {
+                HandshakeReply::Invalid => {
                     let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
                     let what = format!("\"{begin}\", which is not a WebSocket handshake");
                     return Err(self.invalid_response(&what));
                 }
-                ws::client::HandshakeReply::Partial
-                    if self.input.len() >= limits::HTTP_HEAD_MAX =>
-                {
+                HandshakeReply::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
                     let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
                     return Err(self.invalid_response(&what));
                 }
-                ws::client::HandshakeReply::Partial => self.fill(deadline)?,
+                HandshakeReply::Partial => self.fill(deadline)?,
             }
         }
     }
@@ -135,13 +129,14 @@ impl WebTorrent {
         let deadline = Deadline::after(self.timeout);
         self.send(|out| announce(out, &message), deadline)?;
         loop {
-            match self.next(deadline)? {
-                Message::Announced(hash, announced) if hash == request.info_hash => {
-                    return Ok(announced);
+            let text = self.next(deadline)?;
+            match self.message(&text)? {
+                TrackerMessage::AnnounceReply { info_hash, response }
+                    if info_hash == request.info_hash =>
+                {
+                    return Ok(response);
                 }
-                Message::Refused(error) => return Err(error),
-                Message::Relayed(relayed) => self.keep(relayed),
-                Message::Announced(..) | Message::Scraped(_) => {}
+                other => self.keep(&other),
             }
         }
     }
@@ -153,16 +148,12 @@ impl WebTorrent {
         let deadline = Deadline::after(self.timeout);
         self.send(|out| scrape(out, hashes), deadline)?;
         loop {
-            match self.next(deadline)? {
-                Message::Scraped(files) => {
-                    let stats = |hash: &InfoHash| {
-                        files.iter().find(|(named, _)| named == hash).map(|(_, stats)| *stats)
-                    };
-                    return Ok(hashes.iter().map(stats).collect());
+            let text = self.next(deadline)?;
+            match self.message(&text)? {
+                TrackerMessage::ScrapeReply(entries) => {
+                    return Ok(ScrapeEntry::in_order_of(hashes, &entries));
                 }
-                Message::Refused(error) => return Err(error),
-                Message::Relayed(relayed) => self.keep(relayed),
-                Message::Announced(..) => {}
+                other => self.keep(&other),
             }
         }
     }
@@ -194,11 +185,9 @@ impl WebTorrent {
             if let Some(at) = self.relayed.iter().position(&is_it) {
                 return Ok(self.relayed.swap_remove(at));
             }
-            match self.next(deadline)? {
-                Message::Relayed(relayed) => self.keep(relayed),
-                Message::Refused(error) => return Err(error),
-                Message::Announced(..) | Message::Scraped(_) => {}
-            }
+            let text = self.next(deadline)?;
+            let message = self.message(&text)?;
+            self.keep(&message);
         }
     }
 
@@ -206,7 +195,7 @@ impl WebTorrent {
     pub(crate) fn ping(&mut self) -> Result<(), TrackerError> {
         let (deadline, payload) = (Deadline::after(self.timeout), random::<8>());
         let mut out = Vec::new();
-        ws::client::ping(&mut out, random(), &payload);
+        ws::ping(&mut out, random(), &payload);
         self.stream.write(&out, deadline)?;
         loop {
             match self.receive(deadline)? {
@@ -220,13 +209,38 @@ impl WebTorrent {
     /// Closes the WebSocket and waits for the tracker's close frame.
     pub(crate) fn close(mut self) -> Result<(), TrackerError> {
         let (deadline, mut out) = (Deadline::after(self.timeout), Vec::new());
-        ws::client::close(&mut out, random(), CloseCode::NORMAL, "");
+        ws::close(&mut out, random(), CloseCode::NORMAL, "");
         self.stream.write(&out, deadline)?;
         while !matches!(self.receive(deadline)?, Received::Close(_)) {}
         Ok(())
     }
 
-    fn keep(&mut self, relayed: Relayed) {
+    /// Parses a message. Refusals are errors.
+    fn message<'a>(&self, text: &'a str) -> Result<TrackerMessage<'a>, TrackerError> {
+        match read(text) {
+            Some(TrackerMessage::Failure { reason, .. }) => {
+                Err(TrackerError::new(FailureKind::Refused, reason))
+            }
+            Some(message) => Ok(message),
+            None => {
+                let begin: String = text.chars().take(60).collect();
+                let what = format!("{begin:?}, which is not a tracker message");
+                Err(self.invalid_response(&what))
+            }
+        }
+    }
+
+    /// Keeps an offer or an answer. Ignores replies to earlier requests.
+    fn keep(&mut self, message: &TrackerMessage<'_>) {
+        let relayed = match *message {
+            TrackerMessage::Offer { info_hash, peer_id, offer: Offer { id, json } } => {
+                Relayed { is_answer: false, info_hash, peer_id, offer_id: id, json: json.into() }
+            }
+            TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
+                Relayed { is_answer: true, info_hash, peer_id, offer_id, json: json.into() }
+            }
+            _ => return,
+        };
         if self.relayed.len() < RELAYED_MAX {
             self.relayed.push(relayed);
         }
@@ -238,19 +252,15 @@ impl WebTorrent {
         deadline: Deadline,
     ) -> Result<(), TrackerError> {
         let mut out = Vec::new();
-        ws::client::text_with(&mut out, random(), write);
+        ws::text_with(&mut out, random(), write);
         self.stream.write(&out, deadline)
     }
 
-    fn next(&mut self, deadline: Deadline) -> Result<Message, TrackerError> {
+    /// Waits for the next text message.
+    fn next(&mut self, deadline: Deadline) -> Result<String, TrackerError> {
         loop {
             match self.receive(deadline)? {
-                Received::Text(text) => {
-                    return message(&text).ok_or_else(|| {
-                        let begin: String = text.chars().take(60).collect();
-                        self.invalid_response(&format!("{begin:?}, which is not a tracker message"))
-                    });
-                }
+                Received::Text(text) => return Ok(text),
                 Received::Close(code) => return Err(self.closed(code)),
                 Received::Pong(_) => {}
             }
@@ -270,7 +280,7 @@ impl WebTorrent {
                 Event::Close(code) => Some(Received::Close(code)),
                 Event::Ping(payload) => {
                     let mut out = Vec::new();
-                    ws::client::pong(&mut out, random(), payload);
+                    ws::pong(&mut out, random(), payload);
                     self.stream.write(&out, deadline)?;
                     self.input.drain(..consumed);
                     continue;
@@ -331,36 +341,4 @@ fn handshake_key() -> [u8; 24] {
 
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
-}
-
-fn message(text: &str) -> Option<Message> {
-    Some(match read(text)? {
-        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
-            let (seeders, leechers) = (Some(complete), Some(incomplete));
-            let announced =
-                AnnounceResponse { interval_s, seeders, leechers, ..AnnounceResponse::default() };
-            Message::Announced(info_hash, announced)
-        }
-        TrackerMessage::ScrapeReply(files) => {
-            let stats = |file: &webtorrent::client::WebScrapeEntry| {
-                let downloads = Some(file.downloaded);
-                let (seeders, leechers) = (file.complete, file.incomplete);
-                (file.info_hash, ScrapeStats { seeders, downloads, leechers })
-            };
-            Message::Scraped(files.iter().map(stats).collect())
-        }
-        TrackerMessage::Offer { info_hash, peer_id, offer } => {
-            let (offer_id, json) = (offer.id, offer.json.to_owned());
-            Message::Relayed(Relayed { is_answer: false, info_hash, peer_id, offer_id, json })
-        }
-        TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
-            let json = json.to_owned();
-            Message::Relayed(Relayed { is_answer: true, info_hash, peer_id, offer_id, json })
-        }
-        TrackerMessage::Failure { reason, .. } => {
-            let plain = serde_json::from_str(&format!("\"{reason}\""));
-            let reason = plain.unwrap_or_else(|_| reason.to_owned());
-            Message::Refused(TrackerError::new(FailureKind::Refused, reason))
-        }
-    })
 }

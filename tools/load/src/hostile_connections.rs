@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use client::codec::ws;
 use mio::Poll;
-use wire::ws;
 
 use crate::counters::Counters;
 use crate::random::Random;
@@ -207,7 +207,7 @@ impl HostileConnections {
             HostileConnection::Silent => request.clear(),
             HostileConnection::StuckMessage => {
                 request.clear();
-                ws::client::request(&mut request, &self.host, "/", b"c3R1Y2stbWVzc2FnZS1rZQ==");
+                ws::request(&mut request, &self.host, "/", b"c3R1Y2stbWVzc2FnZS1rZQ==");
                 // The head of a masked text message. Nothing needs to wait for the response.
                 request.extend([0x81, 0xff]);
                 request.extend((STUCK_MESSAGE_LEN as u64).to_be_bytes());

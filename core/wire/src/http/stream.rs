@@ -60,7 +60,6 @@ impl StreamFraming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::client::{Chunk, read_chunk};
 
     #[test]
     fn parts_are_chunks_unless_the_client_is_too_old() {
@@ -76,13 +75,11 @@ mod tests {
             framing.part(&mut out, b"");
             framing.part(&mut out, &[b'x'; 300]);
             framing.end(&mut out);
-            if !chunked {
-                assert_eq!(out, [b'x'; 300]);
-                continue;
+            let part = [b'x'; 300];
+            match chunked {
+                true => assert_eq!(out, [b"12c\r\n", &part[..], b"\r\n0\r\n\r\n"].concat()),
+                false => assert_eq!(out, part),
             }
-            let Chunk::Data { bytes, consumed } = read_chunk(&out) else { panic!("{out:?}") };
-            assert_eq!(bytes, [b'x'; 300]);
-            assert_eq!(read_chunk(&out[consumed..]), Chunk::End { consumed: out.len() - consumed });
         }
     }
 }

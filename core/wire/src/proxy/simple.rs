@@ -8,7 +8,6 @@
 
 use super::Route;
 use super::read::route_v6;
-use super::write::to_v4_mapped;
 
 /// The start of every header.
 const MAGIC: [u8; 2] = [0x56, 0xec];
@@ -32,15 +31,4 @@ pub fn unwrap(datagram: &[u8]) -> Option<ProxiedDatagram<'_>> {
     let (header, datagram) = datagram.split_first_chunk::<HEADER_LEN>()?;
     let (magic, block) = header.split_last_chunk::<36>()?;
     (magic == MAGIC).then(|| ProxiedDatagram { route: route_v6(block), header, datagram })
-}
-
-/// Appends a header; append the datagram after it. For tools and tests.
-pub fn header(out: &mut Vec<u8>, route: Route) {
-    out.extend_from_slice(&MAGIC);
-    for end in [route.client, route.server] {
-        out.extend_from_slice(&to_v4_mapped(end.ip()).octets());
-    }
-    for end in [route.client, route.server] {
-        out.extend_from_slice(&end.port().to_be_bytes());
-    }
 }

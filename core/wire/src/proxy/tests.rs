@@ -1,6 +1,4 @@
-//! Headers built byte by byte, truncated everywhere and overlong, and random headers from a seed.
-
-use std::net::SocketAddr;
+//! Headers built byte by byte, truncated everywhere and overlong.
 
 use types::limits;
 
@@ -228,46 +226,6 @@ fn rejects_overlong_headers_by_their_length() {
     let bytes = binary(0x21, 0x11, &[longest.as_slice(), &[0]].concat());
     assert_eq!(error_of(&bytes[..16]), ProxyHeaderError::TooLong);
     assert_eq!(error_of(&binary(0x20, 0, &[0; 65535])), ProxyHeaderError::TooLong);
-}
-
-/// Two random addresses of a family each.
-fn random_route(random: &mut impl FnMut() -> u64) -> Route {
-    let mut endpoint = || -> SocketAddr {
-        let (family, high, low) = (random(), random(), random());
-        match family % 2 {
-            0 => ((high as u32).to_be_bytes(), low as u16).into(),
-            _ => ((u128::from(high) << 64 | u128::from(low)).to_be_bytes(), low as u16).into(),
-        }
-    };
-    Route { client: endpoint(), server: endpoint() }
-}
-
-#[test]
-fn written_headers_round_trip() {
-    let mut state = 7_u64;
-    let mut random = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        state.rotate_left(31) ^ state
-    };
-    for _ in 0..2000 {
-        let route = random_route(&mut random);
-        let (mut text, mut long, mut simple) = (Vec::new(), Vec::new(), Vec::new());
-        line(&mut text, route);
-        relayed(&mut long, route, &[4, 0, 0]);
-        simple::header(&mut simple, route);
-        assert_eq!(complete(&text), ProxyHeader { route: Some(route), len: text.len() });
-        assert_eq!(complete(&long), ProxyHeader { route: Some(route), len: long.len() });
-        assert_eq!(simple::unwrap(&simple).unwrap().route, route);
-        // With one byte changed, the result is another header or an error, never one past the input.
-        let at = random() as usize % long.len();
-        long[at] = random() as u8;
-        if let ParsedProxyHeader::Complete(header) = read(&long) {
-            assert!(header.len <= long.len());
-        }
-    }
-    let mut own = Vec::new();
-    local(&mut own);
-    assert_eq!(complete(&own), ProxyHeader { route: None, len: 16 });
 }
 
 //= spp#header

@@ -20,7 +20,7 @@ pub(super) enum JsonValue<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JsonString<'a> {
     /// UTF-8 with escapes.
-    pub(super) raw: &'a [u8],
+    raw: &'a [u8],
     escaped: bool,
 }
 

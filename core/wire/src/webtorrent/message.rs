@@ -335,7 +335,7 @@ fn offer<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Offer<'a>>> {
 }
 
 #[inline]
-pub(super) fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
+fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
     match value {
         JsonValue::String(text) => text.twenty_bytes(),
         _ => None,
@@ -343,7 +343,7 @@ pub(super) fn twenty_bytes(value: JsonValue<'_>) -> Option<[u8; 20]> {
 }
 
 /// Returns the keyword in a value, empty if it is not a short string.
-pub(super) fn word<'b>(value: JsonValue<'b>, buffer: &'b mut [u8; 16]) -> &'b [u8] {
+fn word<'b>(value: JsonValue<'b>, buffer: &'b mut [u8; 16]) -> &'b [u8] {
     match value {
         JsonValue::String(text) => text.word(buffer),
         _ => b"",
@@ -363,7 +363,7 @@ fn event(value: JsonValue<'_>) -> Event {
 
 /// Returns a number of bytes or peers. Fractions are rounded up, so that only 0 is 0. `None` if it is
 /// negative or not a number.
-pub(super) fn number(value: JsonValue<'_>) -> Option<u64> {
+fn number(value: JsonValue<'_>) -> Option<u64> {
     let JsonValue::Number(text) = value else { return None };
     if let Ok(number) = text.parse() {
         return Some(number);

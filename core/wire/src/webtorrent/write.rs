@@ -16,7 +16,7 @@ pub fn announce_reply(
     interval_s: u32,
 ) {
     out.extend_from_slice(b"{\"action\":\"announce\",\"info_hash\":");
-    binary(out, &info_hash.0);
+    append_binary_string(out, &info_hash.0);
     out.extend_from_slice(b",\"complete\":");
     append_decimal(out, counts.seeders().into());
     out.extend_from_slice(b",\"incomplete\":");
@@ -64,7 +64,7 @@ impl Relay {
     fn finish(&self, out: &mut Vec<u8>, id: &OfferId, key: &[u8], json: &str) {
         out.reserve(self.start.len() + BINARY_STRING_MAX + key.len() + json.len() + 1);
         out.extend_from_slice(&self.start);
-        binary(out, &id.0);
+        append_binary_string(out, &id.0);
         out.extend_from_slice(key);
         out.extend_from_slice(json.as_bytes());
         out.push(b'}');
@@ -85,7 +85,7 @@ pub fn scrape_reply(out: &mut Vec<u8>, info_hashes: &[InfoHash], counts: &[Swarm
         if at > 0 {
             out.push(b',');
         }
-        binary(out, &hash.0);
+        append_binary_string(out, &hash.0);
         out.extend_from_slice(b":{\"complete\":");
         append_decimal(out, counts.seeders().into());
         out.extend_from_slice(b",\"incomplete\":");
@@ -114,7 +114,7 @@ pub fn failure(
     });
     if let Some(info_hash) = info_hash {
         out.extend_from_slice(b"\"info_hash\":");
-        binary(out, &info_hash.0);
+        append_binary_string(out, &info_hash.0);
         out.push(b',');
     }
     out.extend_from_slice(b"\"failure reason\":\"");
@@ -136,7 +136,7 @@ pub fn failure(
 /// Appends 20 bytes as a string of 20 characters, escaping only what JSON requires.
 //= webtorrent#binary-strings
 #[inline]
-pub(super) fn binary(out: &mut Vec<u8>, bytes: &[u8; 20]) {
+pub fn append_binary_string(out: &mut Vec<u8>, bytes: &[u8; 20]) {
     out.extend_from_slice(BinaryString::of(bytes).text());
 }
 

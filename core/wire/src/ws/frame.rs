@@ -2,14 +2,20 @@
 
 use super::ProtocolError;
 
-/// The type of a frame.
+/// The type of a frame (RFC 6455, 5.2), with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opcode {
+pub enum Opcode {
+    /// Another part of a message.
     Continuation = 0,
+    /// A text message, or its first part.
     Text = 1,
+    /// A binary message, or its first part.
     Binary = 2,
+    /// The end of the connection.
     Close = 8,
+    /// A question whether the other side is there.
     Ping = 9,
+    /// The answer to a ping.
     Pong = 10,
 }
 
@@ -109,7 +115,7 @@ fn first_two(first: u8, second: u8, masked: bool) -> Result<(Opcode, u8), Protoc
 
 /// Masks or unmasks a payload, eight bytes at a time, which the compiler vectorizes.
 //= rfc6455#masking
-pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
+pub fn mask(payload: &mut [u8], key: [u8; 4]) {
     let [a, b, c, d] = key;
     let twice = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
     let (lanes, rest) = payload.as_chunks_mut();
@@ -121,25 +127,26 @@ pub(super) fn mask(payload: &mut [u8], key: [u8; 4]) {
     }
 }
 
-/// Encodes the header of a single-frame message of `payload` bytes. Returns an array and its length.
-pub(super) fn header(opcode: Opcode, payload: usize, masked: bool) -> ([u8; 10], usize) {
+/// Encodes the header of a single-frame message of `payload` bytes. Returns the header and its length.
+///
+/// It is a server's header. A client also sets the highest bit of the second byte, and appends the mask.
+pub fn frame_header(opcode: Opcode, payload: usize) -> ([u8; 10], usize) {
     let mut header = [0; 10];
-    let bit = if masked { 0x80 } else { 0 };
     let [first, second, length @ ..] = &mut header;
     *first = 0x80 | opcode as u8;
     let len = match (u8::try_from(payload), u16::try_from(payload)) {
         (Ok(short @ 0..=125), _) => {
-            *second = bit | short;
+            *second = short;
             2
         }
         (_, Ok(middle)) => {
-            *second = bit | 126;
+            *second = 126;
             let [a, b, ..] = length;
             [*a, *b] = middle.to_be_bytes();
             4
         }
         _ => {
-            *second = bit | 127;
+            *second = 127;
             *length = (payload as u64).to_be_bytes();
             10
         }

@@ -3,6 +3,5 @@
 
 extern crate tidegate_wire as wire;
 
-mod bencode_twin;
 mod no_allocation;
 mod webtorrent_twin;

@@ -12,14 +12,16 @@ mod upgrades;
 
 use std::time::Duration;
 
+use client::codec::webtorrent as messages;
+use client::codec::ws as frames;
+use client::{ScrapeEntry, ScrapeStats};
 use front::http::{HttpOptions, MemoryLimits, PublicPage};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{Networks, PeerCaps, Policy, RequestKind};
 use types::{Event, InfoHash, PeerId, Refusal};
-use wire::webtorrent::client::{self, WebScrapeEntry};
 use wire::webtorrent::{Announce, Offer};
-use wire::ws::{self, CloseCode};
+use wire::ws::CloseCode;
 
 use crate::testing::*;
 
@@ -27,7 +29,7 @@ use crate::testing::*;
 fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
     let mut client = Client::connect(server.addresses[worker]);
     let mut request = Vec::new();
-    ws::client::request(&mut request, "tracker.test", "/", KEY);
+    frames::request(&mut request, "tracker.test", "/", KEY);
     let head = request.len() - 2;
     request.truncate(head);
     request.extend(format!("X-Forwarded-For: {ip}\r\n\r\n").bytes());

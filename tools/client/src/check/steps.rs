@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use types::{Announce, Event, NumWant};
+use wire::udp::MAGIC;
 
 use super::address_check::{AddressCheck, milliseconds};
 use super::{Verdict, certificate, describe, webtorrent};
@@ -11,8 +12,6 @@ use crate::session::Protocol;
 use crate::udp::Udp;
 use crate::{AnnounceResponse, FailureKind, Session, TrackerError, random};
 
-/// The protocol id that a connect request carries in place of a connection id.
-const PROTOCOL_ID: u64 = 0x417_2710_1980;
 /// Timeout of a request with a wrong connection id.
 const BAD_ID_TIMEOUT: Duration = Duration::from_secs(1);
 /// Sane announce intervals in seconds. Shorter ones overload the tracker, longer ones make swarms
@@ -82,7 +81,7 @@ impl AddressCheck<'_> {
     /// direct responses at victims.
     fn connection_id(&mut self, id: u64) {
         let name = "connection-id";
-        if id == PROTOCOL_ID {
+        if id == MAGIC {
             let text = "it is the protocol's constant, so requests with forged source addresses are served";
             return self.findings.add(name, Verdict::Failed, text);
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rustls::{ClientConfig, ClientConnection};
 use types::limits;
-use wire::http::client::{Chunk, Length, ParsedResponse, read_chunk, read_head};
 
+use crate::codec::http::{Chunk, Length, ParsedResponse, read_chunk, read_head};
 use crate::stream::{Deadline, Stream};
 use crate::{FailureKind, TrackerError, Url};
 

@@ -1,6 +1,6 @@
 //! Incremental parsing of responses.
 
-use wire::http::client::{
+use client::codec::http::{
     Chunk, Length, ParsedResponse, ResponseHead as Headers, read_chunk, read_head,
 };
 

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use client::codec::http as codec;
 use memchr::memmem::Finder;
 use types::{Event, InfoHash};
-use wire::http::client;
 
 use super::connection::{Connection, EndReason, OutstandingRequest};
 use super::response::CompleteResponse;
@@ -104,7 +104,7 @@ impl Http {
         };
         let sources = sources(options)?;
         let mut request_end = Vec::new();
-        client::get_end(&mut request_end, &options.url.host, options.close);
+        codec::get_end(&mut request_end, &options.url.host, options.close);
         let protocol = ProtocolState {
             checker: Checker::new(sources.iter().copied(), options.workload.peers.into()),
             options: options.clone(),
@@ -317,7 +317,7 @@ impl ProtocolState {
                 self.checker.expect_another_peer();
             }
             let target = url.target(self.population.number(place));
-            client::announce_target(request, target, &announce, 0);
+            codec::announce_target(request, target, &announce, 0);
         } else {
             self.hashes.clear();
             for _ in 0..*scrape_torrents {
@@ -325,7 +325,7 @@ impl ProtocolState {
                 self.hashes.push(self.population.workload().info_hash(torrent));
             }
             // `run` has checked that the URL has a scrape path.
-            let _ = client::scrape_target(request, url.target(first), &self.hashes);
+            let _ = codec::scrape_target(request, url.target(first), &self.hashes);
         }
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
@@ -360,13 +360,13 @@ impl ProtocolState {
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
         if KEYS.failure.find(body).is_some()
-            && let Ok(client::TrackerResponse::Failure(words)) = client::parse_announce(body)
+            && let Ok(codec::TrackerResponse::Failure(words)) = codec::parse_announce(body)
         {
             counters.refuse(words);
             return Ok(());
         }
         if request.kind == RequestKind::Scrape {
-            client::parse_scrape(body).map_err(|_| "an invalid scrape response")?;
+            codec::parse_scrape(body).map_err(|_| "an invalid scrape response")?;
             counters.count(ResponseKind::Scrape);
             return Ok(());
         }
@@ -390,17 +390,15 @@ impl ProtocolState {
         body: &[u8],
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
-        let Ok(client::TrackerResponse::Success(answer)) = client::parse_announce(body) else {
+        let Ok(codec::TrackerResponse::Success(answer)) = codec::parse_announce(body) else {
             return Err("an invalid announce response");
         };
         counters.peers += answer.peers.len() as u64;
         let source = self.sources.get(number % self.sources.len().max(1)).copied();
         let asker = (request.peer, source.unwrap_or(UNKNOWN_ADDRESS));
         // A count that the tracker omits cannot be wrong.
-        let count =
-            |count: Option<i64>, least| count.and_then(|it| it.try_into().ok()).unwrap_or(least);
-        let seeders = count(answer.complete, answer.peers.len() as u64);
-        let leechers = count(answer.incomplete, 0);
+        let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
+        let leechers = answer.leechers.unwrap_or(0);
         let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
         let workload = self.population.workload();
         self.checker.check(workload, asker, &answer, &mut counters.checks);

@@ -1,7 +1,7 @@
 //! Creates requests by the configured mix, batched by length.
 
+use client::codec::udp as codec;
 use types::{Event, InfoHash};
-use wire::udp::client;
 
 use super::batch::Batch;
 use super::hostile::HostileDatagram;
@@ -70,7 +70,7 @@ impl Requests {
         let id = pending
             .insert(slot, PendingRequest { kind: RequestKind::Connect, peer: NO_PEER, due_ns });
         let [batch, ..] = &mut self.batches;
-        batch.add(|out| client::connect(out, id));
+        batch.add(|out| codec::connect(out, id));
     }
 
     fn add_announce(
@@ -85,7 +85,7 @@ impl Requests {
         let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
         let [_, batch, ..] = &mut self.batches;
         let url_data = url_data(self.url.target(self.population.number(place)));
-        batch.add(|out| client::announce(out, sender.connection_id, id, &announce, url_data));
+        batch.add(|out| codec::announce(out, sender.connection_id, id, &announce, url_data));
         announce.event == Event::Stopped
     }
 
@@ -106,7 +106,7 @@ impl Requests {
         }
         let [_, _, batch, _] = &mut self.batches;
         let hashes = &self.hashes;
-        batch.add(|out| client::scrape(out, sender.connection_id, id, hashes));
+        batch.add(|out| codec::scrape(out, sender.connection_id, id, hashes));
     }
 
     /// Adds hostile requests in the configured proportion.

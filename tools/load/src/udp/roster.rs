@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::InfoHash;
-use wire::udp::client::{self, Reply, decode_reply};
 
 use self::peers::{Peers, Sent};
 use super::batch::Batch;
@@ -425,7 +425,7 @@ impl Roster {
         let Some(slot) = lane.free.pop() else { return false };
         let (announce, peer) = peers.announce(number, now_ms);
         let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
-        batch.add(|out| client::announce(out, connection_id, id, &announce, b""));
+        batch.add(|out| codec::announce(out, connection_id, id, &announce, b""));
         true
     }
 
@@ -461,7 +461,7 @@ impl Roster {
             let id = self.pending.insert(slot, request);
             let node = self.routes.draw(&mut self.random);
             let Some(batch) = self.batches.get_mut(node) else { return };
-            batch.add(|out| client::connect(out, id));
+            batch.add(|out| codec::connect(out, id));
             self.flush(io, number, counters);
         }
     }

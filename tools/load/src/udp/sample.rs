@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::{Announce, Event, NumWant};
-use wire::udp::client::{self, Reply, decode_reply};
 
 use super::{UdpOptions, worker};
 use crate::EvennessTest;
@@ -90,7 +90,7 @@ impl SampleClient {
             begun: Instant::now(),
         };
         client.connection_id = client.ask(
-            |out, id, _| client::connect(out, id),
+            |out, id, _| codec::connect(out, id),
             |reply| match reply {
                 Reply::Connect { connection_id } => Some(*connection_id),
                 _ => None,
@@ -106,7 +106,7 @@ impl SampleClient {
         self.ask(
             |out, id, client| {
                 let Self { connection_id, template, url_data, .. } = client;
-                client::announce(out, *connection_id, id, template, url_data);
+                codec::announce(out, *connection_id, id, template, url_data);
             },
             |reply| match reply {
                 Reply::Announce { peers, .. } => Some(

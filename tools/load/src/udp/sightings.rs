@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::{Announce, Event, InfoHash, NumWant};
-use wire::udp::client::{self, Reply, decode_reply};
 
 use super::worker;
 use crate::population::peer_id;
@@ -99,7 +99,7 @@ impl Sightings {
         let info_hash = InfoHash(self.random.bytes());
         let (began, peer) = (Instant::now(), self.random.next());
         self.exchange(at, |out, number| {
-            client::announce(out, id, number, &announce(info_hash, Event::Started, peer), b"");
+            codec::announce(out, id, number, &announce(info_hash, Event::Started, peer), b"");
         })?;
         while watches.iter().any(|watch| watch.seen.is_none()) && began.elapsed() < patience {
             for watch in watches.iter_mut().filter(|watch| watch.seen.is_none()) {
@@ -110,7 +110,7 @@ impl Sightings {
             thread::sleep(LOOK_EVERY);
         }
         self.exchange(at, |out, number| {
-            client::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
+            codec::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
         })?;
         Ok(watches.iter().map(|watch| watch.seen).collect())
     }
@@ -123,7 +123,7 @@ impl Sightings {
         {
             return Ok(id);
         }
-        let answer = self.exchange(node, client::connect)?;
+        let answer = self.exchange(node, codec::connect)?;
         let Some((_, Reply::Connect { connection_id })) = decode_reply(&answer) else {
             bail!("no connection id");
         };
@@ -153,7 +153,7 @@ impl Sightings {
         if Instant::now() >= watch.next {
             self.transaction_id += 1;
             let (number, mut request) = (self.transaction_id, Vec::new());
-            client::scrape(&mut request, watch.id, number, &[info_hash]);
+            codec::scrape(&mut request, watch.id, number, &[info_hash]);
             // What cannot be sent is lost.
             let _ = socket.send(&request);
             let now = Instant::now();

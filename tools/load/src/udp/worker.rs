@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use wire::udp::client::{Reply, decode_reply};
+use client::codec::udp::{Reply, decode_reply};
 
 use super::batch::Batch;
 use super::datagram_io::{DatagramIo, Poller, Socket};

@@ -9,13 +9,13 @@
 
 use std::sync::LazyLock;
 
+use client::codec::webtorrent::{TrackerMessage, read as read_all, read_binary_string};
 use memchr::memmem::Finder;
 use types::{OfferId, PeerId};
-use wire::webtorrent::client::{TrackerMessage, read as read_all, read_binary_string};
 
 /// A message of a tracker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Incoming<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Incoming {
     /// The response to an announce or to an answer.
     Announced {
         interval_s: Option<u64>,
@@ -25,14 +25,14 @@ pub(super) enum Incoming<'a> {
     Offer,
     Answer,
     Scraped,
-    Failure(&'a str),
+    Failure(String),
 }
 
 /// Relays have their keys within this many bytes of the start or the end.
 const EDGE: usize = 512;
 
 /// Classifies a message; `None` if it is invalid.
-pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
+pub(super) fn read(text: &str) -> Option<Incoming> {
     let bytes = text.as_bytes();
     let head = bytes.get(..EDGE).unwrap_or(bytes);
     for part in [head, bytes] {
@@ -44,8 +44,10 @@ pub(super) fn read(text: &str) -> Option<Incoming<'_>> {
         }
     }
     Some(match read_all(text)? {
-        TrackerMessage::AnnounceReply { interval_s, complete, incomplete, .. } => {
-            Incoming::Announced { interval_s, peers: complete.saturating_add(incomplete) }
+        TrackerMessage::AnnounceReply { response, .. } => {
+            let peers = [response.seeders, response.leechers].into_iter().flatten();
+            let peers = peers.fold(0, u64::saturating_add);
+            Incoming::Announced { interval_s: response.interval_s, peers }
         }
         TrackerMessage::ScrapeReply(_) => Incoming::Scraped,
         TrackerMessage::Failure { reason, .. } => Incoming::Failure(reason),
@@ -157,7 +159,7 @@ mod tests {
         );
         assert_eq!(read(&scrape), Some(Incoming::Scraped));
         let failure = r#"{"failure reason":"no \"offer\": here"}"#;
-        assert_eq!(read(failure), Some(Incoming::Failure(r#"no \"offer\": here"#)));
+        assert_eq!(read(failure), Some(Incoming::Failure(r#"no "offer": here"#.into())));
         for other in ["", "{}", "[]", "{\"action\":\"announce\"}", "<html>"] {
             assert_eq!(read(other), None, "{other}");
         }

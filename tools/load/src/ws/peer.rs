@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use client::codec::webtorrent as messages;
+use client::codec::ws::{self as frames, HandshakeReply};
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, limits};
-use wire::webtorrent::{Announce, Answer, Offer, client};
+use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, Reader};
 
 use super::incoming::{Incoming, offer_ids, read};
@@ -63,7 +65,7 @@ impl Peer {
     pub(super) fn new(index: usize, context: &mut PeerContext<'_>) -> Self {
         let shared = &mut *context.shared;
         let key = shared.handshake_key();
-        ws::client::request(context.out, &shared.url.host, shared.target(index), &key);
+        frames::request(context.out, &shared.url.host, shared.target(index), &key);
         Self {
             index,
             id: PeerId::default(),
@@ -85,12 +87,12 @@ impl Peer {
     ) -> Result<ReceiveOutcome, Ended> {
         let mut outcome = ReceiveOutcome::default();
         if let Some(key) = &self.key {
-            match ws::client::read_handshake_reply(input, key) {
-                ws::client::HandshakeReply::Partial if input.len() < limits::HTTP_HEAD_MAX => {
+            match frames::read_handshake_reply(input, key) {
+                HandshakeReply::Partial if input.len() < limits::HTTP_HEAD_MAX => {
                     return Ok(outcome);
                 }
-                ws::client::HandshakeReply::Accepted { consumed } => outcome.consumed = consumed,
-                ws::client::HandshakeReply::Refused(status) => {
+                HandshakeReply::Accepted { consumed } => outcome.consumed = consumed,
+                HandshakeReply::Refused(status) => {
                     return Err(Ended(format!("expected a WebSocket, found HTTP status {status}")));
                 }
                 _ => return Err(Ended("the response is not a WebSocket handshake".into())),
@@ -112,7 +114,7 @@ impl Peer {
                 },
                 ws::Event::Ping(payload) => {
                     context.shared.counters.web.pings += 1;
-                    ws::client::pong(context.out, context.shared.mask(), payload);
+                    frames::pong(context.out, context.shared.mask(), payload);
                 }
                 ws::Event::Pong(_) => context.shared.counters.web.pongs += 1,
                 ws::Event::Close(code) => {
@@ -145,7 +147,7 @@ impl Peer {
 
     /// Writes a ping.
     pub(super) fn ping(&self, context: &mut PeerContext<'_>) {
-        ws::client::ping(context.out, context.shared.mask(), b"");
+        frames::ping(context.out, context.shared.mask(), b"");
     }
 
     /// Expires the outstanding request if it is from before `since`. Returns whether it was.
@@ -177,7 +179,7 @@ impl Peer {
             announce.offers.push(Offer { id, json: &shared.offer });
         }
         let mask = shared.random.bytes();
-        ws::client::text_with(context.out, mask, |out| client::announce(out, &announce));
+        frames::text_with(context.out, mask, |out| messages::announce(out, &announce));
         shared.counters.sent += 1;
         self.pending = Some(context.now);
     }
@@ -186,7 +188,7 @@ impl Peer {
     fn scrape(&mut self, context: &mut PeerContext<'_>) {
         let hashes = context.shared.scrape_hashes(self.index);
         let mask = context.shared.mask();
-        ws::client::text_with(context.out, mask, |out| client::scrape(out, &hashes));
+        frames::text_with(context.out, mask, |out| messages::scrape(out, &hashes));
         context.shared.counters.sent += 1;
         self.pending = Some(context.now);
     }
@@ -267,7 +269,7 @@ impl Peer {
         let (info_hash, peer_id) = (self.info_hash, self.id);
         let answer = Answer { info_hash, peer_id, to_peer_id, offer_id, json: &shared.answer };
         let mask = shared.random.bytes();
-        ws::client::text_with(context.out, mask, |out| client::answer(out, &answer));
+        frames::text_with(context.out, mask, |out| messages::answer(out, &answer));
         shared.counters.web.answers_sent += 1;
         if shared.acknowledges {
             *(if self.pending.is_some() { &mut self.acks_after } else { &mut self.acks_before }) +=

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use client::codec::webtorrent::{self as messages, TrackerMessage};
+use client::codec::ws as frames;
 use harness::http::Connection;
 use types::{Event, InfoHash, OfferId, PeerId};
-use wire::webtorrent::client::{self, TrackerMessage};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, Reader};
 
@@ -55,7 +56,7 @@ impl Browser {
     fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let (mut text, mut frame) = (Vec::new(), Vec::new());
         write(&mut text);
-        ws::client::text(&mut frame, MASK, str::from_utf8(&text).unwrap());
+        frames::text(&mut frame, MASK, str::from_utf8(&text).unwrap());
         self.connection.send(frame).unwrap();
     }
 
@@ -68,7 +69,7 @@ impl Browser {
             offers: offers.into_iter().collect(),
             ..Announce::new(InfoHash([TORRENT; 20]), PeerId([self.peer; 20]))
         };
-        self.send(|out| client::announce(out, &announce));
+        self.send(|out| messages::announce(out, &announce));
         self.receive_until(&Received::Announced)
     }
 
@@ -80,7 +81,7 @@ impl Browser {
             offer_id: OfferId([offer; 20]),
             json: ANSWER,
         };
-        self.send(|out| client::answer(out, &answer));
+        self.send(|out| messages::answer(out, &answer));
     }
 
     /// Returns what comes before `last`.
@@ -97,7 +98,7 @@ impl Browser {
     /// Returns what has come so far.
     fn so_far(&mut self) -> Vec<Received> {
         let mut frame = Vec::new();
-        ws::client::ping(&mut frame, MASK, b"");
+        frames::ping(&mut frame, MASK, b"");
         self.connection.send(frame).unwrap();
         self.receive_until(&Received::Pong)
     }
@@ -122,7 +123,7 @@ impl Browser {
 }
 
 fn message(text: &str) -> Received {
-    match client::read(text).expect(text) {
+    match messages::read(text).expect(text) {
         TrackerMessage::AnnounceReply { .. } => Received::Announced,
         TrackerMessage::Offer { peer_id, offer, .. } => {
             assert_eq!(offer.json, OFFER);

@@ -1,15 +1,10 @@
 //! Unmasking, parsing, answering and relaying an announce with offers does not allocate, if the buffer
 //! has held as much before.
 
-use types::{FamilyCounts, InfoHash, OfferId, PeerId, SwarmCounts, limits};
-use wire::webtorrent::{
-    self, Announce, Message, Offer, Relay, announce_reply, client, failure, read, scrape_reply,
-};
+use types::{FamilyCounts, InfoHash, SwarmCounts, limits};
+use wire::webtorrent::{Announce, Message, Relay, announce_reply, failure, read, scrape_reply};
 use wire::ws;
 
-const MASK: [u8; 4] = [1, 2, 3, 4];
-const HASH: InfoHash = InfoHash([0xff; 20]);
-const PEER: PeerId = PeerId(*b"-WW0205-\x00\x01\x02\"\\abcdefg");
 const COUNTS: SwarmCounts = SwarmCounts {
     v4: FamilyCounts { seeders: 0, leechers: 0 },
     v6: FamilyCounts { seeders: 0, leechers: 0 },
@@ -18,33 +13,40 @@ const COUNTS: SwarmCounts = SwarmCounts {
     downloads: 9,
 };
 
-/// A connection's frames: an announce of 12 kB with 10 offers, an answer, a scrape, a ping, and invalid
-/// messages.
+/// A connection's frames: an announce of 12 kB with 10 offers, an answer, a scrape, an invalid message, and a
+/// ping after each.
 fn frames() -> Vec<u8> {
-    let json =
-        format!(r#"{{"type":"offer","sdp":"{}é\u00e9"}}"#, r"a=candidate:1 udp\r\n".repeat(60));
-    let mut announce = Announce::new(HASH, PEER);
-    announce.offers = (0..10).map(|n| Offer { id: OfferId([n * 25; 20]), json: &json }).collect();
-    let answer = webtorrent::Answer {
-        info_hash: HASH,
-        peer_id: PEER,
-        to_peer_id: PEER,
-        offer_id: OfferId([0; 20]),
-        json: &json,
-    };
-    let mut texts = [(); 4].map(|()| Vec::new());
-    let [announced, answered, scraped, malformed] = &mut texts;
-    client::announce(announced, &announce);
-    client::answer(answered, &answer);
-    client::scrape(scraped, &[HASH, InfoHash([7; 20]), HASH]);
-    malformed.extend(br#"{"action":"announce","left":1}"#);
+    const IDS: &str =
+        r#""info_hash":"ÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿÿ","peer_id":"-WW0205-\u0000\u0001\"\\abcdefgh""#;
+    const OFFER_ID: &str = r#""offer_id":"oooooooooooooooooooo""#;
+    let lines = r"a=candidate:1 udp\r\n".repeat(60);
+    let json = format!(r#"{{"type":"offer","sdp":"{lines}é\u00e9"}}"#);
+    let offers = vec![format!(r#"{{{OFFER_ID},"offer":{json}}}"#); 10].join(",");
     let mut out = Vec::new();
-    for text in texts {
-        ws::client::text(&mut out, MASK, std::str::from_utf8(&text).unwrap());
-        ws::client::ping(&mut out, MASK, b"still there");
+    for text in [
+        format!(r#"{{"action":"announce",{IDS},"offers":[{offers}]}}"#),
+        format!(
+            r#"{{"action":"announce",{IDS},{OFFER_ID},"to_peer_id":"pppppppppppppppppppp","answer":{json}}}"#
+        ),
+        r#"{"action":"scrape","info_hash":["aaaaaaaaaaaaaaaaaaaa","bbbbbbbbbbbbbbbbbbbb"]}"#.into(),
+        r#"{"action":"announce","left":1}"#.into(),
+    ] {
+        masked(&mut out, ws::Opcode::Text, text.as_bytes());
+        masked(&mut out, ws::Opcode::Ping, b"still there");
     }
     assert!(out.len() > 13_000, "{}", out.len());
     out
+}
+
+/// Appends a frame of a client.
+fn masked(out: &mut Vec<u8>, opcode: ws::Opcode, payload: &[u8]) {
+    const MASK: [u8; 4] = [1, 2, 3, 4];
+    let (mut header, len) = ws::frame_header(opcode, payload.len());
+    header[1] |= 0x80;
+    out.extend([&header[..len], &MASK].concat());
+    let start = out.len();
+    out.extend(payload);
+    ws::mask(&mut out[start..], MASK);
 }
 
 /// Answers every frame of `input`.
@@ -100,19 +102,10 @@ fn webtorrent_messages_do_not_allocate() {
     let warm = allocation_counter::measure(|| answer_all(&mut input, &mut out));
     assert_eq!(warm.count_total, 0);
     assert_eq!(out, first);
-    // The reply, ten offers and an answer, the scrape's two torrents, the refusal, four pongs.
-    let (mut reader, mut events) = (ws::Reader::for_server_frames(), Vec::new());
-    let mut rest = out.as_mut_slice();
-    loop {
-        let read = reader.read(rest, limits::WS_MESSAGE_MAX);
-        let consumed = read.consumed;
-        match read.event {
-            ws::Event::Text(text) => events.push(client::read(&text).is_some()),
-            ws::Event::Pong(payload) => assert_eq!(payload, b"still there"),
-            ws::Event::Partial { .. } => break,
-            other => panic!("{other:?}"),
-        }
-        rest = rest.get_mut(consumed..).unwrap();
-    }
-    assert_eq!(events, [true; 1 + 10 + 1 + 1 + 1]);
+    // The reply, ten offers and an answer, the scrape's two torrents, the refusal.
+    let text = String::from_utf8_lossy(&out);
+    let parts =
+        ["\"interval\":120", "\"offer\":{", "\"answer\":{", "bbbb\":{", "\"failure reason\":"];
+    assert_eq!(parts.map(|part| text.matches(part).count()), [1, 10, 1, 1, 1]);
+    assert_eq!(text.matches("still there").count(), 4);
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::net::Shutdown;
 use std::sync::Arc;
 
+use client::codec::bencode::{Value, parse};
 use flate2::read::GzDecoder;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::{
@@ -15,7 +16,6 @@ use types::{
     Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
     Tick, limits,
 };
-use wire::bencode::{Value, parse};
 
 use super::*;
 

@@ -1,5 +1,6 @@
 //! Rate limits and connection limits.
 
+use client::codec::ws as frames;
 use front::webtorrent::WebOptions;
 use tracker::counters::Counters;
 use tracker::{Limits, Rate};
@@ -80,7 +81,7 @@ fn closes_connections_over_the_rate_of_other_requests() {
 
 fn web_request() -> Vec<u8> {
     let mut request = Vec::new();
-    wire::ws::client::request(&mut request, "tracker.test", "/", KEY);
+    frames::request(&mut request, "tracker.test", "/", KEY);
     request
 }
 

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::thread;
 
+use client::codec::webtorrent as messages;
+use client::codec::ws as frames;
 use front::http::{StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 
@@ -84,11 +86,11 @@ fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
     let mut greedy = server.web_client();
     let mut input = Vec::new();
     for _ in 0..2 {
-        wire::ws::client::text(&mut input, MASK, &"x".repeat(50_000));
+        frames::text(&mut input, MASK, &"x".repeat(50_000));
     }
     let mut text = Vec::new();
-    wire::webtorrent::client::announce(&mut text, &leecher(1));
-    wire::ws::client::text(&mut input, MASK, &String::from_utf8(text).unwrap());
+    messages::announce(&mut text, &leecher(1));
+    frames::text(&mut input, MASK, &String::from_utf8(text).unwrap());
     check_turns(&greedy.client, input, &server);
     for _ in 0..2 {
         assert!(matches!(greedy.receive(), Received::Failure(_)));

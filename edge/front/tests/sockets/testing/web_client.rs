@@ -3,8 +3,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
+use client::ScrapeEntry;
+use client::codec::webtorrent::{self as messages, TrackerMessage};
+use client::codec::ws as frames;
 use types::{Event, InfoHash, OfferId, PeerId};
-use wire::webtorrent::client::{self, TrackerMessage, WebScrapeEntry};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, CloseCode, Reader};
 
@@ -38,7 +40,7 @@ pub(crate) enum Received {
         id: OfferId,
         json: String,
     },
-    Scraped(Vec<WebScrapeEntry>),
+    Scraped(Vec<ScrapeEntry>),
     Failure(String),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
@@ -57,7 +59,7 @@ impl<S: Read + Write> WebClient<S> {
     /// Makes a connection a WebSocket.
     pub(crate) fn open(mut client: Client<S>, target: &str) -> Self {
         let mut request = Vec::new();
-        ws::client::request(&mut request, "tracker.test", target, KEY);
+        frames::request(&mut request, "tracker.test", target, KEY);
         client.send(request);
         Self::expect_upgrade(client)
     }
@@ -66,9 +68,9 @@ impl<S: Read + Write> WebClient<S> {
     pub(crate) fn expect_upgrade(mut client: Client<S>) -> Self {
         loop {
             let received = &client.0.received;
-            match ws::client::read_handshake_reply(received, KEY) {
-                ws::client::HandshakeReply::Partial => assert!(client.receive_more(), "the end"),
-                ws::client::HandshakeReply::Accepted { consumed } => {
+            match frames::read_handshake_reply(received, KEY) {
+                frames::HandshakeReply::Partial => assert!(client.receive_more(), "the end"),
+                frames::HandshakeReply::Accepted { consumed } => {
                     client.0.received.drain(..consumed);
                     return Self { client, reader: Reader::for_server_frames() };
                 }
@@ -85,7 +87,7 @@ impl<S: Read + Write> WebClient<S> {
     /// Sends a text frame.
     pub(crate) fn send_text(&mut self, text: &str) {
         let mut frame = Vec::new();
-        ws::client::text(&mut frame, MASK, text);
+        frames::text(&mut frame, MASK, text);
         self.send(&frame);
     }
 
@@ -97,11 +99,11 @@ impl<S: Read + Write> WebClient<S> {
     }
 
     pub(crate) fn announce(&mut self, announce: &Announce<'_>) {
-        self.send_message(|out| client::announce(out, announce));
+        self.send_message(|out| messages::announce(out, announce));
     }
 
     pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) {
-        self.send_message(|out| client::scrape(out, hashes));
+        self.send_message(|out| messages::scrape(out, hashes));
     }
 
     /// Announces as a leecher without offers, and returns what comes next.
@@ -119,12 +121,12 @@ impl<S: Read + Write> WebClient<S> {
             offer_id,
             json: r#"{"type":"answer", "sdp":"\u00e4"}"#,
         };
-        self.send_message(|out| client::answer(out, &answer));
+        self.send_message(|out| messages::answer(out, &answer));
     }
 
     pub(crate) fn ping(&mut self, payload: &[u8]) {
         let mut frame = Vec::new();
-        ws::client::ping(&mut frame, MASK, payload);
+        frames::ping(&mut frame, MASK, payload);
         self.send(&frame);
     }
 
@@ -164,7 +166,7 @@ impl<S: Read + Write> WebClient<S> {
     pub(crate) fn expect_close(&mut self, code: u16) {
         assert_eq!(self.receive(), Received::Close(Some(code)));
         let mut frame = Vec::new();
-        ws::client::close(&mut frame, MASK, CloseCode(code), "");
+        frames::close(&mut frame, MASK, CloseCode(code), "");
         // The server may have closed already.
         let _ = self.client.0.send(&frame);
         assert_eq!(self.receive(), Received::End);
@@ -172,10 +174,14 @@ impl<S: Read + Write> WebClient<S> {
 }
 
 fn message(text: &str) -> Received {
-    match client::read(text).expect(text) {
-        TrackerMessage::AnnounceReply { info_hash, complete, incomplete, interval_s } => {
+    match messages::read(text).expect(text) {
+        TrackerMessage::AnnounceReply { info_hash, response } => {
             assert_eq!(info_hash, HASH);
-            Received::Announced { complete, incomplete, interval_s: interval_s.unwrap_or_default() }
+            Received::Announced {
+                complete: response.seeders.unwrap(),
+                incomplete: response.leechers.unwrap(),
+                interval_s: response.interval_s.unwrap_or_default(),
+            }
         }
         TrackerMessage::Offer { info_hash, peer_id, offer } => {
             assert_eq!(info_hash, HASH);
@@ -186,7 +192,7 @@ fn message(text: &str) -> Received {
             Received::Answer { from: peer_id, id: offer_id, json: json.into() }
         }
         TrackerMessage::ScrapeReply(files) => Received::Scraped(files),
-        TrackerMessage::Failure { reason, .. } => Received::Failure(reason.into()),
+        TrackerMessage::Failure { reason, .. } => Received::Failure(reason),
     }
 }
 
@@ -235,7 +241,7 @@ pub(crate) fn large_scrape(number: u16) -> Vec<u8> {
     };
     let hashes: Vec<InfoHash> = (128..=255).map(hash).collect();
     let (mut text, mut frame) = (Vec::new(), Vec::new());
-    client::scrape(&mut text, &hashes);
-    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    messages::scrape(&mut text, &hashes);
+    frames::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
     frame
 }

@@ -2,10 +2,10 @@
 
 use std::net::TcpStream;
 
+use client::codec::webtorrent as messages;
+use client::codec::ws as frames;
 use front::webtorrent::WebOptions;
 use rustls::StreamOwned;
-use wire::webtorrent::client as messages;
-use wire::ws;
 
 use super::*;
 
@@ -100,9 +100,9 @@ fn accepts_frames_in_one_record_with_the_upgrade_request() {
     let server = HttpServer::tls(HttpOptions::default());
     let mut client = server.tls_client();
     let (mut bytes, mut text) = (Vec::new(), Vec::new());
-    ws::client::request(&mut bytes, "tracker.test", "/", KEY);
+    frames::request(&mut bytes, "tracker.test", "/", KEY);
     messages::announce(&mut text, &leecher(1));
-    ws::client::text(&mut bytes, MASK, std::str::from_utf8(&text).unwrap());
+    frames::text(&mut bytes, MASK, std::str::from_utf8(&text).unwrap());
     client.send(bytes);
     let mut web = WebClient::expect_upgrade(client);
     assert_eq!(web.receive(), announced(0, 1));

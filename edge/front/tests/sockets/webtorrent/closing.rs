@@ -15,7 +15,7 @@ fn removes_a_client_from_all_torrents_when_it_leaves() {
         match ending {
             0 => {
                 let mut frame = Vec::new();
-                ws::client::close(&mut frame, MASK, CloseCode(1001), "bye");
+                frames::close(&mut frame, MASK, CloseCode(1001), "bye");
                 client.send(&frame);
                 assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
             }
@@ -75,7 +75,7 @@ fn pings_silent_clients_and_then_closes() {
     assert_eq!(alive.receive(), Received::Ping(Vec::new()));
     assert_eq!(dead.receive(), Received::Ping(Vec::new()));
     let mut frame = Vec::new();
-    ws::client::pong(&mut frame, MASK, b"");
+    frames::pong(&mut frame, MASK, b"");
     alive.send(&frame);
     alive.expect_nothing();
     server.advance(idle_timeout_s - ping_s);

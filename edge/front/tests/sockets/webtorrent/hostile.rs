@@ -207,7 +207,7 @@ fn drown(peer_caps: PeerCaps) -> (u64, u32) {
     let mut reached = 0;
     for client in &mut honest {
         let mut frame = Vec::new();
-        ws::client::ping(&mut frame, MASK, b"end");
+        frames::ping(&mut frame, MASK, b"end");
         client.send(&frame);
         while let Received::Offer { .. } = client.receive() {
             reached += 1;
@@ -242,8 +242,8 @@ fn one_address_cannot_fill_the_memory_of_browsers() {
     for number in 0..TORRENTS {
         let (mut text, mut hash) = (Vec::new(), [b'x'; 20]);
         hash[..2].copy_from_slice(&number.to_be_bytes());
-        client::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
-        ws::client::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
+        messages::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
+        frames::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
     }
     let mut hostile = web_client_at(&server, "20.9.9.9");
     let mut replies = hostile.client.0.stream.try_clone().unwrap();
@@ -273,7 +273,7 @@ fn slows_down_floods_of_frames_and_serves_others() {
     let mut sender = flooding.client.0.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
         let mut frame = Vec::new();
-        ws::client::ping(&mut frame, MASK, b"x");
+        frames::ping(&mut frame, MASK, b"x");
         let _ = sender.write_all(&frame.repeat(1_000_000));
     });
     for _ in 0..3 {
@@ -300,8 +300,8 @@ fn accepts_frames_byte_by_byte() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     let (mut text, mut frame) = (Vec::new(), Vec::new());
-    client::announce(&mut text, &leecher(1));
-    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    messages::announce(&mut text, &leecher(1));
+    frames::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
     for byte in frame {
         client.send([byte]);
     }

@@ -19,7 +19,7 @@ fn stuck(len: usize) -> Vec<u8> {
 
 fn ping() -> Vec<u8> {
     let mut frame = Vec::new();
-    ws::client::ping(&mut frame, MASK, b"");
+    frames::ping(&mut frame, MASK, b"");
     frame
 }
 
@@ -66,8 +66,8 @@ fn gives_every_message_its_own_time() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     let (mut text, mut frame) = (Vec::new(), Vec::new());
-    client::announce(&mut text, &leecher(1));
-    ws::client::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    messages::announce(&mut text, &leecher(1));
+    frames::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
     let (begin, end) = frame.split_at(frame.len() / 2);
     // The end of each message comes with the beginning of the next.
     send_and_wait(&server, &mut client, begin);
@@ -189,8 +189,8 @@ fn closes_the_connections_with_the_most_torrents() {
     for number in 0..2000_u16 {
         let (mut text, mut hash) = (Vec::new(), [b'x'; 20]);
         hash[..2].copy_from_slice(&number.to_be_bytes());
-        client::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
-        ws::client::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
+        messages::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
+        frames::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
     }
     // The server may close it while it still sends.
     let _ = large.client.0.send(&announces);

@@ -59,7 +59,7 @@ fn refuses_upgrades_without_a_valid_key() {
     ] {
         let mut client = server.client();
         let mut request = Vec::new();
-        ws::client::request(&mut request, "tracker.test", target, KEY);
+        frames::request(&mut request, "tracker.test", target, KEY);
         let response = client.request(&request);
         assert_eq!((response.status, response.text().as_str()), (403, refusal.text()), "{target}");
     }

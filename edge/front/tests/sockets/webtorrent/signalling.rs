@@ -45,7 +45,7 @@ fn sends_each_offer_to_another_peer() {
     let mut returned = Vec::new();
     for client in &mut others {
         let mut frame = Vec::new();
-        ws::client::ping(&mut frame, MASK, b"end");
+        frames::ping(&mut frame, MASK, b"end");
         client.send(&frame);
         let mut own = Vec::new();
         while let Received::Offer { id, .. } = client.receive() {
@@ -176,9 +176,11 @@ fn scrapes_one_several_and_repeated_torrents() {
     let server = HttpServer::start();
     let mut client = server.web_client();
     client.join(1);
-    let file = WebScrapeEntry { info_hash: HASH, complete: 0, incomplete: 1, downloaded: 0 };
+    let stats = ScrapeStats { seeders: 0, downloads: Some(0), leechers: 1 };
+    let file = ScrapeEntry { info_hash: HASH, stats };
     let unknown = InfoHash([b'u'; 20]);
-    let nothing = WebScrapeEntry { info_hash: unknown, incomplete: 0, ..file };
+    let stats = ScrapeStats { leechers: 0, ..stats };
+    let nothing = ScrapeEntry { info_hash: unknown, stats };
     for (requested, files) in [
         (vec![HASH], vec![file]),
         (vec![unknown], vec![nothing]),

@@ -35,8 +35,8 @@ fn accepts_frames_with_the_upgrade_request() {
     let mut client = server.client();
     let mut bytes = request("/", "").into_bytes();
     let mut text = Vec::new();
-    client::announce(&mut text, &leecher(1));
-    ws::client::text(&mut bytes, MASK, &String::from_utf8(text).unwrap());
+    messages::announce(&mut text, &leecher(1));
+    frames::text(&mut bytes, MASK, &String::from_utf8(text).unwrap());
     client.send(&bytes);
     let mut first = WebClient::expect_upgrade(client);
     assert_eq!(first.receive(), announced(0, 1));

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
+use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::InfoHash;
-use wire::udp::client::{self, Reply, decode_reply};
 
 use super::super::worker;
 use super::{CONNECT_MAX, Roster};
@@ -46,7 +46,7 @@ impl Roster {
             bail!("no answer to a scrape")
         };
         let Some((_, Reply::Connect { connection_id })) =
-            decode_reply(&ask(&|out| client::connect(out, 1))?)
+            decode_reply(&ask(&|out| codec::connect(out, 1))?)
         else {
             bail!("no connection id for scrapes")
         };
@@ -54,7 +54,7 @@ impl Roster {
         let mut counts = Vec::new();
         for (number, some) in (2..).zip(torrents.chunks(SCRAPE)) {
             let hashes: Vec<InfoHash> = some.iter().map(|it| self.info_hash(*it)).collect();
-            let answer = ask(&|out| client::scrape(out, connection_id, number, &hashes))?;
+            let answer = ask(&|out| codec::scrape(out, connection_id, number, &hashes))?;
             match decode_reply(&answer) {
                 Some((id, Reply::Scrape(bytes))) if id == number => {
                     counts.extend(read_scrape(bytes))

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::{Event, InfoHash};
-use wire::udp::client::{self, Reply, decode_reply};
 
 use super::{ASK_EVERY, LOOK_EVERY, REPEAT_AFTER, Sightings, announce, received};
 
@@ -142,7 +142,7 @@ impl Sightings {
         for torrents in torrents.chunks(SCRAPED) {
             let id = self.connection_id(node)?;
             let answer = self.exchange(node, |out, number| {
-                client::scrape(out, id, number, torrents);
+                codec::scrape(out, id, number, torrents);
             })?;
             let Some((_, Reply::Scrape(counts))) = decode_reply(&answer) else {
                 bail!("no counts");
@@ -158,7 +158,7 @@ impl Sightings {
         let info_hash = InfoHash(self.random.bytes());
         let announce = announce(info_hash, Event::Started, self.random.next());
         let number = self.send(node, |out, number| {
-            client::announce(out, id, number, &announce, b"");
+            codec::announce(out, id, number, &announce, b"");
         });
         (number, info_hash)
     }
@@ -171,7 +171,7 @@ impl Sightings {
     ) -> Result<Question> {
         let id = self.connection_id(node)?;
         let torrents: Vec<InfoHash> = places.iter().map(|place| sent[*place].0).collect();
-        let number = self.send(node, |out, number| client::scrape(out, id, number, &torrents));
+        let number = self.send(node, |out, number| codec::scrape(out, id, number, &torrents));
         Ok(Question { number, asked: Instant::now(), places })
     }
 

@@ -1,19 +1,20 @@
-//! The client's side: encoding requests and decoding answers. For tools and tests.
+//! UDP (BEP 15): encoding requests and decoding replies. All integers are big-endian.
+
+#[cfg(test)]
+mod tests;
 
 use types::{Announce, Event, InfoHash, NumWant};
+use wire::udp::{MAGIC, action};
 
-use super::options::kind;
-use super::{MAGIC, action};
-
-/// A decoded answer.
+/// A decoded reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
-    /// The answer to a connect request.
+    /// The reply to a connect request.
     Connect {
         /// The connection id, to be sent with every other request.
         connection_id: u64,
     },
-    /// The answer to an announce.
+    /// The reply to an announce.
     Announce {
         /// Seconds until the next announce.
         interval_s: u32,
@@ -24,11 +25,14 @@ pub enum Reply<'a> {
         /// Packed peers: 6 bytes each over IPv4, 18 over IPv6.
         peers: &'a [u8],
     },
-    /// The answer to a scrape: seeders, downloads and leechers of each torrent, 12 bytes each.
+    /// The reply to a scrape: seeders, downloads and leechers of each torrent, 12 bytes each.
     Scrape(&'a [u8]),
     /// The text of an error.
     Error(&'a [u8]),
 }
+
+/// The type of an option with a part of the tracker's URL (BEP 41).
+const URL_DATA: u8 = 2;
 
 /// Appends a connect request.
 pub fn connect(out: &mut Vec<u8>, transaction_id: u32) {
@@ -40,7 +44,7 @@ pub fn connect(out: &mut Vec<u8>, transaction_id: u32) {
 pub struct AnnounceRequest<'a> {
     /// The connection id from the tracker.
     pub connection_id: u64,
-    /// The answer repeats it.
+    /// The reply repeats it.
     pub transaction_id: u32,
     /// The announce itself.
     pub announce: &'a Announce,
@@ -90,7 +94,7 @@ impl AnnounceRequest<'_> {
         for piece in url.chunks(usize::from(u8::MAX)) {
             // Always fits: a chunk has at most 255 bytes.
             let len = u8::try_from(piece.len()).unwrap_or(u8::MAX);
-            out.extend_from_slice(&[kind::URL_DATA, len]);
+            out.extend_from_slice(&[URL_DATA, len]);
             out.extend_from_slice(piece);
         }
     }
@@ -102,7 +106,7 @@ pub fn scrape(out: &mut Vec<u8>, connection_id: u64, transaction_id: u32, hashes
     hashes.iter().for_each(|hash| out.extend_from_slice(&hash.0));
 }
 
-/// Decodes an answer and its transaction id. Returns `None` if the datagram is not an answer.
+/// Decodes a reply and its transaction id. Returns `None` if the datagram is not a reply.
 pub fn decode_reply(datagram: &[u8]) -> Option<(u32, Reply<'_>)> {
     let (action, rest) = number(datagram)?;
     let (transaction_id, rest) = number(rest)?;

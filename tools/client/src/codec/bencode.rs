@@ -1,4 +1,10 @@
-//! Parsing. [`parse`] is strict: every decoder accepts what it accepts.
+//! Parsing of bencoding (BEP 3). [`parse`] is strict: every decoder accepts what it accepts.
+//! [`parse_lenient`] also accepts what other trackers and torrent files have.
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod twin;
 
 use std::fmt;
 use std::ops::Range;

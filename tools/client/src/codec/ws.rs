@@ -1,11 +1,13 @@
-//! The client's side: handshake and frames. For tests, load testers and tracker clients.
-//! [`super::Reader::for_server_frames`] reads the server's frames.
+//! WebSocket (RFC 6455): the handshake, and masked frames. [`wire::ws::Reader::for_server_frames`] reads the
+//! server's frames.
 //!
 //! Keys and masks are arguments, because the caller owns the source of randomness.
 
-use super::frame::{Opcode, header, mask as apply};
-use super::write::{close_payload, text_frame, truncate};
-use super::{CloseCode, accept_key};
+#[cfg(test)]
+mod tests;
+
+use types::limits;
+use wire::ws::{CloseCode, Opcode, accept_key, frame_header, mask as apply_mask};
 
 /// Appends the upgrade request. `target` is path and query, `key` is 16 random bytes in base64.
 pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
@@ -38,7 +40,7 @@ pub enum HandshakeReply {
 
 /// Parses the server's response at the start of `input`, which holds all bytes received so far.
 pub fn read_handshake_reply(input: &[u8], key: &[u8; 24]) -> HandshakeReply {
-    let mut headers = [httparse::EMPTY_HEADER; types::limits::HTTP_HEADERS_MAX];
+    let mut headers = [httparse::EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let consumed = match response.parse(input) {
         Ok(httparse::Status::Complete(consumed)) => consumed,
@@ -64,7 +66,11 @@ pub fn text(out: &mut Vec<u8>, mask: [u8; 4], body: &str) {
 /// Appends a text message, masked with `mask`. `write` appends the body, which must be UTF-8, and must
 /// not change the bytes before it.
 pub fn text_with(out: &mut Vec<u8>, mask: [u8; 4], write: impl FnOnce(&mut Vec<u8>)) {
-    text_frame(out, Some(mask), write);
+    let start = out.len();
+    write(out);
+    let (header, len) = header(Opcode::Text, out.len().saturating_sub(start), mask);
+    apply_mask(out.get_mut(start..).unwrap_or_default(), mask);
+    out.splice(start..start, header.into_iter().take(len));
 }
 
 /// Appends a binary message, masked with `mask`.
@@ -72,27 +78,42 @@ pub fn binary(out: &mut Vec<u8>, mask: [u8; 4], body: &[u8]) {
     frame(out, mask, Opcode::Binary, body);
 }
 
-/// Appends a ping. The payload is truncated to 125 bytes.
+/// Appends a ping, masked with `mask`. The payload is truncated to 125 bytes.
 pub fn ping(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
-    frame(out, mask, Opcode::Ping, truncate(payload));
+    frame(out, mask, Opcode::Ping, payload.get(..CONTROL_MAX).unwrap_or(payload));
 }
 
-/// Appends the answer to a ping, with the ping's payload.
+/// Appends the answer to a ping, masked with `mask`. The payload is the ping's.
 pub fn pong(out: &mut Vec<u8>, mask: [u8; 4], payload: &[u8]) {
-    frame(out, mask, Opcode::Pong, truncate(payload));
+    frame(out, mask, Opcode::Pong, payload.get(..CONTROL_MAX).unwrap_or(payload));
 }
 
-/// Appends a close frame; see [`super::close()`].
+/// Appends a close frame, masked with `mask`. The reason is text for people, truncated to 123 bytes.
 pub fn close(out: &mut Vec<u8>, mask: [u8; 4], code: CloseCode, reason: &str) {
-    let (payload, len) = close_payload(code, reason);
-    frame(out, mask, Opcode::Close, payload.get(..len).unwrap_or_default());
+    let mut payload = code.0.to_be_bytes().to_vec();
+    let (reason, _) = reason.split_at(reason.floor_char_boundary(CONTROL_MAX - payload.len()));
+    payload.extend_from_slice(reason.as_bytes());
+    frame(out, mask, Opcode::Close, &payload);
 }
+
+/// The longest payload of a control frame (RFC 6455, 5.5).
+const CONTROL_MAX: usize = 125;
 
 fn frame(out: &mut Vec<u8>, mask: [u8; 4], opcode: Opcode, payload: &[u8]) {
-    let (header, len) = header(opcode, payload.len(), true);
+    let (header, len) = header(opcode, payload.len(), mask);
     out.extend_from_slice(header.get(..len).unwrap_or_default());
-    out.extend_from_slice(&mask);
     let start = out.len();
     out.extend_from_slice(payload);
-    apply(out.get_mut(start..).unwrap_or_default(), mask);
+    apply_mask(out.get_mut(start..).unwrap_or_default(), mask);
+}
+
+/// Encodes the header of a masked frame with `payload` bytes. Returns the header and its length.
+fn header(opcode: Opcode, payload: usize, mask: [u8; 4]) -> ([u8; 14], usize) {
+    let (plain, len) = frame_header(opcode, payload);
+    let mut header = [0; 14];
+    let bytes = plain.into_iter().take(len).chain(mask);
+    header.iter_mut().zip(bytes).for_each(|(slot, byte)| *slot = byte);
+    let [_, second, ..] = &mut header;
+    *second |= 0x80;
+    (header, len + mask.len())
 }

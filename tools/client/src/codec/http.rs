@@ -1,23 +1,17 @@
-//! The client's side: writing requests and parsing responses. For tools and tests.
+//! HTTP (BEP 3, 7, 21, 23, 24, 48 over HTTP/1.1): writing requests and parsing responses.
 //!
 //! Responses are parsed as leniently as most clients do. A flaw that a client tolerates is reported
-//! as a [`Violation`]; one that it does not tolerate is a [`ResponseError`].
+//! as a violation; one that it does not tolerate is a [`ResponseError`].
 
 mod answer;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{
-    AnnounceResponse, ResponseError, ScrapeEntry, ScrapeResponse, TrackerResponse, Violation,
-    parse_announce, parse_scrape,
-};
+pub use answer::{ResponseError, TrackerResponse, parse_announce, parse_scrape};
 
 use std::mem::MaybeUninit;
 
 use types::{Announce, Event, InfoHash, NumWant, limits};
-
-use crate::bencode::append_decimal;
-use crate::http::upgrade::lists;
 
 /// Appends the path and query of an announce. `target` is the path and query of the tracker's URL.
 /// `key` is a number of the client's choice, by which a tracker can recognize it at another address.
@@ -111,7 +105,8 @@ impl<'a> Query<'a> {
 
     fn number(&mut self, name: &str, number: u64) {
         self.name(name);
-        append_decimal(self.out, number);
+        let mut digits = itoa::Buffer::new();
+        self.out.extend_from_slice(digits.format(number).as_bytes());
     }
 
     fn hex(&mut self, name: &str, number: u32) {
@@ -137,7 +132,6 @@ impl<'a> Query<'a> {
 /// The form of each byte in a query, and how many of the three bytes it takes.
 static PERCENT_CODES: [([u8; 3], usize); 256] = percent_codes();
 
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "all bytes in turn")]
 const fn percent_codes() -> [([u8; 3], usize); 256] {
     let mut percent_codes = [([0; 3], 0); 256];
     let mut at = 0;
@@ -242,6 +236,11 @@ fn response<'a>(parsed: &httparse::Response<'_, 'a>, consumed: usize) -> Option<
     let encoding = values("content-encoding").find(identity);
     let location = values("location").next();
     Some(ResponseHead { status, length, keep_alive, location, encoding, consumed })
+}
+
+/// Returns whether a comma-separated list contains `token`, ignoring ASCII case.
+fn lists(value: &[u8], token: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(token))
 }
 
 /// The result of [`read_chunk`] (RFC 9112, 7.1).
