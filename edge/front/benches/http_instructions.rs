@@ -20,9 +20,7 @@ use std::time::Duration;
 
 use net::{TcpOptions, bind_tcp};
 use tidegate_front::Clock;
-use tidegate_front::http::{
-    HttpListener, HttpOptions, HttpWorker, MemoryLimits, Site, SiteOptions, StopOrder, serve,
-};
+use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
 use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
@@ -78,19 +76,11 @@ fn start() -> Started {
     let options = HttpOptions::default();
     let worker = HttpWorker {
         tracker,
-        listeners: vec![HttpListener { socket, tls: None, options, http, web }],
+        listeners: vec![HttpListener { socket, tls: None, options, pages: None, http, web }],
         clock: Clock::start(),
         seed: 1,
         link: WorkerLink::for_workers(1).remove(0),
         memory_limits: MemoryLimits::default(),
-        site: Arc::new(Site::new(SiteOptions {
-            urls: Vec::new(),
-            host: None,
-            registry,
-            uptime_s: Box::new(|| 0),
-            version: "",
-            node: 0,
-        })),
     };
     let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

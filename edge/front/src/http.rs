@@ -22,14 +22,14 @@ mod connection;
 pub(crate) mod handshakes;
 pub(crate) mod http_service;
 mod list;
+mod listener_pages;
+mod long_body;
 pub(crate) mod options;
 mod other;
 mod page;
 mod proxy_header;
 mod site;
 mod stats;
-#[cfg(test)]
-mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -59,7 +59,10 @@ use http_service::HttpService;
 
 pub use crate::connections::MemoryLimits;
 pub use challenges::Challenges;
+pub use listener_pages::{ListenerPages, PageOptions};
+pub use long_body::{LongBody, MakeBody};
 pub use options::HttpOptions;
+pub use other::{PageAnswer, Pages};
 pub use page::PublicPage;
 pub use site::{PublicUrl, Site, SiteOptions};
 pub use stats::{StatsForm, StatsOptions};
@@ -79,8 +82,6 @@ pub struct HttpWorker {
     pub link: WorkerLink,
     /// The most memory that the buffers of its connections may take.
     pub memory_limits: MemoryLimits,
-    /// The data that pages and statistics show; shared by all workers.
-    pub site: Arc<Site>,
 }
 
 /// A listener of one worker.
@@ -91,6 +92,8 @@ pub struct HttpListener {
     pub tls: Option<TlsConfig>,
     /// The listener's settings.
     pub options: HttpOptions,
+    /// Answers what is neither an announce nor a scrape of named torrents; `None` = not found.
+    pub pages: Option<Box<dyn Pages>>,
     /// The metrics of its HTTP requests.
     pub http: WorkerMetrics,
     /// The metrics of its WebSockets.
@@ -184,9 +187,8 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let maxima = start.listeners.iter().map(|listener| listener.options.connections_max);
     let connections_max = maxima.max().unwrap_or(0);
     for (number, listener) in start.listeners.into_iter().enumerate() {
-        let HttpListener { socket, tls, options, http, web } = listener;
-        let listener = Listener::new(number, options, tls, http, web);
-        listeners.push(Rc::new(listener.with_share(socket.local_addr()?, connections_max)));
+        let (listener, socket) = Listener::new(number, listener, connections_max)?;
+        listeners.push(Rc::new(listener));
         sockets.push(socket);
     }
     let mut random = Random::new(start.seed);
@@ -195,7 +197,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let connections =
         Connections::new((relay.node(), relay.worker_number()), generation, start.memory_limits);
     let tracker = Arc::clone(&start.tracker);
-    let service = HttpService::new(tracker, start.site, start.clock, random);
+    let service = HttpService::new(tracker, start.clock, random);
     let worker = Worker {
         tracker: start.tracker,
         clock: start.clock,

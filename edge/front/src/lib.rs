@@ -15,18 +15,8 @@ mod listener;
 mod reject_log;
 mod stream;
 mod tasks;
-#[cfg(test)]
-mod test_panic;
-#[cfg(test)]
-#[allow(dead_code, unused_imports, reason = "unit tests use a part of it")]
-#[path = "../tests/sockets/testing/mod.rs"]
-mod testing;
 pub mod udp;
 pub mod webtorrent;
 mod worker;
 
 pub use clock::Clock;
-
-/// The crate by the name that the tests in `tests/` use, with which unit tests share their servers.
-#[cfg(test)]
-extern crate self as front;

@@ -1,7 +1,8 @@
 //! A listener of one worker, as its connections see it.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, TcpListener};
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
@@ -9,7 +10,7 @@ use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied, Tracker};
 use types::Tick;
 
 use crate::connection_error::ConnectionError;
-use crate::http::options::HttpOptions;
+use crate::http::{HttpListener, HttpOptions, Pages};
 use crate::webtorrent::options::WebOptions;
 
 /// State that the connections of a listener share.
@@ -17,6 +18,7 @@ pub(crate) struct Listener {
     /// The listener's place among those of the worker.
     pub(crate) number: usize,
     pub(crate) options: HttpOptions,
+    pub(crate) pages: Option<Box<dyn Pages>>,
     /// The settings of WebSockets. Used only if `options.web` is set.
     pub(crate) web_options: WebOptions,
     /// Its part of the worker's connections, if that is smaller than the whole.
@@ -32,26 +34,34 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// Returns the state of `listener`, and its socket. Networks are limited to their share of its own
+    /// connections if it may hold fewer than `worker_max`, the most that the worker may hold at all listeners.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the socket if it has no address.
     pub(crate) fn new(
         number: usize,
-        options: HttpOptions,
-        tls: Option<TlsConfig>,
-        http: WorkerMetrics,
-        ws: WorkerMetrics,
-    ) -> Self {
-        let web_options = options.web.clone().unwrap_or_default();
-        let (http, ws) = (RefCell::new(http), RefCell::new(ws));
-        let (seats, displaced) = (RefCell::default(), Cell::default());
-        Self { number, options, web_options, share: None, tls, seats, displaced, http, ws }
-    }
-
-    /// Limits networks to their share of this listener's own connections if a worker may hold more at all
-    /// listeners. `address` is the listener's.
-    pub(crate) fn with_share(self, address: SocketAddr, worker_max: usize) -> Self {
-        let connections_max = self.options.connections_max;
+        listener: HttpListener,
+        worker_max: usize,
+    ) -> io::Result<(Self, TcpListener)> {
+        let HttpListener { socket, tls, options, pages, http, web } = listener;
+        let address = socket.local_addr()?;
+        let connections_max = options.connections_max;
         let is_smaller = connections_max < worker_max;
-        let share = is_smaller.then_some(ListenerShare { address, connections_max, worker_max });
-        Self { share, ..self }
+        let listener = Self {
+            number,
+            web_options: options.web.clone().unwrap_or_default(),
+            share: is_smaller.then_some(ListenerShare { address, connections_max, worker_max }),
+            options,
+            pages,
+            tls,
+            seats: RefCell::default(),
+            displaced: Cell::default(),
+            http: RefCell::new(http),
+            ws: RefCell::new(web),
+        };
+        Ok((listener, socket))
     }
 
     /// The counters of HTTP. Panics if they are borrowed already: hold them for one statement.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, HttpOptions, StatsForm, StatsOptions};
+use front::http::{Challenges, HttpOptions, PageOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::access::Mode;
 use tracker::{Access, ClientRules, ExternalAddress, ListenerPolicyId, Networks, PrivateAddresses};
@@ -34,6 +34,8 @@ pub(crate) struct ListenerGroup {
     pub(crate) simple_proxies: Option<Networks>,
     /// How HTTP is served.
     pub(crate) http: HttpOptions,
+    /// What is served over HTTP besides announces and scrapes.
+    pub(crate) pages: PageOptions,
 }
 
 /// What a listener's policy is made from.
@@ -252,6 +254,8 @@ impl ListenerGroup {
             non_compact: section.non_compact.value,
             shutdown_timeout_s: sections.process.shutdown_timeout_s.value,
             web: section.websocket.value.then(|| web(sections)),
+        };
+        let pages = PageOptions {
             page: section.page.value,
             stats: stats(sections, problems),
             challenges: Arc::clone(challenges),
@@ -263,6 +267,7 @@ impl ListenerGroup {
             listener_policy,
             simple_proxies: sections.udp.simple_proxy.value.then_some(udp_proxies),
             http,
+            pages,
         }
     }
 

@@ -697,12 +697,12 @@ fn statistics_and_public_host_are_checked() {
     }
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let groups = config("[http]\nstats = \"opentracker\"\nstats_path = \"/secret\"\n").groups;
-    let stats = groups[1].http.stats.as_ref().unwrap();
+    let stats = groups[1].pages.stats.as_ref().unwrap();
     assert_eq!((stats.path.as_str(), stats.form), ("/secret", StatsForm::Opentracker));
     assert!(
         stats.networks.contains([10, 1, 2, 3].into()) && !stats.networks.contains([9; 4].into())
     );
-    assert!(config("").groups[1].http.stats.is_none());
+    assert!(config("").groups[1].pages.stats.is_none());
     for host in ["http://a", "a:80", "a/b", "<b>"] {
         let found = says(&format!("[http]\npublic_host = \"{host}\"\n"));
         assert!(found[0].starts_with("2: http.public_host: expected a host name"), "{found:?}");

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::{HttpListener, HttpWorker, PublicUrl, Site, SiteOptions, StopOrder};
+use front::http::{
+    HttpListener, HttpWorker, ListenerPages, PublicUrl, Site, SiteOptions, StopOrder,
+};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::{RemoteLetters, WorkerLink};
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
@@ -269,7 +271,14 @@ impl Workers {
                 let [http, web] = protocols.map(|protocol| {
                     self.registry.register(Listener { protocol, address, listener_policy })
                 });
-                anyhow::Ok(HttpListener { socket, tls, options: group.http, http, web })
+                let pages = ListenerPages {
+                    tracker: Arc::clone(&self.tracker),
+                    site: Arc::clone(site),
+                    listener_policy,
+                    options: group.pages,
+                };
+                let pages = Some(Box::new(pages) as _);
+                anyhow::Ok(HttpListener { socket, tls, options: group.http, pages, http, web })
             };
             let worker = HttpWorker {
                 tracker: Arc::clone(&self.tracker),
@@ -278,7 +287,6 @@ impl Workers {
                 seed: seed()?,
                 link,
                 memory_limits: config.http_memory,
-                site: Arc::clone(site),
             };
             let stop = self.stop_http.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {

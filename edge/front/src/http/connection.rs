@@ -8,7 +8,7 @@ use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick, limits};
 
 use super::http_service::{HttpClient, NextStep, ServiceStep};
-use super::list::{ListStream, Pace};
+use super::long_body::{BodyStream, Pace};
 use super::proxy_header::{self, HeaderOutcome};
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::RemoteClient;
@@ -67,19 +67,19 @@ impl Connection {
             return Ok(None);
         }
         let mut progress = Progress::of(&first, false);
-        let (mut next, mut list) = (first.next, first.list);
+        let (mut next, mut long_body) = (first.next, first.long_body);
         // The socket shows whether a handshake is under way; the counters want to know when it ends.
         let mut handshaking = self.listener.tls.is_some();
         loop {
             match next {
                 NextStep::Upgrade(client) => return Ok(Some(client)),
-                NextStep::Read if list.is_none() && !handshaking && !self.has_output()? => {}
+                NextStep::Read if long_body.is_none() && !handshaking && !self.has_output()? => {}
                 NextStep::Read | NextStep::Close | NextStep::Drain => {
                     self.write_output(&mut progress, handshaking).await?;
                 }
             }
-            if let Some(list) = list.take() {
-                progress.now = Box::pin(self.send_list(list)).await?;
+            if let Some(body) = long_body.take() {
+                progress.now = Box::pin(self.send_long(body)).await?;
             }
             match next {
                 NextStep::Close => {
@@ -108,7 +108,7 @@ impl Connection {
             let had_begun = !self.input.is_empty();
             let step = self.step(progress.more)?;
             progress = Progress::of(&step, had_begun);
-            (next, list) = (step.next, step.list);
+            (next, long_body) = (step.next, step.long_body);
             if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
                 self.worker.connections.borrow_mut().end_handshake(self.key);
@@ -184,7 +184,7 @@ impl Connection {
     }
 
     /// Sends the rest of a response that a thread makes. Returns when all of it has left.
-    async fn send_list(&self, mut list: Box<ListStream>) -> Result<Tick, ConnectionError> {
+    async fn send_long(&self, mut body: Box<BodyStream>) -> Result<Tick, ConnectionError> {
         let Self { worker, listener, key, .. } = self;
         let mut pace = Pace::new(listener.options.write_timeout_s);
         loop {
@@ -192,7 +192,7 @@ impl Connection {
             let wait_s = limits::FULL_SCRAPE_CHUNK_S;
             let deadline = worker.now().after(wait_s);
             worker.connections.borrow_mut().set_phase(*key, Phase::Request, Some(deadline));
-            let Some(chunk) = list.next().await else { break };
+            let Some(chunk) = body.next().await else { break };
             let (began, len) = (worker.now(), chunk.len());
             {
                 let mut connections = worker.connections.borrow_mut();
@@ -201,12 +201,12 @@ impl Connection {
                 connections.set_output(began, *key, chunk.into());
             }
             pace.add(len, self.flush(began).await?.since(began));
-            if list.is_full_scrape {
+            if body.is_full_scrape {
                 listener.http().full_scrape_bytes += len as u64;
             }
         }
-        let is_full_scrape = list.is_full_scrape;
-        list.finish().await?;
+        let is_full_scrape = body.is_full_scrape;
+        body.finish().await?;
         listener.http().full_scrapes += u64::from(is_full_scrape);
         Ok(worker.now())
     }

@@ -16,16 +16,15 @@ use types::{
     SwarmCounts, Tick, UserKey, limits,
 };
 use wire::http::{
-    self, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError, RequestHead,
-    ResponseFraming, ScrapeQuery, ScrapedHash, Status, StreamFraming, Target, TorrentList, Upgrade,
+    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
+    ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::url::query_token;
 use wire::ws::switching_protocols;
 
-use super::list::{ListJob, ListSources, ListStream};
+use super::long_body::BodyStream;
 use super::other::Exchange;
-use super::site::Site;
 use crate::buffer::{InputBuffer, OutputBuffer, write_now};
 use crate::client::{RemoteClient, user_key};
 use crate::clock::Sampling;
@@ -46,8 +45,7 @@ pub(crate) struct HttpService {
 
 /// State that changes with each request.
 pub(super) struct State {
-    pub(super) tracker: Arc<Tracker>,
-    pub(super) site: Arc<Site>,
+    tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
     sampling: Sampling,
@@ -56,7 +54,7 @@ pub(super) struct State {
     /// The body of the present response.
     body: Vec<u8>,
     /// The rest of the last response of the present step, if a thread makes it.
-    list: Option<Box<ListStream>>,
+    pub(super) long_body: Option<Box<BodyStream>>,
 }
 
 /// The next action for a connection after a step.
@@ -92,7 +90,7 @@ pub(super) struct ServiceStep {
     /// Output that the socket did not take.
     pub(super) unsent: OutputBuffer,
     /// The rest of the last response, if a thread makes it. It follows the output, before `next`.
-    pub(super) list: Option<Box<ListStream>>,
+    pub(super) long_body: Option<Box<BodyStream>>,
     /// Requests answered.
     pub(super) answered: u32,
     /// True if the input may hold whole requests that wait for the connection's next turn.
@@ -107,7 +105,7 @@ impl ServiceStep {
         Self {
             next: NextStep::Read,
             unsent: OutputBuffer::default(),
-            list: None,
+            long_body: None,
             answered: 0,
             more: false,
             now,
@@ -116,7 +114,7 @@ impl ServiceStep {
 
     /// Returns true if the connection can be closed at once.
     pub(super) fn is_over(&self) -> bool {
-        self.next == NextStep::Close && self.unsent.is_empty() && self.list.is_none()
+        self.next == NextStep::Close && self.unsent.is_empty() && self.long_body.is_none()
     }
 }
 
@@ -138,21 +136,15 @@ struct Query<'a> {
 }
 
 impl HttpService {
-    pub(super) fn new(
-        tracker: Arc<Tracker>,
-        site: Arc<Site>,
-        clock: Clock,
-        random: Random,
-    ) -> Self {
+    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, random: Random) -> Self {
         let state = State {
             tracker: Arc::clone(&tracker),
-            site,
             clock,
             random,
             sampling: Sampling::default(),
             out: Vec::with_capacity(OUT_CAPACITY),
             body: Vec::with_capacity(OUT_CAPACITY),
-            list: None,
+            long_body: None,
         };
         Self { tracker, state }
     }
@@ -208,7 +200,8 @@ impl State {
         self.out.clear();
         let mut step = ServiceStep::none(view.now());
         let mut left = input;
-        let may_go_on = |step: &ServiceStep| step.next == NextStep::Read && step.list.is_none();
+        let may_go_on =
+            |step: &ServiceStep| step.next == NextStep::Read && step.long_body.is_none();
         let mut is_over = false;
         while may_go_on(&step) && !left.is_empty() && !is_over {
             let next = match http::read_head(left) {
@@ -224,7 +217,7 @@ impl State {
                 Ok(next) => step.next = next,
                 Err(error) => return (input.len(), Err(error)),
             }
-            step.list = self.list.take();
+            step.long_body = self.long_body.take();
             is_over = step.answered >= limits::HTTP_TURN_REQUESTS_MAX
                 || self.out.len() >= limits::HTTP_TURN_BYTES_MAX;
         }
@@ -232,7 +225,7 @@ impl State {
             // Behind its last request the client has sent more, perhaps more than was read.
             step.next = NextStep::Drain;
         }
-        let must_wait = is_over || step.list.is_some();
+        let must_wait = is_over || step.long_body.is_some();
         step.more = step.next == NextStep::Read && must_wait && !left.is_empty();
         let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
         (if keeps_input { input.len() - left.len() } else { input.len() }, Ok(step))
@@ -323,14 +316,13 @@ impl State {
             Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
             Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
-                match view.authorize_full_scrape(options.listener_policy, ip, key) {
+                let no_list = Err(Refusal::FullScrape);
+                let pages = listener.pages.as_ref();
+                match pages.map_or(no_list, |pages| pages.full_scrape(view, ip, key)) {
                     Err(refusal) => Err(refusal),
-                    Ok(permit) => {
+                    Ok(list) => {
                         listener.http().response(Family::of(ip), kind);
-                        let (list, listener_policy) =
-                            (TorrentList::Bencoded, options.listener_policy);
-                        let job = ListJob::Torrents { list, listener_policy, permit };
-                        return Ok(self.start_list(view.now(), request, may_stay, job));
+                        return Ok(self.start_long(request, may_stay, list));
                     }
                 }
             }
@@ -356,26 +348,6 @@ impl State {
         }
         response.ok(&mut self.out, &self.body);
         Ok(NextStep::after(keep_alive, may_stay))
-    }
-
-    /// Begins a response that a thread makes.
-    pub(super) fn start_list(
-        &mut self,
-        now: Tick,
-        request: &RequestHead<'_>,
-        may_stay: bool,
-        job: ListJob,
-    ) -> NextStep {
-        let RequestHead { method, is_http_1_1: chunked, .. } = *request;
-        let keep_alive = request.keep_alive && may_stay && chunked;
-        let framing = StreamFraming { method, chunked, keep_alive, gzip: request.accepts_gzip() };
-        framing.head(&mut self.out, job.content_type());
-        if method == Method::Get {
-            let (tracker, site) = (Arc::clone(&self.tracker), Arc::clone(&self.site));
-            let sources = ListSources { tracker, site, now };
-            self.list = Some(Box::new(ListStream::start(job, framing, sources)));
-        }
-        NextStep::after(keep_alive, may_stay)
     }
 
     /// Answers a request for a WebSocket.

@@ -1,13 +1,8 @@
 //! The settings of a listener.
 
-use std::sync::Arc;
-
 use tracker::{ListenerPolicyId, Networks};
 use wire::http::ForwardedHeader;
 
-use super::challenges::Challenges;
-use super::page::PublicPage;
-use super::stats::StatsOptions;
 use crate::webtorrent::options::WebOptions;
 
 /// The settings of a listener for HTTP.
@@ -38,12 +33,6 @@ pub struct HttpOptions {
     pub shutdown_timeout_s: u32,
     /// The settings of WebTorrent; `None` = not served.
     pub web: Option<WebOptions>,
-    /// The page that a browser gets at `/`.
-    pub page: PublicPage,
-    /// Statistics, if there are any.
-    pub stats: Option<StatsOptions>,
-    /// Responses to an ACME authority; shared by all clones.
-    pub challenges: Arc<Challenges>,
 }
 
 impl Default for HttpOptions {
@@ -60,9 +49,6 @@ impl Default for HttpOptions {
             non_compact: false,
             shutdown_timeout_s: 5,
             web: Some(WebOptions::default()),
-            page: PublicPage::default(),
-            stats: None,
-            challenges: Arc::default(),
         }
     }
 }

@@ -1,26 +1,63 @@
-//! Requests that are neither announces nor scrapes: ACME challenges, the public page, statistics.
+//! Requests that are neither announces nor scrapes of named torrents: the interface to what answers
+//! them, such as `tidegate-pages`. Rates, counters and connections stay here.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracker::counters::DropReason;
 use tracker::{RequestKind, View};
 use types::{Family, Refusal};
-use wire::http::{RequestHead, ResponseFraming, Status};
+use wire::http::{Method, RequestHead, ResponseFraming, Status, StreamFraming};
 
 use super::http_service::{HttpClient, NextStep, State};
-use super::list::ListJob;
-use super::page::{self, PAGE_HEADERS, PublicPage};
-use super::site::OverviewAccess;
-use super::stats::StatsRequest;
+use super::long_body::{BodyStream, LongBody};
 use crate::connection_error::ConnectionError;
 use crate::reject_log;
+
+/// Answers the requests of a listener that the announce server does not answer itself. It counts them,
+/// and enforces the request rates of clients, before it calls.
+pub trait Pages: Send + Sync {
+    /// Returns the list of all torrents for a client at `ip` with the `key` of its URL. `ip` is verified.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal if the client may not have the list, or not now.
+    fn full_scrape(
+        &self,
+        view: &View<'_>,
+        ip: IpAddr,
+        key: Option<&[u8]>,
+    ) -> Result<LongBody, Refusal>;
+
+    /// Answers a request of a client at `ip` for a path that is neither `/announce` nor `/scrape`. `ip` is
+    /// verified.
+    fn answer(&self, view: &View<'_>, request: &RequestHead<'_>, ip: IpAddr) -> PageAnswer;
+}
+
+/// The response to a request for a page.
+pub enum PageAnswer {
+    /// There is no such page.
+    NotFound,
+    /// Plain text. The status `NotFound` is counted as such.
+    Text(Status, Cow<'static, str>),
+    /// A document with status 200.
+    Document {
+        /// The value of `Content-Type`.
+        content_type: &'static str,
+        /// Further header lines, each of which ends with `\r\n`.
+        headers: &'static str,
+        /// The body.
+        body: String,
+    },
+    /// The client must try again later (status 503).
+    Refused(Refusal),
+    /// A document with status 200 that is made while it is sent.
+    Long(LongBody),
+}
 
 /// The response to a browser on a path for WebSockets.
 const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
                         others announce to /announce\n";
-/// The response to a mode or format that is not served.
-const NO_SUCH_STATS: &str = "this tracker has no such statistics\n";
 
 /// A request and how it is answered.
 #[derive(Clone, Copy)]
@@ -64,99 +101,52 @@ impl State {
         view: &View<'_>,
         exchange: Exchange<'_>,
     ) -> NextStep {
-        let Exchange { request, response, .. } = exchange;
-        #[cfg(test)]
-        crate::test_panic::check(request.path);
-        let options = &client.listener.options;
-        let is_private = view.is_private(options.listener_policy);
-        let stats = options.stats.as_ref().and_then(|stats| stats.read(request, unix_s()));
-        if let Some(answer) = options.challenges.answer(request.path) {
-            response.ok(&mut self.out, answer.as_bytes());
-        } else if let Some(stats) = stats {
-            return self.answer_stats(client, view, exchange, stats);
-        } else if request.path == b"/" && options.page != PublicPage::Off {
-            self.answer_page(view, exchange, options.page);
-        } else if options.web.as_ref().is_some_and(|web| web.names(request, is_private)) {
-            response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
-        } else {
-            client.listener.http().not_found += 1;
-            response.not_found(&mut self.out);
-        }
-        NextStep::after(response.keep_alive, client.may_stay)
-    }
-
-    fn answer_page(&mut self, view: &View<'_>, exchange: Exchange<'_>, page: PublicPage) {
-        let figures =
-            (page == PublicPage::Figures).then(|| self.site.figures(&self.tracker, view.now()));
-        let totals = figures.as_ref().map(|figures| &figures.totals);
-        let html = page::html(&self.site, view, exchange.request, totals);
-        let (content_type, response) = ("text/html; charset=utf-8", exchange.response);
-        response.document(&mut self.out, content_type, PAGE_HEADERS, html.as_bytes());
-    }
-
-    fn answer_stats(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        exchange: Exchange<'_>,
-        stats: StatsRequest,
-    ) -> NextStep {
         let HttpClient { listener, may_stay, .. } = client;
         let Exchange { request, response, ip } = exchange;
-        let options = &listener.options;
-        let is_allowed = options.stats.as_ref().is_some_and(|stats| stats.networks.contains(ip));
-        match stats {
-            _ if !is_allowed => {
-                let text = "statistics are not for your address: see http.stats_networks\n";
-                response.text(&mut self.out, Status::Forbidden, text);
+        let pages = listener.pages.as_ref();
+        match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, ip)) {
+            PageAnswer::NotFound => {
+                let is_private = view.is_private(listener.options.listener_policy);
+                let web = listener.options.web.as_ref();
+                if web.is_some_and(|web| web.names(request, is_private)) {
+                    response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
+                } else {
+                    listener.http().not_found += 1;
+                    response.not_found(&mut self.out);
+                }
             }
-            StatsRequest::Unknown => {
-                listener.http().not_found += 1;
-                response.text(&mut self.out, Status::NotFound, NO_SUCH_STATS);
+            PageAnswer::Text(status, text) => {
+                listener.http().not_found += u64::from(status == Status::NotFound);
+                response.text(&mut self.out, status, &text);
             }
-            StatsRequest::Text(mode) => {
-                let figures = self.site.figures(&self.tracker, view.now());
-                let text = mode.text(&figures);
-                response.document(&mut self.out, mode.content_type(), "", text.as_bytes());
+            PageAnswer::Document { content_type, headers, body } => {
+                response.document(&mut self.out, content_type, headers, body.as_bytes());
             }
-            StatsRequest::List(list) => match view.permit_listing(ip) {
-                Ok(permit) => {
-                    let listener_policy = options.listener_policy;
-                    let job = ListJob::Torrents { list, listener_policy, permit };
-                    return self.start_list(view.now(), request, may_stay, job);
-                }
-                Err(refusal) => {
-                    reject_log::refused("http", ip, refusal);
-                    listener.http().refuse(refusal);
-                    self.answer_unavailable(response, refusal);
-                }
-            },
-            StatsRequest::Overview(form) => match self.site.overview(view.now()) {
-                OverviewAccess::Due(ticket) => {
-                    let job = ListJob::Overview { form, ticket };
-                    return self.start_list(view.now(), request, may_stay, job);
-                }
-                OverviewAccess::Ready(overview) => {
-                    let figures = self.site.figures(&self.tracker, view.now());
-                    let text = form.text(&figures, &overview);
-                    response.document(&mut self.out, form.content_type(), "", text.as_bytes());
-                }
-                OverviewAccess::Busy => {
-                    let text = "the first statistics are being made: try again in a second\n";
-                    response.text(&mut self.out, Status::Unavailable, text);
-                }
-            },
+            PageAnswer::Refused(refusal) => {
+                reject_log::refused("http", ip, refusal);
+                listener.http().refuse(refusal);
+                let text = format!("{}\n", refusal.text());
+                response.text(&mut self.out, Status::Unavailable, &text);
+            }
+            PageAnswer::Long(body) => return self.start_long(request, may_stay, body),
         }
         NextStep::after(response.keep_alive, may_stay)
     }
 
-    fn answer_unavailable(&mut self, response: ResponseFraming, refusal: Refusal) {
-        let text = format!("{}\n", refusal.text());
-        response.text(&mut self.out, Status::Unavailable, &text);
+    /// Begins a response that a thread makes.
+    pub(super) fn start_long(
+        &mut self,
+        request: &RequestHead<'_>,
+        may_stay: bool,
+        body: LongBody,
+    ) -> NextStep {
+        let RequestHead { method, is_http_1_1: chunked, .. } = *request;
+        let keep_alive = request.keep_alive && may_stay && chunked;
+        let framing = StreamFraming { method, chunked, keep_alive, gzip: request.accepts_gzip() };
+        framing.head(&mut self.out, body.content_type);
+        if method == Method::Get {
+            self.long_body = Some(Box::new(BodyStream::start(body, framing)));
+        }
+        NextStep::after(keep_alive, may_stay)
     }
-}
-
-/// Returns the seconds of unix time.
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -139,8 +139,6 @@ impl Session {
             match read.event {
                 ws::Event::Partial { .. } => break,
                 ws::Event::Text(text) => {
-                    #[cfg(test)]
-                    crate::test_panic::check(text.as_bytes());
                     self.message(context, webtorrent::read(&text));
                 }
                 ws::Event::Binary(bytes) => {

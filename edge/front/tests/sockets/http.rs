@@ -8,6 +8,7 @@ mod lifetime;
 mod limits;
 mod memory;
 mod page;
+mod panics;
 mod proxies;
 mod requests;
 mod seats;

@@ -1,6 +1,6 @@
 //! Announces of web browsers, which any page can have its visitors send.
 
-use front::http::{PublicPage, StatsForm, StatsOptions};
+use front::http::{PageOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::{Access, BanReason, BanRules, KeyId, KeyRules};
 use types::{SwarmCounts, UserKey};
@@ -128,8 +128,8 @@ fn serves_bittorrent_clients_whatever_their_headers() {
 fn serves_pages_statistics_and_scrapes_to_browsers() {
     let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
     let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let options = HttpOptions { stats: Some(stats), ..HttpOptions::default() };
-    let server = HttpServer::with(HttpOptions { page: PublicPage::Urls, ..options });
+    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
+    let server = HttpServer::with_pages(HttpOptions::default(), pages);
     for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
         let response = server.client().request(get(target, CHROMIUM));
         assert!(response.status == 200 && !response.has("failure"), "{}", response.text());

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use front::http::PageOptions;
+
 use super::*;
 
 //= rfc8555#http-challenge
 //= type=test
 #[test]
 fn serves_the_challenges_that_are_set_and_no_others() {
-    let options = HttpOptions::default();
-    let challenges = Arc::clone(&options.challenges);
-    let server = HttpServer::with(options);
+    let pages = PageOptions::default();
+    let challenges = Arc::clone(&pages.challenges);
+    let server = HttpServer::with_pages(HttpOptions::default(), pages);
     let mut client = server.client();
     let mut request = |target: &str| client.request(get(target, ""));
     let path = "/.well-known/acme-challenge/a-token_1";

@@ -1,6 +1,6 @@
 //! The public page.
 
-use front::http::PublicPage;
+use front::http::{PageOptions, PublicPage};
 use tracker::Access;
 
 use super::*;
@@ -55,8 +55,8 @@ fn page_repeats_nothing_that_is_not_a_host() {
 
 #[test]
 fn page_has_figures_only_if_configured() {
-    let server =
-        HttpServer::with(HttpOptions { page: PublicPage::Figures, ..HttpOptions::default() });
+    let pages = PageOptions { page: PublicPage::Figures, ..PageOptions::default() };
+    let server = HttpServer::with_pages(HttpOptions::default(), pages);
     server.client().request(get(&announce(1, ""), ""));
     let html = page(&server, "t");
     assert!(html.contains("<dt>Torrents</dt><dd>1</dd><dt>Seeders</dt><dd>0</dd>"), "{html}");
@@ -65,7 +65,8 @@ fn page_has_figures_only_if_configured() {
     assert!(page(&server, "t").contains("<dt>Torrents</dt><dd>1</dd>"));
     server.advance(1);
     assert!(page(&server, "t").contains("<dt>Torrents</dt><dd>2</dd>"));
-    let off = HttpServer::with(HttpOptions { page: PublicPage::Off, ..HttpOptions::default() });
+    let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
+    let off = HttpServer::with_pages(HttpOptions::default(), pages);
     assert_eq!(off.client().request(get("/", "")).status, 426);
 }
 

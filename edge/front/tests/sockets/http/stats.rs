@@ -1,16 +1,17 @@
 //! Statistics in the forms of opentracker and bittorrent-tracker.
 
-use front::http::{StatsForm, StatsOptions};
+use front::http::{PageOptions, StatsForm, StatsOptions};
 use tracker::Limits;
 
 use super::full_scrape::add_torrents;
 use super::*;
 
-fn options(path: &str, form: StatsForm) -> HttpOptions {
+fn start(path: &str, form: StatsForm) -> HttpServer {
     let networks = Networks::parse(["127.0.0.0/8", "192.0.2.1"]).unwrap();
     let stats = Some(StatsOptions { path: path.into(), form, networks });
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
-    HttpOptions { stats, trusted_proxies, ..HttpOptions::default() }
+    let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
+    HttpServer::with_pages(options, PageOptions { stats, ..PageOptions::default() })
 }
 
 /// A response's status, content type and text.
@@ -23,7 +24,7 @@ fn read(server: &HttpServer, target: &str, headers: &str) -> (u16, String, Strin
 #[test]
 fn modes_of_opentracker_are_served_whatever_the_form() {
     for form in [StatsForm::Opentracker, StatsForm::Page] {
-        let server = HttpServer::with(options("/stats", form));
+        let server = start("/stats", form);
         let exempt = Networks::parse(["127.0.0.1"]).unwrap();
         server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
         add_torrents(&server.tracker, 3);
@@ -65,7 +66,7 @@ fn modes_of_opentracker_are_served_whatever_the_form() {
 
 #[test]
 fn json_of_bittorrent_tracker_is_beside_the_page() {
-    let server = HttpServer::with(options("/secret/stats", StatsForm::Page));
+    let server = start("/secret/stats", StatsForm::Page);
     server.client().request(get(&announce(1, ""), ""));
     let json = "{\"torrents\":1,\"activeTorrents\":1,\"peersAll\":1,\"peersSeederOnly\":0,\
                 \"peersLeecherOnly\":1,\"peersSeederAndLeecher\":0,\"peersIPv4\":1,\"peersIPv6\":0,";
@@ -88,7 +89,7 @@ fn json_of_bittorrent_tracker_is_beside_the_page() {
 
 #[test]
 fn only_some_networks_may_read_statistics() {
-    let server = HttpServer::with(options("/stats", StatsForm::Opentracker));
+    let server = start("/stats", StatsForm::Opentracker);
     let by = |ip: &str| format!("X-Forwarded-For: {ip}\r\n");
     for target in ["/stats", "/stats.json", "/stats?mode=tpbs", "/stats?mode=nonsense"] {
         assert_eq!(read(&server, target, &by("192.0.2.2")).0, 403, "{target}");
@@ -98,7 +99,7 @@ fn only_some_networks_may_read_statistics() {
 
 #[test]
 fn lists_of_statistics_count_as_full_scrapes() {
-    let server = HttpServer::with(options("/stats", StatsForm::Page));
+    let server = start("/stats", StatsForm::Page);
     assert_eq!(read(&server, "/stats?mode=tpbs", "").0, 200);
     let (status, _, text) = read(&server, "/stats?mode=statedump", "");
     assert_eq!(status, 503);

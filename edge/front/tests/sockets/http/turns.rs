@@ -5,7 +5,7 @@ use std::thread;
 
 use client::codec::webtorrent as messages;
 use client::codec::ws as frames;
-use front::http::{StatsForm, StatsOptions};
+use front::http::{PageOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 
 use super::*;
@@ -13,8 +13,8 @@ use super::*;
 fn start() -> HttpServer {
     let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
     let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let web = Some(WebOptions::default());
-    HttpServer::with(HttpOptions { stats: Some(stats), web, ..patient() })
+    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
+    HttpServer::with_pages(HttpOptions { web: Some(WebOptions::default()), ..patient() }, pages)
 }
 
 /// Has one connection send `input`, which ends with an announce, while the worker is busy, and two others a

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use front::Clock;
 use front::http::{
-    HttpListener, HttpOptions, HttpWorker, MemoryLimits, PublicUrl, Site, SiteOptions, StopOrder,
-    serve,
+    HttpListener, HttpOptions, HttpWorker, ListenerPages, MemoryLimits, PageOptions, PublicUrl,
+    Site, SiteOptions, StopOrder, serve,
 };
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
@@ -65,12 +65,29 @@ impl Pause {
 }
 
 /// The other listener of a worker.
+#[derive(Default)]
 enum Second {
+    #[default]
     None,
     /// One with the same options that speaks TLS.
     Tls,
     /// One with these options.
     Plain(Box<HttpOptions>),
+}
+
+/// What a test chooses about its workers.
+#[derive(Default)]
+struct Setup {
+    /// The address to listen on; `None` = 127.0.0.1.
+    listen: Option<String>,
+    /// `None` = one of their own.
+    tracker: Option<Arc<Tracker>>,
+    /// One for each worker; empty = one worker.
+    links: Vec<WorkerLink>,
+    second: Second,
+    options: HttpOptions,
+    pages: PageOptions,
+    memory_limits: MemoryLimits,
 }
 
 impl HttpServer {
@@ -81,7 +98,12 @@ impl HttpServer {
 
     /// One worker at 127.0.0.1.
     pub(crate) fn with(options: HttpOptions) -> Self {
-        Self::at("127.0.0.1:0", options)
+        Self::set_up(Setup { options, ..Setup::default() })
+    }
+
+    /// One worker at 127.0.0.1 with these pages.
+    pub(crate) fn with_pages(options: HttpOptions, pages: PageOptions) -> Self {
+        Self::set_up(Setup { options, pages, ..Setup::default() })
     }
 
     /// One worker at 127.0.0.1 that serves WebTorrent with these options.
@@ -91,61 +113,49 @@ impl HttpServer {
 
     /// One worker at 127.0.0.1 with a tracker of its own.
     pub(crate) fn of(tracker: Arc<Tracker>, options: HttpOptions) -> Self {
-        let shared = (tracker, WorkerLink::for_workers(1));
-        Self::serve_links("127.0.0.1:0", shared, Second::None, options, MemoryLimits::default())
+        Self::set_up(Setup { tracker: Some(tracker), options, ..Setup::default() })
     }
 
     /// One worker at an address.
     pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
-        Self::serve(listen, 1, Second::None, options, MemoryLimits::default())
+        Self::set_up(Setup { listen: Some(listen.to_owned()), options, ..Setup::default() })
     }
 
     /// One worker at 127.0.0.1 whose buffers may take this much memory.
     pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
-        Self::serve("127.0.0.1:0", 1, Second::None, options, memory_limits)
+        Self::set_up(Setup { options, memory_limits, ..Setup::default() })
     }
 
     /// Several workers, each with a listener of its own.
     pub(crate) fn workers(count: usize, options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", count, Second::None, options, MemoryLimits::default())
+        Self::set_up(Setup { links: WorkerLink::for_workers(count), options, ..Setup::default() })
     }
 
     /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
     pub(crate) fn tls(options: HttpOptions) -> Self {
-        Self::serve("127.0.0.1:0", 1, Second::Tls, options, MemoryLimits::default())
+        Self::set_up(Setup { second: Second::Tls, options, ..Setup::default() })
     }
 
     /// One worker with a listener with the first options, and one with the others.
     pub(crate) fn two(options: HttpOptions, others: HttpOptions) -> Self {
         let second = Second::Plain(Box::new(others));
-        Self::serve("127.0.0.1:0", 1, second, options, MemoryLimits::default())
+        Self::set_up(Setup { second, options, ..Setup::default() })
     }
 
     /// The workers of a node of a cluster, which shares `tracker` with the other nodes: their stores are the
     /// same, and their connections are not.
     pub(crate) fn node(tracker: Arc<Tracker>, links: Vec<WorkerLink>) -> Self {
-        let (options, memory_limits) = (HttpOptions::default(), MemoryLimits::default());
-        Self::serve_links("127.0.0.1:0", (tracker, links), Second::None, options, memory_limits)
+        Self::set_up(Setup { tracker: Some(tracker), links, ..Setup::default() })
     }
 
-    fn serve(
-        listen: &str,
-        count: usize,
-        second: Second,
-        options: HttpOptions,
-        memory_limits: MemoryLimits,
-    ) -> Self {
-        let shared = (tracker(options.non_compact), WorkerLink::for_workers(count));
-        Self::serve_links(listen, shared, second, options, memory_limits)
-    }
-
-    fn serve_links(
-        listen: &str,
-        (tracker, links): (Arc<Tracker>, Vec<WorkerLink>),
-        second: Second,
-        options: HttpOptions,
-        memory_limits: MemoryLimits,
-    ) -> Self {
+    fn set_up(setup: Setup) -> Self {
+        let Setup { listen, tracker: shared, mut links, second, options, pages, memory_limits } =
+            setup;
+        let listen = listen.as_deref().unwrap_or("127.0.0.1:0");
+        let tracker = shared.unwrap_or_else(|| tracker(options.non_compact));
+        if links.is_empty() {
+            links = WorkerLink::for_workers(1);
+        }
         let certificates = Arc::new(Certificates::default());
         if matches!(second, Second::Tls) {
             certificates.replace(vec![certificate("tracker.test")]);
@@ -155,11 +165,29 @@ impl HttpServer {
         let tick = manual_tick();
         let pause = Arc::new(Pause::default());
         let site = Arc::new(Site::new(site_options(&registry, &pause)));
+        let listener = |socket: TcpListener, tls: Option<TlsConfig>, options: &HttpOptions| {
+            let address = socket.local_addr().unwrap();
+            let protocols = match tls {
+                Some(_) => [Protocol::Https, Protocol::Wss],
+                None => [Protocol::Http, Protocol::Ws],
+            };
+            let listener_policy = ListenerPolicyId(0);
+            let [http, web] = protocols
+                .map(|protocol| registry.register(Listener { protocol, address, listener_policy }));
+            let pages = ListenerPages {
+                tracker: Arc::clone(&tracker),
+                site: Arc::clone(&site),
+                listener_policy,
+                options: pages.clone(),
+            };
+            let pages = Some(Box::new(pages) as _);
+            HttpListener { socket, tls, options: options.clone(), pages, http, web }
+        };
         let (mut addresses, mut second_address, mut workers) = (Vec::new(), None, Vec::new());
         for link in links {
             let (address, socket) = bind(listen);
             addresses.push(address);
-            let mut listeners = vec![listener(&registry, socket, None, &options)];
+            let mut listeners = vec![listener(socket, None, &options)];
             let other = match &second {
                 Second::None => None,
                 Second::Tls => Some((Some(TlsConfig::new(&certificates)), &options)),
@@ -168,13 +196,11 @@ impl HttpServer {
             if let Some((tls, options)) = other {
                 let (address, socket) = bind(listen);
                 second_address = Some(address);
-                listeners.push(listener(&registry, socket, tls, options));
+                listeners.push(listener(socket, tls, options));
             }
             let tracker = Arc::clone(&tracker);
             let clock = Clock::manual(tick);
-            let site = Arc::clone(&site);
-            let worker =
-                HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits, site };
+            let worker = HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
@@ -335,21 +361,4 @@ fn bind(listen: &str) -> (SocketAddr, TcpListener) {
     let sockets = bind_tcp(listen.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
     let socket = sockets.into_iter().next().unwrap();
     (socket.local_addr().unwrap(), socket)
-}
-
-fn listener(
-    registry: &MetricsRegistry,
-    socket: TcpListener,
-    tls: Option<TlsConfig>,
-    options: &HttpOptions,
-) -> HttpListener {
-    let address = socket.local_addr().unwrap();
-    let protocols = match tls {
-        Some(_) => [Protocol::Https, Protocol::Wss],
-        None => [Protocol::Http, Protocol::Ws],
-    };
-    let listener_policy = ListenerPolicyId(0);
-    let [http, web] = protocols
-        .map(|protocol| registry.register(Listener { protocol, address, listener_policy }));
-    HttpListener { socket, tls, options: options.clone(), http, web }
 }

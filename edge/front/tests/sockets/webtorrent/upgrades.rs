@@ -86,7 +86,8 @@ fn upgrades_at_the_configured_paths() {
 
 #[test]
 fn explains_the_endpoint_to_browsers() {
-    let server = HttpServer::with(HttpOptions { page: PublicPage::Off, ..HttpOptions::default() });
+    let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
+    let server = HttpServer::with_pages(HttpOptions::default(), pages);
     let mut client = server.client();
     let page = client.request("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert_eq!((page.status, page.header("Upgrade")), (426, Some("websocket")));

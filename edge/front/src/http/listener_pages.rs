@@ -1,0 +1,124 @@
+//! What a listener has besides announces and scrapes: full scrapes, ACME challenges, the public page,
+//! statistics.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tracker::{ListenerPolicyId, Tracker, View};
+use types::Refusal;
+use wire::http::{RequestHead, Status, TorrentList};
+
+use super::challenges::Challenges;
+use super::list;
+use super::long_body::LongBody;
+use super::other::{PageAnswer, Pages};
+use super::page::{self, PAGE_HEADERS, PublicPage};
+use super::site::{OverviewAccess, Site};
+use super::stats::{StatsOptions, StatsRequest};
+
+/// The pages of a listener.
+#[derive(Clone, Debug, Default)]
+pub struct PageOptions {
+    /// The page that a browser gets at `/`.
+    pub page: PublicPage,
+    /// Statistics, if there are any.
+    pub stats: Option<StatsOptions>,
+    /// Responses to an ACME authority; shared by all clones.
+    pub challenges: Arc<Challenges>,
+}
+
+/// Answers the requests of a listener that are neither announces nor scrapes of named torrents.
+pub struct ListenerPages {
+    /// The tracker whose torrents are listed.
+    pub tracker: Arc<Tracker>,
+    /// The data that pages and statistics show; shared by all listeners.
+    pub site: Arc<Site>,
+    /// The policy of the listener.
+    pub listener_policy: ListenerPolicyId,
+    /// The pages that there are.
+    pub options: PageOptions,
+}
+
+impl Pages for ListenerPages {
+    fn full_scrape(
+        &self,
+        view: &View<'_>,
+        ip: IpAddr,
+        key: Option<&[u8]>,
+    ) -> Result<LongBody, Refusal> {
+        let permit = view.authorize_full_scrape(self.listener_policy, ip, key)?;
+        Ok(list::torrents(TorrentList::Bencoded, &self.tracker, self.listener_policy, permit))
+    }
+
+    fn answer(&self, view: &View<'_>, request: &RequestHead<'_>, ip: IpAddr) -> PageAnswer {
+        let PageOptions { page, stats, challenges } = &self.options;
+        if let Some(answer) = challenges.answer(request.path) {
+            return PageAnswer::Text(Status::Ok, answer.into());
+        }
+        if let Some(stats) = stats
+            && let Some(asked) = stats.read(request, unix_s())
+        {
+            if !stats.networks.contains(ip) {
+                let text = "statistics are not for your address: see http.stats_networks\n";
+                return PageAnswer::Text(Status::Forbidden, text.into());
+            }
+            return self.answer_stats(view, ip, asked);
+        }
+        if request.path == b"/" && *page != PublicPage::Off {
+            return self.answer_page(view, request);
+        }
+        PageAnswer::NotFound
+    }
+}
+
+impl ListenerPages {
+    fn answer_page(&self, view: &View<'_>, request: &RequestHead<'_>) -> PageAnswer {
+        let shows_figures = self.options.page == PublicPage::Figures;
+        let figures = shows_figures.then(|| self.site.figures(&self.tracker, view.now()));
+        let totals = figures.as_ref().map(|figures| &figures.totals);
+        let body = page::html(&self.site, view, request, totals);
+        let (content_type, headers) = ("text/html; charset=utf-8", PAGE_HEADERS);
+        PageAnswer::Document { content_type, headers, body }
+    }
+
+    fn answer_stats(&self, view: &View<'_>, ip: IpAddr, asked: StatsRequest) -> PageAnswer {
+        let Self { tracker, site, listener_policy, .. } = self;
+        let now = view.now();
+        let document =
+            |content_type, body| PageAnswer::Document { content_type, headers: "", body };
+        match asked {
+            StatsRequest::Unknown => {
+                let text = "this tracker has no such statistics\n";
+                PageAnswer::Text(Status::NotFound, text.into())
+            }
+            StatsRequest::Text(mode) => {
+                document(mode.content_type(), mode.text(&site.figures(tracker, now)))
+            }
+            StatsRequest::List(list) => match view.permit_listing(ip) {
+                Ok(permit) => {
+                    PageAnswer::Long(list::torrents(list, tracker, *listener_policy, permit))
+                }
+                Err(refusal) => PageAnswer::Refused(refusal),
+            },
+            StatsRequest::Overview(form) => match site.overview(now) {
+                OverviewAccess::Due(ticket) => {
+                    PageAnswer::Long(list::overview(form, tracker, site, ticket, now))
+                }
+                OverviewAccess::Ready(overview) => {
+                    let figures = site.figures(tracker, now);
+                    document(form.content_type(), form.text(&figures, &overview))
+                }
+                OverviewAccess::Busy => {
+                    let text = "the first statistics are being made: try again in a second\n";
+                    PageAnswer::Text(Status::Unavailable, text.into())
+                }
+            },
+        }
+    }
+}
+
+/// Returns the seconds of unix time.
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,3 +1,0 @@
-//! Tests that need `cfg(test)` in the crate itself. All others are in `tests/`.
-
-mod panics;
