@@ -3,7 +3,7 @@
 //! ```text
 //!  cache ─▶ Renewer ─ due? ──▶ order ─▶ ACME server ─▶ connects to acme-tls/1 or to port 80
 //!    ▲         │                   │                                  ▲
-//!    │         └▶ net::tls::Certificates ◀ challenge ┴▶ front::http::Challenges
+//!    │         └▶ net::tls::Certificates ◀ challenge ┴▶ pages::Challenges
 //!    └──────────── account, certificates, keys ──────────┘
 //! ```
 //!
@@ -25,9 +25,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admin::{AcmeAttempts, MetricSources};
 use anyhow::Result;
-use front::http::Challenges;
 use net::process::{self, Identity};
 use net::tls::{Certificate, Certificates};
+use pages::Challenges;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{debug, error, warn};

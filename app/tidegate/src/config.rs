@@ -31,10 +31,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, MemoryLimits, host_of};
+use front::http::{MemoryLimits, host_of};
 use net::Engine;
 use net::process::{cores, memory_bytes};
 use net::tls::CertificateFiles;
+use pages::Challenges;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::{
     ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,

@@ -9,7 +9,8 @@
 //!                                        └─ an upgrade: to `webtorrent`
 //! ```
 //!
-//! Responses that need a pass over all torrents come from a thread of their own (`list`).
+//! Requests that are neither announces nor scrapes of named torrents are answered through the trait [`Pages`],
+//! by a thread of its own if that takes long.
 //!
 //! Most clients open a connection for a single announce. Where the kernel can hold a connection back
 //! until its request is here (TCP_DEFER_ACCEPT), such a connection is served between accept and close,
@@ -17,19 +18,13 @@
 //! no bytes.
 
 mod accept;
-mod challenges;
 mod connection;
 pub(crate) mod handshakes;
 pub(crate) mod http_service;
-mod list;
-mod listener_pages;
 mod long_body;
 pub(crate) mod options;
 mod other;
-mod page;
 mod proxy_header;
-mod site;
-mod stats;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -58,14 +53,9 @@ use handshakes::HandshakeTurns;
 use http_service::HttpService;
 
 pub use crate::connections::MemoryLimits;
-pub use challenges::Challenges;
-pub use listener_pages::{ListenerPages, PageOptions};
 pub use long_body::{LongBody, MakeBody};
 pub use options::HttpOptions;
 pub use other::{PageAnswer, Pages};
-pub use page::PublicPage;
-pub use site::{PublicUrl, Site, SiteOptions};
-pub use stats::{StatsForm, StatsOptions};
 pub use wire::http::{ForwardedHeader, host_of};
 
 /// A worker before it is started by [`serve`].
@@ -93,7 +83,7 @@ pub struct HttpListener {
     /// The listener's settings.
     pub options: HttpOptions,
     /// Answers what is neither an announce nor a scrape of named torrents; `None` = not found.
-    pub pages: Option<Box<dyn Pages>>,
+    pub pages: Option<Arc<dyn Pages>>,
     /// The metrics of its HTTP requests.
     pub http: WorkerMetrics,
     /// The metrics of its WebSockets.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::net::{IpAddr, TcpListener};
+use std::sync::Arc;
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
@@ -18,7 +19,7 @@ pub(crate) struct Listener {
     /// The listener's place among those of the worker.
     pub(crate) number: usize,
     pub(crate) options: HttpOptions,
-    pub(crate) pages: Option<Box<dyn Pages>>,
+    pub(crate) pages: Option<Arc<dyn Pages>>,
     /// The settings of WebSockets. Used only if `options.web` is set.
     pub(crate) web_options: WebOptions,
     /// Its part of the worker's connections, if that is smaller than the whole.

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use front::http::Challenges;
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeHandle, ChallengeType, Error,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use net::tls::{Certificate, Certificates};
+use pages::Challenges;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use tracing::{info, warn};
 

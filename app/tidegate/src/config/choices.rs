@@ -1,7 +1,8 @@
 //! The words that keys with a few possible values accept.
 
-use front::http::{ForwardedHeader, PublicPage};
+use front::http::ForwardedHeader;
 use net::Engine;
+use pages::PublicPage;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use xdp::Mode as XdpMode;

@@ -3,9 +3,10 @@
 //! Nothing else names them: reading files, variables and the API, `config init`, `config show` and
 //! the messages about mistakes all come from this table.
 
-use front::http::{ForwardedHeader, PublicPage};
+use front::http::ForwardedHeader;
 use net::Engine;
 use net::tls::CertificateFiles;
+use pages::PublicPage;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;

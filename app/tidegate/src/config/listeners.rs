@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{Challenges, HttpOptions, PageOptions, StatsForm, StatsOptions};
+use front::http::HttpOptions;
 use front::webtorrent::WebOptions;
+use pages::{Challenges, PageOptions, StatsForm, StatsOptions};
 use tracker::access::Mode;
 use tracker::{Access, ClientRules, ExternalAddress, ListenerPolicyId, Networks, PrivateAddresses};
 use types::{PeerId, limits};
@@ -34,7 +35,7 @@ pub(crate) struct ListenerGroup {
     pub(crate) simple_proxies: Option<Networks>,
     /// How HTTP is served.
     pub(crate) http: HttpOptions,
-    /// What is served over HTTP besides announces and scrapes.
+    /// The pages that are served besides announces and scrapes.
     pub(crate) pages: PageOptions,
 }
 

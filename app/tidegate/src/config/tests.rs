@@ -7,7 +7,8 @@ use types::limits;
 use super::key::Origin;
 use super::keys::Sections;
 use super::*;
-use front::http::{ForwardedHeader, StatsForm};
+use front::http::ForwardedHeader;
+use pages::StatsForm;
 use tracker::access::Mode;
 use tracker::{ListenerPolicyId, PrivateAddresses};
 

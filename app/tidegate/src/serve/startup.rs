@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
 use admin::AnnounceUrl;
-use front::http::PublicUrl;
 use net::UdpSocket;
 use net::process::own_addresses;
 use net::tls::Certificates;
+use pages::PublicUrl;
 use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::{
-    HttpListener, HttpWorker, ListenerPages, PublicUrl, Site, SiteOptions, StopOrder,
-};
+use front::http::{HttpListener, HttpWorker, StopOrder};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::{RemoteLetters, WorkerLink};
 use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
 use net::tls::TlsConfig;
 use net::{ReceiveLosses, UdpSocket, UdpWorker};
+use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 use tracker::Tracker;
@@ -277,7 +276,7 @@ impl Workers {
                     listener_policy,
                     options: group.pages,
                 };
-                let pages = Some(Box::new(pages) as _);
+                let pages = Some(Arc::new(pages) as _);
                 anyhow::Ok(HttpListener { socket, tls, options: group.http, pages, http, web })
             };
             let worker = HttpWorker {

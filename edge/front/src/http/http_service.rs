@@ -316,12 +316,13 @@ impl State {
             Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
             Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
-                let no_list = Err(Refusal::FullScrape);
-                let pages = listener.pages.as_ref();
-                match pages.map_or(no_list, |pages| pages.full_scrape(view, ip, key)) {
-                    Err(refusal) => Err(refusal),
-                    Ok(list) => {
+                let permit = view.authorize_full_scrape(options.listener_policy, ip, key);
+                match (permit, &listener.pages) {
+                    (Err(refusal), _) => Err(refusal),
+                    (Ok(_), None) => Err(Refusal::FullScrape),
+                    (Ok(permit), Some(pages)) => {
                         listener.http().response(Family::of(ip), kind);
+                        let list = pages.full_scrape(permit);
                         return Ok(self.start_long(request, may_stay, list));
                     }
                 }

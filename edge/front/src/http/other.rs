@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use tracker::counters::DropReason;
-use tracker::{RequestKind, View};
+use tracker::{FullScrapePermit, RequestKind, View};
 use types::{Family, Refusal};
 use wire::http::{Method, RequestHead, ResponseFraming, Status, StreamFraming};
 
@@ -17,17 +17,8 @@ use crate::reject_log;
 /// Answers the requests of a listener that the announce server does not answer itself. It counts them,
 /// and enforces the request rates of clients, before it calls.
 pub trait Pages: Send + Sync {
-    /// Returns the list of all torrents for a client at `ip` with the `key` of its URL. `ip` is verified.
-    ///
-    /// # Errors
-    ///
-    /// Returns a refusal if the client may not have the list, or not now.
-    fn full_scrape(
-        &self,
-        view: &View<'_>,
-        ip: IpAddr,
-        key: Option<&[u8]>,
-    ) -> Result<LongBody, Refusal>;
+    /// Returns the bencoded list of all torrents. It holds `permit` until it is made.
+    fn full_scrape(&self, permit: FullScrapePermit) -> LongBody;
 
     /// Answers a request of a client at `ip` for a path that is neither `/announce` nor `/scrape`. `ip` is
     /// verified.

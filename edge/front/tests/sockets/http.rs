@@ -1,18 +1,14 @@
 //! HTTP without TLS.
 
 mod browsers;
-mod challenges;
-mod full_scrape;
 mod keys;
 mod lifetime;
 mod limits;
 mod memory;
-mod page;
 mod panics;
 mod proxies;
 mod requests;
 mod seats;
-mod stats;
 mod turns;
 
 use std::net::SocketAddr;

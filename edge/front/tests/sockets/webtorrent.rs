@@ -15,7 +15,7 @@ use std::time::Duration;
 use client::codec::webtorrent as messages;
 use client::codec::ws as frames;
 use client::{ScrapeEntry, ScrapeStats};
-use front::http::{HttpOptions, MemoryLimits, PageOptions, PublicPage};
+use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::WebOptions;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{Networks, PeerCaps, Policy, RequestKind};

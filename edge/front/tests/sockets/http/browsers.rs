@@ -1,6 +1,5 @@
 //! Announces of web browsers, which any page can have its visitors send.
 
-use front::http::{PageOptions, StatsForm, StatsOptions};
 use front::webtorrent::WebOptions;
 use tracker::{Access, BanReason, BanRules, KeyId, KeyRules};
 use types::{SwarmCounts, UserKey};
@@ -12,7 +11,7 @@ const CLOSE: &str = "Connection: close\r\n";
 const WRONG_KEY: &str = "aaaaaaaaaaaaaaaa";
 
 /// The headers of Chromium for an image of a page, over HTTP.
-const CHROMIUM: &str = "Connection: keep-alive\r\n\
+pub(crate) const CHROMIUM: &str = "Connection: keep-alive\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 \
     Safari/537.36\r\n\
     Accept: image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8\r\n\
@@ -122,18 +121,6 @@ fn serves_bittorrent_clients_whatever_their_headers() {
         assert!(response.has("8:complete"), "{headers}: {}", response.text());
     }
     assert_eq!(server.counts_of(b'a').leechers(), CLIENTS.len() as u32);
-}
-
-#[test]
-fn serves_pages_statistics_and_scrapes_to_browsers() {
-    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
-    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
-    let server = HttpServer::with_pages(HttpOptions::default(), pages);
-    for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
-        let response = server.client().request(get(target, CHROMIUM));
-        assert!(response.status == 200 && !response.has("failure"), "{}", response.text());
-    }
 }
 
 #[test]

@@ -1,26 +1,73 @@
 //! Connections that always have more take turns with others.
 
 use std::io::Write;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use client::codec::webtorrent as messages;
 use client::codec::ws as frames;
-use front::http::{PageOptions, StatsForm, StatsOptions};
+use front::http::{LongBody, PageAnswer, Pages};
 use front::webtorrent::WebOptions;
+use tracker::{FullScrapePermit, View};
+use wire::http::{RequestHead, Status};
 
 use super::*;
 
-fn start() -> HttpServer {
-    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
-    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
-    HttpServer::with_pages(HttpOptions { web: Some(WebOptions::default()), ..patient() }, pages)
+/// A server whose page `/pause` waits for the test.
+struct Server {
+    http: HttpServer,
+    pause: Arc<Pause>,
+}
+
+#[derive(Default)]
+struct Pause {
+    gate: Mutex<()>,
+    is_waited_for: AtomicBool,
+}
+
+impl Pages for Pause {
+    fn full_scrape(&self, _: FullScrapePermit) -> LongBody {
+        unreachable!("no test scrapes all torrents here");
+    }
+
+    fn answer(&self, _: &View<'_>, request: &RequestHead<'_>, _: IpAddr) -> PageAnswer {
+        if request.path != b"/pause" {
+            return PageAnswer::NotFound;
+        }
+        self.is_waited_for.store(true, Ordering::Relaxed);
+        drop(self.gate.lock());
+        PageAnswer::Text(Status::Ok, "".into())
+    }
+}
+
+impl Server {
+    fn start() -> Self {
+        let pause = Arc::<Pause>::default();
+        let page = Arc::clone(&pause);
+        let options = HttpOptions { web: Some(WebOptions::default()), ..patient() };
+        let setup = Setup::with_pages(options, move |_, _| Arc::clone(&page) as _);
+        Self { http: HttpServer::set_up(setup), pause }
+    }
+
+    /// Calls `meanwhile` while the worker is inside a request.
+    fn pause(&self, meanwhile: impl FnOnce()) {
+        let gate = self.pause.gate.lock();
+        let mut client = self.http.client();
+        client.send(get("/pause", ""));
+        let is_waited_for = &self.pause.is_waited_for;
+        wait_until("the worker waits", || is_waited_for.load(Ordering::Relaxed));
+        meanwhile();
+        drop(gate);
+        assert_eq!(client.receive().status, 200);
+    }
 }
 
 /// Has one connection send `input`, which ends with an announce, while the worker is busy, and two others a
 /// scrape, one before it and one behind. Checks that both scrapes are served before that announce.
-fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer) {
-    let mut others = [server.client(), server.client()];
+fn check_turns(greedy: &Client, input: Vec<u8>, server: &Server) {
+    let mut others = [server.http.client(), server.http.client()];
     let scrape = get("/scrape?info_hash=hhhhhhhhhhhhhhhhhhhh", "");
     // The second request is served by a task that has waited for it, as those that follow are.
     for _ in 0..2 {
@@ -30,7 +77,7 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer) {
     }
     let mut stream = greedy.0.stream.try_clone().unwrap();
     let mut writer = None;
-    server.pause("/stats", || {
+    server.pause(|| {
         others[0].send(&scrape);
         // The worker is to find as much as the kernel takes.
         stream.set_nonblocking(true).unwrap();
@@ -55,8 +102,8 @@ fn last_announce() -> String {
 
 #[test]
 fn a_long_pipeline_lets_others_have_their_turn() {
-    let server = start();
-    let mut greedy = server.client();
+    let server = Server::start();
+    let mut greedy = server.http.client();
     assert_eq!(greedy.request(get("/none", "")).status, 404);
     let requests = get("/none", "").repeat(500) + &last_announce();
     check_turns(&greedy, requests.into_bytes(), &server);
@@ -69,8 +116,8 @@ fn a_long_pipeline_lets_others_have_their_turn() {
 /// Requests of more than a read, and fewer than end a turn.
 #[test]
 fn a_socket_that_always_has_more_lets_others_have_their_turn() {
-    let server = start();
-    let mut greedy = server.client();
+    let server = Server::start();
+    let mut greedy = server.http.client();
     assert_eq!(greedy.request(get("/none", "")).status, 404);
     let long = get("/none", &format!("X: {}\r\n", "x".repeat(12_000)));
     check_turns(&greedy, (long.repeat(8) + &last_announce()).into_bytes(), &server);
@@ -82,8 +129,8 @@ fn a_socket_that_always_has_more_lets_others_have_their_turn() {
 
 #[test]
 fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
-    let server = start();
-    let mut greedy = server.web_client();
+    let server = Server::start();
+    let mut greedy = server.http.web_client();
     let mut input = Vec::new();
     for _ in 0..2 {
         frames::text(&mut input, MASK, &"x".repeat(50_000));

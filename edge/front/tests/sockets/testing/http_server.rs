@@ -1,16 +1,13 @@
 //! Workers that serve HTTP, WebTorrent and both over TLS.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use front::Clock;
-use front::http::{
-    HttpListener, HttpOptions, HttpWorker, ListenerPages, MemoryLimits, PageOptions, PublicUrl,
-    Site, SiteOptions, StopOrder, serve,
-};
+use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, Pages, StopOrder, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
@@ -46,22 +43,6 @@ pub(crate) struct HttpServer {
     pub(crate) workers: Vec<JoinHandle<()>>,
     /// The tick that the workers' clock shows.
     tick: &'static AtomicU32,
-    /// Stops the workers inside a request.
-    pause: Arc<Pause>,
-}
-
-/// Makes requests for statistics wait.
-#[derive(Default)]
-struct Pause {
-    gate: Mutex<()>,
-    is_waited_for: AtomicBool,
-}
-
-impl Pause {
-    fn wait(&self) {
-        self.is_waited_for.store(true, Ordering::Relaxed);
-        drop(self.gate.lock());
-    }
 }
 
 /// The other listener of a worker.
@@ -75,9 +56,12 @@ enum Second {
     Plain(Box<HttpOptions>),
 }
 
-/// What a test chooses about its workers.
+/// Makes the pages of a listener.
+type MakePages = dyn Fn(&Arc<Tracker>, &Arc<MetricsRegistry>) -> Arc<dyn Pages>;
+
+/// The settings of a test's workers.
 #[derive(Default)]
-struct Setup {
+pub(crate) struct Setup {
     /// The address to listen on; `None` = 127.0.0.1.
     listen: Option<String>,
     /// `None` = one of their own.
@@ -86,8 +70,24 @@ struct Setup {
     links: Vec<WorkerLink>,
     second: Second,
     options: HttpOptions,
-    pages: PageOptions,
+    /// Makes the pages of each listener; `None` = there are none.
+    pages: Option<Box<MakePages>>,
     memory_limits: MemoryLimits,
+}
+
+impl Setup {
+    /// One worker at 127.0.0.1 whose listeners have the pages that `make` makes.
+    pub(crate) fn with_pages(
+        options: HttpOptions,
+        make: impl Fn(&Arc<Tracker>, &Arc<MetricsRegistry>) -> Arc<dyn Pages> + 'static,
+    ) -> Self {
+        Self { options, pages: Some(Box::new(make)), ..Self::default() }
+    }
+
+    /// Adds a listener with the same options that speaks TLS for `tracker.test`.
+    pub(crate) fn with_tls(self) -> Self {
+        Self { second: Second::Tls, ..self }
+    }
 }
 
 impl HttpServer {
@@ -99,11 +99,6 @@ impl HttpServer {
     /// One worker at 127.0.0.1.
     pub(crate) fn with(options: HttpOptions) -> Self {
         Self::set_up(Setup { options, ..Setup::default() })
-    }
-
-    /// One worker at 127.0.0.1 with these pages.
-    pub(crate) fn with_pages(options: HttpOptions, pages: PageOptions) -> Self {
-        Self::set_up(Setup { options, pages, ..Setup::default() })
     }
 
     /// One worker at 127.0.0.1 that serves WebTorrent with these options.
@@ -133,7 +128,7 @@ impl HttpServer {
 
     /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
     pub(crate) fn tls(options: HttpOptions) -> Self {
-        Self::set_up(Setup { second: Second::Tls, options, ..Setup::default() })
+        Self::set_up(Setup { options, ..Setup::default() }.with_tls())
     }
 
     /// One worker with a listener with the first options, and one with the others.
@@ -148,7 +143,7 @@ impl HttpServer {
         Self::set_up(Setup { tracker: Some(tracker), links, ..Setup::default() })
     }
 
-    fn set_up(setup: Setup) -> Self {
+    pub(crate) fn set_up(setup: Setup) -> Self {
         let Setup { listen, tracker: shared, mut links, second, options, pages, memory_limits } =
             setup;
         let listen = listen.as_deref().unwrap_or("127.0.0.1:0");
@@ -163,8 +158,6 @@ impl HttpServer {
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
-        let pause = Arc::new(Pause::default());
-        let site = Arc::new(Site::new(site_options(&registry, &pause)));
         let listener = |socket: TcpListener, tls: Option<TlsConfig>, options: &HttpOptions| {
             let address = socket.local_addr().unwrap();
             let protocols = match tls {
@@ -174,13 +167,7 @@ impl HttpServer {
             let listener_policy = ListenerPolicyId(0);
             let [http, web] = protocols
                 .map(|protocol| registry.register(Listener { protocol, address, listener_policy }));
-            let pages = ListenerPages {
-                tracker: Arc::clone(&tracker),
-                site: Arc::clone(&site),
-                listener_policy,
-                options: pages.clone(),
-            };
-            let pages = Some(Box::new(pages) as _);
+            let pages = pages.as_ref().map(|make| make(&tracker, &registry));
             HttpListener { socket, tls, options: options.clone(), pages, http, web }
         };
         let (mut addresses, mut second_address, mut workers) = (Vec::new(), None, Vec::new());
@@ -215,25 +202,12 @@ impl HttpServer {
             stop,
             workers,
             tick,
-            pause,
         }
     }
 
     /// Advances the clock of all workers. A deadline of `n` seconds has passed after `n + 1`.
     pub(crate) fn advance(&self, seconds: u32) {
         self.tick.fetch_add(seconds, Ordering::Relaxed);
-    }
-
-    /// Calls `meanwhile` while the first worker is inside a request for its statistics, at `target`, the first
-    /// of this second.
-    pub(crate) fn pause(&self, target: &str, meanwhile: impl FnOnce()) {
-        let gate = self.pause.gate.lock();
-        let mut client = self.client();
-        client.send(format!("GET {target} HTTP/1.1\r\n\r\n"));
-        wait_until("the worker waits", || self.pause.is_waited_for.load(Ordering::Relaxed));
-        meanwhile();
-        drop(gate);
-        assert_eq!(client.receive().status, 200);
     }
 
     /// A connection to the first worker.
@@ -325,35 +299,6 @@ impl Drop for HttpServer {
         self.begin_stop(Duration::ZERO);
         // A panic of a worker has been printed.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
-    }
-}
-
-/// A site with some announce URLs, one of which only this machine can use.
-fn site_options(registry: &Arc<MetricsRegistry>, pause: &Arc<Pause>) -> SiteOptions {
-    let pause = Arc::clone(pause);
-    let url = |scheme, port, path: &str, is_loopback| PublicUrl {
-        scheme,
-        port,
-        path: path.into(),
-        listener_policy: ListenerPolicyId(0),
-        is_loopback,
-    };
-    SiteOptions {
-        urls: vec![
-            url("udp", 6969, "/announce", false),
-            url("udp", 6969, "/announce", false),
-            url("http", 80, "/announce", false),
-            url("wss", 8443, "/<&>", false),
-            url("http", 8080, "/announce", true),
-        ],
-        host: None,
-        registry: Arc::clone(registry),
-        uptime_s: Box::new(move || {
-            pause.wait();
-            7265
-        }),
-        version: "1.2.3",
-        node: 0,
     }
 }
 

@@ -16,7 +16,7 @@ use tracker::{
 
 pub(crate) use client::{Client, connect};
 pub(crate) use harness::{PATIENCE, wait_until};
-pub(crate) use http_server::{HttpServer, patient};
+pub(crate) use http_server::{HttpServer, Setup, patient};
 pub(crate) use tls_client::{
     TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
 };

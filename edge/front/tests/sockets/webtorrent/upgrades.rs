@@ -76,7 +76,7 @@ fn upgrades_at_the_configured_paths() {
     let paths = vec!["/announce".into(), "/ws".into()];
     let server = HttpServer::web(WebOptions { paths, ..WebOptions::default() });
     for (path, expected) in
-        [("/announce", 101), ("/announce?x", 101), ("/ws", 101), ("/", 200), ("/ws/", 404)]
+        [("/announce", 101), ("/announce?x", 101), ("/ws", 101), ("/", 404), ("/ws/", 404)]
     {
         assert_eq!(status(&server, &request(path, "")), expected, "{path}");
     }
@@ -86,8 +86,7 @@ fn upgrades_at_the_configured_paths() {
 
 #[test]
 fn explains_the_endpoint_to_browsers() {
-    let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
-    let server = HttpServer::with_pages(HttpOptions::default(), pages);
+    let server = HttpServer::start();
     let mut client = server.client();
     let page = client.request("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert_eq!((page.status, page.header("Upgrade")), (426, Some("websocket")));

@@ -10,7 +10,7 @@ use tracker::Networks;
 use types::limits;
 use wire::http::{RequestHead, TorrentList, parameter};
 
-use super::site::{Errors, Figures, Overview, TOP_MAX, Traffic};
+use crate::site::{Errors, Figures, Overview, TOP_MAX, Traffic};
 
 /// The statistics of a listener.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub enum StatsForm {
 
 /// The data that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatsRequest {
+pub(crate) enum StatsRequest {
     /// Figures that need no pass over the torrents.
     Text(TextMode),
     /// A list of torrents.
@@ -47,7 +47,7 @@ pub(super) enum StatsRequest {
 
 /// A mode of opentracker with a short text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextMode {
+pub(crate) enum TextMode {
     Peers,
     Connections,
     Scrapes,
@@ -63,7 +63,7 @@ pub(super) enum TextMode {
 
 /// The forms of an overview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OverviewForm {
+pub(crate) enum OverviewForm {
     /// opentracker's list of the largest torrents.
     Top(usize),
     /// The page of bittorrent-tracker.
@@ -74,7 +74,7 @@ pub(super) enum OverviewForm {
 
 impl StatsOptions {
     /// Returns the data that a request asks for; `None` if it is not for statistics.
-    pub(super) fn read(&self, request: &RequestHead<'_>, unix_s: u64) -> Option<StatsRequest> {
+    pub(crate) fn read(&self, request: &RequestHead<'_>, unix_s: u64) -> Option<StatsRequest> {
         let rest = request.path.strip_prefix(self.path.as_bytes())?;
         if rest == b".json" {
             return Some(StatsRequest::Overview(OverviewForm::Json));
@@ -125,14 +125,14 @@ fn read_mode(mode: &[u8], format: Option<&[u8]>, unix_s: u64) -> StatsRequest {
 }
 
 impl TextMode {
-    pub(super) fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Everything => "text/xml",
             _ => "text/plain",
         }
     }
 
-    pub(super) fn text(self, figures: &Figures) -> String {
+    pub(crate) fn text(self, figures: &Figures) -> String {
         let Figures { totals, udp, tcp, full_scrapes, full_scrape_bytes, .. } = figures;
         let served = |opened: u64, done: u64, rest: &str| {
             let (per_s, done_per_s) = (figures.per_s(opened), figures.per_s(done));
@@ -261,7 +261,7 @@ fn everything(figures: &Figures) -> String {
 }
 
 impl OverviewForm {
-    pub(super) fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Top(_) => "text/plain",
             Self::Page => "text/html; charset=utf-8",
@@ -269,7 +269,7 @@ impl OverviewForm {
         }
     }
 
-    pub(super) fn text(self, figures: &Figures, overview: &Overview) -> String {
+    pub(crate) fn text(self, figures: &Figures, overview: &Overview) -> String {
         match self {
             Self::Top(len) => top(overview, len),
             Self::Page => page(figures, overview),

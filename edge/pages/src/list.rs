@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use front::http::LongBody;
 use tokio::sync::mpsc;
 use tracker::{FullScrapePermit, ListenerPolicyId, TorrentPages, Tracker};
 use types::{Tick, limits};
 use wire::http::{StreamFraming, TorrentList};
 
-use super::long_body::LongBody;
-use super::site::{OverviewTicket, Site};
-use super::stats::OverviewForm;
+use crate::site::{OverviewTicket, Site};
+use crate::stats::OverviewForm;
 
 /// Bytes of a chunk, about.
 const CHUNK_LEN: usize = 60 * 1024;
 
 /// Returns a list of the torrents that a listener serves. It holds `permit` until it is made.
-pub(super) fn torrents(
+pub(crate) fn torrents(
     list: TorrentList,
     tracker: &Arc<Tracker>,
     listener_policy: ListenerPolicyId,
@@ -52,7 +52,7 @@ pub(super) fn torrents(
 }
 
 /// Returns statistics over all torrents, which also refresh the site's overview.
-pub(super) fn overview(
+pub(crate) fn overview(
     form: OverviewForm,
     tracker: &Arc<Tracker>,
     site: &Arc<Site>,

@@ -1,6 +1,6 @@
 //! The public page.
 
-use front::http::{PageOptions, PublicPage};
+use pages::PublicPage;
 use tracker::Access;
 
 use super::*;
@@ -26,7 +26,7 @@ fn urls(html: &str) -> Vec<&str> {
 
 #[test]
 fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
-    let server = HttpServer::start();
+    let server = start(HttpOptions::default(), PageOptions::default());
     let html = page(&server, "tracker.test:8080");
     let expected = [
         "udp://tracker.test:6969/announce",
@@ -43,7 +43,7 @@ fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
 
 #[test]
 fn page_repeats_nothing_that_is_not_a_host() {
-    let server = HttpServer::start();
+    let server = start(HttpOptions::default(), PageOptions::default());
     for host in ["<script>alert(1)</script>", "a\"b", "a b", "a:x", "", &"a".repeat(300)] {
         let html = page(&server, host);
         assert_eq!(urls(&html)[0], "udp://HOST:6969/announce", "{host}");
@@ -56,25 +56,38 @@ fn page_repeats_nothing_that_is_not_a_host() {
 #[test]
 fn page_has_figures_only_if_configured() {
     let pages = PageOptions { page: PublicPage::Figures, ..PageOptions::default() };
-    let server = HttpServer::with_pages(HttpOptions::default(), pages);
-    server.client().request(get(&announce(1, ""), ""));
+    let server = start(HttpOptions::default(), pages);
+    server.client().request(get(&announce(1), ""));
     let html = page(&server, "t");
     assert!(html.contains("<dt>Torrents</dt><dd>1</dd><dt>Seeders</dt><dd>0</dd>"), "{html}");
     // Gathered once a second.
-    server.client().request(get(&announce(2, "").replace("aaaaa", "bbbbb"), ""));
+    server.client().request(get(&announce(2).replace("aaaaa", "bbbbb"), ""));
     assert!(page(&server, "t").contains("<dt>Torrents</dt><dd>1</dd>"));
     server.advance(1);
     assert!(page(&server, "t").contains("<dt>Torrents</dt><dd>2</dd>"));
     let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
-    let off = HttpServer::with_pages(HttpOptions::default(), pages);
+    let off = start(HttpOptions::default(), pages);
     assert_eq!(off.client().request(get("/", "")).status, 426);
 }
 
 #[test]
 fn page_of_a_private_tracker_has_a_place_for_the_key() {
-    let server = HttpServer::start();
+    let server = start(HttpOptions::default(), PageOptions::default());
     set_access(&server.tracker, Access::Private);
     let html = page(&server, "t");
     assert_eq!(urls(&html)[0], "udp://t:6969/announce/KEY");
     assert!(html.contains("KEY stands for"), "{html}");
+}
+
+#[test]
+fn pages_are_served_to_browsers() {
+    let chromium = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nReferer: http://forum.test/\r\n";
+    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
+    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
+    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
+    let server = start(HttpOptions::default(), pages);
+    for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
+        let response = server.client().request(get(target, chromium));
+        assert!(response.status == 200 && !response.has("failure"), "{}", response.text());
+    }
 }

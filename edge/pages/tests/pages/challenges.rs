@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use front::http::PageOptions;
-
 use super::*;
 
 //= rfc8555#http-challenge
@@ -12,7 +10,7 @@ use super::*;
 fn serves_the_challenges_that_are_set_and_no_others() {
     let pages = PageOptions::default();
     let challenges = Arc::clone(&pages.challenges);
-    let server = HttpServer::with_pages(HttpOptions::default(), pages);
+    let server = start(HttpOptions::default(), pages);
     let mut client = server.client();
     let mut request = |target: &str| client.request(get(target, ""));
     let path = "/.well-known/acme-challenge/a-token_1";

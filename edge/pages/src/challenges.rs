@@ -31,7 +31,7 @@ impl Challenges {
 
     /// Returns the response to a request for `path`, or `None` if that is not the token's path.
     //= rfc8555#http-challenge
-    pub(super) fn answer(&self, path: &[u8]) -> Option<String> {
+    pub(crate) fn answer(&self, path: &[u8]) -> Option<String> {
         let token = path.strip_prefix(FOLDER)?;
         let proof = self.0.load();
         let proof = proof.as_ref().filter(|proof| proof.token.as_bytes() == token)?;

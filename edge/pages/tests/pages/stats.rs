@@ -1,17 +1,16 @@
 //! Statistics in the forms of opentracker and bittorrent-tracker.
 
-use front::http::{PageOptions, StatsForm, StatsOptions};
 use tracker::Limits;
 
 use super::full_scrape::add_torrents;
 use super::*;
 
-fn start(path: &str, form: StatsForm) -> HttpServer {
+fn start_stats(path: &str, form: StatsForm) -> HttpServer {
     let networks = Networks::parse(["127.0.0.0/8", "192.0.2.1"]).unwrap();
     let stats = Some(StatsOptions { path: path.into(), form, networks });
     let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
     let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
-    HttpServer::with_pages(options, PageOptions { stats, ..PageOptions::default() })
+    start(options, PageOptions { stats, ..PageOptions::default() })
 }
 
 /// A response's status, content type and text.
@@ -24,11 +23,11 @@ fn read(server: &HttpServer, target: &str, headers: &str) -> (u16, String, Strin
 #[test]
 fn modes_of_opentracker_are_served_whatever_the_form() {
     for form in [StatsForm::Opentracker, StatsForm::Page] {
-        let server = start("/stats", form);
+        let server = start_stats("/stats", form);
         let exempt = Networks::parse(["127.0.0.1"]).unwrap();
         server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
         add_torrents(&server.tracker, 3);
-        server.client().request(get(&announce(1, ""), ""));
+        server.client().request(get(&announce(1), ""));
         let text = |target: &str| {
             let (status, content_type, text) = read(&server, target, "");
             assert_eq!((status, &*content_type), (200, "text/plain"), "{target}");
@@ -66,8 +65,8 @@ fn modes_of_opentracker_are_served_whatever_the_form() {
 
 #[test]
 fn json_of_bittorrent_tracker_is_beside_the_page() {
-    let server = start("/secret/stats", StatsForm::Page);
-    server.client().request(get(&announce(1, ""), ""));
+    let server = start_stats("/secret/stats", StatsForm::Page);
+    server.client().request(get(&announce(1), ""));
     let json = "{\"torrents\":1,\"activeTorrents\":1,\"peersAll\":1,\"peersSeederOnly\":0,\
                 \"peersLeecherOnly\":1,\"peersSeederAndLeecher\":0,\"peersIPv4\":1,\"peersIPv6\":0,";
     for (target, accept) in
@@ -81,7 +80,7 @@ fn json_of_bittorrent_tracker_is_beside_the_page() {
         assert_eq!(read(&server, target, "").0, 404, "{target}");
     }
     // All clients get the same overview for half a minute.
-    server.client().request(get(&announce(1, "").replace("aaaaa", "bbbbb"), ""));
+    server.client().request(get(&announce(1).replace("aaaaa", "bbbbb"), ""));
     assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":1,"));
     server.advance(30);
     assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":2,"));
@@ -89,7 +88,7 @@ fn json_of_bittorrent_tracker_is_beside_the_page() {
 
 #[test]
 fn only_some_networks_may_read_statistics() {
-    let server = start("/stats", StatsForm::Opentracker);
+    let server = start_stats("/stats", StatsForm::Opentracker);
     let by = |ip: &str| format!("X-Forwarded-For: {ip}\r\n");
     for target in ["/stats", "/stats.json", "/stats?mode=tpbs", "/stats?mode=nonsense"] {
         assert_eq!(read(&server, target, &by("192.0.2.2")).0, 403, "{target}");
@@ -99,7 +98,7 @@ fn only_some_networks_may_read_statistics() {
 
 #[test]
 fn lists_of_statistics_count_as_full_scrapes() {
-    let server = start("/stats", StatsForm::Page);
+    let server = start_stats("/stats", StatsForm::Page);
     assert_eq!(read(&server, "/stats?mode=tpbs", "").0, 200);
     let (status, _, text) = read(&server, "/stats?mode=statedump", "");
     assert_eq!(status, 503);

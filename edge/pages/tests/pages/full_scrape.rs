@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::Shutdown;
-use std::sync::Arc;
 
 use client::codec::bencode::{Value, parse};
 use flate2::read::GzDecoder;
 use tracker::access::{AccessLists, HashList, Mode};
 use tracker::{
-    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, ListenerPolicyId,
-    Random, RequestKind, Tracker,
+    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, Random, RequestKind,
+    Tracker,
 };
 use types::{
     Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
@@ -70,7 +69,7 @@ pub(super) fn add_torrents(tracker: &Tracker, count: u32) {
 
 /// A server with full scrapes and `count` torrents. Clients have no limits if `is_exempt`.
 fn server(options: HttpOptions, count: u32, is_exempt: bool) -> HttpServer {
-    let server = HttpServer::with(options);
+    let server = start(options, PageOptions::default());
     add_torrents(&server.tracker, count);
     allow(&server, is_exempt);
     server
@@ -111,7 +110,7 @@ fn lists_all_torrents_sorted_in_every_framing() {
     let server = server(HttpOptions::default(), COUNT, true);
     let mut client = server.client();
     // Requests behind it wait for the end of the list.
-    let pipelined = get("/scrape", "") + &get("/scrape?x=y", "") + &get(&announce(1, ""), "");
+    let pipelined = get("/scrape", "") + &get("/scrape?x=y", "") + &get(&announce(1), "");
     client.send(pipelined);
     for _ in 0..2 {
         let all = client.receive();
@@ -120,7 +119,7 @@ fn lists_all_torrents_sorted_in_every_framing() {
         check(&all.body, COUNT);
     }
     assert!(client.receive().has("8:interval"));
-    client.request(get(&announce(1, "&event=stopped"), ""));
+    client.request(get(&(announce(1) + "&event=stopped"), ""));
     let zipped = client.request(get("/scrape", "Accept-Encoding: deflate, gzip\r\n"));
     assert_eq!(zipped.header("Content-Encoding"), Some("gzip"));
     assert_eq!(zipped.header("Vary"), Some("Accept-Encoding"));
@@ -153,7 +152,8 @@ fn lists_all_torrents_sorted_in_every_framing() {
 
 #[test]
 fn lists_all_torrents_over_tls() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server =
+        HttpServer::set_up(setup(HttpOptions::default(), PageOptions::default()).with_tls());
     add_torrents(&server.tracker, 2000);
     allow(&server, true);
     let mut client = server.tls_client();
@@ -224,7 +224,7 @@ fn serves_others_while_clients_do_not_read() {
     let mut client = server.client();
     for port in 1..=100 {
         assert_eq!(client.request(get("/scrape", "")).text(), failure(busy, 1));
-        assert!(client.request(get(&announce(port, ""), "")).has("8:interval"));
+        assert!(client.request(get(&announce(port), "")).has("8:interval"));
     }
     // One reads all after all, and another one may begin.
     let first = held.remove(0);

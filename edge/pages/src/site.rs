@@ -15,9 +15,9 @@ pub struct Site {
     host: Option<String>,
     registry: Arc<MetricsRegistry>,
     uptime_s: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(super) version: &'static str,
+    pub(crate) version: &'static str,
     /// The number of the node; 0 outside clusters.
-    pub(super) node: u8,
+    pub(crate) node: u8,
     figures: Mutex<Option<(Tick, Arc<Figures>)>>,
     overview: Mutex<Option<(Tick, Arc<Overview>)>>,
     is_refreshing: AtomicBool,
@@ -56,7 +56,7 @@ pub struct PublicUrl {
 
 impl PublicUrl {
     /// Returns the port if it is not the scheme's default.
-    pub(super) fn shown_port(&self) -> Option<u16> {
+    pub(crate) fn shown_port(&self) -> Option<u16> {
         let default = match self.scheme {
             "http" | "ws" => Some(80),
             "https" | "wss" => Some(443),
@@ -69,58 +69,58 @@ impl PublicUrl {
 /// Seconds for which an overview is served.
 const OVERVIEW_S: u32 = 30;
 /// Torrents with the most peers that an overview has.
-pub(super) const TOP_MAX: usize = 100;
+pub(crate) const TOP_MAX: usize = 100;
 
 /// Sums over all workers and listeners.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
-    pub(super) totals: Totals,
-    pub(super) uptime_s: u64,
-    pub(super) version: &'static str,
-    pub(super) node: u8,
-    pub(super) udp: Traffic,
-    pub(super) tcp: Traffic,
-    pub(super) full_scrapes: u64,
-    pub(super) full_scrape_bytes: u64,
-    pub(super) errors: Errors,
-    pub(super) clients: Clients,
+pub(crate) struct Figures {
+    pub(crate) totals: Totals,
+    pub(crate) uptime_s: u64,
+    pub(crate) version: &'static str,
+    pub(crate) node: u8,
+    pub(crate) udp: Traffic,
+    pub(crate) tcp: Traffic,
+    pub(crate) full_scrapes: u64,
+    pub(crate) full_scrape_bytes: u64,
+    pub(crate) errors: Errors,
+    pub(crate) clients: Clients,
 }
 
 /// Requests over UDP or TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     /// UDP: requests. TCP: connections.
-    pub(super) opened: u64,
-    pub(super) connects: u64,
-    pub(super) announces: u64,
-    pub(super) scrapes: u64,
+    pub(crate) opened: u64,
+    pub(crate) connects: u64,
+    pub(crate) announces: u64,
+    pub(crate) scrapes: u64,
     /// UDP: datagrams with a bad connection id.
-    pub(super) bad_ids: u64,
+    pub(crate) bad_ids: u64,
 }
 
 /// Requests that were not served, in opentracker's classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Errors {
-    pub(super) malformed: u64,
-    pub(super) bad_parameter: u64,
-    pub(super) not_modest: u64,
-    pub(super) denied: u64,
-    pub(super) not_found: u64,
+pub(crate) struct Errors {
+    pub(crate) malformed: u64,
+    pub(crate) bad_parameter: u64,
+    pub(crate) not_modest: u64,
+    pub(crate) denied: u64,
+    pub(crate) not_found: u64,
 }
 
 /// The result of a pass over all torrents.
 #[derive(Debug, Default)]
-pub(super) struct Overview {
+pub(crate) struct Overview {
     /// Torrents with peers.
-    pub(super) active: u64,
+    pub(crate) active: u64,
     /// Those with the most peers, the largest first.
-    pub(super) by_peers: Vec<(u32, InfoHash)>,
+    pub(crate) by_peers: Vec<(u32, InfoHash)>,
     /// Those with the most seeders.
-    pub(super) by_seeders: Vec<(u32, InfoHash)>,
+    pub(crate) by_seeders: Vec<(u32, InfoHash)>,
 }
 
 /// The right to make the next overview, which one request has at a time.
-pub(super) struct OverviewTicket(Arc<Site>);
+pub(crate) struct OverviewTicket(Arc<Site>);
 
 impl Drop for OverviewTicket {
     fn drop(&mut self) {
@@ -129,7 +129,7 @@ impl Drop for OverviewTicket {
 }
 
 /// A request's access to an overview.
-pub(super) enum OverviewAccess {
+pub(crate) enum OverviewAccess {
     /// The overview that is kept.
     Ready(Arc<Overview>),
     /// The request has to make one, on a thread of its own.
@@ -155,16 +155,16 @@ impl Site {
         }
     }
 
-    pub(super) fn host(&self) -> Option<&str> {
+    pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
 
-    pub(super) fn urls(&self) -> &[PublicUrl] {
+    pub(crate) fn urls(&self) -> &[PublicUrl] {
         &self.urls
     }
 
     /// Returns figures of this second.
-    pub(super) fn figures(&self, tracker: &Tracker, now: Tick) -> Arc<Figures> {
+    pub(crate) fn figures(&self, tracker: &Tracker, now: Tick) -> Arc<Figures> {
         let mut kept = lock(&self.figures);
         match &*kept {
             Some((at, figures)) if *at == now => Arc::clone(figures),
@@ -202,7 +202,7 @@ impl Site {
     }
 
     /// Returns the kept overview, a ticket to refresh it, or `Busy`.
-    pub(super) fn overview(self: &Arc<Self>, now: Tick) -> OverviewAccess {
+    pub(crate) fn overview(self: &Arc<Self>, now: Tick) -> OverviewAccess {
         let kept = lock(&self.overview).clone();
         let is_fresh = kept.as_ref().is_some_and(|(at, _)| now.since(*at) < OVERVIEW_S);
         let is_due = !is_fresh && !self.is_refreshing.swap(true, Ordering::Acquire);
@@ -216,7 +216,7 @@ impl Site {
 
 impl OverviewTicket {
     /// Makes an overview, for all requests of the next time.
-    pub(super) fn refresh(self, tracker: &Tracker, now: Tick) -> Arc<Overview> {
+    pub(crate) fn refresh(self, tracker: &Tracker, now: Tick) -> Arc<Overview> {
         let mut overview = Overview::default();
         tracker.overview(|stats| {
             let (seeders, leechers) = (stats.counts.seeders(), stats.counts.leechers());

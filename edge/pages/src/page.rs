@@ -6,7 +6,7 @@ use std::fmt::Write;
 use tracker::{Totals, View};
 use wire::http::{RequestHead, is_loopback_host};
 
-use super::site::{PublicUrl, Site};
+use crate::site::{PublicUrl, Site};
 
 /// The page that a browser gets at `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum PublicPage {
 }
 
 /// Headers of pages. They may load nothing but the style below, which is named by its SHA-256.
-pub(super) const PAGE_HEADERS: &str = "Content-Security-Policy: default-src 'none'; style-src \
+pub(crate) const PAGE_HEADERS: &str = "Content-Security-Policy: default-src 'none'; style-src \
      'sha256-kIlKj69qj6j4QJrGRgcdz5Kfz8IE64b4pSE4PIdSHCw='; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
 
@@ -31,7 +31,7 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,
     1fr;gap:.25rem 1.5rem}dd{margin:0;font-variant-numeric:tabular-nums}footer{margin-top:3rem;opacity:.75}";
 
 /// Returns the page. `totals` are shown if there are any.
-pub(super) fn html(
+pub(crate) fn html(
     site: &Site,
     view: &View<'_>,
     request: &RequestHead<'_>,

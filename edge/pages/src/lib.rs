@@ -1,21 +1,29 @@
-//! What a listener has besides announces and scrapes: full scrapes, ACME challenges, the public page,
-//! statistics.
+//! Pages that a listener serves over HTTP besides announces and scrapes of named torrents: full scrapes, ACME
+//! challenges, the public page, statistics. `front` asks for them by its trait [`Pages`].
+#![forbid(unsafe_code)]
+
+mod challenges;
+mod list;
+mod page;
+mod site;
+mod stats;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tracker::{ListenerPolicyId, Tracker, View};
-use types::Refusal;
+use front::http::{LongBody, PageAnswer, Pages};
+use tracker::{FullScrapePermit, ListenerPolicyId, Tracker, View};
 use wire::http::{RequestHead, Status, TorrentList};
 
-use super::challenges::Challenges;
-use super::list;
-use super::long_body::LongBody;
-use super::other::{PageAnswer, Pages};
-use super::page::{self, PAGE_HEADERS, PublicPage};
-use super::site::{OverviewAccess, Site};
-use super::stats::{StatsOptions, StatsRequest};
+use page::PAGE_HEADERS;
+use site::OverviewAccess;
+use stats::StatsRequest;
+
+pub use challenges::Challenges;
+pub use page::PublicPage;
+pub use site::{PublicUrl, Site, SiteOptions};
+pub use stats::{StatsForm, StatsOptions};
 
 /// The pages of a listener.
 #[derive(Clone, Debug, Default)]
@@ -41,14 +49,8 @@ pub struct ListenerPages {
 }
 
 impl Pages for ListenerPages {
-    fn full_scrape(
-        &self,
-        view: &View<'_>,
-        ip: IpAddr,
-        key: Option<&[u8]>,
-    ) -> Result<LongBody, Refusal> {
-        let permit = view.authorize_full_scrape(self.listener_policy, ip, key)?;
-        Ok(list::torrents(TorrentList::Bencoded, &self.tracker, self.listener_policy, permit))
+    fn full_scrape(&self, permit: FullScrapePermit) -> LongBody {
+        list::torrents(TorrentList::Bencoded, &self.tracker, self.listener_policy, permit)
     }
 
     fn answer(&self, view: &View<'_>, request: &RequestHead<'_>, ip: IpAddr) -> PageAnswer {

@@ -1,0 +1,78 @@
+//! Pages through real sockets: a worker of `front` serves, and blocking clients speak to it.
+#![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
+
+extern crate tidegate_pages as pages;
+
+mod challenges;
+mod full_scrape;
+mod page;
+mod stats;
+/// Servers and clients of the tests of `front`.
+#[allow(dead_code, unused_imports, reason = "these tests use a part of it")]
+#[path = "../../../front/tests/sockets/testing/mod.rs"]
+mod testing;
+
+use std::sync::Arc;
+
+use front::http::HttpOptions;
+use pages::{ListenerPages, PageOptions, PublicUrl, Site, SiteOptions, StatsForm, StatsOptions};
+use tracker::counters::{DropReason, MetricsRegistry, Protocol};
+use tracker::{ListenerPolicy, ListenerPolicyId, Networks, Policy};
+use types::Refusal;
+
+use crate::testing::*;
+
+/// The target of an announce by a leecher at `port`.
+fn announce(port: u16) -> String {
+    format!(
+        "/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=-XX0001-{port:012}&port={port}\
+         &uploaded=0&downloaded=0&left=1"
+    )
+}
+
+/// A request for `target`; each of `headers` ends with `\r\n`.
+fn get(target: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n")
+}
+
+/// Starts a worker at 127.0.0.1 with these pages.
+fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
+    HttpServer::set_up(setup(options, pages))
+}
+
+/// The settings of a worker with these pages.
+fn setup(options: HttpOptions, pages: PageOptions) -> Setup {
+    Setup::with_pages(options, move |tracker, registry| {
+        Arc::new(ListenerPages {
+            tracker: Arc::clone(tracker),
+            site: Arc::new(Site::new(site_options(registry))),
+            listener_policy: ListenerPolicyId(0),
+            options: pages.clone(),
+        })
+    })
+}
+
+/// A site with some announce URLs, one of which only this machine can use.
+fn site_options(registry: &Arc<MetricsRegistry>) -> SiteOptions {
+    let url = |scheme, port, path: &str, is_loopback| PublicUrl {
+        scheme,
+        port,
+        path: path.into(),
+        listener_policy: ListenerPolicyId(0),
+        is_loopback,
+    };
+    SiteOptions {
+        urls: vec![
+            url("udp", 6969, "/announce", false),
+            url("udp", 6969, "/announce", false),
+            url("http", 80, "/announce", false),
+            url("wss", 8443, "/<&>", false),
+            url("http", 8080, "/announce", true),
+        ],
+        host: None,
+        registry: Arc::clone(registry),
+        uptime_s: Box::new(|| 7265),
+        version: "1.2.3",
+        node: 0,
+    }
+}
