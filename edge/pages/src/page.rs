@@ -37,11 +37,11 @@ pub(crate) fn html(
     request: &RequestHead<'_>,
     totals: Option<&Totals>,
 ) -> String {
-    let host = site.host().or_else(|| request.host());
+    let host = site.options.host.as_deref().or_else(|| request.host());
     let is_local = host.is_some_and(is_loopback_host);
     let mut urls = Vec::new();
     let mut needs_key = false;
-    for url in site.urls().iter().filter(|url| is_local || !url.is_loopback) {
+    for url in site.options.urls.iter().filter(|url| is_local || !url.is_loopback) {
         let is_private = view.is_private(url.listener_policy);
         needs_key |= is_private;
         let text = url_text(url, host.unwrap_or("HOST"), is_private);

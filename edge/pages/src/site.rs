@@ -10,14 +10,7 @@ use types::{InfoHash, Refusal, Tick};
 /// The data that all workers show. Figures are gathered at most once a second, and passes over all
 /// torrents are made at most twice a minute, for any number of clients.
 pub struct Site {
-    urls: Vec<PublicUrl>,
-    /// The name of this host in URLs; `None` = that of the request.
-    host: Option<String>,
-    registry: Arc<MetricsRegistry>,
-    uptime_s: Box<dyn Fn() -> u64 + Send + Sync>,
-    pub(crate) version: &'static str,
-    /// The number of the node; 0 outside clusters.
-    pub(crate) node: u8,
+    pub(crate) options: SiteOptions,
     figures: Mutex<Option<(Tick, Arc<Figures>)>>,
     overview: Mutex<Option<(Tick, Arc<Overview>)>>,
     is_refreshing: AtomicBool,
@@ -141,26 +134,12 @@ pub(crate) enum OverviewAccess {
 impl Site {
     /// Returns the site of a process.
     pub fn new(options: SiteOptions) -> Self {
-        let SiteOptions { urls, host, registry, uptime_s, version, node } = options;
         Self {
-            urls,
-            host,
-            registry,
-            uptime_s,
-            version,
-            node,
+            options,
             figures: Mutex::default(),
             overview: Mutex::default(),
             is_refreshing: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn host(&self) -> Option<&str> {
-        self.host.as_deref()
-    }
-
-    pub(crate) fn urls(&self) -> &[PublicUrl] {
-        &self.urls
     }
 
     /// Returns figures of this second.
@@ -179,12 +158,12 @@ impl Site {
     fn gather(&self, tracker: &Tracker) -> Figures {
         let mut figures = Figures {
             totals: tracker.totals(),
-            uptime_s: (self.uptime_s)(),
-            version: self.version,
-            node: self.node,
+            uptime_s: (self.options.uptime_s)(),
+            version: self.options.version,
+            node: self.options.node,
             ..Figures::default()
         };
-        for (listener, counters) in self.registry.read() {
+        for (listener, counters) in self.options.registry.read() {
             match listener.protocol {
                 Protocol::Udp => figures.udp.add(&counters, counters_of(&counters)),
                 Protocol::Http | Protocol::Https => {
