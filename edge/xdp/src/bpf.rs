@@ -36,7 +36,6 @@ const XDP_FLAGS_DRIVER: u32 = 1 << 2;
 const TEST_RUN_LIVE_FRAMES: u32 = 1 << 1;
 
 const LOG_INSTRUCTIONS: u32 = 1;
-const LOG_STATISTICS: u32 = 4;
 /// More than a verifier's last words need. If the log is longer, the kernel keeps its end (6.4 and
 /// later) or its beginning.
 const LOG_LEN: usize = 1 << 20;
@@ -53,8 +52,6 @@ pub enum MapKind {
     Array,
     /// An array that user space can map into its memory.
     MappableArray,
-    /// A hash table that forgets what was not used for long.
-    LruHash,
     /// AF_XDP sockets by queue.
     Sockets,
     /// Network devices by any number, for redirects.
@@ -85,15 +82,6 @@ pub struct LoadError {
     pub log: String,
 }
 
-/// The kernel's statistics about a program that it loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VerifierStatistics {
-    /// Instructions that the verifier followed, each as often as it came to it.
-    pub steps: u64,
-    /// Microseconds that it took.
-    pub time_us: u64,
-}
-
 /// The result of an XDP program for a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
@@ -101,8 +89,6 @@ pub struct TestRun {
     pub action: u32,
     /// The frame after it.
     pub frame: Vec<u8>,
-    /// Mean time of a run in nanoseconds, with some 20 of the test's own.
-    pub duration_ns: u32,
 }
 
 /// Return values of XDP programs.
@@ -125,7 +111,6 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
     let (map_type, map_flags) = match spec.kind {
         MapKind::Array => (2, 0),
         MapKind::MappableArray => (2, BPF_F_MMAPABLE),
-        MapKind::LruHash => (9, 0),
         MapKind::Sockets => (17, 0),
         MapKind::Devices => (14, 0),
     };
@@ -241,48 +226,24 @@ pub fn load_program(
     license: &CStr,
     instructions: &[u64],
 ) -> Result<OwnedFd, LoadError> {
-    load(name, license, instructions, &mut [], 0).or_else(|error| {
+    load(name, license, instructions, &mut []).or_else(|error| {
         // Only a refused program is worth the time that a log takes.
         let mut log = vec![0; LOG_LEN];
-        match load(name, license, instructions, &mut log, LOG_INSTRUCTIONS) {
+        match load(name, license, instructions, &mut log) {
             Ok(program) => Ok(program),
             Err(_) => Err(LoadError { error, log: text(&log) }),
         }
     })
 }
 
-/// Has the verifier check a program, and returns what that took. The program is not kept.
-pub fn verify_program(
-    license: &CStr,
-    instructions: &[u64],
-) -> Result<VerifierStatistics, LoadError> {
-    let mut log = vec![0; LOG_LEN];
-    let loaded = load("", license, instructions, &mut log, LOG_STATISTICS);
-    let log = text(&log);
-    loaded.map_err(|error| LoadError { error, log: log.clone() })?;
-    let number_after = |words: &str| -> Option<u64> {
-        let (_, rest) = log.split_once(words)?;
-        rest.split_whitespace().next()?.parse().ok()
-    };
-    match (number_after("processed "), number_after("verification time ")) {
-        (Some(steps), Some(time_us)) => Ok(VerifierStatistics { steps, time_us }),
-        _ => Err(LoadError { error: io::ErrorKind::InvalidData.into(), log }),
-    }
-}
-
-fn load(
-    name: &str,
-    license: &CStr,
-    instructions: &[u64],
-    log: &mut [u8],
-    log_level: u32,
-) -> io::Result<OwnedFd> {
+/// Loads a program. An empty `log` has the verifier write none.
+fn load(name: &str, license: &CStr, instructions: &[u64], log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = ProgLoad {
         prog_type: PROG_TYPE_XDP,
         instruction_count: instructions.len() as u32,
         instructions: address(instructions.as_ptr()),
         license: address(license.as_ptr()),
-        log_level,
+        log_level: if log.is_empty() { 0 } else { LOG_INSTRUCTIONS },
         log_len: log.len() as u32,
         log: if log.is_empty() { 0 } else { address(log.as_mut_ptr()) },
         kernel_version: 0,
@@ -356,9 +317,8 @@ pub fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// Runs a program `repeat` times on a frame of at least 14 bytes. All runs see what the ones before
-/// left of it. Redirects go nowhere. The frame comes in by queue 0 of the loopback device.
-pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
+/// Runs a program on a frame of at least 14 bytes. Redirects go nowhere. The frame comes in by queue 0 of the loopback device.
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<TestRun> {
     // A program may have made it longer.
     let mut out = vec![0; frame.len() + 256];
     let mut attributes = ProgTestRun {
@@ -367,19 +327,19 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
         data_len_out: out.len() as u32,
         data_in: address(frame.as_ptr()),
         data_out: address(out.as_mut_ptr()),
-        repeat,
+        repeat: 1,
         ..ProgTestRun::default()
     };
     // SAFETY: frame and output live until the call returns; the kernel reads and writes no more bytes
     // than the lengths say.
     unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }?;
     out.truncate(attributes.data_len_out as usize);
-    Ok(TestRun { action: attributes.result, frame: out, duration_ns: attributes.duration_ns })
+    Ok(TestRun { action: attributes.result, frame: out })
 }
 
 /// Runs a program on `repeat` copies of a frame, which really go where the program sends them: this is
 /// the kernel's packet generator. The kernel takes up to `batch` frames (at most 256) at a time, and
-/// keeps this thread until all are through. Returns the mean time of a run in nanoseconds.
+/// keeps this thread until all are through.
 ///
 /// Frames are recycled: the program must write all that it expects to find in them.
 ///
@@ -387,7 +347,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
 ///
 /// `Interrupted` if a signal arrived; the frames up to then are through. `InvalidInput` before Linux
 /// 5.18.
-pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<u32> {
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<()> {
     let mut attributes = ProgTestRun {
         program: program.as_raw_fd(),
         data_len_in: frame.len() as u32,
@@ -398,8 +358,7 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) 
         ..ProgTestRun::default()
     };
     // SAFETY: the frame lives until the call returns; the kernel reads no more bytes than its length.
-    unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }?;
-    Ok(attributes.duration_ns)
+    unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }.map(drop)
 }
 
 impl fmt::Display for LoadError {
@@ -613,10 +572,10 @@ mod tests {
             return;
         }
         let program = load_program("pass", LICENSE, &[set_result(action::PASS), EXIT]).unwrap();
-        let run = test_run(program.as_fd(), &[9; 60], 1).unwrap();
+        let run = test_run(program.as_fd(), &[9; 60]).unwrap();
         assert_eq!((run.action, run.frame), (action::PASS, vec![9; 60]));
         let drop_all = load_program("drop", LICENSE, &[set_result(action::DROP), EXIT]).unwrap();
-        assert_eq!(test_run(drop_all.as_fd(), &[9; 14], 1).unwrap().action, action::DROP);
+        assert_eq!(test_run(drop_all.as_fd(), &[9; 14]).unwrap().action, action::DROP);
         run_live(drop_all.as_fd(), &[9; 60], 1_000, 64).unwrap();
     }
 
@@ -630,15 +589,6 @@ mod tests {
         assert_eq!(error.error.kind(), io::ErrorKind::PermissionDenied);
         assert!(error.log.contains("R0 !read_ok"), "{}", error.log);
         assert!(error.to_string().ends_with("R0 !read_ok"), "{error}");
-    }
-
-    #[test]
-    fn verifier_reports_its_steps() {
-        if !may_use_bpf("verifier_reports_its_steps") {
-            return;
-        }
-        let program = [set_result(action::PASS), EXIT];
-        assert_eq!(verify_program(LICENSE, &program).unwrap().steps, 2);
     }
 
     #[test]

@@ -62,6 +62,9 @@ mod ring;
 mod run;
 #[cfg(target_os = "linux")]
 mod setup;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod test_frames;
 #[cfg(target_os = "linux")]
 mod umem;
 
@@ -244,8 +247,9 @@ pub struct ConnectRate {
     pub prefix_v6: u8,
 }
 
-/// Counts of what the program did with the datagrams of one listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of what the program did with the datagrams of one listener, in the order of `enum result` of `program.c`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
 pub struct ListenerCounts {
     /// Connects answered.
     pub connects: u64,
@@ -273,7 +277,7 @@ impl ListenerCounts {
     /// Returns what was counted since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let mut since = *self;
-        for (count, before) in since.all_mut().into_iter().zip(before.clone().all_mut()) {
+        for (count, before) in since.words_mut().iter_mut().zip(before.words()) {
             *count = count.wrapping_sub(*before);
         }
         since
@@ -281,37 +285,17 @@ impl ListenerCounts {
 
     /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
-        for (count, other) in self.all_mut().into_iter().zip(other.clone().all_mut()) {
+        for (count, other) in self.words_mut().iter_mut().zip(other.words()) {
             *count = count.wrapping_add(*other);
         }
     }
 
-    /// Returns all counts, in the order of `enum result` of `program.c`.
-    fn all_mut(&mut self) -> [&mut u64; 10] {
-        let Self {
-            connects,
-            steered,
-            passed,
-            banned,
-            blocked,
-            over_rate,
-            bad_connection_ids,
-            wrong_magic,
-            too_short,
-            dropped_bytes,
-        } = self;
-        [
-            connects,
-            steered,
-            passed,
-            banned,
-            blocked,
-            over_rate,
-            bad_connection_ids,
-            wrong_magic,
-            too_short,
-            dropped_bytes,
-        ]
+    fn words(&self) -> &[u64; 10] {
+        bytemuck::cast_ref(self)
+    }
+
+    fn words_mut(&mut self) -> &mut [u64; 10] {
+        bytemuck::cast_mut(self)
     }
 }
 

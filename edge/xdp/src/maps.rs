@@ -426,7 +426,7 @@ impl InterfaceMaps {
     pub(super) fn counts(&self, queue: usize, listener: usize) -> ListenerCounts {
         let counts = &self.counts.view().0[queue % QUEUES_MAX][listener % LISTENERS_MAX];
         let mut found = ListenerCounts::default();
-        for (found, count) in found.all_mut().into_iter().zip(counts) {
+        for (found, count) in found.words_mut().iter_mut().zip(counts) {
             *found = count.load(Ordering::Relaxed);
         }
         found

@@ -1,7 +1,5 @@
 //! Tests of the program, by test runs in the kernel.
 
-mod figures;
-mod frames;
 mod model;
 mod rates;
 mod table;
@@ -17,10 +15,11 @@ use super::bpf::{TestRun, test_run};
 use super::interface::Endpoint;
 use super::maps::{InterfaceMaps, Maps, NextHop, load};
 use super::{IdSlots, ListenerCounts, ProtocolNumbers};
+use crate::test_frames::MAGIC;
 use model::{Model, Outcome, Verdict};
 
 const PROTOCOL: ProtocolNumbers = ProtocolNumbers {
-    connect_magic: frames::MAGIC,
+    connect_magic: MAGIC,
     connect_action: 0,
     connect_reply_action: 0,
     head_len: 16,
@@ -85,7 +84,7 @@ impl Program {
     }
 
     fn run(&self, frame: &[u8]) -> TestRun {
-        test_run(self.program.as_fd(), frame, 1).unwrap()
+        test_run(self.program.as_fd(), frame).unwrap()
     }
 
     /// Runs the program and its twin on a frame, and compares action, frame and counts. Returns the verdict.

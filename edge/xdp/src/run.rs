@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -57,11 +57,7 @@ pub(super) struct QueueStatus {
     parked: AtomicBool,
     /// True if the socket has been closed, because its interface is gone or polling reported an error.
     closed: AtomicBool,
-    rx_full: AtomicU64,
-    fill_empty: AtomicU64,
-    rx_invalid: AtomicU64,
-    tx_invalid: AtomicU64,
-    tx_full: AtomicU64,
+    drops: ArcSwap<RingDrops>,
 }
 
 /// A queue that is served.
@@ -212,23 +208,7 @@ impl QueueStatus {
 
     /// Returns what was dropped, as of a moment ago.
     pub(super) fn drops(&self) -> RingDrops {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        RingDrops {
-            rx_full: read(&self.rx_full),
-            fill_empty: read(&self.fill_empty),
-            rx_invalid: read(&self.rx_invalid),
-            tx_invalid: read(&self.tx_invalid),
-            tx_full: read(&self.tx_full),
-        }
-    }
-
-    fn publish(&self, drops: &RingDrops) {
-        let write = |count: &AtomicU64, number| count.store(number, Ordering::Relaxed);
-        write(&self.rx_full, drops.rx_full);
-        write(&self.fill_empty, drops.fill_empty);
-        write(&self.rx_invalid, drops.rx_invalid);
-        write(&self.tx_invalid, drops.tx_invalid);
-        write(&self.tx_full, drops.tx_full);
+        **self.drops.load()
     }
 }
 
@@ -375,7 +355,8 @@ impl ServedQueue {
     fn check(&mut self) -> bool {
         let Ok(drops) = self.queue.drops() else { return true };
         let rx_invalid = drops.rx_invalid + self.unparsed;
-        self.status.publish(&RingDrops { rx_invalid, tx_full: self.tx_full, ..drops });
+        let drops = RingDrops { rx_invalid, tx_full: self.tx_full, ..drops };
+        self.status.drops.store(Arc::new(drops));
         let is_gone = self.queue.is_gone();
         self.status.closed.store(is_gone, Ordering::Relaxed);
         !is_gone

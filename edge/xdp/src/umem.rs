@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel: frames and rings of AF_XDP sockets.
+//! Memory that is shared with the kernel: maps of the program, frames and rings of AF_XDP sockets.
 //!
 //! # Safety
 //!

@@ -1,9 +1,9 @@
 //! Frames against a plain builder and a plain checksum.
 
 use super::*;
-
-const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+use crate::test_frames::{
+    CLIENT_MAC, SERVER_MAC, frame_between, naive_checksum, tagged, udp_checksum, with,
+};
 
 /// The four forms of frames: both families, with a VLAN tag and without.
 fn forms() -> impl Iterator<Item = Form> {
@@ -11,7 +11,7 @@ fn forms() -> impl Iterator<Item = Form> {
     let v6 = ["[2001:db8::7:9]:51413", "[2001:db8:1::80]:6969"];
     [v4, v6].into_iter().flat_map(|ends| {
         let [from, to] = ends.map(|end| end.parse().unwrap());
-        [None, Some([0x61, 0x23])].map(|tag| Form { from, to, tag })
+        [None, Some(0x123)].map(|vlan| Form { from, to, vlan })
     })
 }
 
@@ -19,41 +19,19 @@ fn forms() -> impl Iterator<Item = Form> {
 struct Form {
     from: SocketAddr,
     to: SocketAddr,
-    tag: Option<[u8; 2]>,
+    vlan: Option<u16>,
 }
 
 impl Form {
     /// Returns a frame as a client's kernel sends it.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
-        let mut frame = [TRACKER_MAC, CLIENT_MAC].concat();
-        if let Some(tag) = self.tag {
-            frame.extend([0x81, 0x00]);
-            frame.extend(tag);
-        }
-        let udp_len = payload.len() as u16 + 8;
-        match (self.from.ip(), self.to.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                frame.extend([8, 0, 0x45, 0]);
-                frame.extend((udp_len + 20).to_be_bytes());
-                frame.extend([0x12, 0x34, 0x40, 0, 57, 17, 0, 0]);
-                frame.extend(from.octets());
-                frame.extend(to.octets());
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                frame.extend([0x86, 0xdd, 0x60, 1, 2, 3]);
-                frame.extend(udp_len.to_be_bytes());
-                frame.extend([17, 57]);
-                frame.extend(from.octets());
-                frame.extend(to.octets());
-            }
-            _ => unreachable!(),
-        }
-        frame.extend(self.from.port().to_be_bytes());
-        frame.extend(self.to.port().to_be_bytes());
-        frame.extend(udp_len.to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend(payload);
-        frame
+        let frame = frame_between(self.from, self.to, payload);
+        self.vlan.map_or(frame.clone(), |vlan| tagged(&frame, vlan))
+    }
+
+    /// Returns the offset of the IP header.
+    fn ip_at(&self) -> usize {
+        if self.vlan.is_some() { 18 } else { 14 }
     }
 }
 
@@ -68,33 +46,6 @@ fn reply(request: &Datagram, payload: &[u8], mac: Option<[u8; 6]>, id: u16) -> V
     let begin = request.write_reply_headers(&mut buffer, mac, id);
     assert!(buffer[..begin].iter().all(|byte| *byte == 0xee), "bytes before the frame");
     buffer.split_off(begin)
-}
-
-/// The checksum as RFC 1071 defines it.
-fn plain_sum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|pair| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low)));
-    let mut sum: u64 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
-}
-
-/// Asserts that the checksums of a frame are right.
-fn check_sums(frame: &[u8], form: &Form) {
-    let ip_at = 14 + if form.tag.is_some() { 4 } else { 0 };
-    let (addresses, udp) = if form.from.is_ipv4() {
-        let header = &frame[ip_at..ip_at + 20];
-        assert_eq!(plain_sum(header), 0xffff);
-        (&header[12..], &frame[ip_at + 20..])
-    } else {
-        (&frame[ip_at + 8..ip_at + 40], &frame[ip_at + 40..])
-    };
-    assert_ne!(udp[6..8], [0, 0], "no checksum");
-    let pseudo = [addresses, &(udp.len() as u32).to_be_bytes(), &[0, 0, 0, 17], udp].concat();
-    assert_eq!(plain_sum(&pseudo), 0xffff);
 }
 
 #[test]
@@ -121,14 +72,15 @@ fn replies_parse_and_have_right_checksums() {
         for len in 0..=1472 {
             let bytes = payload(len);
             let frame = reply(&request, &bytes, None, 0xabcd);
-            check_sums(&frame, &form);
+            let ip = &frame[form.ip_at()..];
+            assert_eq!(udp_checksum(ip), 0);
             assert_eq!(frame.len(), request.reply_headers_len() + len);
             let back = Datagram::parse(&frame).unwrap();
-            assert_eq!((back.from, back.to, back.tag), (form.to, form.from, form.tag));
+            assert_eq!((back.from, back.to, back.tag), (form.to, form.from, request.tag));
             assert_eq!(frame[back.payload], bytes);
-            assert_eq!(frame[..12], [CLIENT_MAC, TRACKER_MAC].concat());
-            let ip = &frame[frame.len() - len - 8 - if form.from.is_ipv4() { 20 } else { 40 }..];
+            assert_eq!(frame[..12], [CLIENT_MAC, SERVER_MAC].concat());
             if form.from.is_ipv4() {
+                assert_eq!(naive_checksum(&ip[..20]), 0);
                 let expected = if len <= 1252 { [0, 0, 0x40, 0] } else { [0xab, 0xcd, 0, 0] };
                 assert_eq!((&ip[4..8], ip[8]), (&expected[..], 64));
             } else {
@@ -144,7 +96,7 @@ fn replies_go_to_a_given_address() {
         let request = Datagram::parse(&form.frame(b"request")).unwrap();
         let gateway = [2, 9, 9, 9, 9, 9];
         let frame = reply(&request, b"reply", Some(gateway), 0);
-        assert_eq!(frame[..12], [gateway, TRACKER_MAC].concat());
+        assert_eq!(frame[..12], [gateway, SERVER_MAC].concat());
     }
 }
 
@@ -179,11 +131,13 @@ fn truncated_frames_are_refused() {
 fn other_frames_are_refused() {
     for form in forms() {
         let frame = form.frame(&payload(40));
-        let ip_at = 14 + if form.tag.is_some() { 4 } else { 0 };
+        let ip_at = form.ip_at();
         let refused = |at: usize, bytes: &[u8]| {
-            let mut frame = frame.clone();
-            frame[at..at + bytes.len()].copy_from_slice(bytes);
-            assert_eq!(Datagram::parse(&frame), None, "{bytes:?} at {at} of {form:?}");
+            assert_eq!(
+                Datagram::parse(&with(&frame, at, bytes)),
+                None,
+                "{bytes:?} at {at} of {form:?}"
+            );
         };
         // ARP, two tags, a wrong ethertype.
         refused(ip_at - 2, &[8, 6]);
@@ -225,8 +179,6 @@ fn sums_agree_with_the_plain_one() {
         let mut sum = Sum::default();
         sum.add(&bytes);
         let _ = Datagram::parse(&bytes);
-        let plain = plain_sum(&bytes);
-        // In ones' complement, 0xffff is zero, too; only an empty sum is 0.
-        assert_eq!(u16::from_be_bytes(sum.checksum()), !plain, "{len} bytes");
+        assert_eq!(u16::from_be_bytes(sum.checksum()), naive_checksum(&bytes), "{len} bytes");
     }
 }

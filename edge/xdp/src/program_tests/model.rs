@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_slice_ip;
 
-use super::frames::{MAGIC, naive_checksum, set_udp_checksum};
 use crate::IdSlots;
 use crate::bpf::action;
 use crate::interface::Endpoint;
 use crate::maps::NextHop;
+use crate::test_frames::{MAGIC, naive_checksum, set_udp_checksum};
 
 /// Why a datagram of a listener had the fate that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::frames::{announce, connect};
 use super::{Program, model};
 use crate::ConnectRate;
 use crate::bpf::action;
+use crate::test_frames::{announce, connect};
 
 const V4: &str = "192.0.2.1:6969";
 const V6: &str = "[2001:db8::1]:6969";

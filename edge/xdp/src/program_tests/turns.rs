@@ -7,9 +7,9 @@ use std::thread;
 use primitives::Random;
 use primitives::siphash::siphash_slice_ip;
 
-use super::frames::{announce, connect};
 use super::{IdSlots, KEY, Program, model};
 use crate::bpf::{action, test_run};
+use crate::test_frames::{announce, connect};
 use std::os::fd::AsFd;
 
 const CLIENT: &str = "198.18.0.1:4096";
@@ -127,7 +127,7 @@ fn what_stays_is_never_missing() {
     let stop = AtomicBool::new(false);
     let valid = AtomicU32::new(7);
     let descriptor = program.program.try_clone().unwrap();
-    let run = |frame: &[u8]| test_run(descriptor.as_fd(), frame, 1).unwrap().action;
+    let run = |frame: &[u8]| test_run(descriptor.as_fd(), frame).unwrap().action;
     thread::scope(|scope| {
         scope.spawn(|| {
             let ids = |current, accepts_next| IdSlots { key: KEY, current, accepts_next };

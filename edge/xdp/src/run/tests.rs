@@ -1,7 +1,5 @@
 //! AF_XDP sockets on veth pairs, in namespaces. Skipped, with a line that says so, without the privileges.
 
-mod cost;
-
 use super::*;
 use crate::bpf::attach_xdp;
 use crate::interface::Endpoint;
@@ -69,7 +67,6 @@ struct Host {
     network: Network,
     sockets: Vec<UdpSocket>,
     queues: Vec<WorkerQueue>,
-    maps: Maps,
     interface: InterfaceMaps,
     _link: OwnedFd,
 }
@@ -133,7 +130,7 @@ impl Host {
         maps.steering().set(true);
         let program = load(&maps, &interface).unwrap();
         let link = network.tracker.run(|| attach_xdp(program.as_fd(), index, mode).unwrap());
-        Some(Self { network, sockets, queues, maps, interface, _link: link })
+        Some(Self { network, sockets, queues, interface, _link: link })
     }
 
     /// Takes what its worker serves.
@@ -250,26 +247,6 @@ fn requests_are_answered_in_both_modes_and_families() {
     }
 }
 
-/// The kernel puts fragments together, and gives the datagram to the socket.
-#[test]
-fn what_the_program_passes_is_answered_by_sockets() {
-    let Some(mut host) = Host::start(Mode::Driver, 2, false) else { return };
-    let addresses = host.addresses();
-    let running = Running::start(host.worker());
-    for to in addresses {
-        let client = host.client(to);
-        exchange(&client, 300, 2000);
-        exchange(&client, 300, 98);
-        exchange(&client, 300, 2000);
-    }
-    host.maps.steering().set(false);
-    for to in addresses {
-        exchange(&host.client(to), 300, 98);
-    }
-    let handler = running.finish();
-    assert_eq!((handler.datagrams, host.steered()), (8, 2));
-}
-
 #[test]
 fn several_queues_of_one_worker_are_served() {
     let Some(mut host) = Host::start(Mode::Driver, 2, false) else { return };
@@ -286,63 +263,6 @@ fn several_queues_of_one_worker_are_served() {
     for queue in 0..2 {
         assert!(host.interface.counts(queue, 0).steered > 0, "nothing came to queue {queue}");
     }
-}
-
-/// Sends `count` requests without waiting for replies, which come to a socket that is soon full.
-fn flood(client: &Client, count: u32) {
-    let request = request(150, 98);
-    for _ in 0..count {
-        // The sender's buffer may be full for a moment.
-        while client.send(&request).is_err() {
-            thread::yield_now();
-        }
-    }
-}
-
-/// Chunks are in the fill ring again when all is quiet: none has been lost.
-fn chunks_are_constant(count: u32) {
-    let Some(mut host) = Host::start(Mode::Driver, 1, false) else { return };
-    let addresses = host.addresses();
-    let clients = host.network.router.run(|| addresses.map(client));
-    let listeners = Listeners(host.sockets.iter().map(UdpSocket::local_addr).collect());
-    let mut queue = ServedQueue::new(host.queues.remove(0));
-    let chunks = queue.queue.rings.fill.pending();
-    assert_eq!(chunks, 2048);
-    let is_sent = AtomicBool::new(false);
-    let mut handler = Repeater::default();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            clients.iter().for_each(|client| flood(client, count / 2));
-            is_sent.store(true, Ordering::Release);
-        });
-        while !is_sent.load(Ordering::Acquire) {
-            if queue.turn(&listeners, &mut handler) == 0 {
-                thread::yield_now();
-            }
-            handler.to.clear();
-            handler.of_sockets.clear();
-        }
-    });
-    until("all chunks to be in the fill ring", || {
-        let received = queue.turn(&listeners, &mut handler);
-        received == 0 && queue.queue.rings.fill.pending() == chunks
-    });
-    assert!(queue.check());
-    let drops = queue.status.drops();
-    assert_eq!((drops.rx_invalid, drops.tx_invalid), (0, 0));
-    let served = handler.datagrams as u64;
-    assert!(served > 0 && served <= host.steered(), "{served} of {}, {drops:?}", host.steered());
-}
-
-#[test]
-fn chunks_are_constant_over_a_million_frames() {
-    chunks_are_constant(1_000_000);
-}
-
-#[test]
-#[ignore = "takes minutes: cargo test --release -p tidegate-xdp hundred_million -- --ignored"]
-fn chunks_are_constant_over_a_hundred_million_frames() {
-    chunks_are_constant(100_000_000);
 }
 
 #[test]
@@ -391,83 +311,4 @@ fn replies_without_a_next_hop_are_refused() {
     until("the request", || queue.turn(&listeners, &mut handler) == 1);
     assert_eq!((handler.blocked, handler.refused), (0, 1));
     assert_eq!(queue.queue.rings.fill.pending(), 2048);
-}
-
-/// Another process would get the descriptors; here it is another queue of the same.
-#[test]
-fn a_parked_queue_is_taken_over() {
-    let Some(mut host) = Host::start(Mode::Driver, 1, false) else { return };
-    let to = host.addresses()[0];
-    let listeners = Listeners(host.sockets.iter().map(UdpSocket::local_addr).collect());
-    let mut old = ServedQueue::new(host.queues.remove(0));
-    let client = host.client(to);
-    let mut handler = Repeater::default();
-    let mut exchange = |queue: &mut ServedQueue| {
-        client.send(&request(20, 98)).unwrap();
-        until("the request", || queue.turn(&listeners, &mut handler) == 1);
-        assert_eq!(client.recv(&mut [0; 100]).unwrap(), 20);
-    };
-    (0..100).for_each(|_| exchange(&mut old));
-    old.status.park(true);
-    let mut quiet = Repeater::default();
-    assert_eq!(old.turn(&listeners, &mut quiet), 0);
-    assert!(old.status.is_parked());
-    let (socket, memory) = old.queue.descriptors();
-    let [socket, memory] = [socket, memory].map(|fd| fd.try_clone_to_owned().unwrap());
-    // It comes between the two.
-    client.send(&request(30, 98)).unwrap();
-    let queue = Queue::inherit(socket, memory).unwrap();
-    drop(old);
-    let (next_hops, status) = (Arc::default(), Arc::default());
-    let mut new = ServedQueue::new(WorkerQueue { queue, next_hops, status });
-    until("the request", || new.turn(&listeners, &mut quiet) == 1);
-    assert_eq!(client.recv(&mut [0; 100]).unwrap(), 30);
-    (0..3000).for_each(|_| exchange(&mut new));
-    until("all chunks to be in the fill ring", || {
-        new.turn(&listeners, &mut quiet);
-        new.queue.rings.fill.pending() == 2048
-    });
-}
-
-#[test]
-fn a_queue_has_one_socket() {
-    let Some(host) = Host::start(Mode::Driver, 1, false) else { return };
-    let again = host.network.tracker.run(|| Queue::open(ifindex("eth0"), 0, 2048, false).map(drop));
-    assert_eq!(again.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
-    let zero_copy =
-        host.network.tracker.run(|| Queue::open(ifindex("eth0"), 1, 2048, true).map(drop));
-    assert_eq!(zero_copy.unwrap_err().kind(), io::ErrorKind::Unsupported);
-    assert!(!host.queues[0].queue.is_zero_copy().unwrap());
-}
-
-/// Its worker serves the sockets then.
-#[test]
-fn an_interface_may_vanish() {
-    let Some(mut host) = Host::start(Mode::Driver, 2, true) else { return };
-    let addresses = host.addresses();
-    let statuses: Vec<_> = host.queues.iter().map(|own| Arc::clone(&own.status)).collect();
-    let running = Running::start(host.worker());
-    exchange(&host.client(addresses[0]), 200, 98);
-    host.network.tracker.ip("link delete eth0\n").unwrap();
-    harness::wait_until("the queues to be closed", || statuses.iter().all(|own| own.is_closed()));
-    let here = SocketAddr::new([127, 0, 0, 1].into(), addresses[0].port());
-    exchange(&host.network.tracker.run(|| client(here)), 200, 98);
-    let handler = running.finish();
-    assert_eq!(handler.datagrams, 2);
-}
-
-#[test]
-fn a_worker_stops_soon_and_leaves_its_sockets_to_others() {
-    let Some(mut host) = Host::start(Mode::Driver, 2, false) else { return };
-    let addresses = host.addresses();
-    let sockets = host.sockets.iter().map(|socket| socket.descriptor().unwrap()).map(Client::from);
-    let sockets: Vec<Client> = sockets.collect();
-    let running = Running::start(host.worker());
-    exchange(&host.client(addresses[0]), 200, 98);
-    running.finish();
-    // Nothing is redirected to sockets that are closed: the datagram waits in the UDP socket.
-    host.client(addresses[0]).send(&request(200, 98)).unwrap();
-    sockets[0].set_nonblocking(false).unwrap();
-    sockets[0].set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(sockets[0].recv(&mut [0; 2048]).unwrap(), 98);
 }

@@ -62,7 +62,7 @@ fn replies_are_counted_by_class_and_kind() {
             // Ports of ordinary sockets.
             (&[0; 16], 8, action::PASS),
         ] {
-            let run = bpf::test_run(program.as_fd(), &reply(family, class, payload), 1).unwrap();
+            let run = bpf::test_run(program.as_fd(), &reply(family, class, payload)).unwrap();
             assert_eq!(run.action, expected, "{family:?} {payload:?}");
         }
     }
@@ -79,7 +79,7 @@ fn replies_are_counted_by_class_and_kind() {
     // What is not from the tracker is passed.
     let mut other = reply(Family::V4, CONNECTS, &[0; 16]);
     other[35] ^= 1;
-    assert_eq!(bpf::test_run(program.as_fd(), &other, 1).unwrap().action, action::PASS);
+    assert_eq!(bpf::test_run(program.as_fd(), &other).unwrap().action, action::PASS);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn frames_are_written_cut_and_stamped() {
         };
         let code = program::generator(family, long.frame.len(), 1, maps);
         let program = bpf::load_program("test", LICENSE, &code).unwrap();
-        let next = || bpf::test_run(program.as_fd(), &vec![9; long.frame.len()], 1).unwrap();
+        let next = || bpf::test_run(program.as_fd(), &vec![9; long.frame.len()]).unwrap();
         let (first, second) = (next(), next());
         assert_eq!((first.action, second.action), (action::REDIRECT, action::REDIRECT));
         assert_eq!(second.frame, short.frame);

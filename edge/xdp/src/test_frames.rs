@@ -1,18 +1,18 @@
-//! Builds frames as clients send them.
+//! Builds frames as clients send them, for tests.
 
 use std::net::{IpAddr, SocketAddr};
 
-pub(super) const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub(super) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-pub(super) const MAGIC: u64 = 0x0417_2710_1980;
+pub(crate) const MAGIC: u64 = 0x0417_2710_1980;
 
 /// Returns a frame with a datagram. Checksums are right.
-pub(super) fn frame(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(from: &str, to: &str, payload: &[u8]) -> Vec<u8> {
     frame_between(from.parse().unwrap(), to.parse().unwrap(), payload)
 }
 
-pub(super) fn frame_between(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame_between(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let ethernet_type: u16 = if to.is_ipv4() { 0x0800 } else { 0x86dd };
     let head = [&SERVER_MAC[..], &CLIENT_MAC, &ethernet_type.to_be_bytes()].concat();
     let mut packet = match (from.ip(), to.ip()) {
@@ -41,38 +41,38 @@ pub(super) fn frame_between(from: SocketAddr, to: SocketAddr, payload: &[u8]) ->
 }
 
 /// Returns a connect.
-pub(super) fn connect(from: &str, to: &str) -> Vec<u8> {
+pub(crate) fn connect(from: &str, to: &str) -> Vec<u8> {
     frame(from, to, &connect_payload(0x0102_0304))
 }
 
-pub(super) fn connect_payload(transaction_id: u32) -> Vec<u8> {
+pub(crate) fn connect_payload(transaction_id: u32) -> Vec<u8> {
     [&MAGIC.to_be_bytes()[..], &[0; 4], &transaction_id.to_be_bytes()].concat()
 }
 
 /// Returns an announce with a connection id.
-pub(super) fn announce(from: &str, to: &str, id: u64) -> Vec<u8> {
+pub(crate) fn announce(from: &str, to: &str, id: u64) -> Vec<u8> {
     frame(from, to, &announce_payload(id))
 }
 
-pub(super) fn announce_payload(id: u64) -> Vec<u8> {
+pub(crate) fn announce_payload(id: u64) -> Vec<u8> {
     [&id.to_be_bytes()[..], &[0, 0, 0, 1, 9, 9, 9, 9], &[0x55; 82]].concat()
 }
 
 /// Returns the frame with a tag of its VLAN.
-pub(super) fn tagged(frame: &[u8], id: u16) -> Vec<u8> {
+pub(crate) fn tagged(frame: &[u8], id: u16) -> Vec<u8> {
     let tag = [&[0x81, 0x00][..], &(0x6000 | id).to_be_bytes()].concat();
     [&frame[..12], &tag, &frame[12..]].concat()
 }
 
 /// Returns the frame with other bytes at `at`.
-pub(super) fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn with(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[at..at + bytes.len()].copy_from_slice(bytes);
     frame
 }
 
 /// Sets the checksum of an IP packet's datagram.
-pub(super) fn set_udp_checksum(packet: &mut [u8]) {
+pub(crate) fn set_udp_checksum(packet: &mut [u8]) {
     let (at, _) = datagram_of(packet);
     packet[at + 6..at + 8].fill(0);
     let checksum = match udp_checksum(packet) {
@@ -83,7 +83,7 @@ pub(super) fn set_udp_checksum(packet: &mut [u8]) {
 }
 
 /// Returns the checksum over an IP packet's pseudo-header and datagram: 0 if the datagram has the right one.
-pub(super) fn udp_checksum(packet: &[u8]) -> u16 {
+pub(crate) fn udp_checksum(packet: &[u8]) -> u16 {
     let (at, addresses) = datagram_of(packet);
     let datagram = &packet[at..];
     let pseudo = [addresses, &(datagram.len() as u32).to_be_bytes(), &[0, 0, 0, 17]].concat();
@@ -95,7 +95,7 @@ fn datagram_of(packet: &[u8]) -> (usize, &[u8]) {
 }
 
 /// The checksum of RFC 1071, word by word.
-pub(super) fn naive_checksum(bytes: &[u8]) -> u16 {
+pub(crate) fn naive_checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {
         sum += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
