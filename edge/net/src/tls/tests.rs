@@ -1,6 +1,7 @@
 //! Certificates from files, and sessions with a rustls client over pipes in memory.
 
 mod certificates;
+mod challenges;
 mod sessions;
 
 use rcgen::{

@@ -4,16 +4,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::mem::take;
 use std::sync::LazyLock;
 
-use rustls::client::Resumption;
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion, RootCertStore,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
 };
 
 use super::*;
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("ca"));
-const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+pub(super) static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("ca"));
+pub(super) const VERSIONS: [&SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS13, &rustls::version::TLS12];
 /// The size of a plaintext buffer for a session.
 const PLAIN: usize = 64 * 1024;
 
@@ -23,7 +22,7 @@ fn server_config() -> TlsConfig {
     TlsConfig::new(&certificates)
 }
 
-fn client_config(version: &'static SupportedProtocolVersion) -> ClientConfig {
+pub(super) fn client_config(version: &'static SupportedProtocolVersion) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(AUTHORITY.der.clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
@@ -56,14 +55,14 @@ impl Write for Socket {
     }
 }
 
-struct Pair {
-    client: ClientConnection,
-    server: TlsSession,
+pub(super) struct Pair {
+    pub(super) client: ClientConnection,
+    pub(super) server: TlsSession,
     socket: Socket,
     /// The number of client bytes that are delivered at once.
     step: usize,
     /// Plaintext that the server has read.
-    read: Vec<u8>,
+    pub(super) read: Vec<u8>,
     /// Plaintext that the client has read.
     heard: Vec<u8>,
     /// True if the client has received close_notify.
@@ -75,7 +74,11 @@ impl Pair {
         Self::of_host("tracker.test", server, client)
     }
 
-    fn of_host(host: &'static str, server: &TlsConfig, client: &Arc<ClientConfig>) -> Self {
+    pub(super) fn of_host(
+        host: &'static str,
+        server: &TlsConfig,
+        client: &Arc<ClientConfig>,
+    ) -> Self {
         Self {
             client: ClientConnection::new(Arc::clone(client), host.try_into().unwrap()).unwrap(),
             server: TlsSession::new(server).unwrap(),
@@ -100,7 +103,7 @@ impl Pair {
     }
 
     /// Transfers bytes in both directions until both sides are idle.
-    fn run(&mut self) -> io::Result<()> {
+    pub(super) fn run(&mut self) -> io::Result<()> {
         loop {
             let up = self.client_output();
             let moved = !up.is_empty();
@@ -260,26 +263,6 @@ fn full_socket_limits_pending_bytes() {
 }
 
 #[test]
-fn resumes_sessions_by_tickets_without_early_data() {
-    for version in VERSIONS {
-        let server = server_config();
-        let mut client = client_config(version);
-        client.enable_early_data = true;
-        let client = Arc::new(client);
-        for expected in [HandshakeKind::Full, HandshakeKind::Resumed, HandshakeKind::Resumed] {
-            let mut pair = Pair::new(&server, &client);
-            assert!(pair.client.early_data().is_none(), "no ticket may promise early data");
-            assert!(pair.both_directions_work());
-            assert_eq!(pair.client.handshake_kind(), Some(expected));
-        }
-        // Tickets of another server are ignored.
-        let mut pair = Pair::new(&server_config(), &client);
-        assert!(pair.both_directions_work());
-        assert_eq!(pair.client.handshake_kind(), Some(HandshakeKind::Full));
-    }
-}
-
-#[test]
 fn both_sides_can_close() {
     for version in VERSIONS {
         let mut pair = Pair::connected(version);
@@ -338,12 +321,6 @@ fn accepts_key_updates() {
         pair.client.refresh_traffic_keys().unwrap();
         assert!(pair.both_directions_work());
     }
-    // But only a limited number without data between them.
-    for _ in 0..100 {
-        pair.client.refresh_traffic_keys().unwrap();
-    }
-    let up = pair.client_output();
-    assert_eq!(pair.deliver_to_server(up).unwrap_err().kind(), ErrorKind::InvalidData);
 }
 
 #[test]
@@ -369,48 +346,6 @@ fn answers_garbage_with_an_alert() {
             assert!(rounds > 0 || told[0] == ALERT, "{told:?}");
         }
     }
-}
-
-#[test]
-fn detects_any_changed_byte() {
-    let server = server_config();
-    let client = Arc::new({
-        let mut config = client_config(VERSIONS[0]);
-        config.resumption = Resumption::disabled();
-        config
-    });
-    let mut places = pseudo_random(400).into_iter();
-    let mut broken = 0;
-    while let (Some(high), Some(low), Some(flip)) = (places.next(), places.next(), places.next()) {
-        let mut pair = Pair::new(&server, &client);
-        let at = usize::from(u16::from_be_bytes([high, low])) % 3000;
-        pair.client.writer().write_all(&[b'x'; 2000]).unwrap();
-        let mut seen = 0;
-        let mut end = Ok(());
-        for _ in 0..4 {
-            let mut up = pair.client_output();
-            if let Some(byte) = at.checked_sub(seen).and_then(|at| up.get_mut(at)) {
-                *byte ^= flip | 1;
-            }
-            seen += up.len();
-            end = pair.deliver_to_server(up);
-            let mut down = take(&mut pair.socket.taken).into_iter();
-            // The client may detect it.
-            let down: Vec<u8> = down.by_ref().collect();
-            let mut left = down.as_slice();
-            while !left.is_empty() && pair.client.read_tls(&mut left).is_ok_and(|len| len > 0) {
-                if pair.client.process_new_packets().is_err() {
-                    left = &[];
-                }
-            }
-            if end.is_err() {
-                break;
-            }
-        }
-        broken += usize::from(end.is_err());
-        assert!(pair.read.iter().all(|byte| *byte == b'x'), "{at}");
-    }
-    assert!(broken > 50, "{broken}");
 }
 
 #[test]
@@ -441,25 +376,6 @@ fn rejects_overlong_records() {
         let error = pair.deliver_to_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
     }
-}
-
-#[test]
-fn replaced_certificates_apply_to_new_sessions() {
-    let certificates = Arc::new(Certificates::default());
-    let (old, new) = (AUTHORITY.host(&["tracker.test"]), AUTHORITY.host(&["tracker.test"]));
-    certificates.replace(vec![old]);
-    let server = TlsConfig::new(&certificates);
-    let mut config = client_config(VERSIONS[0]);
-    config.resumption = Resumption::disabled();
-    let client = Arc::new(config);
-    let mut before = Pair::new(&server, &client);
-    assert!(before.both_directions_work());
-    certificates.replace(vec![new]);
-    let mut after = Pair::new(&server, &client);
-    assert!(after.both_directions_work() && before.both_directions_work());
-    assert_ne!(before.client.peer_certificates(), after.client.peer_certificates());
-    let in_force = certificates.load()[0].key();
-    assert_eq!(after.client.peer_certificates(), Some(in_force.cert.as_slice()));
 }
 
 #[test]
