@@ -590,18 +590,4 @@ mod tests {
         assert!(error.log.contains("R0 !read_ok"), "{}", error.log);
         assert!(error.to_string().ends_with("R0 !read_ok"), "{error}");
     }
-
-    #[test]
-    fn relocations_name_map_and_offset() {
-        let file = std::fs::File::open("/dev/null").unwrap();
-        let descriptor = u64::from(file.as_raw_fd().cast_unsigned());
-        // `r3 = 40`, as a load of 64 bits.
-        let load = [0x0000_0028_0000_0318, 0];
-        let mut to_map = load;
-        relocate_to_map(&mut to_map, 0, file.as_fd());
-        assert_eq!(to_map, [0x1318 | descriptor << 32, 0]);
-        let mut to_value = load;
-        relocate_to_value(&mut to_value, 0, file.as_fd());
-        assert_eq!(to_value, [0x2318 | descriptor << 32, 40 << 32]);
-    }
 }

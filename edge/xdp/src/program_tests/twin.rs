@@ -10,6 +10,12 @@ use super::{IdSlots, KEY, Program, model};
 use crate::maps::NextHop;
 use crate::test_frames::{MAGIC, frame_between, set_udp_checksum, tagged};
 
+/// Sources next to and within the networks of the model, and those that no answer reaches.
+const SPECIAL_V4: &str = "198.18.77.9 198.18.88.9 198.18.66.9 198.18.67.7 10.9.9.9 11.0.0.0 127.0.0.1 0.0.0.0 \
+                          0.1.2.3 192.0.2.1 223.255.255.255 224.0.0.1 255.255.255.255";
+const SPECIAL_V6: &str = ":: ::1 ::198.18.0.1 ::ffff:1.2.3.4 0:0:0:1:: ff02::1 fe80::1 febf::1 fec0::1 2001:db8::1 \
+                          2001:db8:9::7 2001:db8:66::7";
+
 /// Returns one of the items.
 fn one_of<T: Copy>(random: &mut Random, items: &[T]) -> T {
     items[random.below(items.len() as u32) as usize]
@@ -41,6 +47,13 @@ fn random_frame(random: &mut Random, model: &Model) -> Vec<u8> {
         1 => frame.extend((0..random.below(20)).map(|at| at as u8)),
         _ => {}
     }
+    let udp_at = if to.is_ipv4() { 34 } else { 54 };
+    if random.below(10) == 0 && frame.len() > udp_at + 8 {
+        // The lengths of IP and UDP, with and without a tag.
+        let at = one_of(random, &[16, 18, 20, 22, udp_at + 4]);
+        let len: u16 = one_of(random, &[0, 7, 8, 19, 20, 23, 25, 27, 43, 45, 0x7fff, 0xffff]);
+        frame[at..at + 2].copy_from_slice(&len.to_be_bytes());
+    }
     // Bytes of headers; the rest of a frame counts as it is.
     for _ in 0..random.below(4).saturating_sub(2) + random.below(4) / 3 {
         let at = random.below((frame.len() as u32).min(80)) as usize;
@@ -50,11 +63,14 @@ fn random_frame(random: &mut Random, model: &Model) -> Vec<u8> {
 }
 
 fn random_ip(random: &mut Random, is_v6: bool) -> IpAddr {
-    let special_v4 = ["198.18.77.9", "198.18.88.9", "198.18.66.9", "10.9.9.9", "127.0.0.1"];
-    let special_v6 = ["::1", "::ffff:1.2.3.4", "fe80::1", "2001:db8:9::7", "2001:db8:66::7"];
-    match (is_v6, random.below(3)) {
-        (false, 0) => one_of(random, &special_v4).parse().unwrap(),
-        (true, 0) => one_of(random, &special_v6).parse().unwrap(),
+    let form = random.below(3);
+    let mut special = |list: &str| {
+        let list: Vec<&str> = list.split_ascii_whitespace().collect();
+        one_of(random, &list).parse().unwrap()
+    };
+    match (is_v6, form) {
+        (false, 0) => special(SPECIAL_V4),
+        (true, 0) => special(SPECIAL_V6),
         (false, 1) => Ipv4Addr::from_bits(random.next() as u32).into(),
         (false, _) => Ipv4Addr::new(198, 18, random.next() as u8, random.next() as u8).into(),
         (true, 1) => Ipv6Addr::from_bits(u128::from(random.next()) << 64 | 7).into(),
