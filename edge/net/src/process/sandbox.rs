@@ -70,24 +70,25 @@ impl Sandbox {
         self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp)
     }
 
+    /// Writes which sockets can still be created.
     fn fmt_sockets(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ports = &self.policy.ports;
-        write!(f, "; new sockets: ")?;
-        match (self.calls.is_ok(), self.restricts_tcp()) {
-            (true, _) if ports.is_empty() => write!(f, "none"),
-            (_, false) if self.calls.is_ok() => {
-                write!(f, "TCP to any port (restricting it needs Linux 6.7), UDP")
-            }
-            (_, false) => write!(f, "not restricted"),
-            (is_filtered, true) => {
-                if ports.is_empty() {
-                    write!(f, "no TCP")?;
-                } else {
-                    list(f, "TCP only to port ", ports.iter())?;
-                }
-                f.write_str(if is_filtered { "; UDP" } else { "; others not restricted" })
-            }
+        let is_filtered = self.calls.is_ok();
+        f.write_str("; new sockets: ")?;
+        if is_filtered && ports.is_empty() {
+            return f.write_str("none");
         }
+        if !self.restricts_tcp() {
+            return f.write_str(match is_filtered {
+                true => "TCP to any port (restricting it needs Linux 6.7), UDP",
+                false => "not restricted",
+            });
+        }
+        if ports.is_empty() {
+            f.write_str("no TCP")?;
+        }
+        list(f, "TCP only to port ", ports.iter())?;
+        f.write_str(if is_filtered { "; UDP" } else { "; others not restricted" })
     }
 
     /// Returns the readable files and folders.
@@ -455,104 +456,86 @@ mod tests {
         });
     }
 
-    #[test]
-    fn denies_programs_in_the_kernel_and_anonymous_files() {
-        confined(Vec::new(), |_| {
-            // BPF_PROG_LOAD and BPF_LINK_CREATE; the kernel would say EFAULT or EINVAL.
-            for command in [5, 28] {
-                assert_eq!(call(libc::SYS_bpf, [command, 0, 0, 0]), libc::EPERM);
-            }
-            assert_eq!(call(libc::SYS_memfd_create, [0; 4]), libc::EPERM);
-        });
-    }
+    /// A system call with its arguments.
+    type Call = (libc::c_long, [libc::c_long; 4]);
 
     #[test]
-    fn denies_calls_that_c_libraries_do_not_name() {
-        confined(Vec::new(), |_| {
-            // The kernel would say ENOSYS, EBADF, EINVAL or EFAULT.
-            for number in [443, 447, 448, 452, 460, 463, 466, 467, 469] {
-                assert_eq!(call(number, [-1; 4]), libc::EPERM, "{number}");
-            }
-            assert_eq!(call(libc::SYS_removexattr, [0; 4]), libc::EPERM);
-        });
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn denies_calls_under_x32_numbers() {
-        confined(Vec::new(), |_| {
-            for number in [libc::SYS_getpid, libc::SYS_socket, libc::SYS_execve, 520, 0] {
-                // Without a filter, a kernel without x32 says ENOSYS.
-                assert_eq!(call(number | 0x4000_0000, [0; 4]), libc::EPERM, "{number}");
-            }
-        });
-    }
-
-    #[test]
-    fn sends_signals_to_its_own_threads_only() {
+    fn permits_calls_about_the_own_process() {
         let own = libc::c_long::from(std::process::id());
-        let parent = libc::c_long::from(std::os::unix::process::parent_id());
-        confined(Vec::new(), move |_| {
-            let thread = nix::unistd::gettid().as_raw().into();
-            assert_eq!(call(libc::SYS_tgkill, [own, thread, 0, 0]), 0);
-            assert_eq!(call(libc::SYS_tgkill, [parent, parent, 0, 0]), libc::EPERM);
-            assert_eq!(call(libc::SYS_tkill, [parent, 0, 0, 0]), libc::EPERM);
-            assert_eq!(call(libc::SYS_kill, [parent, 0, 0, 0]), libc::EPERM);
-            assert_eq!(call(libc::SYS_kill, [-1, 0, 0, 0]), libc::EPERM);
-            // Nor by the signals of sockets.
-            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-            let socket = socket.as_raw_fd().into();
-            for command in [libc::F_SETOWN, 15] {
-                let arguments = [socket, command.into(), parent, 0];
-                assert_eq!(call(libc::SYS_fcntl, arguments), libc::EPERM, "{command}");
-            }
-            assert_eq!(call(libc::SYS_fcntl, [socket, libc::F_GETFD.into(), 0, 0]), 0);
-            // FIOSETOWN, SIOCSPGRP, and typing into a terminal.
-            for request in [0x8901, 0x8902, 0x5412, 0x541C] {
-                assert_eq!(
-                    call(libc::SYS_ioctl, [socket, request, 0, 0]),
-                    libc::EPERM,
-                    "{request:x}"
-                );
-            }
-        });
-    }
-
-    #[test]
-    fn scheduling_of_other_processes_cannot_be_changed() {
-        let parent = libc::c_long::from(std::os::unix::process::parent_id());
+        let files = libc::c_long::from(libc::RLIMIT_NOFILE);
         confined(Vec::new(), move |_| {
             let cores = [u8::MAX; 128];
-            let at = cores.as_ptr().expose_provenance() as libc::c_long;
-            let pin = |pid| call(libc::SYS_sched_setaffinity, [pid, 128, at, 0]);
-            assert_eq!([pin(0), pin(parent)], [0, libc::EPERM]);
+            let cores_at = cores.as_ptr().expose_provenance() as libc::c_long;
+            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let permitted: [Call; 5] = [
+                (libc::SYS_tgkill, [own, nix::unistd::gettid().as_raw().into(), 0, 0]),
+                (libc::SYS_fcntl, [socket.as_raw_fd().into(), libc::F_GETFD.into(), 0, 0]),
+                (libc::SYS_sched_setaffinity, [0, 128, cores_at, 0]),
+                (libc::SYS_prlimit64, [0, files, 0, 0]),
+                (libc::SYS_prlimit64, [own, files, 0, 0]),
+            ];
+            for (number, arguments) in permitted {
+                assert_eq!(call(number, arguments), 0, "{number} {arguments:?}");
+            }
             super::super::lower_priority().unwrap();
-            assert_eq!(call(libc::SYS_sched_setattr, [parent, at, 0, 0]), libc::EPERM);
-            for denied in [libc::SYS_setpriority, libc::SYS_ioprio_set, libc::SYS_setpgid] {
-                assert_eq!(call(denied, [0, parent, 19, 0]), libc::EPERM, "{denied}");
-            }
-            // Memory and queues that processes share by a number.
-            for denied in [libc::SYS_shmget, libc::SYS_semget, libc::SYS_msgget] {
-                assert_eq!(call(denied, [0, 1, 0, 0]), libc::EPERM, "{denied}");
-            }
-            // Their removal. The kernel would say EINVAL or EFAULT.
-            for denied in [libc::SYS_shmctl, libc::SYS_semctl, libc::SYS_msgctl] {
-                let remove = libc::IPC_RMID.into();
-                assert_eq!(call(denied, [-1, remove, remove, 0]), libc::EPERM, "{denied}");
-            }
-            assert_eq!(call(libc::SYS_mq_unlink, [0; 4]), libc::EPERM);
-            // kexec_file_load, by its number where C libraries do not name it.
-            let load = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
-            assert_eq!(call(load, [-1, -1, 0, 0]), libc::EPERM);
         });
     }
 
     #[test]
-    fn limits_of_other_processes_cannot_be_read_or_changed() {
+    fn denies_calls_that_reach_other_processes_or_the_system() {
         let parent = libc::c_long::from(std::os::unix::process::parent_id());
         confined(Vec::new(), move |_| {
-            let of = |pid| call(libc::SYS_prlimit64, [pid, libc::RLIMIT_NOFILE.into(), 0, 0]);
-            assert_eq!([of(0), of(std::process::id().into()), of(parent)], [0, 0, libc::EPERM]);
+            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket = socket.as_raw_fd().into();
+            let remove = libc::IPC_RMID.into();
+            // Without a filter, the kernel would say ESRCH, ENOSYS, EBADF, EINVAL or EFAULT, or do it.
+            let mut denied: Vec<Call> = vec![
+                (libc::SYS_tgkill, [parent, parent, 0, 0]),
+                (libc::SYS_tkill, [parent, 0, 0, 0]),
+                (libc::SYS_kill, [parent, 0, 0, 0]),
+                (libc::SYS_kill, [-1, 0, 0, 0]),
+                // Signals of sockets: F_SETOWN and F_SETOWN_EX, FIOSETOWN and SIOCSPGRP.
+                (libc::SYS_fcntl, [socket, libc::F_SETOWN.into(), parent, 0]),
+                (libc::SYS_fcntl, [socket, 15, parent, 0]),
+                (libc::SYS_ioctl, [socket, 0x8901, 0, 0]),
+                (libc::SYS_ioctl, [socket, 0x8902, 0, 0]),
+                // Typing into a terminal.
+                (libc::SYS_ioctl, [socket, 0x5412, 0, 0]),
+                (libc::SYS_ioctl, [socket, 0x541C, 0, 0]),
+                // Scheduling and limits of other processes.
+                (libc::SYS_sched_setaffinity, [parent, 128, 0, 0]),
+                (libc::SYS_sched_setattr, [parent, 0, 0, 0]),
+                (libc::SYS_setpriority, [0, parent, 19, 0]),
+                (libc::SYS_ioprio_set, [0, parent, 19, 0]),
+                (libc::SYS_setpgid, [0, parent, 19, 0]),
+                (libc::SYS_prlimit64, [parent, libc::RLIMIT_NOFILE.into(), 0, 0]),
+                // Memory and queues that processes share by a number, and their removal.
+                (libc::SYS_shmget, [0, 1, 0, 0]),
+                (libc::SYS_semget, [0, 1, 0, 0]),
+                (libc::SYS_msgget, [0, 1, 0, 0]),
+                (libc::SYS_shmctl, [-1, remove, remove, 0]),
+                (libc::SYS_semctl, [-1, remove, remove, 0]),
+                (libc::SYS_msgctl, [-1, remove, remove, 0]),
+                (libc::SYS_mq_unlink, [0; 4]),
+                // BPF_PROG_LOAD and BPF_LINK_CREATE.
+                (libc::SYS_bpf, [5, 0, 0, 0]),
+                (libc::SYS_bpf, [28, 0, 0, 0]),
+                (libc::SYS_memfd_create, [0; 4]),
+                (libc::SYS_removexattr, [0; 4]),
+                // kexec_file_load.
+                (if cfg!(target_arch = "x86_64") { 320 } else { 294 }, [-1, -1, 0, 0]),
+            ];
+            // Calls that C libraries do not name.
+            denied
+                .extend([443, 447, 448, 452, 460, 463, 466, 467, 469].map(|call| (call, [-1; 4])));
+            // Calls under x32 numbers.
+            if cfg!(target_arch = "x86_64") {
+                let calls = [libc::SYS_getpid, libc::SYS_socket, libc::SYS_execve, 520, 0];
+                denied.extend(calls.map(|number| (number | 0x4000_0000, [0; 4])));
+            }
+            for (number, arguments) in denied {
+                assert_eq!(call(number, arguments), libc::EPERM, "{number} {arguments:?}");
+            }
         });
     }
 
