@@ -26,7 +26,10 @@ impl Form {
     /// Returns a frame as a client's kernel sends it.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let frame = frame_between(self.from, self.to, payload);
-        self.vlan.map_or(frame.clone(), |vlan| tagged(&frame, vlan))
+        match self.vlan {
+            Some(vlan) => tagged(&frame, vlan),
+            None => frame,
+        }
     }
 
     /// Returns the offset of the IP header.
