@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use tidegate_tracker::access::{AccessLists, HashList, LiveList, Mode};
+use tidegate_tracker::access::{AccessLists, HashList, Mode};
 use tidegate_tracker::{
     Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
     ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
@@ -68,18 +68,14 @@ fn lists() {
     let mut random = Random::new(1);
     let mut hashes = |count: u32| (0..count).map(|_| hash(&mut random)).collect::<Vec<_>>();
     let (listed, others) = (hashes(ENTRIES), hashes(ENTRIES));
-    let live = LiveList::default();
+    let live = HashList::default();
     let start = Instant::now();
     listed.chunks(10_000).for_each(|part| _ = live.insert(part));
     let per_s = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
     report("live list, import by 10,000", per_s / 1e6, "M/s");
-    report("live list, memory", live.bytes() as f64 / f64::from(ENTRIES), "bytes each");
-    let frozen: HashList = listed.iter().copied().collect();
     for (name, probes) in [("found", &listed), ("not found", &others)] {
         let look = median_ns(probes, |hash| _ = black_box(live.contains(hash)));
         report(&format!("live list lookup, {name}"), look, "ns");
-        let look = median_ns(probes, |hash| _ = black_box(frozen.contains(hash)));
-        report(&format!("file's list lookup, {name}"), look, "ns");
     }
     report("one entry in", median_ns(&others, |hash| _ = live.insert(&[*hash])), "ns");
     report("one entry out", median_ns(&others, |hash| _ = live.remove(&[*hash])), "ns");

@@ -1,6 +1,6 @@
 //! The crate's hand-made tables beside their plain forms, interleaved.
 //!
-//! `cargo bench -p tidegate-tracker --bench tables [-- keys|lists|buckets]`. One thread; the median
+//! `cargo bench -p tidegate-tracker --bench tables [-- keys|buckets]`. One thread; the median
 //! and the fastest tenth of slices that take a fraction of a millisecond, since the machine may be busy.
 //! Pin it with `taskset -c 0`. The last record is `bench/record/2026-11-22-key-tables.md`.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
@@ -11,11 +11,9 @@ use std::sync::Mutex as StdMutex;
 use std::time::Instant;
 
 use hashbrown::HashTable;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard};
 use primitives::Random;
-use primitives::siphash::siphash;
-use tidegate_tracker::access::{HashList, LiveList};
-use types::{InfoHash, Tick};
+use types::Tick;
 
 #[path = "../src/limiter/buckets.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -32,7 +30,7 @@ const ROUNDS: usize = 5;
 const SLICE: usize = 1024;
 
 fn main() {
-    let parts: [(&str, fn()); 3] = [("keys", keys), ("lists", lists), ("buckets", limits)];
+    let parts: [(&str, fn()); 2] = [("keys", keys), ("buckets", limits)];
     let named: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| named.iter().any(|word| word == name);
     let is_any = parts.iter().any(|(name, _)| is_named(name));
@@ -225,59 +223,6 @@ fn announce_plain((keys, sessions): &(Plain<Record>, Plain<Session>), (user, tag
     if let (Some(record), Some(session)) = (record, session) {
         record.0[2] += session.0[1];
         session.0[1] += 3;
-    }
-}
-
-/// Lookups in access lists of a million entries.
-fn lists() {
-    const SHARDS: usize = 1024;
-    let mut random = Random::new(1);
-    let mut hashes = || -> Vec<InfoHash> {
-        let mut one = |_| {
-            let mut bytes = [0; 20];
-            bytes[..8].copy_from_slice(&random.next().to_be_bytes());
-            bytes[8..16].copy_from_slice(&random.next().to_be_bytes());
-            InfoHash(bytes)
-        };
-        (0..1_000_000).map(&mut one).collect()
-    };
-    let (listed, others) = (hashes(), hashes());
-    let (list, live): (HashList, LiveList) =
-        (listed.iter().copied().collect(), LiveList::default());
-    live.insert(&listed);
-    let hash = |hash: &InfoHash| siphash::<1, 3>(&[7; 16], &hash.0);
-    let mut plain = HashTable::new();
-    let sharded: Vec<RwLock<HashTable<InfoHash>>> =
-        (0..SHARDS).map(|_| RwLock::default()).collect();
-    for one in &listed {
-        plain.insert_unique(hash(one), *one, hash);
-        let shard = &sharded[(hash(one) >> 40) as usize % SHARDS];
-        shard.write().insert_unique(hash(one), *one, hash);
-    }
-    for (what, probes) in [("a million entries, found", &listed), ("not found", &others)] {
-        race(
-            what,
-            probes,
-            &mut [
-                ("HashList", &mut |probes| {
-                    probes.iter().for_each(|one| _ = black_box(list.contains(one)));
-                }),
-                ("HashTable", &mut |probes| {
-                    for one in probes {
-                        black_box(plain.find(hash(one), |other| other == one).is_some());
-                    }
-                }),
-                ("LiveList", &mut |probes| {
-                    probes.iter().for_each(|one| _ = black_box(live.contains(one)));
-                }),
-                ("sharded HashTable", &mut |probes| {
-                    for one in probes {
-                        let shard = sharded[(hash(one) >> 40) as usize % SHARDS].read();
-                        black_box(shard.find(hash(one), |other| other == one).is_some());
-                    }
-                }),
-            ],
-        );
     }
 }
 

@@ -1,17 +1,15 @@
 //! Access lists: which torrents are served.
 //!
-//! Lists of files ([`HashList`]) are immutable, and replaced with their [`crate::ListenerPolicy`]. Live
-//! lists ([`LiveList`]) are changed entry by entry, and hold for all listeners.
+//! Lists of files are replaced with their [`crate::ListenerPolicy`]. Live lists are changed entry by entry,
+//! and hold for all listeners.
 
 mod hash_list;
-mod live_list;
 
 use std::sync::Arc;
 
 use types::{InfoHash, Refusal};
 
 pub use hash_list::{BadLine, HashList, LineFault};
-pub use live_list::LiveList;
 
 /// The lists that decide which torrents are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,10 +40,17 @@ pub struct AccessLists {
 }
 
 /// Entries that hold for every listener, in addition to its own lists.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LiveLists {
-    pub(crate) allow: LiveList,
-    pub(crate) deny: LiveList,
+    pub(crate) allow: HashList,
+    pub(crate) deny: HashList,
+}
+
+impl LiveLists {
+    /// Returns empty lists. `key` is that of their tables.
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self { allow: HashList::new(key), deny: HashList::new(key) }
+    }
 }
 
 impl AccessLists {
@@ -58,20 +63,6 @@ impl AccessLists {
             Mode::Allow => self.allowed(live, hash),
             Mode::Deny => self.not_denied(live, hash),
             Mode::Both => self.not_denied(live, hash).and_then(|()| self.allowed(live, hash)),
-        }
-    }
-
-    /// Prefetches what [`AccessLists::admit`] reads first.
-    #[inline]
-    pub(crate) fn prefetch(&self, live: &LiveLists, hash: &InfoHash) {
-        if matches!(self.mode, Mode::Deny | Mode::Both) {
-            self.deny.prefetch(hash);
-            live.deny.prefetch(hash);
-        }
-        if matches!(self.mode, Mode::Allow | Mode::Both) {
-            self.allow.prefetch(hash);
-            self.torrents.prefetch(hash);
-            live.allow.prefetch(hash);
         }
     }
 
@@ -108,7 +99,7 @@ mod tests {
 
     #[test]
     fn torrents_of_a_folder_are_allowed() {
-        let live = LiveLists::default();
+        let live = LiveLists::new([1; 16]);
         let torrents = Arc::new([InfoHash([3; 20]), InfoHash([4; 20])].into_iter().collect());
         let admits = |mode, byte| {
             let lists = AccessLists { torrents: Arc::clone(&torrents), ..lists(mode) };
@@ -122,7 +113,7 @@ mod tests {
 
     #[test]
     fn mode_says_which_lists_decide() {
-        let live = LiveLists::default();
+        let live = LiveLists::new([1; 16]);
         let verdicts = |mode| {
             let lists = lists(mode);
             [1, 2, 3, 4].map(|byte| lists.admit(&live, &InfoHash([byte; 20])))

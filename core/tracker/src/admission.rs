@@ -352,9 +352,7 @@ impl View<'_> {
         announce: &Announce,
         endpoint: Endpoint,
     ) -> SessionTag {
-        let Tracker { live, passkeys, .. } = self.tracker;
         let Announce { info_hash, peer_id, port, .. } = announce;
-        self.listener(grant.listener_policy).lists.prefetch(live, info_hash);
         let Some(key) = grant.key else { return SessionTag::default() };
         let identity = match endpoint {
             Endpoint::Socket { .. } => PeerIdentity::Socket(PeerKey::new(grant.from, *port)),
@@ -362,7 +360,7 @@ impl View<'_> {
                 PeerIdentity::Web(WebPeer { connection, peer_id: *peer_id })
             }
         };
-        passkeys.prefetch_session(key, info_hash, peer_id, &identity)
+        self.tracker.passkeys.prefetch_session(key, info_hash, peer_id, &identity)
     }
 
     /// Does the steps of the [order of checks](self) from 4 on, except for 5 and 11, and counts the

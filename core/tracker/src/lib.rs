@@ -67,7 +67,7 @@ pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, Veri
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
-use access::{LiveList, LiveLists};
+use access::{HashList, LiveLists};
 use admission::{Admitted, Endpoint};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
@@ -81,7 +81,7 @@ pub struct Secrets {
     pub connection_ids: [u8; 16],
     /// Key of the tags of WebTorrent offers. Nodes that share it accept answers to each other's offers.
     pub offers: [u8; 16],
-    /// Key of the tables of requests, connections, offences and downloads.
+    /// Key of the tables of requests, connections, offences, downloads and entries of live lists.
     pub limits: [u8; 16],
     /// Key of the tables of users' keys and their sessions. Processes that share it can import each other's
     /// sessions.
@@ -188,7 +188,7 @@ impl Tracker {
             passkeys,
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
-            live: LiveLists::default(),
+            live: LiveLists::new(keys.limits),
             downloads: Downloads::new(keys.limits),
             full_scrapes: FullScrapes::default(),
             offer_key: keys.offers,
@@ -324,12 +324,12 @@ impl Tracker {
 
     /// Returns the live allow list. It adds to the allow list of every listener, and holds in the same
     /// modes.
-    pub fn allowed(&self) -> &LiveList {
+    pub fn allowed(&self) -> &HashList {
         &self.live.allow
     }
 
     /// Returns the live deny list. It adds to the deny list of every listener.
-    pub fn denied(&self) -> &LiveList {
+    pub fn denied(&self) -> &HashList {
         &self.live.deny
     }
 

@@ -7,7 +7,7 @@ mod listeners;
 use std::net::IpAddr;
 
 use super::*;
-use access::{AccessLists, HashList, Mode};
+use access::{AccessLists, Mode};
 use types::{Families, NumWant};
 
 /// Collects answers as plain values.

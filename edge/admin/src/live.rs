@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use serde_json::json;
 use tracing::warn;
-use tracker::access::LiveList;
+use tracker::access::HashList;
 use tracker::{IpPrefix, KeyId, KeyTotals, Tracker};
 use types::InfoHash;
 
@@ -61,7 +61,7 @@ impl Live {
 
 impl List {
     /// Returns the list in the tracker's memory; `None` for the frozen torrents.
-    pub(crate) fn live_list(self, tracker: &Tracker) -> Option<&LiveList> {
+    pub(crate) fn live_list(self, tracker: &Tracker) -> Option<&HashList> {
         match self {
             Self::Allow => Some(tracker.allowed()),
             Self::Deny => Some(tracker.denied()),

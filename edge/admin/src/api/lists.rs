@@ -9,7 +9,7 @@ use futures_util::TryStreamExt;
 use futures_util::stream::try_unfold;
 use serde::{Deserialize, Serialize};
 use tracker::Tracker;
-use tracker::access::LiveList;
+use tracker::access::HashList;
 use types::InfoHash;
 use types::limits::ACCESS_ENTRIES_MAX;
 
@@ -62,7 +62,7 @@ impl PathSegment for List {
 impl List {
     /// Returns the number of entries.
     fn entries(self, tracker: &Tracker) -> usize {
-        self.live_list(tracker).map_or(0, LiveList::len)
+        self.live_list(tracker).map_or(0, HashList::len)
     }
 
     fn label(self) -> &'static str {
