@@ -26,7 +26,8 @@ fn introduces_clients_of_proxies_by_their_own_addresses() {
         ("TIDEGATE_HTTP__PROXY_PROTOCOL", "v1v2"),
         ("TIDEGATE_HTTP__TRUSTED_PROXIES", "127.0.0.0/8"),
     ];
-    let tracker = Tracker::start_with(Directory::new(), "", &variables);
+    let log = "[log]\nlevel = \"front=debug\"\n";
+    let tracker = Tracker::start_with(Directory::new(), log, &variables);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let ask = |packet: &[u8]| {
@@ -43,6 +44,11 @@ fn introduces_clients_of_proxies_by_their_own_addresses() {
     packet.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
     packet.extend(1001_u16.to_be_bytes());
     assert_eq!(u32_at(&ask(&packet), 0), 1);
+    // The log names the client of a refused announce, not the proxy.
+    packet.truncate(96);
+    packet.extend([0, 0]);
+    assert_eq!(u32_at(&ask(&packet), 0), 3);
+    tracker.wait_for_log("request refused client=\"192.0.2.1\"");
 
     let mut stream = TcpStream::connect(tracker.http4()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

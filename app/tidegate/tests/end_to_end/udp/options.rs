@@ -27,6 +27,8 @@ fn serves_announces_with_any_options() {
     }
 }
 
+//= bep41#url-data-use
+//= type=test
 #[test]
 fn knows_keys_by_urls() {
     let key = "user-key-012345678";

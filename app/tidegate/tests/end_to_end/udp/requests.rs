@@ -13,6 +13,8 @@ crate::site::on_engines! {
     replies_from_the_address_that_was_asked,
 }
 
+//= bep15#announce-reply-family
+//= type=test
 #[test]
 fn serves_connects_announces_and_scrapes() {
     let tracker = start("");
@@ -129,6 +131,8 @@ fn answers_truncated_packets_of_verified_clients_only() {
     }
 }
 
+//= bep15#connection-id-verified
+//= type=test
 #[test]
 fn ignores_other_connection_ids() {
     let tracker = start("");

@@ -1,18 +1,16 @@
-//! A worker that serves UDP, a client, and datagrams put together byte by byte.
+//! The handler of datagrams behind the sim engine, and datagrams put together byte by byte.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::JoinHandle;
 
 use front::Clock;
 use front::udp::{UdpFront, UdpListener};
-use net::{Engine, UdpOptions, UdpWorker, bind_udp, run_udp};
+use net::sim;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
-use types::Refusal;
+use types::{Refusal, Tick};
 
-use super::{PATIENCE, manual_tick, tracker};
+use super::{manual_tick, tracker};
 
 pub(crate) const HASH: [u8; 20] = [0xab; 20];
 pub(crate) const CONNECT: u32 = 0;
@@ -20,144 +18,79 @@ pub(crate) const ANNOUNCE: u32 = 1;
 pub(crate) const SCRAPE: u32 = 2;
 pub(crate) const ERROR: u32 = 3;
 
-/// Returns the handler of one socket, whose counts go to `registry`. Its clock stands still.
-pub(crate) fn front(tracker: &Arc<Tracker>, registry: &MetricsRegistry) -> UdpFront {
-    front_behind(tracker, registry, None)
-}
-
-/// The same for datagrams that these proxies wrap.
-pub(crate) fn front_behind(
-    tracker: &Arc<Tracker>,
-    registry: &MetricsRegistry,
-    proxies: Option<Networks>,
-) -> UdpFront {
-    front_with(tracker, registry, proxies, manual_tick())
-}
-
-fn front_with(
-    tracker: &Arc<Tracker>,
-    registry: &MetricsRegistry,
-    proxies: Option<Networks>,
-    tick: &'static AtomicU32,
-) -> UdpFront {
-    let address = SocketAddr::from(([127, 0, 0, 1], 1));
-    let metrics = registry.register(Listener {
-        protocol: Protocol::Udp,
-        address,
-        listener_policy: ListenerPolicyId(0),
-    });
-    let listener = UdpListener { metrics, listener_policy: ListenerPolicyId(0), proxies };
-    UdpFront::new(Arc::clone(tracker), vec![listener], Clock::manual(tick), 7)
-}
-
-/// Returns the counts of all workers, which publish them when they end.
-pub(crate) fn total(registry: &MetricsRegistry) -> Counters {
-    let mut sum = Counters::default();
-    registry.read().iter().for_each(|(_, counters)| sum.add(counters));
-    sum
-}
-
-/// A worker that serves one address until it is stopped. Its clock stands still unless the test
-/// advances it.
+/// A worker with one listener, whose datagrams come from tests instead of sockets. Its clock stands still.
 pub(crate) struct UdpServer {
-    pub(crate) address: SocketAddr,
     pub(crate) tracker: Arc<Tracker>,
-    pub(crate) registry: Arc<MetricsRegistry>,
-    tick: &'static AtomicU32,
-    stop: Arc<AtomicBool>,
-    worker: Option<JoinHandle<()>>,
+    registry: MetricsRegistry,
+    handler: UdpFront,
 }
 
 impl UdpServer {
-    pub(crate) fn start(listen: &str) -> Self {
-        Self::with(listen, None)
+    pub(crate) fn start() -> Self {
+        Self::with(None)
     }
 
-    pub(crate) fn with(listen: &str, proxies: Option<Networks>) -> Self {
-        let options = UdpOptions { engine: Engine::Auto, ..UdpOptions::default() };
-        let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
-        let address = sockets[0].local_addr();
-        let (tracker, registry) = (tracker(false), Arc::new(MetricsRegistry::default()));
-        let tick = manual_tick();
-        let mut handler = front_with(&tracker, &registry, proxies, tick);
-        let stop = Arc::new(AtomicBool::new(false));
-        let worker = std::thread::spawn({
-            let stop = Arc::clone(&stop);
-            let worker = UdpWorker::new(sockets, Engine::Auto);
-            move || run_udp(worker, &mut handler, &stop).unwrap()
-        });
-        Self { address, tracker, registry, tick, stop, worker: Some(worker) }
+    /// A server that takes wrapped datagrams from these proxies.
+    pub(crate) fn behind(proxies: &[&str]) -> Self {
+        Self::with(Some(Networks::parse(proxies.iter().copied()).unwrap()))
     }
 
-    /// Advances its clock.
-    pub(crate) fn advance(&self, seconds: u32) {
-        self.tick.fetch_add(seconds, Ordering::Relaxed);
+    fn with(proxies: Option<Networks>) -> Self {
+        let (tracker, registry) = (tracker(false), MetricsRegistry::default());
+        let listener_policy = ListenerPolicyId(0);
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let metrics =
+            registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
+        let listeners = vec![UdpListener { metrics, listener_policy, proxies }];
+        let clock = Clock::manual(manual_tick());
+        let handler = UdpFront::new(Arc::clone(&tracker), listeners, clock, 7);
+        Self { tracker, registry, handler }
     }
 
-    /// Stops the worker and returns its counts.
-    pub(crate) fn finish(mut self) -> Counters {
-        self.end();
-        total(&self.registry)
+    /// Returns the connection id of a client.
+    pub(crate) fn id_of(&self, client: &str) -> u64 {
+        self.tracker.view(Tick(0)).issue_connection_id(client.parse().unwrap())
     }
 
-    pub(crate) fn end(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(worker) = self.worker.take() {
-            worker.join().unwrap();
+    /// Returns the reply to a datagram that comes from an address. It is empty if there is none.
+    pub(crate) fn request(&mut self, from: &str, packet: &[u8]) -> Vec<u8> {
+        self.request_within(usize::MAX, from, packet)
+    }
+
+    /// The same with an engine that has `room` bytes for each reply.
+    pub(crate) fn request_within(&mut self, room: usize, from: &str, packet: &[u8]) -> Vec<u8> {
+        let from = SocketAddr::new(from.parse().unwrap(), 5);
+        let room = room.min(net::REPLY_MAX);
+        let replies = sim::exchange_within(room, &mut self.handler, 0, &[(from, packet)]);
+        assert!(replies.iter().all(|(to, _)| *to == from));
+        replies.into_iter().next().map(|(_, reply)| reply).unwrap_or_default()
+    }
+
+    /// Passes datagrams in full batches, and returns the replies with their destinations.
+    pub(crate) fn exchange(
+        &mut self,
+        datagrams: &[(SocketAddr, &[u8])],
+    ) -> Vec<(SocketAddr, Vec<u8>)> {
+        sim::exchange(&mut self.handler, 0, datagrams)
+    }
+
+    /// Announces `count` leechers of each family.
+    pub(crate) fn populate(&mut self, count: u16) {
+        let announce_none = |id| announce(id, AnnounceFields { want: 0, ..LEECHER });
+        for number in 0..count {
+            let [high, low] = number.to_be_bytes();
+            let v4 = IpAddr::from([10, 1, high, low]).to_string();
+            for ip in [v4, format!("2001:db8::{number:x}")] {
+                let packet = announce_none(self.id_of(&ip));
+                assert_eq!(self.request(&ip, &packet).len(), 20);
+            }
         }
     }
-}
 
-impl Drop for UdpServer {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A peer with a socket of its own.
-pub(crate) struct UdpClient {
-    pub(crate) socket: UdpSocket,
-    pub(crate) port: u16,
-}
-
-impl UdpClient {
-    /// Sends from `host` to `server`, or to the loopback address of a wildcard listener.
-    pub(crate) fn new(host: &str, server: &UdpServer) -> Self {
-        let socket = UdpSocket::bind((host, 0)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let to = if server.address.is_ipv4() { "127.0.0.1" } else { "::1" };
-        socket.connect((to, server.address.port())).unwrap();
-        let port = socket.local_addr().unwrap().port();
-        Self { socket, port }
-    }
-
-    pub(crate) fn request(&self, packet: &[u8]) -> Vec<u8> {
-        self.socket.send(packet).unwrap();
-        self.receive()
-    }
-
-    pub(crate) fn receive(&self) -> Vec<u8> {
-        let mut buffer = vec![0; 4096];
-        let len = self.socket.recv(&mut buffer).unwrap();
-        buffer.truncate(len);
-        buffer
-    }
-
-    pub(crate) fn connect(&self) -> u64 {
-        let reply = self.request(&connect(77));
-        assert_eq!((reply.len(), u32_at(&reply, 0), u32_at(&reply, 4)), (16, CONNECT, 77));
-        u64::from_be_bytes(reply[8..16].try_into().unwrap())
-    }
-
-    /// Returns whether `packet` is ignored: the first reply is that to a later packet.
-    /// A worker answers a socket's datagrams in order, so that no timeout is needed.
-    pub(crate) fn is_ignored(&self, packet: &[u8]) -> bool {
-        self.socket.send(packet).unwrap();
-        let marker = 0xfeed_f00d;
-        let is_marker = |reply: &[u8]| (u32_at(reply, 0), u32_at(reply, 4)) == (CONNECT, marker);
-        let is_ignored = is_marker(&self.request(&connect(marker)));
-        assert!(is_ignored || is_marker(&self.receive()));
-        is_ignored
+    pub(crate) fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        self.registry.read().iter().for_each(|(_, counters)| sum.add(counters));
+        sum
     }
 }
 
@@ -186,23 +119,20 @@ pub(crate) fn scrape(id: u64, hashes: &[[u8; 20]]) -> Vec<u8> {
 #[derive(Clone, Copy)]
 pub(crate) struct AnnounceFields {
     pub(crate) hash: [u8; 20],
-    pub(crate) left: u64,
-    pub(crate) event: u32,
     pub(crate) want: i32,
     pub(crate) port: u16,
 }
 
-pub(crate) const LEECHER: AnnounceFields =
-    AnnounceFields { hash: HASH, left: 1, event: 2, want: -1, port: 6881 };
+pub(crate) const LEECHER: AnnounceFields = AnnounceFields { hash: HASH, want: -1, port: 6881 };
 
+/// The announce of a leecher that starts.
 pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
     let mut packet = head(id, ANNOUNCE, 9);
     packet.extend(say.hash);
     packet.extend([b'p'; 20]);
-    packet.extend(0u64.to_be_bytes());
-    packet.extend(say.left.to_be_bytes());
-    packet.extend(0u64.to_be_bytes());
-    packet.extend(say.event.to_be_bytes());
+    // Downloaded, left and uploaded bytes, then the event.
+    packet.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
+    packet.extend(2_u32.to_be_bytes());
     // IP address and key, which the tracker must ignore.
     packet.extend([203, 0, 113, 9, 1, 2, 3, 4]);
     packet.extend(say.want.to_be_bytes());
@@ -213,16 +143,11 @@ pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
 
 /// Returns leechers, seeders and the peers' bytes of a reply to an announce.
 pub(crate) fn parse_announce(reply: &[u8]) -> (u32, u32, &[u8]) {
-    assert_eq!((u32_at(reply, 0), u32_at(reply, 4)), (ANNOUNCE, 9), "{}", error_text(reply));
-    assert_eq!(u32_at(reply, 8), 1800);
+    let head = [u32_at(reply, 0), u32_at(reply, 4), u32_at(reply, 8)];
+    assert_eq!(head, [ANNOUNCE, 9, 1800], "{}", reply.escape_ascii());
     (u32_at(reply, 12), u32_at(reply, 16), &reply[20..])
 }
 
-/// The message of an error reply.
-pub(crate) fn error_text(reply: &[u8]) -> String {
-    String::from_utf8_lossy(&reply[8..]).into_owned()
-}
-
 pub(crate) fn is_error(reply: &[u8], refusal: Refusal) -> bool {
-    u32_at(reply, 0) == ERROR && error_text(reply) == refusal.text()
+    u32_at(reply, 0) == ERROR && reply[8..] == *refusal.text().as_bytes()
 }
