@@ -1,7 +1,6 @@
 //! HTTP without TLS.
 
 mod browsers;
-mod keys;
 mod lifetime;
 mod limits;
 mod memory;
@@ -15,8 +14,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use front::http::{ForwardedHeader, HttpOptions, MemoryLimits};
+use tracker::Networks;
 use tracker::counters::{DropReason, Protocol};
-use tracker::{ListenerPolicy, Networks, Policy};
 use types::Refusal;
 
 use crate::testing::*;

@@ -1,25 +1,234 @@
-//! HTTPS and wss, with rustls' own client.
-
-mod handshakes;
-mod https;
-mod proxies;
-mod wss;
+//! TLS handshakes that fail or never end, and connections that end within TLS. Requests over TLS are tested with
+//! those over TCP, sessions and certificates with edge/net.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use front::http::HttpOptions;
-use rustls::ClientConnection;
-use tracker::Networks;
+use harness::http::Connection;
+use rustls::{ClientConnection, RootCertStore};
 use tracker::counters::{Counters, DropReason, Protocol};
+use tracker::{Limits, Rate};
 
 use crate::testing::*;
 
-/// A request of a leecher at `port`.
-fn announce(port: u16, headers: &str) -> String {
-    format!(
-        "GET /announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=-XX0001-{port:012}&port={port}&left=1 \
-         HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n"
-    )
+/// Seconds for the handshake and the first request, by default.
+const HEAD_TIMEOUT_S: u32 = 10;
+
+fn start() -> HttpServer {
+    HttpServer::tls(HttpOptions::default())
+}
+
+/// Returns a ClientHello.
+fn hello() -> Vec<u8> {
+    let config = client_config(&VERSIONS);
+    let mut client = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// A TCP connection to the TLS listener that has sent some bytes.
+fn send(server: &HttpServer, bytes: &[u8]) -> TcpStream {
+    let mut stream = connect(server.second_address.unwrap());
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+/// All that comes up to the end of the stream.
+fn read_all(stream: TcpStream) -> Vec<u8> {
+    Client(Connection::new(stream)).receive_rest()
+}
+
+#[test]
+fn answers_over_both_tls_versions() {
+    let server = start();
+    for version in VERSIONS {
+        let config = client_config(&[version]);
+        let mut client = client_of(server.second_address.unwrap(), "tracker.test", config);
+        for _ in 0..3 {
+            assert_eq!(client.request(PROBE).status, 404);
+        }
+        assert_eq!(client.0.stream.conn.protocol_version(), Some(version.version));
+    }
+    let counters = server.finish(Protocol::Https);
+    assert_eq!((counters.tls_handshakes, counters.connections_opened), (2, 2));
+    assert_eq!(counters.requests[0].iter().sum::<u64>(), 6);
+    assert_eq!(counters.drops, Counters::default().drops);
+}
+
+#[test]
+fn closes_unfinished_handshakes_and_serves_others() {
+    net::process::raise_descriptor_limit().unwrap();
+    let server = start();
+    let mut good = server.tls_client();
+    good.request(PROBE);
+    let hello = hello();
+    // One byte, half a ClientHello, or a whole one and nothing after it.
+    let lens = [1, hello.len() / 2, hello.len()];
+    let mut held: Vec<TcpStream> =
+        (0..600).map(|number| send(&server, &hello[..lens[number % 3]])).collect();
+    // A handshake that is complete, without a request after it.
+    let mut silent = server.tls_client();
+    silent.0.stream.conn.complete_io(&mut silent.0.stream.sock).unwrap();
+    server.wait_for_counts(Protocol::Https, "accepted", |it| {
+        (it.connections_opened, it.tls_handshakes) == (602, 2)
+    });
+    assert_eq!(good.request(PROBE).status, 404);
+    // More of a ClientHello gives it no more time.
+    server.advance(HEAD_TIMEOUT_S / 2);
+    held[0].write_all(&hello[1..9]).unwrap();
+    assert_eq!(good.request(PROBE).status, 404);
+    server.advance(HEAD_TIMEOUT_S / 2 + 1);
+    for (number, stream) in held.into_iter().enumerate() {
+        assert_eq!(read_all(stream).is_empty(), number % 3 != 2, "{number}");
+    }
+    silent.expect_end();
+    assert_eq!(good.request(PROBE).status, 404);
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::TimedOut.index()], 601);
+}
+
+#[test]
+fn explains_the_wrong_protocol_on_a_port() {
+    let mut server = start();
+    for (to, bytes, why) in [
+        (
+            server.second_address.unwrap(),
+            PROBE.as_bytes(),
+            "this port speaks TLS: the URL must begin with https:// or wss://\n",
+        ),
+        (server.address, &hello(), "this port does not use TLS: use an http:// or ws:// URL\n"),
+    ] {
+        let mut stream = connect(to);
+        stream.write_all(bytes).unwrap();
+        let text = String::from_utf8(read_all(stream)).unwrap();
+        assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n") && text.ends_with(why), "{text}");
+    }
+    server.end();
+    assert_eq!(server.counters(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
+    assert_eq!(server.counters(Protocol::Https).drops[DropReason::BadTls.index()], 1);
+}
+
+#[test]
+fn answers_garbage_with_an_alert_and_counts_it() {
+    let server = start();
+    for garbage in
+        [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
+    {
+        let received = read_all(send(&server, garbage));
+        // An alert (21) with a payload of two bytes.
+        assert_eq!((received[0], &received[3..5]), (21, [0, 2].as_slice()), "{received:?}");
+    }
+    assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
+}
+
+#[test]
+fn counts_clients_that_reject_the_certificate() {
+    let server = start();
+    let config = config_with(RootCertStore::empty(), &VERSIONS);
+    let mut client = client_of(server.second_address.unwrap(), "tracker.test", config);
+    assert!(client.0.stream.write_all(b"x").is_err());
+    let bad_tls = DropReason::BadTls.index();
+    server.wait_for_counts(Protocol::Https, "the failed handshake", |it| it.drops[bad_tls] == 1);
+    assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
+}
+
+#[test]
+fn survives_clients_that_leave_during_the_handshake() {
+    let server = start();
+    let hello = hello();
+    for number in 1..30 {
+        send(&server, &hello[..hello.len() * number / 29]);
+    }
+    server.wait_for_counts(Protocol::Https, "all are closed", |it| it.connections_closed == 29);
+    assert_eq!(server.tls_client().request(PROBE).status, 404);
+    // The whole ClientHello was answered, and the client has not read the answer.
+    let drops = server.finish(Protocol::Https).drops;
+    assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
+    assert!(drops[DropReason::BadTls.index()] >= 28);
+}
+
+#[test]
+fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
+    let server = start();
+    let stream = send(&server, &hello()[..100]);
+    server.wait_for_counts(Protocol::Https, "accepted", |it| it.connections_opened == 1);
+    assert_eq!(server.finish(Protocol::Https).drops, Counters::default().drops);
+    assert_eq!(read_all(stream), b"");
+}
+
+/// Replays a ClientHello as one client, named by a PROXY header, and as another.
+#[test]
+fn limits_the_rate_of_handshakes() {
+    const RATE: Rate = Rate { per_s: 1, burst: 3 };
+    let server = HttpServer::tls(behind_proxy_protocol());
+    server.tracker.limiter().replace(Limits { handshakes: RATE, ..Limits::default() });
+    let hello = hello();
+    let answered = |from: &str| {
+        let mut stream = send(&server, &[proxy_line(from).as_bytes(), &hello].concat());
+        stream.read(&mut [0; 1024]).is_ok_and(|len| len > 0)
+    };
+    let count = |from: &str| (0..20).filter(|_| answered(from)).count() as u32;
+    assert_eq!([count("192.0.2.1"), count("192.0.2.2")], [RATE.burst; 2]);
+    // Connections without TLS have no such rate.
+    assert!((0..20).all(|_| served_as(server.address, "192.0.2.1").is_some()));
+    let refused = u64::from(2 * (20 - RATE.burst));
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[DropReason::HandshakeRate.index()], refused);
+}
+
+#[test]
+fn limits_the_unfinished_handshakes_of_a_client() {
+    const MAX: u32 = 4;
+    let server = HttpServer::tls(behind_proxy_protocol());
+    let limits = Limits { unfinished_handshakes: MAX, ..Limits::default() };
+    server.tracker.limiter().replace(limits);
+    let half = &hello()[..100];
+    let served = |from: &str| {
+        let stream = send(&server, proxy_line(from).as_bytes());
+        let mut client = handshake_over(stream, "tracker.test", client_config(&VERSIONS));
+        client.0.send(PROBE).is_ok()
+            && client.0.receive().is_ok_and(|response| response.status == 404)
+    };
+    // Handshakes that are complete do not count.
+    assert!((0..3 * MAX).all(|_| served("192.0.2.1")));
+    let stuck = [proxy_line("192.0.2.1").as_bytes(), half].concat();
+    let held: Vec<_> = (0..MAX).map(|_| send(&server, &stuck)).collect();
+    let opened = u64::from(4 * MAX);
+    server.wait_for_counts(Protocol::Https, "accepted", |it| it.connections_opened == opened);
+    assert!(!served("192.0.2.1") && served("192.0.2.2"));
+    drop(held);
+    let closed = opened + 1;
+    server.wait_for_counts(Protocol::Https, "closed", |it| it.connections_closed == closed);
+    assert!(served("192.0.2.1"));
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.drops[DropReason::HandshakeLimit.index()], 1);
+}
+
+#[test]
+fn closes_a_websocket_whose_tls_breaks() {
+    let server = start();
+    let mut web = WebClient::open(server.tls_client(), "/");
+    web.join(1);
+    let stream = &mut web.client.0.stream;
+    stream.sock.write_all(&[23, 3, 3, 0, 32, 1, 2, 3]).unwrap();
+    stream.sock.write_all(&[0; 100]).unwrap();
+    assert!(stream.read(&mut [0; 9]).is_err(), "expected the alert, which is an error");
+    server.wait_for_counts(Protocol::Wss, "it is closed", |it| it.connections_closed == 1);
+    assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
+}
+
+#[test]
+fn ends_websockets_in_order_when_stopping() {
+    let server = start();
+    let mut clients: Vec<_> = (0..10).map(|_| WebClient::open(server.tls_client(), "/")).collect();
+    for (peer, web) in (1..).zip(&mut clients) {
+        web.join(peer);
+    }
+    server.begin_stop(Duration::ZERO);
+    for mut web in clients {
+        assert_eq!(web.receive(), Received::Close(Some(1001)));
+        web.client.expect_end();
+    }
 }

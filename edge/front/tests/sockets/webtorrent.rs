@@ -43,8 +43,7 @@ fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
 }
 
 /// Options of a server behind a proxy, whose clients may send any number of messages.
-fn behind_proxy() -> HttpOptions {
-    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+fn unlimited_behind_proxy() -> HttpOptions {
     let web = Some(WebOptions { messages_per_s: 0, ..WebOptions::default() });
-    HttpOptions { trusted_proxies, web, ..HttpOptions::default() }
+    HttpOptions { web, ..behind_proxy() }
 }

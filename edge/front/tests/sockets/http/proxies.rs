@@ -1,23 +1,11 @@
-//! The client's address behind proxies.
+//! The client's address behind proxies. Whom a header names and who may send it is tested with `RemoteClient`.
 
-use tracker::PrivateAddresses;
+use std::io::Write;
+
+use tracker::counters::Counters;
 use types::Refusal;
 
 use super::*;
-
-fn options(proxies: &[&str]) -> HttpOptions {
-    let trusted_proxies = Networks::parse(proxies.iter().copied()).unwrap();
-    HttpOptions { trusted_proxies, ..HttpOptions::default() }
-}
-
-fn behind(proxies: &[&str]) -> HttpServer {
-    HttpServer::with(options(proxies))
-}
-
-/// A server that expects PROXY headers from these proxies.
-fn announced(proxies: &[&str]) -> HttpServer {
-    HttpServer::with(HttpOptions { proxy_protocol: true, ..options(proxies) })
-}
 
 const LINE: &[u8] = b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 6969\r\n";
 /// The same header in version 2, with an extension of 3 bytes.
@@ -35,25 +23,27 @@ fn forwarded(port: u16, by: &str) -> String {
 //= bep24#external-ip
 //= type=test
 #[test]
-fn takes_forwarded_addresses_from_trusted_proxies_only() {
-    let untrusted = behind(&["10.0.0.0/8"]);
-    let response = untrusted.client().request(forwarded(1, "192.0.2.9"));
-    assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
-    let proxy = behind(&["127.0.0.1"]);
-    let mut connection = proxy.client();
-    let response = connection.request(forwarded(1, "198.51.100.1, 192.0.2.9"));
-    assert!(response.has([b"11:external ip4:".as_slice(), &[192, 0, 2, 9]].concat()));
+fn takes_the_address_of_each_request_from_the_configured_header() {
+    let server = HttpServer::with(behind_proxy());
+    let mut connection = server.client();
+    let both = "Forwarded: for=198.51.100.2, for=\"192.0.2.8:4711\"\r\n\
+                X-Forwarded-For: 198.51.100.1, 192.0.2.9\r\n";
+    let request = get(&announce(1, ""), both);
+    assert!(connection.request(&request).has(external_ip([192, 0, 2, 9])));
     // Without the header, the proxy itself is the client.
     let response = connection.request(get(&announce(2, ""), ""));
-    assert!(response.has(b"11:external ip4:\x7f\0\0\x01"), "{}", response.text());
+    assert!(response.has(external_ip([127, 0, 0, 1])), "{}", response.text());
     assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
+    let forwarded_header = ForwardedHeader::Forwarded;
+    let server = HttpServer::with(HttpOptions { forwarded_header, ..behind_proxy() });
+    assert!(server.client().request(&request).has(external_ip([192, 0, 2, 8])));
 }
 
 //= bep7#peers6
 //= type=test
 #[test]
 fn sends_peers_of_both_families_in_one_response() {
-    let server = behind(&["127.0.0.1"]);
+    let server = HttpServer::with(behind_proxy());
     let mut proxy = server.client();
     proxy.request(forwarded(1, "192.0.2.1"));
     proxy.request(forwarded(2, "\"[2001:db8::2]:4711\""));
@@ -71,64 +61,61 @@ fn sends_peers_of_both_families_in_one_response() {
     assert_eq!(counters.peers_sent, 5);
 }
 
-#[test]
-fn reads_the_configured_forwarding_header() {
-    let forwarded_header = ForwardedHeader::Forwarded;
-    let server = HttpServer::with(HttpOptions { forwarded_header, ..options(&["127.0.0.1"]) });
-    let headers = "X-Forwarded-For: 198.51.100.1\r\n\
-                   Forwarded: for=198.51.100.2, for=\"192.0.2.9:4711\";proto=https\r\n";
-    let response = server.client().request(get(&announce(1, ""), headers));
-    assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
+/// The addresses of the listeners without TLS and with it, and the protocols that they count.
+fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
+    [(server.address, Protocol::Http), (server.second_address.unwrap(), Protocol::Https)]
 }
 
+/// Before the first request, or before the TLS handshake.
 //= proxy#length
 //= type=test
 #[test]
 fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
-        let server = announced(&["127.0.0.1"]);
-        let mut client = server.client();
-        client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
-        assert!(client.receive().has(external_ip([192, 0, 2, 9])));
-        // Forwarding headers of the client cannot change it.
-        let response = client.request(forwarded(2, "198.51.100.1"));
-        assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
-        assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
-        let counters = server.finish(Protocol::Http);
-        assert_eq!((counters.requests[0][1], counters.drops.iter().sum::<u64>()), (2, 0));
+        for is_byte_by_byte in [false, true] {
+            let mut server = HttpServer::tls(behind_proxy_protocol());
+            for (address, protocol) in doors(&server) {
+                let mut client = Client::connect(address);
+                let parts = if is_byte_by_byte { 1 } else { header.len() };
+                header.chunks(parts).for_each(|part| _ = client.send(part));
+                let mut client = match protocol {
+                    Protocol::Https => {
+                        handshake_over(client.0.stream, "tracker.test", client_config(&VERSIONS))
+                            .boxed()
+                    }
+                    _ => client.boxed(),
+                };
+                assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
+                // Forwarding headers of the client cannot change it.
+                let response = client.request(forwarded(2, "198.51.100.1"));
+                assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
+            }
+            server.end();
+            for (_, protocol) in doors(&server) {
+                let counters = server.counters(protocol);
+                assert_eq!(counters.drops, Counters::default().drops);
+                assert_eq!(counters.requests[0][1], 2);
+            }
+        }
     }
 }
 
 //= proxy#whole-header
 //= type=test
 #[test]
-fn accepts_proxy_headers_byte_by_byte() {
-    let server = announced(&["127.0.0.1"]);
+fn accepts_proxy_headers_in_one_write_with_what_follows() {
+    let server = HttpServer::tls(behind_proxy_protocol());
+    let request = get(&announce(1, ""), "");
     for header in [LINE, BINARY] {
         let mut client = server.client();
-        for byte in [header, get(&announce(1, ""), "").as_bytes()].concat() {
-            client.send([byte]);
-        }
+        client.send([header, request.as_bytes()].concat());
         assert!(client.receive().has(external_ip([192, 0, 2, 9])));
+        let mut client = server.tls_client();
+        let mut both = header.to_vec();
+        client.0.stream.conn.write_tls(&mut both).unwrap();
+        client.0.stream.sock.write_all(&both).unwrap();
+        assert!(client.request(&request).has(external_ip([192, 0, 2, 9])));
     }
-    // The header alone, followed later by the request.
-    let mut client = server.client();
-    client.send(LINE);
-    server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_opened == 3);
-    assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
-}
-
-#[test]
-fn takes_forwarded_addresses_behind_a_chain_of_trusted_proxies() {
-    let server = announced(&["127.0.0.1", "198.51.100.0/24"]);
-    let line = b"PROXY TCP4 198.51.100.7 192.0.2.200 4711 6969\r\n";
-    let mut client = server.client();
-    client.send([line.as_slice(), forwarded(1, "203.0.113.1, 192.0.2.9").as_bytes()].concat());
-    assert!(client.receive().has(external_ip([192, 0, 2, 9])));
-    // The proxy's own health check.
-    let mut client = server.client();
-    client.send([b"PROXY UNKNOWN\r\n".as_slice(), forwarded(1, "192.0.2.9").as_bytes()].concat());
-    assert!(client.receive().has(external_ip([127, 0, 0, 1])));
 }
 
 //= proxy#no-guessing
@@ -136,7 +123,7 @@ fn takes_forwarded_addresses_behind_a_chain_of_trusted_proxies() {
 //= type=test
 #[test]
 fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
-    let server = announced(&["127.0.0.1"]);
+    let mut server = HttpServer::tls(behind_proxy_protocol());
     let bad = [
         get(&announce(1, ""), "").into_bytes(),
         b"\x16\x03\x01\x02\0".to_vec(),
@@ -145,103 +132,96 @@ fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
         [&BINARY[..12], &[0x31, 0x11, 0, 12]].concat(),
         [&BINARY[..12], &[0x21, 0x11, 0xff, 0xff]].concat(),
     ];
-    for bytes in &bad {
-        let mut client = server.client();
-        client.send(bytes);
-        client.expect_end_or_reset();
+    for (address, protocol) in doors(&server) {
+        for bytes in &bad {
+            let mut client = Client::connect(address);
+            client.send(bytes);
+            client.expect_end_or_reset();
+        }
+        // A connection that ends within its header, and a probe that sends nothing, which is no fault.
+        Client::connect(address).send(&LINE[..9]);
+        drop(Client::connect(address));
+        let closed = bad.len() as u64 + 2;
+        server.wait_for_counts(protocol, "all are closed", |it| it.connections_closed == closed);
     }
-    let counters = server.finish(Protocol::Http);
-    assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], bad.len() as u64);
-    assert_eq!(counters.drops[DropReason::Reset.index()], 0);
-    assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
+    server.end();
+    for (_, protocol) in doors(&server) {
+        let counters = server.counters(protocol);
+        let count = bad.len() as u64 + 1;
+        assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], count);
+        assert_eq!(counters.drops.iter().sum::<u64>(), count);
+        assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
+    }
 }
 
 //= proxy#trusted-only
 //= type=test
 #[test]
 fn rejects_proxy_headers_of_untrusted_addresses() {
-    for server in [announced(&["10.0.0.0/8"]), behind(&["127.0.0.1"])] {
-        for header in [LINE, BINARY] {
-            let mut client = server.client();
-            client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
-            assert_eq!(client.receive().status, 400);
+    let trusted_proxies = Networks::parse(["10.0.0.0/8"]).unwrap();
+    let others = HttpOptions { trusted_proxies, ..behind_proxy_protocol() };
+    for options in [others, behind_proxy()] {
+        let mut server = HttpServer::tls(options);
+        for (address, protocol) in doors(&server) {
+            for header in [LINE, BINARY] {
+                let mut client = Client::connect(address);
+                client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
+                if protocol == Protocol::Http {
+                    assert_eq!(client.receive().status, 400);
+                } else {
+                    client.receive_rest();
+                }
+            }
         }
         // Untrusted clients without a header are served.
         assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
-        let counters = server.finish(Protocol::Http);
-        assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
-        assert_eq!((counters.drops[DropReason::BadHttp.index()], counters.requests[0][1]), (0, 1));
+        server.end();
+        for (_, protocol) in doors(&server) {
+            let drops = server.counters(protocol).drops;
+            assert_eq!(drops[DropReason::UntrustedProxy.index()], 2);
+            assert_eq!(drops.iter().sum::<u64>(), 2);
+        }
     }
 }
 
 #[test]
 fn applies_the_head_timeout_to_proxy_headers() {
-    let server = announced(&["127.0.0.1"]);
-    let clients = [LINE, &LINE[..20], BINARY, &BINARY[..20]].map(|header| {
+    let server = HttpServer::with(behind_proxy_protocol());
+    let timeout_s = HttpOptions::default().head_timeout_s;
+    let mut clients = [LINE, &LINE[..20], BINARY, &BINARY[..20]].map(|header| {
         let mut client = server.client();
         client.send(header);
         client
     });
     server.wait_for_counts(Protocol::Http, "all are accepted", |it| it.connections_opened == 4);
-    server.advance(HttpOptions::default().head_timeout_s + 1);
+    server.advance(timeout_s / 2);
+    // More of it comes within the time, but not the end.
+    clients[1].send(&LINE[20..25]);
+    server.advance(timeout_s / 2 + 1);
     clients.into_iter().for_each(Client::expect_end_or_reset);
     assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 4);
 }
 
 #[test]
 fn accepts_private_clients_that_reached_a_private_address() {
-    let server = announced(&["127.0.0.1"]);
-    let refused = |client: &str, reached: &str| {
-        let mut proxy = server.client();
-        let line = format!("PROXY TCP4 {client} {reached} 4711 6969\r\n");
-        let response = proxy.request(line + &get(&announce(1, ""), ""));
-        assert_eq!(response.status, 200);
-        response.has(Refusal::AddressNotPublic.text())
-    };
-    assert!(refused("10.0.0.1", "8.8.8.8") && refused("224.0.0.1", "10.0.0.2"));
-    assert!(!refused("10.0.0.1", "10.0.0.2") && !refused("9.9.9.9", "8.8.8.8"));
-    // Of IPv6 only those of hosts: one IPv4 address has a /48 of 6to4, and most of Teredo's to choose from.
-    let refused_v6 = |client: &str| {
-        let line = format!("PROXY TCP6 {client} fd00::1 4711 6969\r\n");
+    let server = HttpServer::with(behind_proxy_protocol());
+    for (family, client, reached, is_refused) in [
+        ("TCP4", "10.0.0.1", "8.8.8.8", true),
+        ("TCP4", "224.0.0.1", "10.0.0.2", true),
+        ("TCP4", "10.0.0.1", "10.0.0.2", false),
+        ("TCP4", "9.9.9.9", "8.8.8.8", false),
+        // One IPv4 address has a /48 of 6to4 to choose from.
+        ("TCP6", "2002:909:909::1", "fd00::1", true),
+        ("TCP6", "2001:470:1::1", "fd00::1", false),
+        ("TCP6", "fd00::2", "fd00::1", false),
+    ] {
+        let line = format!("PROXY {family} {client} {reached} 4711 6969\r\n");
         let response = server.client().request(line + &get(&announce(1, ""), ""));
-        response.has(Refusal::AddressNotPublic.text())
-    };
-    for tunnelled in ["2002:909:909::1", "2002:7f00:1::1", "2001::1", "2001:0:4136:e378:8000::"] {
-        assert!(refused_v6(tunnelled), "{tunnelled}");
+        assert_eq!(response.has(Refusal::AddressNotPublic.text()), is_refused, "{client}");
     }
-    for fine in ["2001:470:1::1", "64:ff9b::9.9.9.9", "64:ff9b::10.0.0.1", "fd00::2"] {
-        assert!(!refused_v6(fine), "{fine}");
-    }
-    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::AddressNotPublic.index()], 6);
+    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::AddressNotPublic.index()], 3);
     // Without a PROXY header, the socket's local address counts, also at a wildcard listener.
-    for (listen, host) in [("0.0.0.0:0", [127, 0, 0, 1]), ("127.0.0.1:0", [127, 0, 0, 1])] {
-        let mut server = HttpServer::at(listen, options(&["127.0.0.1"]));
-        server.address.set_ip(host.into());
-        let mut client = server.client();
-        assert!(!client.request(forwarded(1, "10.0.0.1")).has("failure"));
-        let private_addresses = PrivateAddresses::Deny;
-        let deny = ListenerPolicy { private_addresses, ..ListenerPolicy::default() };
-        set_policy(&server.tracker, deny);
-        assert!(client.request(forwarded(1, "10.0.0.1")).has(Refusal::AddressNotPublic.text()));
-        assert!(!client.request(forwarded(1, "9.9.9.9")).has("failure"));
-    }
-}
-
-#[test]
-fn closes_a_connection_whose_proxy_header_takes_too_long() {
-    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
-    let options = HttpOptions { trusted_proxies, proxy_protocol: true, ..HttpOptions::default() };
-    let server = HttpServer::with(options);
-    let timeout_s = HttpOptions::default().head_timeout_s;
-    let mut client = server.client();
-    client.send("PROXY ");
-    server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_opened == 1);
-    // More of it comes within the time, but not the end.
-    for part in ["TCP4 ", "192.0.2.1 "] {
-        server.advance(timeout_s / 2);
-        client.send(part);
-    }
-    server.advance(1);
-    client.expect_end_or_reset();
-    assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 1);
+    let mut server = HttpServer::at("0.0.0.0:0", behind_proxy());
+    server.address.set_ip([127, 0, 0, 1].into());
+    assert!(!server.client().request(forwarded(1, "10.0.0.1")).has("failure"));
 }

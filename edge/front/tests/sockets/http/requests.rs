@@ -1,11 +1,11 @@
 //! Framing, responses and refusals.
 
+use std::io::Write;
+use std::sync::Arc;
+
 use tracker::RequestKind;
 use tracker::access::{AccessLists, HashList, Mode};
 use types::{InfoHash, Refusal};
-
-use std::io::Write;
-use std::sync::Arc;
 
 use super::*;
 
@@ -39,21 +39,22 @@ fn keeps_connections_alive() {
 
 #[test]
 fn answers_pipelined_requests_in_order() {
-    let server = HttpServer::start();
-    for port in 1..=1000_u16 {
-        server.client().request(get(&announce(port, "&numwant=0"), "Connection: close\r\n"));
+    let server = HttpServer::tls(HttpOptions::default());
+    for (protocol, mut client) in server.both_clients() {
+        for port in 1..=1000 {
+            client.request(get(&announce(port, "&numwant=0"), ""));
+        }
+        // 300 responses of 6 KB exceed the worker's output buffer and the socket's.
+        let request =
+            |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
+        client.send((0..300).map(request).collect::<String>());
+        server.wait_for_counts(protocol, "many responses", |it| it.bytes_out > 1 << 18);
+        for number in 0..300 {
+            let peers = format!("5:peers{}:", 6 * (900 + number % 90));
+            assert!(client.receive().has(&peers), "{number}: {peers}");
+        }
+        assert_eq!(client.request(get("/none", "")).status, 404);
     }
-    // 300 responses of 6 KB exceed the worker's output buffer and the socket's.
-    let mut client = server.client();
-    let request = |number: usize| get(&announce(1, &format!("&numwant={}", 900 + number % 90)), "");
-    client.send((0..300).map(request).collect::<String>());
-    for number in 0..300 {
-        let peers = format!("5:peers{}:", 6 * (900 + number % 90));
-        let response = client.receive();
-        assert!(response.has(&peers), "{number}: {peers}");
-    }
-    assert_eq!(client.request(get("/none", "")).status, 404);
-    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 1300);
 }
 
 #[test]
@@ -72,36 +73,41 @@ fn answers_every_request_of_a_long_pipeline() {
 }
 
 #[test]
-fn closes_when_the_client_asks_for_it() {
-    let server = HttpServer::start();
-    let old = get(&announce(1, ""), "").replace("HTTP/1.1", "HTTP/1.0");
-    for request in [get(&announce(1, ""), "Connection: close\r\n"), old] {
-        let mut client = server.client();
-        let response = client.request(&request);
-        assert_eq!((response.status, response.closes()), (200, true));
-        client.expect_end();
+fn accepts_requests_byte_by_byte() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for (_, mut client) in server.both_clients() {
+        for port in [1, 2] {
+            for byte in get(&announce(port, ""), "").bytes() {
+                client.send([byte]);
+            }
+            assert_eq!(client.receive().status, 200);
+        }
     }
-    let kept = get("/scrape", "Connection: keep-alive\r\n").replace("HTTP/1.1", "HTTP/1.0");
-    let mut client = server.client();
-    assert!(!client.request(&kept).closes());
-    assert!(!client.request(&kept).closes());
-    // Requests behind the one that closes are ignored.
-    let last = get(&announce(1, ""), "Connection: close\r\n") + &get(&announce(1, ""), "");
-    assert!(client.request(last).closes());
-    client.expect_end();
 }
 
+/// Requests behind the one that closes are ignored, however many.
 #[test]
-fn delivers_the_last_response_although_more_requests_arrive() {
-    let server = HttpServer::start();
-    for _ in 0..20 {
-        let mut client = server.client();
-        let last = get(&announce(1, ""), "Connection: close\r\n");
-        let response = client.request(last + &get(&announce(1, ""), "").repeat(1000));
-        assert!(response.closes());
-        client.expect_end();
+fn closes_in_order_when_the_client_asks_for_it() {
+    let server = HttpServer::tls(HttpOptions::default());
+    let request = get(&announce(1, ""), "");
+    let old = request.replace("HTTP/1.1", "HTTP/1.0");
+    let close = get(&announce(1, ""), "Connection: close\r\n");
+    let many = close.clone() + &request.repeat(1000);
+    for last in [&old, &close, &(close.clone() + &request), &many] {
+        for (_, mut client) in server.both_clients() {
+            let response = client.request(last);
+            assert_eq!((response.status, response.closes()), (200, true));
+            client.expect_end();
+        }
     }
-    assert_eq!(server.finish(Protocol::Http).requests[0][RequestKind::Announce.index()], 20);
+    let kept = old.replace("Host", "Connection: keep-alive\r\nHost");
+    for (_, mut client) in server.both_clients() {
+        assert!(!client.request(&kept).closes());
+        assert!(!client.request(&kept).closes());
+    }
+    let counters = server.finish(Protocol::Https);
+    assert_eq!(counters.requests[0][RequestKind::Announce.index()], 6);
+    assert_eq!(counters.drops[DropReason::Reset.index()], 0);
 }
 
 #[test]
@@ -133,7 +139,7 @@ fn keeps_connections_after_unknown_paths() {
 
 #[test]
 fn answers_malformed_requests_and_closes() {
-    let server = HttpServer::start();
+    let server = HttpServer::tls(HttpOptions::default());
     let flood = "A: b\r\n".repeat(70);
     let cases = [
         ("POST /announce HTTP/1.1\r\n\r\n".to_owned(), 405),
@@ -148,34 +154,22 @@ fn answers_malformed_requests_and_closes() {
         (get("/announce", &flood), 431),
     ];
     for (number, (request, status)) in cases.iter().enumerate() {
-        let mut client = server.client();
-        // A well-formed request before it is still answered.
-        client.send(get(&announce(1, ""), "") + request);
-        assert_eq!(client.receive().status, 200, "{number}");
-        let response = client.receive();
-        assert_eq!((response.status, response.closes()), (*status, true), "{number}");
-        let allowed = (*status == 405).then_some("GET, HEAD");
-        assert_eq!(response.header("Allow"), allowed, "{number}");
-        assert!(!response.body.is_empty());
-        client.expect_end();
+        for (_, mut client) in server.both_clients() {
+            // A well-formed request before it is still answered.
+            client.send(get(&announce(1, ""), "") + request);
+            assert_eq!(client.receive().status, 200, "{number}");
+            let response = client.receive();
+            assert_eq!((response.status, response.closes()), (*status, true), "{number}");
+            let allowed = (*status == 405).then_some("GET, HEAD");
+            assert_eq!(response.header("Allow"), allowed, "{number}");
+            assert!(!response.body.is_empty());
+            client.expect_end();
+        }
     }
     let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 5);
     assert_eq!(counters.drops[DropReason::BadHttp.index()], 5);
     assert_eq!(counters.responses[0], [0, 10, 0, 0, 10]);
-}
-
-#[test]
-fn accepts_requests_byte_by_byte() {
-    let server = HttpServer::start();
-    let mut client = server.client();
-    for port in [1, 2] {
-        for byte in get(&announce(port, ""), "").bytes() {
-            client.send([byte]);
-        }
-        assert_eq!(client.receive().status, 200);
-    }
-    assert_eq!(server.finish(Protocol::Http).requests[0], [0, 2, 0, 0, 0]);
 }
 
 //= bep3#failure-reason
@@ -243,67 +237,21 @@ fn lists_scraped_torrents_sorted_and_once() {
 
 #[test]
 fn sends_peer_dictionaries_only_if_configured() {
-    let id = |port: u16| format!("7:peer id20:-XX0001-{port:012}");
-    let plain = HttpServer::start();
-    let dict = HttpOptions { non_compact: true, ..HttpOptions::default() };
-    let dict = HttpServer::with(dict);
-    for server in [&plain, &dict] {
-        server.client().request(get(&announce(6881, ""), ""));
-    }
-    let request =
-        |server: &HttpServer, more| server.client().request(get(&announce(6882, more), ""));
-    assert!(request(&plain, "&compact=0").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
-    assert!(request(&dict, "&compact=1").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
-    assert!(request(&dict, "").has(b"5:peers6:\x7f\0\0\x01\x1a\xe1"));
-    let full = format!("5:peersld2:ip9:127.0.0.1{}4:porti6881eeee", id(6881));
-    let response = request(&dict, "&compact=0");
-    assert!(response.text().ends_with(&full), "{}", response.text());
-    let response = request(&dict, "&compact=0&no_peer_id=1");
-    let short = "5:peersld2:ip9:127.0.0.14:porti6881eeee";
-    assert!(response.text().ends_with(short), "{}", response.text());
-}
-
-/// The decisions that docs/http.md describes.
-#[test]
-fn numwant_is_obeyed_up_to_the_maximum_and_compact_is_never_a_reason_to_refuse() {
-    let server = HttpServer::start();
-    server.tracker.reconfigure(&Policy { numwant_max: 80, ..Policy::default() });
-    let mut client = server.client();
-    for port in 1..=100 {
-        client.request(get(&announce(port, "&numwant=0"), ""));
-    }
-    for (more, peers) in [
-        ("&numwant=0", 0),
-        ("&numwant=7", 7),
-        ("", 50),
-        ("&numwant=", 50),
-        ("&numwant=-1", 50),
-        ("&numwant=many", 50),
-        ("&numwant=99", 80),
-        ("&numwant=99999999999", 80),
-        ("&numwant=3&compact=0", 3),
-        ("&numwant=3&compact=1", 3),
-        ("&numwant=3&compact=x&no_peer_id=1", 3),
+    let compact = "5:peers6:\x7f\0\0\x01\x1a\u{e1}";
+    let with_id = "5:peersld2:ip9:127.0.0.17:peer id20:-XX0001-0000000068814:porti6881eeee";
+    let without_id = "5:peersld2:ip9:127.0.0.14:porti6881eeee";
+    for (non_compact, more, peers) in [
+        (false, "&compact=0", compact),
+        (true, "&compact=1", compact),
+        (true, "", compact),
+        (true, "&compact=0", with_id),
+        (true, "&compact=0&no_peer_id=1", without_id),
     ] {
-        let response = client.request(get(&announce(1000, more), ""));
-        let expected = format!("5:peers{}:", 6 * peers);
-        assert!(response.has(&expected), "{more}: {}", response.text());
+        let server = HttpServer::with(HttpOptions { non_compact, ..HttpOptions::default() });
+        server.client().request(get(&announce(6881, ""), ""));
+        let response = server.client().request(get(&announce(6882, more), ""));
+        // One character a byte: compact peers are no UTF-8.
+        let body: String = response.body.iter().map(|byte| char::from(*byte)).collect();
+        assert!(body.contains(peers), "{non_compact} {more}: {body}");
     }
-}
-
-/// A v2 torrent has one swarm, whichever form of its hash clients send.
-//= bep52#truncated-hash
-//= type=test
-#[test]
-fn full_v2_hashes_join_the_swarm_of_truncated_ones() {
-    let server = HttpServer::start();
-    let mut client = server.client();
-    let full = "a".repeat(20) + "bcdefghijklm";
-    client.request(get(&announce(1, ""), ""));
-    let request = announce(2, "").replace(&"a".repeat(20), &full);
-    let response = client.request(get(&request, ""));
-    assert!(response.has("10:incompletei2e") && response.has("5:peers6:"), "{}", response.text());
-    let scraped = client.request(get(&format!("/scrape?info_hash={full}"), ""));
-    let expected = format!("d5:filesd32:{full}d8:completei0e");
-    assert!(scraped.has(&expected) && scraped.has("10:incompletei2e"), "{}", scraped.text());
 }

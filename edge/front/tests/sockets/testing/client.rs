@@ -1,9 +1,24 @@
 //! A client for HTTP, over TCP or TLS, that panics where tests would unwrap.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use harness::http::{Connection, Response};
+
+/// A stream with an end of its own in each direction.
+pub(crate) trait Stream: Read + Write + Send {
+    /// Ends what this side sends, and stays open for what the server sends.
+    fn end_output(&mut self);
+}
+
+impl Stream for TcpStream {
+    fn end_output(&mut self) {
+        self.shutdown(Shutdown::Write).unwrap();
+    }
+}
+
+/// A connection over TCP or TLS, for tests that do the same with both.
+pub(crate) type AnyClient = Client<Box<dyn Stream>>;
 
 /// A connection, and what has been received over it.
 pub(crate) struct Client<S = TcpStream>(pub(crate) Connection<S>);
@@ -11,6 +26,13 @@ pub(crate) struct Client<S = TcpStream>(pub(crate) Connection<S>);
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         Self(Connection::open(address).unwrap())
+    }
+}
+
+impl<S: Stream + 'static> Client<S> {
+    /// The same without the type of its stream.
+    pub(crate) fn boxed(self) -> AnyClient {
+        Client(Connection { stream: Box::new(self.0.stream), received: self.0.received })
     }
 }
 

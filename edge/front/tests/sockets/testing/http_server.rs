@@ -36,7 +36,6 @@ pub(crate) struct HttpServer {
     pub(crate) addresses: Vec<SocketAddr>,
     /// Of the first worker's other listener, if there is one.
     pub(crate) second_address: Option<SocketAddr>,
-    pub(crate) certificates: Arc<Certificates>,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
     pub(crate) stop: watch::Sender<Option<StopOrder>>,
@@ -192,17 +191,7 @@ impl HttpServer {
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
         let address = addresses[0];
-        Self {
-            address,
-            addresses,
-            second_address,
-            certificates,
-            tracker,
-            registry,
-            stop,
-            workers,
-            tick,
-        }
+        Self { address, addresses, second_address, tracker, registry, stop, workers, tick }
     }
 
     /// Advances the clock of all workers. A deadline of `n` seconds has passed after `n + 1`.

@@ -2,6 +2,7 @@
 
 mod client;
 mod http_server;
+mod proxy;
 mod tls_client;
 pub(crate) mod udp;
 mod web_client;
@@ -14,15 +15,18 @@ use tracker::{
     Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
 };
 
-pub(crate) use client::{Client, connect};
+pub(crate) use client::{AnyClient, Client, Stream, connect};
 pub(crate) use harness::{PATIENCE, wait_until};
 pub(crate) use http_server::{HttpServer, Setup, patient};
+pub(crate) use proxy::{
+    PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
+};
 pub(crate) use tls_client::{
     TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
 };
 pub(crate) use web_client::{
     CLOSE_S, HASH, KEY, MASK, OFFER, Received, WebClient, announced, large_scrape, leecher,
-    numbered_offer, offer_id, offering, offering_json, peer_id,
+    numbered_offer, offer_id, offering, offering_json, peer_id, web_request,
 };
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.

@@ -1,5 +1,6 @@
 //! TLS as rustls' own client speaks it, and certificates for its server.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock};
 
@@ -11,8 +12,23 @@ use rustls::pki_types::CertificateDer;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
+use tracker::counters::Protocol;
 
-use super::{Client, connect};
+use super::{AnyClient, Client, HttpServer, Stream, connect};
+
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn end_output(&mut self) {
+        self.conn.send_close_notify();
+        self.flush().unwrap();
+    }
+}
+
+impl HttpServer {
+    /// A client at the listener without TLS and one at that with TLS, with the protocols that these count.
+    pub(crate) fn both_clients(&self) -> [(Protocol, AnyClient); 2] {
+        [(Protocol::Http, self.client().boxed()), (Protocol::Https, self.tls_client().boxed())]
+    }
+}
 
 pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 

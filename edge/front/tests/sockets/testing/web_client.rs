@@ -58,9 +58,7 @@ pub(crate) struct WebClient<S = TcpStream> {
 impl<S: Read + Write> WebClient<S> {
     /// Makes a connection a WebSocket.
     pub(crate) fn open(mut client: Client<S>, target: &str) -> Self {
-        let mut request = Vec::new();
-        frames::request(&mut request, "tracker.test", target, KEY);
-        client.send(request);
+        client.send(web_request(target));
         Self::expect_upgrade(client)
     }
 
@@ -171,6 +169,13 @@ impl<S: Read + Write> WebClient<S> {
         let _ = self.client.0.send(&frame);
         assert_eq!(self.receive(), Received::End);
     }
+}
+
+/// Returns a request for a WebSocket.
+pub(crate) fn web_request(target: &str) -> Vec<u8> {
+    let mut request = Vec::new();
+    frames::request(&mut request, "tracker.test", target, KEY);
+    request
 }
 
 fn message(text: &str) -> Received {

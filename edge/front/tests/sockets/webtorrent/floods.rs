@@ -30,7 +30,7 @@ fn receive_offers(client: &mut WebClient, count: usize) {
 #[test]
 fn a_flood_of_offers_leaves_the_answers_to_others() {
     for worker in [0, 1] {
-        let server = HttpServer::workers(2, behind_proxy());
+        let server = HttpServer::workers(2, unlimited_behind_proxy());
         let [mut offered, mut offerer] = HONEST.map(|ip| web_client_at(&server, ip));
         offered.join(1);
         offer_to_all(&mut offerer, &offering(2, 1));
@@ -51,7 +51,7 @@ fn a_flood_of_offers_leaves_the_answers_to_others() {
 /// A browser that does not read fast enough misses offers, and keeps its connection and its responses.
 #[test]
 fn offers_that_are_not_read_close_no_browser() {
-    let server = HttpServer::workers(2, behind_proxy());
+    let server = HttpServer::workers(2, unlimited_behind_proxy());
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(100_000));
     let mut browser = server.web_client();
     browser.join(1);
@@ -88,7 +88,7 @@ fn offers_that_are_not_read_close_no_browser() {
 
 #[test]
 fn offers_over_the_rate_are_not_relayed_and_their_announce_is_answered() {
-    let server = HttpServer::workers(1, behind_proxy());
+    let server = HttpServer::workers(1, unlimited_behind_proxy());
     let announces = Rate { per_s: 100_000, burst: 0 };
     server.tracker.limiter().replace(Limits { announces, ..Limits::default() });
     let per_connection = limits::WEB_PEERS_PER_CONNECTION as u8;

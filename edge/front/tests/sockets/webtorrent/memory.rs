@@ -142,7 +142,7 @@ fn closes_the_largest_holders_of_unsent_output() {
 fn offers_that_nobody_reads_take_bounded_memory() {
     const CLIENTS: u8 = 6;
     let limits = MemoryLimits { unsent_max: 512 << 10, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(behind_proxy(), limits);
+    let server = HttpServer::with_memory(unlimited_behind_proxy(), limits);
     let mut slow: Vec<WebClient> = (0..CLIENTS).map(|_| server.web_client()).collect();
     for (peer, client) in (1..).zip(&mut slow) {
         client.join(peer);

@@ -181,7 +181,7 @@ fn closes_silent_connections_whose_key_has_ended() {
 
 #[test]
 fn closes_silent_connections_of_banned_clients() {
-    let server = HttpServer::with(behind_proxy());
+    let server = HttpServer::with(unlimited_behind_proxy());
     let mut banned = web_client_at(&server, "93.184.216.34");
     let mut other = web_client_at(&server, "45.0.0.1");
     banned.join(1);
@@ -197,7 +197,7 @@ fn closes_silent_connections_of_banned_clients() {
 
 #[test]
 fn answers_of_banned_clients_are_not_relayed() {
-    let server = HttpServer::with(behind_proxy());
+    let server = HttpServer::with(unlimited_behind_proxy());
     let mut banned = web_client_at(&server, "93.184.216.34");
     let mut other = web_client_at(&server, "45.0.0.1");
     banned.join(1);
