@@ -24,7 +24,7 @@ use types::{InfoHash, SwarmCounts, Tick};
 use crate::arena::Arena;
 use crate::changes::ChangeQueue;
 use crate::events::EventQueue;
-use crate::index::{Index, tag};
+use crate::index::Index;
 use crate::record::{Record, Records};
 use crate::web::{WebChangeQueue, WebSwarm};
 use crate::{Options, PeerCaps, TorrentEvent, Totals};
@@ -129,7 +129,6 @@ impl Shard {
             memory_reserved: self.records.reserved()
                 + self.arena.touched() * LINE as u64
                 + self.index.bytes()
-                + self.index.spare_bytes()
                 + self.id_bytes()
                 + self.web_bytes(),
             ..self.totals
@@ -140,7 +139,6 @@ impl Shard {
     pub(crate) fn take_released(&mut self) -> Vec<Region> {
         let mut released = self.records.take_released();
         released.extend(self.arena.take_released());
-        released.extend(self.index.take_released());
         released
     }
 
@@ -173,7 +171,7 @@ impl Shard {
 
     #[inline]
     fn find(&self, info_hash: &InfoHash, hash: u64) -> Option<u32> {
-        self.index.find(tag(hash), |number| self.records.at(number).info_hash == *info_hash)
+        self.index.find(hash, |number| self.records.at(number).info_hash == *info_hash)
     }
 
     /// Returns the number of a torrent. It is probably `guess`, unless others have come or gone since.
@@ -185,33 +183,26 @@ impl Shard {
         guess.filter(is_it).or_else(|| self.find(info_hash, hash))
     }
 
-    /// Creates a torrent and returns its number; `None` if there is no room.
-    fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> Option<u32> {
-        let may_grow = self.may_grow_index();
-        self.index.resize_if_needed(may_grow);
-        if !may_grow && !self.index.has_room() {
-            return None;
-        }
+    /// Creates a torrent and returns its number.
+    fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> u32 {
         let number = self.records.push(Record::new(info_hash, now));
-        if !self.index.insert(tag(hash), number) {
-            self.records.swap_remove(number);
-            return None;
-        }
+        let Self { key, index, records, .. } = self;
+        index.insert(hash, number, |number| siphash::<1, 3>(key, &records.at(number).info_hash.0));
         self.event_queue.push(|| TorrentEvent::Added(info_hash));
-        Some(number)
+        number
     }
 
     /// Removes a torrent, which must have no peers.
     fn delete(&mut self, number: u32) {
         debug_assert!(self.records.at(number).is_empty());
         let info_hash = self.records.at(number).info_hash;
-        let hash = siphash::<1, 3>(&self.key, &info_hash.0);
-        self.index.remove(tag(hash), number);
+        let Self { key, index, records, .. } = self;
+        let hash_of = |number: u32| siphash::<1, 3>(key, &records.at(number).info_hash.0);
+        index.remove(hash_of(number), number, hash_of);
         if let Some(moved) = self.records.swap_remove(number) {
             let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
-            self.index.renumber(tag(hash), moved, number);
+            self.index.renumber(hash, moved, number);
         }
-        self.index.resize_if_needed(true);
         self.event_queue.push(|| TorrentEvent::Removed(info_hash));
     }
 }

@@ -8,7 +8,6 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Place, peer_hash};
 use crate::block::Word;
 use crate::entry::Entry;
-use crate::index::tag;
 use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
 use crate::record::Record;
 use crate::role::{ByRole, SetRole};
@@ -97,11 +96,8 @@ impl Shard {
         sink: &mut impl StoreSink,
     ) {
         if batch.len() > 1 {
-            for staged in batch.iter() {
-                self.index.prefetch(tag(staged.hash));
-            }
             for staged in batch.iter_mut() {
-                staged.guess = self.index.find(tag(staged.hash), |_| true);
+                staged.guess = self.index.find(staged.hash, |_| true);
                 staged.guess.into_iter().for_each(|number| self.records.prefetch(number));
             }
             batch.iter().for_each(|staged| self.prefetch_sets(staged));
@@ -313,9 +309,7 @@ impl Shard {
         if !self.admits::<E>(key) {
             return Some(Updated { number: located?, place: None, downloaded: false });
         }
-        let created = located.or_else(|| self.create(meta.now, announce.info_hash, *hash));
-        self.totals.refused_for_memory += u64::from(created.is_none());
-        let number = created?;
+        let number = located.unwrap_or_else(|| self.create(meta.now, announce.info_hash, *hash));
         let newcomer = Newcomer { key, now: meta.now, caps: announce.caps, merged_age: None };
         self.make_room::<E>(number, &newcomer);
         let place = self.torrent(number).insert(E::new(key, meta.meta(false)), role, random);

@@ -154,7 +154,7 @@ impl Shard {
             self.totals.refused_for_memory += 1;
             return false;
         }
-        let max = network_max(budget, self.pressure(budget));
+        let max = network_max(budget, self.memory_used());
         let is_over = self.networks.count::<E>(peer) >= max;
         let ip = || E::new(peer, PeerMeta::default()).peer_key().socket_addr().ip();
         if is_over && !self.is_exempt(ip()) {
@@ -171,7 +171,7 @@ impl Shard {
             self.totals.refused_for_memory += 1;
             return false;
         }
-        let max = network_max(budget, self.web_pressure(budget));
+        let max = network_max(budget, self.web_pressure());
         let is_over = host.is_some_and(|host| self.networks.count_of(host) >= max);
         self.totals.refused_for_share += u64::from(is_over);
         !is_over
@@ -188,26 +188,26 @@ impl Shard {
     /// short.
     pub(super) fn evicts_above(&self) -> Option<u32> {
         let budget = self.budget.filter(|_| self.is_short())?;
-        Some(network_max(budget, self.pressure(budget)))
+        Some(network_max(budget, self.memory_used()))
     }
 
     /// Returns the same for WebTorrent peers, which may be short of their half of the memory.
     pub(super) fn evicts_web_above(&self) -> Option<u32> {
         let budget = self.budget?;
-        let pressure = self.web_pressure(budget);
+        let pressure = self.web_pressure();
         is_high(budget, pressure).then(|| network_max(budget, pressure))
     }
 
     /// Returns true if more than seven eighths of the budget are used.
     pub(super) fn is_short(&self) -> bool {
-        self.budget.is_some_and(|budget| is_high(budget, self.pressure(budget)))
+        self.budget.is_some_and(|budget| is_high(budget, self.memory_used()))
     }
 
     /// Returns the lifetime that memory allows. Above 15/16 of the budget it falls in proportion to
     /// the free rest, so that the peers idle for longest go first.
     pub(super) fn lifetime_under_pressure(&self, lifetime_s: u32) -> u32 {
         let Some(budget) = self.budget else { return lifetime_s };
-        let left = budget.saturating_sub(self.pressure(budget));
+        let left = budget.saturating_sub(self.memory_used());
         let free = budget / 16;
         if left >= free {
             return lifetime_s;
@@ -216,28 +216,9 @@ impl Shard {
         (allowed as u32).max(lifetime_s / 16)
     }
 
-    /// Returns true if the index may grow: both tables exist for a while, and must fit the budget.
-    pub(super) fn may_grow_index(&self) -> bool {
-        let growth = self.index.growth_bytes();
-        self.budget.is_none_or(|budget| self.memory_used() + growth <= budget)
-    }
-
-    /// Returns the bytes in use; more if the index fills up because there is no room for a larger
-    /// one: then 7/8 of the budget stand for the load at which it would grow, and all of it for the
-    /// highest load.
-    fn pressure(&self, budget: u64) -> u64 {
-        let used = self.memory_used();
-        if self.may_grow_index() {
-            return used;
-        }
-        let (above, of) = self.index.overload();
-        let overload = u128::from(budget / 8) * u128::from(above) / u128::from(of.max(1));
-        used.max(if above > 0 { budget / 8 * 7 + overload as u64 } else { 0 })
-    }
-
     /// Returns the bytes in use for new WebTorrent peers, of which all have half of the budget.
-    fn web_pressure(&self, budget: u64) -> u64 {
-        self.pressure(budget).max(2 * self.web_bytes())
+    fn web_pressure(&self) -> u64 {
+        self.memory_used().max(2 * self.web_bytes())
     }
 }
 

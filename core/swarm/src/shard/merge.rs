@@ -17,7 +17,6 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
 use crate::block::{Group, GroupPeer, Head, Peers, Word};
 use crate::entry::Entry;
-use crate::index::tag;
 use crate::meta::PeerMeta;
 use crate::record::Sets;
 use crate::{Counting, MergeTime, Merged};
@@ -175,11 +174,8 @@ impl Shard {
     /// Prefetches what groups read first, stage by stage.
     fn prefetch_groups(&self, batch: &mut [StagedGroup<'_>], order: &[usize]) {
         for at in order {
-            self.index.prefetch(tag(batch[*at].hash));
-        }
-        for at in order {
             let staged = &mut batch[*at];
-            staged.guess = self.index.find(tag(staged.hash), |_| true);
+            staged.guess = self.index.find(staged.hash, |_| true);
             staged.guess.into_iter().for_each(|number| self.records.prefetch(number));
         }
         for at in order {
@@ -320,9 +316,9 @@ impl Shard {
 
     /// Returns the number of a torrent, which is created if there is none; `None` if there is no room.
     fn number_of(&mut self, merger: &mut Merger, torrent: &mut MergedTorrent) -> Option<u32> {
-        if torrent.number.is_none() {
+        if torrent.number.is_none() && !self.is_full() {
             let MergedTorrent { info_hash, hash, head, .. } = *torrent;
-            let number = self.create(merger.clock.born(head), info_hash, hash)?;
+            let number = self.create(merger.clock.born(head), info_hash, hash);
             self.merge_head(merger.clock, number, head);
             merger.merged.torrents += 1;
             torrent.number = Some(number);

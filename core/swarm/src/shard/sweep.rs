@@ -69,8 +69,7 @@ impl Pass {
     }
 }
 
-/// Slots of the index that are migrated in a step, and free blocks that leave draining memory.
-const INDEX_SLOTS: usize = 512;
+/// Free blocks that leave draining memory in a step.
 const DRAIN_BLOCKS: u32 = 32;
 
 /// Lifetimes of peers, in seconds.
@@ -110,7 +109,6 @@ impl Shard {
 
     /// Visits about `lines` lines and removes expired peers.
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
-        self.index.migrate(INDEX_SLOTS);
         self.arena.drain(DRAIN_BLOCKS);
         if self.cursor == Cursor::default() {
             self.pass.began = now;
@@ -165,16 +163,12 @@ impl Shard {
             return None;
         }
         let chunk = self.records.full_small_chunk().or_else(|| self.arena.full_small_chunk());
-        self.index.wants_lines().or_else(|| chunk.map(|_| HUGE_LINES))
+        chunk.map(|_| HUGE_LINES)
     }
 
     /// Uses a prepared region. Returns the memory that it replaces, or the region itself if it is
     /// no longer useful.
     pub(crate) fn supply(&mut self, prepared: Region) -> Option<Region> {
-        if self.index.wants_lines() == Some(prepared.lines().len()) {
-            self.index.supply(prepared);
-            return None;
-        }
         let chunk = self.records.full_small_chunk().or_else(|| self.arena.full_small_chunk());
         match chunk {
             Some(chunk) if prepared.lines().len() == HUGE_LINES => Some(chunk.move_to(prepared)),

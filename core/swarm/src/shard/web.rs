@@ -73,12 +73,11 @@ impl Shard {
         if !self.admits_web(host) {
             return None;
         }
-        let found = located.or_else(|| self.create(now, announce.info_hash, hash));
-        self.totals.refused_for_memory += u64::from(found.is_none());
-        if let Some((number, host)) = found.zip(host) {
+        let number = located.unwrap_or_else(|| self.create(now, announce.info_hash, hash));
+        if let Some(host) = host {
             self.make_room_for_web(now, number, announce, host);
         }
-        found
+        Some(number)
     }
 
     /// Returns the host under which a peer counts for caps and shares; `None` if it does not.

@@ -61,7 +61,7 @@ impl Shard {
             let found = match found {
                 None if is_needed && self.may_store_web(host) => {
                     merger.merged.torrents += 1;
-                    self.create(merger.clock.now, *info_hash, hash)
+                    Some(self.create(merger.clock.now, *info_hash, hash))
                 }
                 found => found,
             };
