@@ -12,14 +12,13 @@ mod upgrades;
 
 use std::time::Duration;
 
-use client::codec::webtorrent as messages;
 use client::codec::ws as frames;
 use client::{ScrapeEntry, ScrapeStats};
 use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::WebOptions;
+use tracker::RequestKind;
 use tracker::counters::{Counters, DropReason, Protocol};
-use tracker::{Networks, PeerCaps, Policy, RequestKind};
-use types::{Event, InfoHash, PeerId, Refusal};
+use types::{Event, InfoHash, Refusal};
 use wire::webtorrent::{Announce, Offer};
 use wire::ws::CloseCode;
 
@@ -28,12 +27,8 @@ use crate::testing::*;
 /// A connection to a worker that asks for a WebSocket for a client at `ip`, behind a proxy.
 fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
     let mut client = Client::connect(server.addresses[worker]);
-    let mut request = Vec::new();
-    frames::request(&mut request, "tracker.test", "/", KEY);
-    let head = request.len() - 2;
-    request.truncate(head);
-    request.extend(format!("X-Forwarded-For: {ip}\r\n\r\n").bytes());
-    client.send(&request);
+    let request = web_request("/");
+    client.send(&request[..request.len() - 2]).send(format!("X-Forwarded-For: {ip}\r\n\r\n"));
     client
 }
 
@@ -46,4 +41,8 @@ fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
 fn unlimited_behind_proxy() -> HttpOptions {
     let web = Some(WebOptions { messages_per_s: 0, ..WebOptions::default() });
     HttpOptions { web, ..behind_proxy() }
+}
+
+fn failure(refusal: Refusal) -> Received {
+    Received::Failure(refusal.text().into())
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use client::codec::webtorrent as messages;
 use client::codec::ws as frames;
 use front::http::{LongBody, PageAnswer, Pages};
 use front::webtorrent::WebOptions;
@@ -135,9 +134,7 @@ fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
     for _ in 0..2 {
         frames::text(&mut input, MASK, &"x".repeat(50_000));
     }
-    let mut text = Vec::new();
-    messages::announce(&mut text, &leecher(1));
-    frames::text(&mut input, MASK, &String::from_utf8(text).unwrap());
+    input.extend(announce_frame(&leecher(1)));
     check_turns(&greedy.client, input, &server);
     for _ in 0..2 {
         assert!(matches!(greedy.receive(), Received::Failure(_)));

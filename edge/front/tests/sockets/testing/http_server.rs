@@ -105,11 +105,6 @@ impl HttpServer {
         Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
     }
 
-    /// One worker at 127.0.0.1 with a tracker of its own.
-    pub(crate) fn of(tracker: Arc<Tracker>, options: HttpOptions) -> Self {
-        Self::set_up(Setup { tracker: Some(tracker), options, ..Setup::default() })
-    }
-
     /// One worker at an address.
     pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
         Self::set_up(Setup { listen: Some(listen.to_owned()), options, ..Setup::default() })

@@ -25,8 +25,9 @@ pub(crate) use tls_client::{
     TlsClient, VERSIONS, certificate, client_config, client_of, config_with, handshake_over,
 };
 pub(crate) use web_client::{
-    CLOSE_S, HASH, KEY, MASK, OFFER, Received, WebClient, announced, large_scrape, leecher,
-    numbered_offer, offer_id, offering, offering_json, peer_id, web_request,
+    CLOSE_S, HASH, MASK, OFFER, Received, WebClient, announce_frame, announced,
+    announces_of_torrents, large_scrape, leecher, offer_id, offering, offering_json, peer_id,
+    web_request,
 };
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
@@ -42,18 +43,6 @@ pub(crate) fn tracker_of(
 ) -> Arc<Tracker> {
     let secrets =
         Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };
-    build(keep_peer_ids, None, &secrets)
-}
-
-/// A tracker whose store may take this many bytes.
-pub(crate) fn budgeted_tracker(memory_budget: u64) -> Arc<Tracker> {
-    let (limits, sessions) = ([7; 16], [8; 16]);
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers: [6; 16], limits, sessions, previous: None };
-    build(false, Some(memory_budget), &secrets)
-}
-
-fn build(keep_peer_ids: bool, memory_budget: Option<u64>, secrets: &Secrets) -> Arc<Tracker> {
     let policy = Policy { numwant_max: 1000, ..Policy::default() };
     let store = StoreOptions {
         shards: 4,
@@ -61,9 +50,9 @@ fn build(keep_peer_ids: bool, memory_budget: Option<u64>, secrets: &Secrets) -> 
         peer_lifetime_s: policy.peer_lifetime_s,
         web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids,
-        memory_budget,
+        memory_budget: None,
     };
-    Arc::new(Tracker::new(&Options { policy, store }, secrets))
+    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 
 /// Returns the tick of a clock that stands still until a test changes it. Every server has its own.

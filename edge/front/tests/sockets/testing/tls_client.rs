@@ -14,7 +14,7 @@ use rustls::{
 };
 use tracker::counters::Protocol;
 
-use super::{AnyClient, Client, HttpServer, Stream, connect};
+use super::{AnyClient, Client, HttpServer, Stream, WebClient, connect};
 
 impl Stream for StreamOwned<ClientConnection, TcpStream> {
     fn end_output(&mut self) {
@@ -27,6 +27,15 @@ impl HttpServer {
     /// A client at the listener without TLS and one at that with TLS, with the protocols that these count.
     pub(crate) fn both_clients(&self) -> [(Protocol, AnyClient); 2] {
         [(Protocol::Http, self.client().boxed()), (Protocol::Https, self.tls_client().boxed())]
+    }
+
+    /// The same as WebSockets.
+    pub(crate) fn both_web_clients(&self) -> [(Protocol, WebClient<Box<dyn Stream>>); 2] {
+        self.both_clients().map(|(protocol, client)| {
+            let is_tls = protocol == Protocol::Https;
+            let protocol = if is_tls { Protocol::Wss } else { Protocol::Ws };
+            (protocol, WebClient::open(client, "/"))
+        })
     }
 }
 

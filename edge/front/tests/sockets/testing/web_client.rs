@@ -84,24 +84,34 @@ impl<S: Read + Write> WebClient<S> {
 
     /// Sends a text frame.
     pub(crate) fn send_text(&mut self, text: &str) {
-        let mut frame = Vec::new();
-        frames::text(&mut frame, MASK, text);
-        self.send(&frame);
-    }
-
-    /// Sends the message that `write` writes.
-    pub(crate) fn send_message(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut text = Vec::new();
-        write(&mut text);
-        self.send_text(&String::from_utf8(text).unwrap());
+        self.send(frame(|out| out.extend(text.bytes())));
     }
 
     pub(crate) fn announce(&mut self, announce: &Announce<'_>) {
-        self.send_message(|out| messages::announce(out, announce));
+        self.send(announce_frame(announce));
+    }
+
+    /// Announces, and waits for the response. Offers that come before it are skipped.
+    pub(crate) fn announce_beside_offers(&mut self, announce: &Announce<'_>) {
+        self.announce(announce);
+        loop {
+            match self.receive() {
+                Received::Announced { .. } => return,
+                Received::Offer { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Receives offers, and nothing else.
+    pub(crate) fn receive_offers(&mut self, count: usize) {
+        for _ in 0..count {
+            assert!(matches!(self.receive(), Received::Offer { .. }));
+        }
     }
 
     pub(crate) fn scrape(&mut self, hashes: &[InfoHash]) {
-        self.send_message(|out| messages::scrape(out, hashes));
+        self.send(frame(|out| messages::scrape(out, hashes)));
     }
 
     /// Announces as a leecher without offers, and returns what comes next.
@@ -119,7 +129,7 @@ impl<S: Read + Write> WebClient<S> {
             offer_id,
             json: r#"{"type":"answer", "sdp":"\u00e4"}"#,
         };
-        self.send_message(|out| messages::answer(out, &answer));
+        self.send(frame(|out| messages::answer(out, &answer)));
     }
 
     pub(crate) fn ping(&mut self, payload: &[u8]) {
@@ -226,15 +236,10 @@ pub(crate) fn offering(peer: u8, offers: u8) -> Announce<'static> {
 
 /// An announce with one offer, and the id of one in a series.
 pub(crate) fn offering_json<'a>(peer: u8, number: u16, json: &'a str) -> Announce<'a> {
-    let offer = Offer { id: numbered_offer(number), json };
-    Announce { offers: [offer].into_iter().collect(), ..leecher(peer) }
-}
-
-/// The id of an offer in a long series.
-pub(crate) fn numbered_offer(number: u16) -> OfferId {
     let mut id = [0; 20];
     id[..2].copy_from_slice(&number.to_be_bytes());
-    OfferId(id)
+    let offer = Offer { id: OfferId(id), json };
+    Announce { offers: [offer].into_iter().collect(), ..leecher(peer) }
 }
 
 /// A scrape whose response has some ten kilobytes. Its hashes begin with a number.
@@ -245,8 +250,27 @@ pub(crate) fn large_scrape(number: u16) -> Vec<u8> {
         InfoHash(hash)
     };
     let hashes: Vec<InfoHash> = (128..=255).map(hash).collect();
-    let (mut text, mut frame) = (Vec::new(), Vec::new());
-    messages::scrape(&mut text, &hashes);
-    frames::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    frame(|out| messages::scrape(out, &hashes))
+}
+
+/// Returns the frame of an announce.
+pub(crate) fn announce_frame(announce: &Announce<'_>) -> Vec<u8> {
+    frame(|out| messages::announce(out, announce))
+}
+
+/// Announces of one peer for this many torrents.
+pub(crate) fn announces_of_torrents(count: u16) -> Vec<u8> {
+    let of = |number: u16| {
+        let mut hash = [b'x'; 20];
+        hash[..2].copy_from_slice(&number.to_be_bytes());
+        announce_frame(&Announce { info_hash: InfoHash(hash), ..leecher(2) })
+    };
+    (0..count).flat_map(of).collect()
+}
+
+/// Returns the text frame with the message that `write` writes.
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frames::text_with(&mut frame, MASK, write);
     frame
 }

@@ -6,36 +6,38 @@ use super::*;
 //= type=test
 #[test]
 fn removes_a_client_from_all_torrents_when_it_leaves() {
-    let server = HttpServer::start();
+    let server = HttpServer::tls(HttpOptions::default());
     for ending in 0..3 {
-        let mut client = server.web_client();
-        client.join(1);
-        client.announce(&Announce { info_hash: InfoHash([b'i'; 20]), ..leecher(1) });
-        server.wait_for_web_peers(2);
-        match ending {
-            0 => {
-                let mut frame = Vec::new();
-                frames::close(&mut frame, MASK, CloseCode(1001), "bye");
-                client.send(&frame);
-                assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
+        for (_, mut client) in server.both_web_clients() {
+            client.join(1);
+            client.announce(&Announce { info_hash: InfoHash([b'i'; 20]), ..leecher(1) });
+            server.wait_for_web_peers(2);
+            match ending {
+                0 => {
+                    let mut frame = Vec::new();
+                    frames::close(&mut frame, MASK, CloseCode(1001), "bye");
+                    client.send(&frame);
+                    assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
+                }
+                // Half closed; and closed with unread data, which is a reset.
+                1 => client.client.0.stream.end_output(),
+                _ => drop(client),
             }
-            // Half closed; and closed with unread data, which is a reset.
-            1 => client.client.0.stream.shutdown(std::net::Shutdown::Write).unwrap(),
-            _ => drop(client),
+            server.wait_for_web_peers(0);
         }
-        server.wait_for_web_peers(0);
     }
 }
 
 #[test]
-fn answers_half_closed_clients() {
-    let server = HttpServer::start();
-    let mut client = server.web_client();
-    client.announce(&leecher(1));
-    client.client.0.stream.shutdown(std::net::Shutdown::Write).unwrap();
-    assert_eq!(client.receive(), announced(0, 1));
-    assert_eq!(client.receive(), Received::End);
-    server.wait_for_web_peers(0);
+fn answers_clients_that_end_their_output() {
+    let server = HttpServer::tls(HttpOptions::default());
+    for (_, mut client) in server.both_web_clients() {
+        client.announce(&leecher(1));
+        client.client.0.stream.end_output();
+        assert_eq!(client.receive(), announced(0, 1));
+        // With TLS, TCP is still open; the server must not wait for its end.
+        server.wait_for_web_peers(0);
+    }
 }
 
 //= rfc6455#close-answer
@@ -61,7 +63,7 @@ fn sends_close_frames_to_all_clients_when_stopping() {
     }
     drop(clients);
     server.end();
-    assert_eq!(server.tracker.totals().web.leechers, 0);
+    assert_eq!(server.web_peers(), 0);
 }
 
 #[test]

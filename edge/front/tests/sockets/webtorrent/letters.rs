@@ -35,6 +35,22 @@ impl Nodes {
         Self { servers: [one.0, two.0], letters: [one.1, two.1] }
     }
 
+    /// A peer of the first node, and one of the second that makes it an offer. Returns both, and the body with
+    /// the offer, which is not delivered.
+    fn offer(&self) -> (WebClient, WebClient, Vec<u8>) {
+        let (mut one, mut two) = (self.servers[0].web_client(), self.servers[1].web_client());
+        one.join(1);
+        two.announce(&offering(2, 1));
+        two.receive();
+        let [(_, body)] = self.take(1).try_into().unwrap();
+        (one, two, body)
+    }
+
+    /// Passes a body of the second node to the first one.
+    fn deliver(&self, body: &[u8]) -> Result<(), BadLetters> {
+        self.letters[0].deliver(number(1), body)
+    }
+
     /// Takes the letters of a node, at least one body.
     fn take(&self, from: usize) -> Vec<(u8, Vec<u8>)> {
         let mut taken = Vec::new();
@@ -111,15 +127,11 @@ fn relays_between_nodes() {
 #[test]
 fn answers_need_the_right_tag() {
     let mut nodes = Nodes::start(1, UNLIMITED);
-    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
-    one.join(1);
-    two.announce(&offering(2, 1));
-    two.receive();
-    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (mut one, two, body) = nodes.offer();
     let (to, tag, from) = head(&body);
     let mut forged = body.clone();
     forged[9..17].copy_from_slice(&(tag ^ 1).to_le_bytes());
-    nodes.letters[0].deliver(2, &forged).unwrap();
+    nodes.deliver(&forged).unwrap();
     assert!(matches!(one.receive(), Received::Offer { .. }));
     one.answer(1, 2, offer_id(1));
     one.expect_nothing();
@@ -129,7 +141,7 @@ fn answers_need_the_right_tag() {
     for wrong in
         [offer(to, third), offer(third, from), offer(to, to), offer(ConnectionKey(0), from)]
     {
-        nodes.letters[0].deliver(2, &wrong).unwrap();
+        nodes.deliver(&wrong).unwrap();
     }
     nodes.letters[0].deliver(3, &body).unwrap();
     one.expect_nothing();
@@ -156,7 +168,7 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
         let issuer = tracker_of(false, secret, None);
         let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
         body[9..17].copy_from_slice(&tag.to_bits().to_le_bytes());
-        nodes.letters[0].deliver(2, &body).unwrap();
+        nodes.deliver(&body).unwrap();
         assert!(matches!(one.receive(), Received::Offer { .. }));
         one.answer(1, 2, offer_id(1));
         if secret == [7; 16] {
@@ -172,15 +184,11 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
 #[test]
 fn letters_to_connections_that_are_gone_are_counted() {
     let nodes = Nodes::start(2, UNLIMITED);
-    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
-    one.join(1);
-    two.announce(&offering(2, 1));
-    two.receive();
-    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (one, _two, body) = nodes.offer();
     let (to, tag, from) = head(&body);
     drop(one);
     nodes.servers[0].wait_for_web_peers(1);
-    nodes.letters[0].deliver(2, &body).unwrap();
+    nodes.deliver(&body).unwrap();
     // Workers and places that do not exist.
     let strangers = [
         ConnectionKey::new(1, 2, 0, 0),
@@ -189,7 +197,7 @@ fn letters_to_connections_that_are_gone_are_counted() {
         ConnectionKey(to.0 ^ 1 << 24),
     ];
     let all: Vec<u8> = strangers.iter().flat_map(|to| letter(*to, 0, tag, from, "{}")).collect();
-    nodes.letters[0].deliver(2, &all).unwrap();
+    nodes.deliver(&all).unwrap();
     nodes.wait_for(0, "lost letters", |counts| counts.gone == 5);
     assert_eq!(nodes.letters[0].counts().delivered, 0);
 }
@@ -197,15 +205,10 @@ fn letters_to_connections_that_are_gone_are_counted() {
 #[test]
 fn bodies_that_do_not_add_up_are_refused_whole() {
     let nodes = Nodes::start(1, UNLIMITED);
-    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
-    one.join(1);
-    two.announce(&offering(2, 1));
-    two.receive();
-    let [(_, body)] = nodes.take(1).try_into().unwrap();
+    let (_one, _two, body) = nodes.offer();
     let (to, tag, from) = head(&body);
-    let deliver = |body: &[u8]| nodes.letters[0].deliver(2, body);
     for len in 1..body.len() {
-        assert_eq!(deliver(&body[..len]), Err(BadLetters), "{len}");
+        assert_eq!(nodes.deliver(&body[..len]), Err(BadLetters), "{len}");
     }
     let with = |kind, text| [body.as_slice(), &letter(to, kind, tag, from, text)].concat();
     let mut not_utf8 = with(0, "x");
@@ -213,7 +216,7 @@ fn bodies_that_do_not_add_up_are_refused_whole() {
     let long = "x".repeat(limits::LETTER_TEXT_MAX + 1);
     for wrong in [with(2, "{}"), not_utf8, with(0, &long), with(1, "{}")[..body.len() + 32].into()]
     {
-        assert_eq!(deliver(&wrong), Err(BadLetters));
+        assert_eq!(nodes.deliver(&wrong), Err(BadLetters));
     }
     // Whatever the bytes are: no panic.
     let mut random = Random::new(3);
@@ -226,14 +229,13 @@ fn bodies_that_do_not_add_up_are_refused_whole() {
             body[at] = random.below(256) as u8;
         }
         body[0..8].copy_from_slice(&(to.0 ^ 1 << 30).to_le_bytes());
-        let _ = nodes.letters[0].deliver(2, &body);
+        let _ = nodes.deliver(&body);
     }
-    assert_eq!(deliver(&[]), Ok(()));
-    deliver(&body).unwrap();
+    assert_eq!(nodes.deliver(&[]), Ok(()));
+    nodes.deliver(&body).unwrap();
     // A frame is made here: a text holds nothing but itself.
-    deliver(&letter(to, 1, 0, ConnectionKey(0), "{}")).unwrap();
+    nodes.deliver(&letter(to, 1, 0, ConnectionKey(0), "{}")).unwrap();
     nodes.wait_for(0, "letters", |counts| counts.delivered > 0);
-    drop((one, two));
 }
 
 #[test]
@@ -279,7 +281,7 @@ fn bodies_hold_many_letters() {
     let bodies = nodes.take(1);
     assert!(bodies.iter().all(|(_, body)| body.len() <= limits::LETTERS_BODY_MAX));
     for (_, body) in bodies {
-        nodes.letters[0].deliver(2, &body).unwrap();
+        nodes.deliver(&body).unwrap();
     }
     while nodes.letters[1].counts().sent < 900 {
         nodes.pass(1);
@@ -291,18 +293,14 @@ fn bodies_hold_many_letters() {
 #[test]
 fn a_flood_from_another_node_leaves_the_answers_to_others() {
     let nodes = Nodes::start(1, UNLIMITED);
-    let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
-    one.join(1);
-    two.announce(&offering(2, 1));
-    two.receive();
-    let [(_, body)] = nodes.take(1).try_into().unwrap();
-    nodes.letters[0].deliver(2, &body).unwrap();
+    let (mut one, mut two, body) = nodes.offer();
+    nodes.deliver(&body).unwrap();
     assert!(matches!(one.receive(), Received::Offer { .. }));
     let (to, _, from) = head(&body);
     let flood = 2 * limits::OFFERS_OUTSTANDING_MAX as u64;
     let json = r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"xxxxxxxxxxxxxxxxxxxx","offer_id":"yyyyyyyyyyyyyyyyyyyy","offer":{}}"#;
     for tag in 0..flood {
-        nodes.letters[0].deliver(2, &letter(to, 0, tag, from, json)).unwrap();
+        nodes.deliver(&letter(to, 0, tag, from, json)).unwrap();
     }
     for _ in 0..flood {
         assert!(matches!(one.receive(), Received::Offer { .. }));

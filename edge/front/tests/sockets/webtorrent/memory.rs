@@ -65,9 +65,7 @@ fn gives_every_message_its_own_time() {
     let timeout_s = WebOptions::default().message_timeout_s;
     let server = HttpServer::start();
     let mut client = server.web_client();
-    let (mut text, mut frame) = (Vec::new(), Vec::new());
-    messages::announce(&mut text, &leecher(1));
-    frames::text(&mut frame, MASK, &String::from_utf8(text).unwrap());
+    let frame = announce_frame(&leecher(1));
     let (begin, end) = frame.split_at(frame.len() / 2);
     // The end of each message comes with the beginning of the next.
     send_and_wait(&server, &mut client, begin);
@@ -154,25 +152,22 @@ fn offers_that_nobody_reads_take_bounded_memory() {
     let announce = Announce { offers: offers.into_iter().collect(), ..leecher(99) };
     let of = |it: &Counters, reason: DropReason| it.drops[reason.index()];
     server.wait_for_counts(Protocol::Ws, "offers are dropped", |it| {
-        busy.announce(&announce);
-        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        busy.announce_beside_offers(&announce);
         of(it, DropReason::RelayUnread) >= 20 * u64::from(CLIENTS)
     });
     let counters = server.counters(Protocol::Ws);
     assert_eq!((counters.connections_closed, of(&counters, DropReason::UnsentMemory)), (0, 0));
     server.advance(types::limits::RELAYED_UNREAD_S + 1);
     server.wait_for_counts(Protocol::Ws, "one that reads nothing is closed", |it| {
-        busy.announce(&announce);
-        assert!(matches!(busy.receive(), Received::Announced { .. }));
+        busy.announce_beside_offers(&announce);
         of(it, DropReason::UnsentMemory) > 0
     });
     drop(slow);
     server.wait_for_web_peers(1);
     let mut reader = server.web_client();
     reader.join(1);
-    busy.announce(&offering(99, 1));
-    assert!(matches!(busy.receive(), Received::Announced { .. }));
-    assert!(matches!(reader.receive(), Received::Offer { .. }));
+    busy.announce_beside_offers(&offering(99, 1));
+    reader.receive_offers(1);
     drop((reader, busy));
     assert_eq!(of(&server.finish(Protocol::Ws), DropReason::SlowReader), 0);
 }
@@ -185,15 +180,8 @@ fn closes_the_connections_with_the_most_torrents() {
     let mut small = server.web_client();
     assert_eq!(small.join(1), announced(0, 1));
     let mut large = server.web_client();
-    let mut announces = Vec::new();
-    for number in 0..2000_u16 {
-        let (mut text, mut hash) = (Vec::new(), [b'x'; 20]);
-        hash[..2].copy_from_slice(&number.to_be_bytes());
-        messages::announce(&mut text, &Announce { info_hash: InfoHash(hash), ..leecher(2) });
-        frames::text(&mut announces, MASK, &String::from_utf8(text).unwrap());
-    }
     // The server may close it while it still sends.
-    let _ = large.client.0.send(&announces);
+    let _ = large.client.0.send(announces_of_torrents(2000));
     server.wait_for_counts(Protocol::Ws, "the large one is closed", |it| {
         it.drops[DropReason::TorrentMemory.index()] == 1 && it.connections_closed == 1
     });

@@ -34,9 +34,7 @@ fn accepts_frames_with_the_upgrade_request() {
     let server = HttpServer::start();
     let mut client = server.client();
     let mut bytes = request("/", "").into_bytes();
-    let mut text = Vec::new();
-    messages::announce(&mut text, &leecher(1));
-    frames::text(&mut bytes, MASK, &String::from_utf8(text).unwrap());
+    bytes.extend(announce_frame(&leecher(1)));
     client.send(&bytes);
     let mut first = WebClient::expect_upgrade(client);
     assert_eq!(first.receive(), announced(0, 1));
@@ -108,12 +106,7 @@ fn answers_malformed_upgrade_requests_with_their_fault() {
     ] {
         assert_eq!(status(&server, &request), expected, "{request}");
     }
-    drop(server.web_client());
-    server.wait_for_web_peers(0);
-    let mut server = server;
-    server.end();
-    let counters = server.counters(Protocol::Http);
-    assert_eq!(counters.drops[DropReason::BadUpgrade.index()], 5);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadUpgrade.index()], 5);
 }
 
 //= rfc6455#origin
@@ -147,11 +140,8 @@ fn applies_the_lists_of_origins() {
 #[test]
 fn takes_client_addresses_from_trusted_proxies() {
     let forwarded = request("/", "X-Forwarded-For: 2001:db8::1\r\n");
-    let line = "PROXY TCP6 2001:db8::1 2001:db8::2 4711 6969\r\n";
-    for (proxy_protocol, text) in [(false, forwarded), (true, line.to_owned() + &request("/", ""))]
-    {
-        let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
-        let options = HttpOptions { trusted_proxies, proxy_protocol, ..HttpOptions::default() };
+    let wrapped = proxy_line("2001:db8::1") + &request("/", "");
+    for (options, text) in [(behind_proxy(), forwarded), (behind_proxy_protocol(), wrapped)] {
         let server = HttpServer::with(options);
         let mut client = server.client();
         client.send(text);
