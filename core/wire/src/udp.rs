@@ -17,7 +17,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use options::{OptionIter, Options, TruncatedOption, UdpOption};
+pub use options::Options;
 pub use reply::{
     ANNOUNCE_HEAD_LEN, AnnounceHead, announce_reply, append_peers_v4, append_peers_v6,
     connect_reply, error_reply, scrape_reply,

@@ -235,23 +235,26 @@ fn scrape_reply_has_seeders_first() {
 //= bep41#option-length
 //= type=test
 #[test]
-fn iterates_options() {
-    let options = |tail: &[u8]| {
+fn finds_the_url_among_options() {
+    for (tail, url, malformed) in [
+        (&[][..], None, false),
+        (&[1, 1, 2, 1, b'/', 0, 2, 9], Some(&b"/"[..]), false),
+        (&[7, 2, b'a', b'b', 2, 0], Some(b""), false),
+        (&[7, 0, 0], None, false),
+        (&[2], None, true),
+        (&[2, 2, b'x'], None, true),
+        (&[2, 1, b'x', 3, 5, b'y'], Some(b"x"), true),
+    ] {
         let bytes = announce_bytes(tail);
         let (announce, options) = read(&bytes);
         assert_eq!(announce, ANNOUNCE);
-        let listed = options.iter().map(|option| match option {
-            Ok(UdpOption::UrlData(data)) => format!("url {}", data.escape_ascii()),
-            Ok(UdpOption::Unknown { kind, data }) => format!("{kind} {}", data.escape_ascii()),
-            Err(TruncatedOption) => "cut".to_owned(),
-        });
-        (listed.collect::<Vec<_>>().join(", "), options.is_malformed())
-    };
-    assert_eq!(options(&[]), (String::new(), false));
-    assert_eq!(options(&[1, 1, 2, 1, b'/', 0, 2, 9]), ("url /".into(), false));
-    assert_eq!(options(&[7, 2, b'a', b'b', 2, 0]), ("7 ab, url ".into(), false));
-    assert_eq!(options(&[2]), ("cut".into(), true));
-    assert_eq!(options(&[2, 1, b'x', 3, 5, b'y']), ("url x, cut".into(), true));
+        assert_eq!(
+            (options.single_url_data(), options.is_malformed()),
+            (url, malformed),
+            "{tail:?}"
+        );
+        assert_eq!(options.is_empty(), tail.is_empty());
+    }
 }
 
 //= bep41#url-data-concatenated
