@@ -83,7 +83,7 @@ impl WebTorrent {
 
     pub(crate) fn handshake(&mut self) -> Result<(), TrackerError> {
         let deadline = Deadline::after(self.timeout);
-        let (key, mut request) = (handshake_key(), Vec::new());
+        let (key, mut request) = (ws::handshake_key(&random()), Vec::new());
         ws::request(&mut request, &self.url.host, &self.url.target, &key);
         self.stream.write(&request, deadline)?;
         loop {
@@ -324,19 +324,6 @@ impl WebTorrent {
     fn invalid_response(&self, what: &str) -> TrackerError {
         TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
-}
-
-/// Returns the `Sec-WebSocket-Key`: 16 random bytes in base64. The last digit before the padding
-/// has
-/// only 2 bits.
-fn handshake_key() -> [u8; 24] {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digit = |value: u8| DIGITS.get(usize::from(value & 63)).copied().unwrap_or(b'A');
-    let mut key = random::<24>().map(digit);
-    let [.., last, first_padding, second_padding] = &mut key;
-    *last = digit((*last & 3) << 4);
-    (*first_padding, *second_padding) = (b'=', b'=');
-    key
 }
 
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {

@@ -372,23 +372,13 @@ impl Fixed {
     #[inline]
     fn int<const N: usize>(&mut self, before: &[u8; N], value: u32) {
         self.bytes(before);
-        if value < 10 {
-            return self.bytes(&[digit(value)]);
-        }
-        // Digits from the last to the first, behind each other at the end of a scratch array.
-        let mut digits = [0; 10];
-        let (mut rest, mut used) = (value, 0);
-        for slot in digits.iter_mut().rev() {
-            *slot = digit(rest % 10);
-            rest /= 10;
-            used += 1;
-            if rest == 0 {
-                break;
-            }
-        }
-        let (_, text) = digits.split_at(digits.len() - used);
-        for digit in text {
-            self.bytes(&[*digit]);
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(value).as_bytes();
+        let room = self.bytes.get_mut(self.len..).and_then(|free| free.get_mut(..digits.len()));
+        debug_assert!(room.is_some(), "the text is longer than its bound");
+        if let Some(room) = room {
+            room.copy_from_slice(digits);
+            self.len += digits.len();
         }
     }
 
@@ -396,12 +386,6 @@ impl Fixed {
     fn written(&self) -> &[u8] {
         self.bytes.split_at(self.len).0
     }
-}
-
-/// The decimal digit of a number below 10.
-#[inline]
-fn digit(number: u32) -> u8 {
-    b'0' + (number % 10) as u8
 }
 
 fn dict_peer(body: &mut Vec<u8>, peer: PeerKey, id: Option<PeerId>) {

@@ -6,10 +6,20 @@
 #[cfg(test)]
 mod tests;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use types::limits;
 use wire::ws::{CloseCode, Opcode, accept_key, frame_header, mask as apply_mask};
 
-/// Appends the upgrade request. `target` is path and query, `key` is 16 random bytes in base64.
+/// Returns the `Sec-WebSocket-Key` of a handshake: 16 random bytes in base64.
+pub fn handshake_key(random: &[u8; 16]) -> [u8; 24] {
+    let mut key = [0; 24];
+    let written = STANDARD.encode_slice(random, &mut key);
+    debug_assert!(written == Ok(key.len()), "16 bytes are 24 digits");
+    key
+}
+
+/// Appends the upgrade request. `target` is path and query, `key` is a [`handshake_key`].
 pub fn request(out: &mut Vec<u8>, host: &str, target: &str, key: &[u8; 24]) {
     for part in [b"GET ", target.as_bytes(), b" HTTP/1.1\r\nHost: ", host.as_bytes()] {
         out.extend_from_slice(part);

@@ -44,6 +44,7 @@ fn frames_round_trip() {
 //= type=test
 #[test]
 fn accepts_the_servers_handshake() {
+    assert_eq!(&handshake_key(b"the sample nonce"), KEY);
     let request = written(|out| request(out, "server.example.com", "/any/path", KEY));
     let ParsedRequest::Complete(parsed) = read_head(&request) else { panic!("{request:?}") };
     assert_eq!(parsed.upgrade, Upgrade::WebSocket { key: KEY, origin: None });
