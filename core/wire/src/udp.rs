@@ -92,7 +92,12 @@ pub enum DecodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InfoHashes<'a>(&'a [[u8; 20]]);
 
-/// Decodes a datagram. Extra bytes after a complete request are ignored.
+/// Decodes a datagram (BEP 15). Extra bytes after a complete request are ignored.
+///
+/// # Errors
+///
+/// Returns an error for datagrams that are never answered: shorter than 16 bytes, or a connect request without
+/// the protocol id. Everything else that is wrong is [`UnverifiedRequest::Malformed`].
 pub fn decode(datagram: &[u8]) -> Result<Request<'_>, DecodeError> {
     //= bep15#packet-minimum
     let Some((head, body)) = datagram.split_first_chunk::<HEAD_LEN>() else {

@@ -23,7 +23,13 @@ pub(crate) enum Protocol {
 const SCRAPE_MAX: usize = 50;
 
 impl Session {
-    /// Connects to `address`, one of the tracker's, and completes the handshake.
+    /// Connects to `address`, one of the tracker's, and completes the handshakes: that of TLS, the connection id over
+    /// UDP, the WebSocket's for WebTorrent.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing listens there, if a handshake fails, or if one takes longer than
+    /// [`SessionConfig::timeout`].
     pub fn open(
         url: &Url,
         address: SocketAddr,
@@ -89,6 +95,11 @@ impl Session {
     }
 
     /// Announces and waits for the response.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the tracker refuses the announce, if its response is invalid or does not come within
+    /// [`SessionConfig::timeout`], or if the connection is lost.
     pub fn announce(&mut self, announce: &Announce) -> Result<AnnounceResponse, TrackerError> {
         match &mut self.0 {
             Protocol::Udp(udp) => udp.announce(announce),
@@ -99,6 +110,10 @@ impl Session {
 
     /// Scrapes torrents. Returns one entry per hash in the same order, `None` for torrents that the
     /// tracker omits.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`announce`](Self::announce), and one if the URL of an HTTP tracker supports no scrapes.
     pub fn scrape(
         &mut self,
         hashes: &[InfoHash],

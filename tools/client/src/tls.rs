@@ -54,6 +54,10 @@ pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, CaError> {
 }
 
 /// Returns a TLS 1.2 and 1.3 configuration with the ALPN protocol `http/1.1`, like most clients'.
+///
+/// # Errors
+///
+/// Returns an error if the provider supports none of the protocol versions. Ours supports both.
 pub fn config(trust: &Trust) -> Result<ClientConfig, Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

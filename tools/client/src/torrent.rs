@@ -35,6 +35,11 @@ const FILE_MAX: u64 = 64 << 20;
 
 impl Torrent {
     /// Reads a magnet link, an info hash of 40 or 64 hex digits, or the file with this path.
+    ///
+    /// # Errors
+    ///
+    /// Returns a sentence if `text` is none of these, if the file cannot be read or has more than 64 MiB, or if
+    /// the link or the file has no valid info hash.
     pub fn read(text: &str) -> Result<Self, TorrentError> {
         if let Some(query) = text.strip_prefix("magnet:") {
             return Self::from_magnet(query).map_err(|why| TorrentError(format!("{text}: {why}")));
@@ -65,6 +70,10 @@ impl Torrent {
 
     /// Parses a `.torrent` file (BEP 3, 12, 52). Hashes the `info` bytes as they are, strict
     /// bencoding or not.
+    ///
+    /// # Errors
+    ///
+    /// Returns a sentence if the bytes are not bencoded, or if there is no `info` of version 1 or 2.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TorrentError> {
         let no_torrent = |why: &dyn fmt::Display| TorrentError(format!("not a torrent: {why}"));
         let (whole, _) = parse_lenient(bytes).map_err(|error| no_torrent(&error))?;

@@ -44,6 +44,11 @@ pub struct UrlError(String);
 
 impl Url {
     /// Parses `SCHEME://HOST[:PORT][/PATH][?QUERY]`. `udp` has no default port.
+    ///
+    /// # Errors
+    ///
+    /// Returns a sentence with the text for anything else: other schemes, user names, port 0, or characters that a
+    /// URL must encode.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let bad = |what: &str| UrlError(format!("{text}: {what}"));
         let (scheme, rest) =
@@ -77,6 +82,10 @@ impl Url {
     }
 
     /// Resolves the host. Returns at least one address, in the order in which to try them.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`FailureKind::Unreachable`] if the name has no address, or if there is no response within `timeout`.
     pub fn addresses(&self, timeout: Duration) -> Result<Vec<SocketAddr>, TrackerError> {
         if let Some(address) = self.literal() {
             return Ok(vec![address]);

@@ -36,7 +36,12 @@ struct Fields<'a> {
     no_peer_id: &'a [u8],
 }
 
-/// Parses an announce's query. Returns the refusal for the first missing or malformed parameter.
+/// Parses an announce's query (BEP 3, 21, 23, 52).
+///
+/// # Errors
+///
+/// Returns the refusal for the first that is missing or malformed of info hash, peer ID, port and bytes left.
+/// Other malformed parameters count as missing.
 ///
 /// Plain form: split at `&`, split at `=`, compare the name with each known one, decode the values
 /// (`plain` in this module's tests, which check that both agree). Departures:
@@ -205,8 +210,12 @@ impl<'a> ScrapeQuery<'a> {
     }
 
     /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes are sorted and
-    /// distinct, because they become the keys of a dictionary. Returns a refusal if a hash is
-    /// malformed or if there is none.
+    /// distinct, because they become the keys of a dictionary.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Refusal::InfoHashMalformed`] if a hash has neither 20 nor 32 bytes, and
+    /// [`Refusal::FullScrape`] if there is none.
     //= bep48#scrape-request
     pub fn read_into<'b>(
         &self,

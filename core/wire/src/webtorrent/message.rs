@@ -92,6 +92,11 @@ pub struct MessageError {
 }
 
 /// Parses a client's message.
+///
+/// # Errors
+///
+/// Returns the refusal for a text that is not a JSON object, for an unknown action, and for the first member that
+/// is malformed or missing, with the action and the torrent if these are known.
 pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
     let bad = |refusal| Err(MessageError { refusal, action: None, info_hash: None });
     let mut members = Members::new();
@@ -106,6 +111,10 @@ pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
 }
 
 /// Parses a client's message from a binary frame, which some clients send.
+///
+/// # Errors
+///
+/// Returns [`Refusal::NotJson`] if the bytes are not UTF-8, and what [`read`] returns.
 //= webtorrent#json
 pub fn read_binary(bytes: &[u8]) -> Result<Message<'_>, MessageError> {
     let text = simdutf8::basic::from_utf8(bytes);
@@ -139,8 +148,12 @@ impl Announce<'_> {
 
 impl Scrape<'_> {
     /// Writes the requested info hashes to `buffer` and returns the filled part. Hashes keep their order
-    /// and are distinct, because they become the keys of an object. Returns a refusal if a hash is
-    /// malformed or if there is none.
+    /// and are distinct, because they become the keys of an object.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Refusal::InfoHashString`] if a hash is not a string of 20 characters up to U+00FF, and
+    /// [`Refusal::FullScrape`] if there is none.
     pub fn read_into<'b>(
         &self,
         buffer: &'b mut [InfoHash; limits::SCRAPE_HASHES_WEB_MAX],

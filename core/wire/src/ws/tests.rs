@@ -168,58 +168,6 @@ fn borrows_single_frame_messages() {
     assert!(place.contains(&text.as_ptr()));
 }
 
-#[test]
-fn random_conversations_round_trip() {
-    let mut state = 1_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below
-    };
-    for _ in 0..500 {
-        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
-        for _ in 0..random(12) {
-            let text: String = (0..random(300)).map(|_| ['a', 'ß', '€', '😀'][random(4)]).collect();
-            let text = &text[..text.floor_char_boundary(MAX)];
-            match random(4) {
-                0 => {
-                    let payload = &text.as_bytes()[..text.len().min(125)];
-                    bytes.extend(frame(PING, payload));
-                    expected.push(OwnedEvent::Ping(payload.into()));
-                }
-                1 => {
-                    bytes.extend(frame(FIN | TEXT, text.as_bytes()));
-                    expected.push(OwnedEvent::Text(text.into()));
-                }
-                kind => {
-                    // In fragments that may split characters, with pongs between them.
-                    let opcode = if kind == 2 { TEXT } else { BINARY };
-                    bytes.extend(frame(opcode, b""));
-                    let mut rest = text.as_bytes();
-                    while let at @ 1.. = random(rest.len() + 1) {
-                        bytes.extend(frame(CONTINUED, &rest[..at]));
-                        bytes.extend(frame(PONG, b"!"));
-                        expected.push(OwnedEvent::Pong(b"!".into()));
-                        rest = &rest[at..];
-                    }
-                    bytes.extend(frame(FIN | CONTINUED, rest));
-                    let binary = OwnedEvent::Binary(text.as_bytes().into());
-                    expected.push(if kind == 2 { OwnedEvent::Text(text.into()) } else { binary });
-                }
-            }
-        }
-        let (mut reader, mut parsed, mut input) =
-            (Reader::for_client_frames(), Vec::new(), Vec::new());
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(1 + random(rest.len()));
-            input.extend(now);
-            rest = later;
-            events(&mut reader, &mut input, &mut parsed);
-        }
-        assert_eq!(parsed, expected);
-    }
-}
-
 //= rfc6455#masked-client
 //= type=test
 //= rfc6455#reserved-bits

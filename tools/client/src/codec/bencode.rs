@@ -52,6 +52,11 @@ pub enum BencodeErrorKind {
 }
 
 /// Parses `text`, which must be exactly one value.
+///
+/// # Errors
+///
+/// Returns the first violation of BEP 3 and its place: truncated or invalid values, keys out of order, data after
+/// the value, or nesting deeper than [`DEPTH_MAX`].
 pub fn parse(text: &[u8]) -> Result<Value<'_>, BencodeError> {
     match parse_lenient(text)? {
         (value, None) => Ok(value),
@@ -61,6 +66,10 @@ pub fn parse(text: &[u8]) -> Result<Value<'_>, BencodeError> {
 
 /// Parses a value as most clients do: keys may be in any order, and data may follow. Returns the value
 /// and the first violation of the strict rules.
+///
+/// # Errors
+///
+/// Returns an error if the text is truncated, has an invalid value, or is nested deeper than [`DEPTH_MAX`].
 pub fn parse_lenient(text: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), BencodeError> {
     let mut reader = Reader::new(text);
     let value = reader.value(0)?;
@@ -72,6 +81,10 @@ pub fn parse_lenient(text: &[u8]) -> Result<(Value<'_>, Option<BencodeError>), B
 
 /// Returns the raw bytes of a dictionary's value for `key`, such as those that an info hash is
 /// computed from. As lenient as [`parse_lenient`].
+///
+/// # Errors
+///
+/// Returns an error if the text is not a dictionary, and those of [`parse_lenient`].
 pub fn dict_entry<'a>(text: &'a [u8], key: &str) -> Result<Option<&'a [u8]>, BencodeError> {
     let mut reader = Reader::new(text);
     let mut found = None;
