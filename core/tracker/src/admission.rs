@@ -16,7 +16,7 @@
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
 //! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
-//! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce; called for by the caller |
+//! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
 //! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
@@ -64,6 +64,15 @@ pub struct View<'a> {
 
 /// Tokens that are verified for one batch of requests, at some 50 µs each.
 const VERIFICATIONS_PER_BATCH: u32 = 16;
+
+/// The credentials in the URL that a client announces to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Credentials<'a> {
+    /// The passkey, if there is one.
+    pub key: Option<&'a [u8]>,
+    /// The token, if there is one. Looked at only if the listener asks for tokens.
+    pub token: Option<&'a [u8]>,
+}
 
 /// Permission to scrape or to open a WebSocket, given by [`View::authorize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,9 +195,9 @@ impl View<'_> {
         &self,
         listener_policy: ListenerPolicyId,
         from: IpAddr,
-        key: Option<&[u8]>,
-        token: Option<&[u8]>,
+        credentials: Credentials<'_>,
     ) -> Result<(), Refusal> {
+        let Credentials { key, token } = credentials;
         if self.bans.contains(self.now, from) {
             return Err(Refusal::Banned);
         }
@@ -230,7 +239,36 @@ impl View<'_> {
         Ok(UnverifiedGrant { listener_policy, from, kind, key })
     }
 
-    /// Returns whether announces at a listener need a token. If so, call [`View::authorize_token`].
+    /// Authorizes an announce of a client at `from` with the credentials of its URL: steps 1 to 3 and 5 of the
+    /// [order of checks](self). `parse` reads the announce, after the client is known to be served. `from` must
+    /// be verified.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of the first check that fails. Of a malformed announce that is the one of `parse`,
+    /// unless the key is bad (step 4): a missing or invalid key is reported, and counted, before any other error.
+    #[inline]
+    pub fn authorize_announce(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        credentials: Credentials<'_>,
+        parse: impl FnOnce() -> Result<Announce, Refusal>,
+    ) -> Result<(UnverifiedGrant, Announce), Refusal> {
+        let kind = RequestKind::Announce;
+        let grant = self.authorize_unverified(listener_policy, from, kind, credentials.key)?;
+        let announce = match parse() {
+            Ok(announce) => announce,
+            Err(refusal) => return self.verify(grant).and(Err(refusal)),
+        };
+        if self.needs_token(listener_policy) {
+            let Announce { info_hash, event, .. } = &announce;
+            self.authorize_token(&grant, credentials.token, info_hash, *event)?;
+        }
+        Ok((grant, announce))
+    }
+
+    /// Returns whether announces at a listener need a token.
     #[inline]
     pub fn needs_token(&self, listener_policy: ListenerPolicyId) -> bool {
         self.listener(listener_policy).access == Access::Tokens
@@ -238,7 +276,7 @@ impl View<'_> {
 
     /// Checks the token of an announce. One that was verified before it expired is still good for a stop, so that
     /// its peer can leave.
-    pub fn authorize_token(
+    pub(crate) fn authorize_token(
         &self,
         grant: &UnverifiedGrant,
         token: Option<&[u8]>,

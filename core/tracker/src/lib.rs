@@ -40,7 +40,7 @@ use types::{
     PeerSink, Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
 };
 
-pub use admission::{Grant, UnverifiedGrant, View};
+pub use admission::{Credentials, Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, BannedRanges, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;

@@ -7,11 +7,11 @@
 
 use std::net::IpAddr;
 
-use tracker::Networks;
+use tracker::{Credentials, ListenerPolicyId, Networks, View};
 use types::Scope;
 use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
-use wire::url::query_key;
+use wire::url::{query_key, query_token};
 
 /// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,18 +127,22 @@ impl RemoteClient {
     }
 }
 
-/// The passkey of a request's URL: the one in its path, `in_path`, or, at a private listener, the one in
-/// its query. Elsewhere the query is not searched: clients send a `key` of another meaning there.
+/// Returns the credentials in the URL of a request at a listener: the passkey in its path, `key_in_path`,
+/// or, at a private listener, in its query, and the token if the listener asks for tokens. Elsewhere the
+/// query is not searched: clients send a `key` of another meaning there.
 #[inline]
-pub(crate) fn user_key<'a>(
-    is_private: bool,
-    in_path: Option<&'a [u8]>,
+pub(crate) fn credentials<'a>(
+    view: &View<'_>,
+    listener_policy: ListenerPolicyId,
+    key_in_path: Option<&'a [u8]>,
     query: &'a [u8],
-) -> Option<&'a [u8]> {
-    match in_path {
-        None if is_private => query_key(query),
+) -> Credentials<'a> {
+    let key = match key_in_path {
+        None if view.is_private(listener_policy) => query_key(query),
         key => key,
-    }
+    };
+    let token = if view.needs_token(listener_policy) { query_token(query) } else { None };
+    Credentials { key, token }
 }
 
 /// Returns true if a client that is not public connected to an address that is not public either. Always

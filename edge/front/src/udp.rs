@@ -24,7 +24,7 @@ use wire::proxy::simple;
 use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, UnverifiedRequest};
 use wire::url;
 
-use crate::client::{is_via_local_address, user_key};
+use crate::client::{credentials, is_via_local_address};
 use crate::{Clock, reject_log};
 
 /// Handles the datagrams of one worker.
@@ -328,8 +328,8 @@ impl DatagramContext<'_> {
                 if options.is_malformed() {
                     self.counters.drop(DropReason::MalformedOptions);
                 }
-                match self.authorize(&options, &announce) {
-                    Ok(grant) => return Some((grant, announce, transaction_id)),
+                match self.authorize(&options, announce) {
+                    Ok((grant, announce)) => return Some((grant, announce, transaction_id)),
                     Err(refusal) => self.refuse(refusal, transaction_id, reply),
                 }
             }
@@ -342,7 +342,8 @@ impl DatagramContext<'_> {
             }
             UnverifiedRequest::Malformed(refusal) => {
                 self.counters.request(family, RequestKind::Other);
-                let grant = self.authorize_key(None);
+                let (listener, kind) = (self.listener_policy, RequestKind::Announce);
+                let grant = self.view.authorize_unverified(listener, self.ip, kind, None);
                 if grant.is_ok() && self.heavy_hitters.is_some() {
                     self.view.report_offence(self.ip, BanReason::Malformed);
                 }
@@ -358,29 +359,21 @@ impl DatagramContext<'_> {
     fn authorize(
         &self,
         options: &Options<'_>,
-        announce: &Announce,
-    ) -> Result<UnverifiedGrant, Refusal> {
-        match options.single_url_data() {
-            Some(url) => self.authorize_url(url, announce),
-            None if options.is_empty() => self.authorize_url(b"", announce),
-            None => self.authorize_url(options.url_data(&mut [0; limits::URL_DATA_MAX]), announce),
-        }
-    }
-
-    fn authorize_url(&self, url: &[u8], announce: &Announce) -> Result<UnverifiedGrant, Refusal> {
+        announce: Announce,
+    ) -> Result<(UnverifiedGrant, Announce), Refusal> {
+        let mut buffer;
+        let url = match options.single_url_data() {
+            Some(url) => url,
+            None if options.is_empty() => b"",
+            None => {
+                buffer = [0; limits::URL_DATA_MAX];
+                options.url_data(&mut buffer)
+            }
+        };
         let url = url::read(url);
-        let is_private = self.view.is_private(self.listener_policy);
-        let grant = self.authorize_key(user_key(is_private, url.key, url.query))?;
-        if self.view.needs_token(self.listener_policy) {
-            let (token, torrent) = (url::query_token(url.query), &announce.info_hash);
-            self.view.authorize_token(&grant, token, torrent, announce.event)?;
-        }
-        Ok(grant)
-    }
-
-    fn authorize_key(&self, key: Option<&[u8]>) -> Result<UnverifiedGrant, Refusal> {
-        let kind = RequestKind::Announce;
-        self.view.authorize_unverified(self.listener_policy, self.ip, kind, key)
+        let Self { view, listener_policy, ip, .. } = *self;
+        let credentials = credentials(view, listener_policy, url.key, url.query);
+        view.authorize_announce(listener_policy, ip, credentials, || Ok(announce))
     }
 
     fn scrape(

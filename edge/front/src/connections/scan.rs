@@ -86,8 +86,7 @@ impl Slot {
             return Ok(());
         };
         let policy_id = self.listener.options.listener_policy;
-        let checked =
-            view.authorize_open(policy_id, client.ip, client.key(), client.token.as_deref());
+        let checked = view.authorize_open(policy_id, client.ip, client.credentials());
         checked.inspect_err(|refusal| {
             reject_log::refused("ws", client.ip, *refusal);
             self.listener.ws().drop(match refusal {

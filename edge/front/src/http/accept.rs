@@ -13,7 +13,7 @@ use tracker::ConnectionPermit;
 use tracker::counters::{Counters, DropReason};
 
 use super::connection::{Connection, count_failure};
-use super::http_service::{HttpClient, NextStep, ServiceStep};
+use super::http_service::{HttpClient, Served, ServiceStep};
 use super::proxy_header;
 use crate::buffer::InputBuffer;
 use crate::client::RemoteClient;
@@ -112,8 +112,8 @@ impl NewConnection<'_> {
         let mut input = InputBuffer::default();
         // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
         // be waited for.
-        let mut step = if client.expects_proxy_header() || listener.tls.is_some() {
-            ServiceStep::none(worker.now())
+        let mut served = if client.expects_proxy_header() || listener.tls.is_some() {
+            Served::nothing(ServiceStep::Read, worker.now())
         } else {
             let may_stay = !worker.stopping.get();
             let http_client = HttpClient { listener, remote: &client, may_stay };
@@ -121,12 +121,12 @@ impl NewConnection<'_> {
             let mut buffer = worker.read_buffer.borrow_mut();
             service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
         };
-        if step.is_over() {
+        if served.is_over() {
             return Ok(false);
         }
         let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
-        let output = std::mem::take(&mut step.unsent);
-        let deadline = step.now.after(listener.options.head_timeout_s);
+        let output = std::mem::take(&mut served.unsent);
+        let deadline = served.now.after(listener.options.head_timeout_s);
         // It counts as held from now on, not only once its task runs. The first request has no more time than
         // any other, even before its first byte.
         let key = worker.connections.borrow_mut().insert(
@@ -134,14 +134,14 @@ impl NewConnection<'_> {
             Rc::clone(listener),
             output,
             permit,
-            (step.now, deadline),
+            (served.now, deadline),
         );
         let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
         let tasks = Rc::clone(&worker.tasks);
         let connection = Connection { worker, listener, key, client, input };
-        match step.next {
-            NextStep::Upgrade(client) => connection.upgrade(client),
-            _ => _ = tasks.spawn(connection.run(step)),
+        match served.next {
+            ServiceStep::Upgrade(client) => connection.upgrade(client),
+            _ => _ = tasks.spawn(connection.run(served)),
         }
         Ok(true)
     }

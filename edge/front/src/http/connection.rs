@@ -7,7 +7,7 @@ use tokio::task::yield_now;
 use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick, limits};
 
-use super::http_service::{HttpClient, NextStep, ServiceStep};
+use super::http_service::{HttpClient, Served, ServiceStep};
 use super::long_body::{BodyStream, Pace};
 use super::proxy_header::{self, HeaderOutcome};
 use crate::buffer::{InputBuffer, WriteOutcome};
@@ -37,7 +37,6 @@ pub(super) struct Connection {
 struct Progress {
     now: Tick,
     answered: u32,
-    more: bool,
     /// True if a request had begun before the step.
     had_begun: bool,
 }
@@ -45,7 +44,7 @@ struct Progress {
 impl Connection {
     /// Serves the connection after its first step.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
-    pub(super) fn run(mut self, first: ServiceStep) -> impl Future<Output = ()> {
+    pub(super) fn run(mut self, first: Served) -> impl Future<Output = ()> {
         async move {
             let end = self.serve(first).await;
             match end {
@@ -62,7 +61,7 @@ impl Connection {
     }
 
     /// Serves requests until the connection ends, or becomes a WebSocket of the client returned.
-    async fn serve(&mut self, first: ServiceStep) -> Result<Option<Rc<WsClient>>, ConnectionError> {
+    async fn serve(&mut self, first: Served) -> Result<Option<Rc<WsClient>>, ConnectionError> {
         if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
             return Ok(None);
         }
@@ -71,30 +70,30 @@ impl Connection {
         // The socket shows whether a handshake is under way; the counters want to know when it ends.
         let mut handshaking = self.listener.tls.is_some();
         loop {
-            match next {
-                NextStep::Upgrade(client) => return Ok(Some(client)),
-                NextStep::Read if long_body.is_none() && !handshaking && !self.has_output()? => {}
-                NextStep::Read | NextStep::Close | NextStep::Drain => {
-                    self.write_output(&mut progress, handshaking).await?;
-                }
+            // A WebSocket writes what is left by itself.
+            let is_upgraded = matches!(next, ServiceStep::Upgrade(_));
+            if !is_upgraded && (handshaking || self.has_output()?) {
+                self.write_output(&mut progress, handshaking).await?;
             }
             if let Some(body) = long_body.take() {
                 progress.now = Box::pin(self.send_long(body)).await?;
             }
+            let is_continued = next == ServiceStep::Continue;
             match next {
-                NextStep::Close => {
+                ServiceStep::Upgrade(client) => return Ok(Some(client)),
+                ServiceStep::Close => {
                     self.worker.connections.borrow().socket(self.key)?.send_close_notify()?;
                     return Ok(None);
                 }
-                NextStep::Drain => return self.close_gracefully(progress.now).await,
-                NextStep::Read | NextStep::Upgrade(_) => {}
-            }
-            if progress.more {
-                self.hold_input(progress.now);
-                yield_now().await;
-            } else {
-                self.set_deadline(progress);
-                readable(&self.worker.connections, self.key).await?;
+                ServiceStep::Drain => return self.close_gracefully(progress.now).await,
+                ServiceStep::Continue => {
+                    self.hold_input(progress.now);
+                    yield_now().await;
+                }
+                ServiceStep::Read => {
+                    self.set_deadline(progress);
+                    readable(&self.worker.connections, self.key).await?;
+                }
             }
             if handshaking {
                 // Boxed, because it is rare: a task has room for its largest wait.
@@ -106,9 +105,9 @@ impl Connection {
                 return Ok(None);
             }
             let had_begun = !self.input.is_empty();
-            let step = self.step(progress.more)?;
-            progress = Progress::of(&step, had_begun);
-            (next, long_body) = (step.next, step.long_body);
+            let served = self.step(is_continued)?;
+            progress = Progress::of(&served, had_begun);
+            (next, long_body) = (served.next, served.long_body);
             if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
                 self.worker.connections.borrow_mut().end_handshake(self.key);
@@ -132,24 +131,25 @@ impl Connection {
         Ok(true)
     }
 
-    /// Reads once, answers, and writes once.
-    fn step(&mut self, more: bool) -> Result<ServiceStep, ConnectionError> {
+    /// Reads once, answers, and writes once. Does not read if the input `is_continued`: it holds requests
+    /// that have not had their turn.
+    fn step(&mut self, is_continued: bool) -> Result<Served, ConnectionError> {
         let worker = &*self.worker;
         let may_stay = !worker.stopping.get();
         let client = HttpClient { listener: &self.listener, remote: &self.client, may_stay };
-        let mut step = {
+        let mut served = {
             let connections = worker.connections.borrow();
             let stream = connections.socket(self.key)?;
             let mut service = worker.service.borrow_mut();
             let mut buffer = worker.read_buffer.borrow_mut();
-            let read_buffer = (!more).then_some(&mut **buffer);
+            let read_buffer = (!is_continued).then_some(&mut **buffer);
             service.step(client, &mut self.input, read_buffer, stream)?
         };
-        if !step.unsent.is_empty() {
-            let unsent = std::mem::take(&mut step.unsent);
-            worker.connections.borrow_mut().set_output(step.now, self.key, unsent);
+        if !served.unsent.is_empty() {
+            let unsent = std::mem::take(&mut served.unsent);
+            worker.connections.borrow_mut().set_output(served.now, self.key, unsent);
         }
-        Ok(step)
+        Ok(served)
     }
 
     /// Returns true if output waits for the socket.
@@ -267,9 +267,9 @@ impl Connection {
 }
 
 impl Progress {
-    fn of(step: &ServiceStep, had_begun: bool) -> Self {
-        let ServiceStep { now, answered, more, .. } = *step;
-        Self { now, answered, more, had_begun }
+    fn of(served: &Served, had_begun: bool) -> Self {
+        let Served { now, answered, .. } = *served;
+        Self { now, answered, had_begun }
     }
 }
 

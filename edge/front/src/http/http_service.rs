@@ -8,25 +8,23 @@ use std::sync::Arc;
 
 use tracker::counters::DropReason;
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, Random, RequestKind,
-    Tracker, View,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, Credentials, Random,
+    RequestKind, Tracker, View,
 };
 use types::{
-    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
     SwarmCounts, Tick, UserKey, limits,
 };
 use wire::http::{
-    self, AnnounceReply, ParsedRequest, PeerFormat, RequestError, RequestHead, ResponseFraming,
-    ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
+    self, AnnounceQuery, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError,
+    RequestHead, ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
 };
 use wire::proxy;
-use wire::url::query_token;
 use wire::ws::switching_protocols;
 
-use super::long_body::BodyStream;
-use super::other::Exchange;
+use super::long_body::{BodyStream, LongBody};
 use crate::buffer::{InputBuffer, OutputBuffer, write_now};
-use crate::client::{RemoteClient, user_key};
+use crate::client::{RemoteClient, credentials};
 use crate::clock::Sampling;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;
@@ -59,9 +57,11 @@ pub(super) struct State {
 
 /// The next action for a connection after a step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(super) enum ServiceStep {
     /// Wait for a request, or the rest of one.
     Read,
+    /// Serve what is left of the input in the connection's next turn: it may hold whole requests.
+    Continue,
     /// Close, once the output has left.
     Close,
     /// The same, but more input may come: closing at once would reset the connection, and the kernel
@@ -71,50 +71,29 @@ pub(super) enum NextStep {
     Upgrade(Rc<WsClient>),
 }
 
-impl NextStep {
-    /// The step after a response.
-    pub(super) fn after(keep_alive: bool, may_stay: bool) -> Self {
-        match (keep_alive, may_stay) {
-            (true, _) => Self::Read,
-            (false, true) => Self::Close,
-            // The client does not know yet, and may have sent its next request.
-            (false, false) => Self::Drain,
-        }
-    }
-}
-
 /// The result of a step.
 #[derive(Debug)]
-pub(super) struct ServiceStep {
-    pub(super) next: NextStep,
+pub(super) struct Served {
+    pub(super) next: ServiceStep,
     /// Output that the socket did not take.
     pub(super) unsent: OutputBuffer,
     /// The rest of the last response, if a thread makes it. It follows the output, before `next`.
     pub(super) long_body: Option<Box<BodyStream>>,
     /// Requests answered.
     pub(super) answered: u32,
-    /// True if the input may hold whole requests that wait for the connection's next turn.
-    pub(super) more: bool,
     /// The tick of the step.
     pub(super) now: Tick,
 }
 
-impl ServiceStep {
-    /// A step that did nothing.
-    pub(super) fn none(now: Tick) -> Self {
-        Self {
-            next: NextStep::Read,
-            unsent: OutputBuffer::default(),
-            long_body: None,
-            answered: 0,
-            more: false,
-            now,
-        }
+impl Served {
+    /// A step without a request, and what follows it.
+    pub(super) fn nothing(next: ServiceStep, now: Tick) -> Self {
+        Self { next, unsent: OutputBuffer::default(), long_body: None, answered: 0, now }
     }
 
     /// Returns true if the connection can be closed at once.
     pub(super) fn is_over(&self) -> bool {
-        self.next == NextStep::Close && self.unsent.is_empty() && self.long_body.is_none()
+        self.next == ServiceStep::Close && self.unsent.is_empty() && self.long_body.is_none()
     }
 }
 
@@ -127,12 +106,59 @@ pub(super) struct HttpClient<'a> {
     pub(super) may_stay: bool,
 }
 
-/// A request's credentials and query, and the address of the client that sent it.
+/// A request, and how it is answered.
 #[derive(Clone, Copy)]
-struct Query<'a> {
-    ip: IpAddr,
-    key: Option<&'a [u8]>,
-    query: &'a [u8],
+pub(super) struct Exchange<'a> {
+    pub(super) client: HttpClient<'a>,
+    pub(super) view: &'a View<'a>,
+    pub(super) request: &'a RequestHead<'a>,
+    pub(super) response: ResponseFraming,
+    /// The client's address: behind a trusted proxy, the one that the proxy names.
+    pub(super) ip: IpAddr,
+}
+
+impl<'a> Exchange<'a> {
+    fn new(client: HttpClient<'a>, view: &'a View<'a>, request: &'a RequestHead<'a>) -> Self {
+        let options = &client.listener.options;
+        let ip =
+            client.remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
+        let keep_alive = request.keep_alive && client.may_stay;
+        let response = ResponseFraming { method: request.method, keep_alive };
+        Self { client, view, request, response, ip }
+    }
+
+    /// Returns the credentials in the request's URL.
+    fn credentials(&self) -> Credentials<'a> {
+        let Self { client, view, request, .. } = *self;
+        credentials(view, client.listener.options.listener_policy, request.key, request.query)
+    }
+
+    /// Counts a request of this kind.
+    fn count_request(&self, kind: RequestKind) {
+        self.client.listener.http().request(Family::of(self.ip), kind);
+    }
+
+    /// Counts a response of this kind.
+    pub(super) fn count_response(&self, kind: RequestKind) {
+        self.client.listener.http().response(Family::of(self.ip), kind);
+    }
+
+    /// Returns the step after the response.
+    pub(super) fn end(&self) -> ServiceStep {
+        self.client.after(self.response.keep_alive)
+    }
+}
+
+impl HttpClient<'_> {
+    /// Returns the step after a response that says whether the connection is kept alive.
+    pub(super) fn after(&self, keep_alive: bool) -> ServiceStep {
+        match (keep_alive, self.may_stay) {
+            (true, _) => ServiceStep::Read,
+            (false, true) => ServiceStep::Close,
+            // The client does not know yet, and may have sent its next request.
+            (false, false) => ServiceStep::Drain,
+        }
+    }
 }
 
 impl HttpService {
@@ -157,15 +183,16 @@ impl HttpService {
         input: &mut InputBuffer,
         read_buffer: Option<&mut [u8]>,
         stream: &impl Stream,
-    ) -> Result<ServiceStep, ConnectionError> {
+    ) -> Result<Served, ConnectionError> {
         let fresh = match read_buffer {
             None => Default::default(),
             Some(buffer) => match stream.read_now(buffer)? {
                 ReadOutcome::Data(len) => buffer.get_mut(..len).unwrap_or_default(),
-                ReadOutcome::Blocked => return Ok(ServiceStep::none(self.state.clock.now())),
+                ReadOutcome::Blocked => {
+                    return Ok(Served::nothing(ServiceStep::Read, self.state.clock.now()));
+                }
                 ReadOutcome::End => {
-                    let step = ServiceStep::none(self.state.clock.now());
-                    return Ok(ServiceStep { next: NextStep::Close, ..step });
+                    return Ok(Served::nothing(ServiceStep::Close, self.state.clock.now()));
                 }
             },
         };
@@ -175,60 +202,66 @@ impl HttpService {
         let bytes_in = fresh.len() as u64;
         let view = self.tracker.view(now);
         let state = &mut self.state;
-        let mut step = input.feed(fresh, |all| state.answer_all(client, &view, all))?;
+        let mut served = input.feed(fresh, |all| state.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
             counters.bytes_in += bytes_in;
             if let Some(begun) = begun {
-                counters.latency.observe(begun.elapsed(), step.answered.into());
+                counters.latency.observe(begun.elapsed(), served.answered.into());
             }
         }
-        step.unsent = self.state.send(client, stream)?;
-        Ok(step)
+        served.unsent = self.state.send(client, stream)?;
+        Ok(served)
     }
 }
 
 impl State {
     /// Answers the requests in `input` that fit one turn, into `self.out`. Returns how many bytes are done
-    /// with, and the step, or why the connection ends.
+    /// with, and the result, or why the connection ends.
     fn answer_all(
         &mut self,
         client: HttpClient<'_>,
         view: &View<'_>,
         input: &[u8],
-    ) -> (usize, Result<ServiceStep, ConnectionError>) {
+    ) -> (usize, Result<Served, ConnectionError>) {
         self.out.clear();
-        let mut step = ServiceStep::none(view.now());
+        let mut served = Served::nothing(ServiceStep::Read, view.now());
         let mut left = input;
-        let may_go_on =
-            |step: &ServiceStep| step.next == NextStep::Read && step.long_body.is_none();
-        let mut is_over = false;
-        while may_go_on(&step) && !left.is_empty() && !is_over {
+        let mut must_wait = false;
+        while served.next == ServiceStep::Read && !left.is_empty() && !must_wait {
             let next = match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
                     left = left.get(request.consumed..).unwrap_or_default();
-                    step.answered += 1;
-                    self.answer(client, view, &request)
+                    served.answered += 1;
+                    self.answer(Exchange::new(client, view, &request))
                 }
                 ParsedRequest::Invalid(error) => self.reject(client, view, error, left),
             };
             match next {
-                Ok(next) => step.next = next,
+                Ok(next) => served.next = next,
                 Err(error) => return (input.len(), Err(error)),
             }
-            step.long_body = self.long_body.take();
-            is_over = step.answered >= limits::HTTP_TURN_REQUESTS_MAX
+            served.long_body = self.long_body.take();
+            must_wait = served.long_body.is_some()
+                || served.answered >= limits::HTTP_TURN_REQUESTS_MAX
                 || self.out.len() >= limits::HTTP_TURN_BYTES_MAX;
         }
-        if step.next == NextStep::Close && !left.is_empty() {
-            // Behind its last request the client has sent more, perhaps more than was read.
-            step.next = NextStep::Drain;
+        if !left.is_empty() {
+            served.next = match served.next {
+                ServiceStep::Read if must_wait => ServiceStep::Continue,
+                // Behind its last request the client has sent more, perhaps more than was read.
+                ServiceStep::Close => ServiceStep::Drain,
+                next => next,
+            };
         }
-        let must_wait = is_over || step.long_body.is_some();
-        step.more = step.next == NextStep::Read && must_wait && !left.is_empty();
-        let keeps_input = matches!(step.next, NextStep::Read | NextStep::Upgrade(_));
-        (if keeps_input { input.len() - left.len() } else { input.len() }, Ok(step))
+        let done = match served.next {
+            ServiceStep::Close | ServiceStep::Drain => input.len(),
+            ServiceStep::Read | ServiceStep::Continue | ServiceStep::Upgrade(_) => {
+                input.len() - left.len()
+            }
+        };
+        (done, Ok(served))
     }
 
     /// Writes `self.out`. Returns what the socket did not take.
@@ -254,7 +287,7 @@ impl State {
         view: &View<'_>,
         error: RequestError,
         input: &[u8],
-    ) -> Result<NextStep, ConnectionError> {
+    ) -> Result<ServiceStep, ConnectionError> {
         let ip = client.remote.ip();
         let reason = match error {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
@@ -279,156 +312,134 @@ impl State {
                 return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
             }
         }
-        Ok(NextStep::Drain)
+        Ok(ServiceStep::Drain)
     }
 
     /// Answers a request.
-    fn answer(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        request: &RequestHead<'_>,
-    ) -> Result<NextStep, ConnectionError> {
-        let HttpClient { listener, remote, may_stay } = client;
-        let options = &listener.options;
-        let ip = remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
-        let is_private = view.is_private(options.listener_policy);
+    fn answer(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
+        let Exchange { client, view, request, response, ip } = exchange;
+        let options = &client.listener.options;
         view.excuse_offences(request.is_browser);
         // A WebSocket, on a path where they are served?
-        if request.upgrade != Upgrade::None
-            && options.web.as_ref().is_some_and(|web| web.serves(request, is_private))
-        {
-            return Ok(self.upgrade(client, view, request, ip));
+        if request.upgrade != Upgrade::None {
+            let is_private = view.is_private(options.listener_policy);
+            if options.web.as_ref().is_some_and(|web| web.serves(request, is_private)) {
+                return Ok(self.upgrade(exchange));
+            }
         }
-        let keep_alive = request.keep_alive && may_stay;
-        let response = ResponseFraming { method: request.method, keep_alive };
-        let exchange = Exchange { request, response, ip };
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
             Target::Scrape(_) => RequestKind::Scrape,
             Target::Unknown => RequestKind::Other,
         };
-        listener.http().request(Family::of(ip), kind);
+        exchange.count_request(kind);
         self.body.clear();
-        let key = user_key(is_private, request.key, request.query);
         let answered = match request.target {
             // Before the key is looked up: a page may have chosen all that the request says.
             Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
-            Target::Announce(query) => self.announce(client, view, Query { ip, key, query }),
+            Target::Announce(query) => self.announce(exchange, query),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
-                let permit = view.authorize_full_scrape(options.listener_policy, ip, key);
-                match (permit, &listener.pages) {
-                    (Err(refusal), _) => Err(refusal),
-                    (Ok(_), None) => Err(Refusal::FullScrape),
-                    (Ok(permit), Some(pages)) => {
-                        listener.http().response(Family::of(ip), kind);
-                        let list = pages.full_scrape(permit);
-                        return Ok(self.start_long(request, may_stay, list));
+                match full_scrape(exchange) {
+                    Ok(list) => {
+                        exchange.count_response(kind);
+                        return Ok(self.start_long(exchange, list));
                     }
+                    Err(refusal) => Err(refusal),
                 }
             }
-            Target::Scrape(query) => self.scrape(client, view, Query { ip, key, query }),
-            Target::Unknown if !view.admits_other(ip) => return self.shed(client, exchange),
+            Target::Scrape(query) => self.scrape(exchange, query),
+            Target::Unknown if !view.admits_other(ip) => return self.shed(exchange),
             Target::Unknown => {
-                listener.http().response(Family::of(ip), RequestKind::Other);
-                return Ok(self.answer_other(client, view, exchange));
+                exchange.count_response(kind);
+                return Ok(self.answer_other(exchange));
             }
         };
         match answered {
-            Ok(()) => listener.http().response(Family::of(ip), kind),
-            Err(_) if !view.admits_other(ip) => return self.shed(client, exchange),
+            Ok(()) => exchange.count_response(kind),
+            Err(_) if !view.admits_other(ip) => return self.shed(exchange),
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
                 reject_log::refused("http", ip, refusal);
-                listener.http().response(Family::of(ip), RequestKind::Other);
-                listener.http().refuse(refusal);
+                exchange.count_response(RequestKind::Other);
+                client.listener.http().refuse(refusal);
                 self.body.clear();
                 http::failure(&mut self.body, refusal);
             }
         }
         response.ok(&mut self.out, &self.body);
-        Ok(NextStep::after(keep_alive, may_stay))
+        Ok(exchange.end())
     }
 
-    /// Answers a request for a WebSocket.
-    fn upgrade(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        request: &RequestHead<'_>,
-        ip: IpAddr,
-    ) -> NextStep {
-        let HttpClient { listener, remote, may_stay } = client;
-        let options = &listener.options;
-        let mut counters = listener.http();
-        counters.request(Family::of(ip), RequestKind::Other);
-        counters.response(Family::of(ip), RequestKind::Other);
-        let (key, origin) = match request.upgrade {
+    /// Answers a request for a WebSocket. If the client may have one, the connection becomes it.
+    fn upgrade(&mut self, exchange: Exchange<'_>) -> ServiceStep {
+        let Exchange { client, view, request, ip, .. } = exchange;
+        let listener = client.listener;
+        let policy_id = listener.options.listener_policy;
+        exchange.count_request(RequestKind::Other);
+        exchange.count_response(RequestKind::Other);
+        let (handshake_key, origin) = match request.upgrade {
             Upgrade::WebSocket { key, origin } => (key, origin),
             Upgrade::Invalid(error) => {
-                counters.drop(DropReason::BadUpgrade);
+                listener.http().drop(DropReason::BadUpgrade);
                 http::upgrade_error(&mut self.out, error);
-                return NextStep::Drain;
+                return ServiceStep::Drain;
             }
-            Upgrade::None => return NextStep::Close,
+            // Not called for other requests.
+            Upgrade::None => return ServiceStep::Close,
         };
-        let last = ResponseFraming { method: request.method, keep_alive: false };
-        let policy_id = options.listener_policy;
-        let is_private = view.is_private(policy_id);
-        let user = listener.web_options.user_key(request, is_private);
+        //= rfc6455#origin
         if !listener.web_options.admits(origin) {
-            //= rfc6455#origin
-            counters.drop(DropReason::ForbiddenOrigin);
+            listener.http().drop(DropReason::ForbiddenOrigin);
             http::forbidden_origin(&mut self.out);
-        } else if let Err(refusal) = view.authorize(policy_id, ip, RequestKind::Other, user) {
-            reject_log::refused("ws", ip, refusal);
-            counters.refuse(refusal);
-            last.text(&mut self.out, Status::Forbidden, refusal.text());
-        } else if ip != remote.ip() && !self.tracker.limiter().has_free_permit(ip) {
-            // A client that comes without a proxy holds a permit already.
-            counters.drop(DropReason::PrefixConnectionLimit);
-            last.text(&mut self.out, Status::Unavailable, "too many connections from here\n");
-        } else if !may_stay {
-            last.text(&mut self.out, Status::Unavailable, "the tracker is stopping\n");
-        } else {
-            switching_protocols(&mut self.out, key);
-            let user = user.and_then(|key| UserKey::parse(key).ok()).map(Box::new);
-            let token = query_token(request.query).filter(|_| view.needs_token(policy_id));
-            let token = token.filter(|token| token.len() <= limits::TOKEN_LEN_MAX);
-            let token = token.map(Box::from);
-            let is_browser = request.is_browser;
-            return NextStep::Upgrade(Rc::new(WsClient { ip, user, token, is_browser }));
+            return ServiceStep::Drain;
         }
-        NextStep::Drain
+        let passkey = listener.web_options.user_key(request, view.is_private(policy_id));
+        if let Err(refusal) = view.authorize(policy_id, ip, RequestKind::Other, passkey) {
+            reject_log::refused("ws", ip, refusal);
+            listener.http().refuse(refusal);
+            return self.refuse_upgrade(Status::Forbidden, refusal.text());
+        }
+        // A client that comes without a proxy holds a permit already.
+        if ip != client.remote.ip() && !self.tracker.limiter().has_free_permit(ip) {
+            listener.http().drop(DropReason::PrefixConnectionLimit);
+            return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
+        }
+        if !client.may_stay {
+            return self.refuse_upgrade(Status::Unavailable, "the tracker is stopping\n");
+        }
+        switching_protocols(&mut self.out, handshake_key);
+        let token = exchange.credentials().token;
+        ServiceStep::Upgrade(Rc::new(WsClient {
+            ip,
+            user: passkey.and_then(|key| UserKey::parse(key).ok()).map(Box::new),
+            token: token.filter(|token| token.len() <= limits::TOKEN_LEN_MAX).map(Box::from),
+            is_browser: request.is_browser,
+        }))
+    }
+
+    /// Answers a request for a WebSocket that the client may not have.
+    fn refuse_upgrade(&mut self, status: Status, text: &str) -> ServiceStep {
+        let last = ResponseFraming { method: Method::Get, keep_alive: false };
+        last.text(&mut self.out, status, text);
+        ServiceStep::Drain
     }
 
     /// Writes the response to an announce into `self.body`.
-    fn announce(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        Query { ip, key, query }: Query<'_>,
-    ) -> Result<(), Refusal> {
-        let HttpClient { listener, remote, .. } = client;
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the announce is refused.
+    fn announce(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
+        let Exchange { client: HttpClient { listener, remote, .. }, view, ip, .. } = exchange;
         let policy_id = listener.options.listener_policy;
-        let grant = view.authorize_unverified(policy_id, ip, RequestKind::Announce, key)?;
-        let parsed = match http::announce_query(query) {
-            Ok(query) => query,
-            // A missing or invalid key is reported, and counted, before any other error.
-            Err(refusal) => return view.verify(grant).and(Err(refusal)),
-        };
-        if view.needs_token(policy_id) {
-            let Announce { info_hash, event, .. } = &parsed.announce;
-            view.authorize_token(&grant, query_token(query), info_hash, *event)?;
-        }
-        let query = parsed;
-        let is_compact = query.compact || !listener.options.non_compact;
-        let peer_format = match (is_compact, query.no_peer_id) {
-            (true, _) => PeerFormat::Compact,
-            (false, true) => PeerFormat::DictNoIds,
-            (false, false) => PeerFormat::Dict,
-        };
+        let mut peer_format = PeerFormat::Compact;
+        let credentials = exchange.credentials();
+        let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
+            let query = http::announce_query(query)?;
+            peer_format = peer_format_of(&query, listener.options.non_compact);
+            Ok(query.announce)
+        })?;
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
@@ -436,7 +447,6 @@ impl State {
             with_downloads: true,
         };
         let via_local_address = remote.via_local_address;
-        let announce = query.announce;
         let request = AnnounceRequest { grant, via_local_address, announce, policy };
         let mut response = AnnounceResponse {
             body: &mut self.body,
@@ -455,13 +465,14 @@ impl State {
     }
 
     /// Writes the response to a scrape into `self.body`.
-    fn scrape(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        Query { ip, key, query }: Query<'_>,
-    ) -> Result<(), Refusal> {
-        let policy_id = client.listener.options.listener_policy;
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the scrape is refused.
+    fn scrape(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
+        let Exchange { client, view, ip, .. } = exchange;
+        let (policy_id, key) =
+            (client.listener.options.listener_policy, exchange.credentials().key);
         let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
         let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let named = ScrapeQuery::new(query).read_into(&mut buffer)?;
@@ -473,6 +484,29 @@ impl State {
         view.scrape(grant, hashes, counts)?;
         http::scrape(&mut self.body, named, counts);
         Ok(())
+    }
+}
+
+/// Returns the list of all torrents, if the client may have it.
+///
+/// # Errors
+///
+/// Returns the reason if not.
+fn full_scrape(exchange: Exchange<'_>) -> Result<LongBody, Refusal> {
+    let Exchange { client: HttpClient { listener, .. }, view, ip, .. } = exchange;
+    let (policy_id, key) = (listener.options.listener_policy, exchange.credentials().key);
+    let permit = view.authorize_full_scrape(policy_id, ip, key)?;
+    let pages = listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
+    Ok(pages.full_scrape(permit))
+}
+
+/// Returns the format of the peers in the response to an announce, at a listener that has other formats than
+/// the compact one or not.
+fn peer_format_of(query: &AnnounceQuery, non_compact: bool) -> PeerFormat {
+    match (query.compact || !non_compact, query.no_peer_id) {
+        (true, _) => PeerFormat::Compact,
+        (false, true) => PeerFormat::DictNoIds,
+        (false, false) => PeerFormat::Dict,
     }
 }
 

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use tracker::counters::DropReason;
 use tracker::{FullScrapePermit, RequestKind, View};
-use types::{Family, Refusal};
-use wire::http::{Method, RequestHead, ResponseFraming, Status, StreamFraming};
+use types::Refusal;
+use wire::http::{Method, RequestHead, Status, StreamFraming};
 
-use super::http_service::{HttpClient, NextStep, State};
+use super::http_service::{Exchange, HttpClient, ServiceStep, State};
 use super::long_body::{BodyStream, LongBody};
 use crate::connection_error::ConnectionError;
 use crate::reject_log;
@@ -50,15 +50,6 @@ pub enum PageAnswer {
 const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
                         others announce to /announce\n";
 
-/// A request and how it is answered.
-#[derive(Clone, Copy)]
-pub(super) struct Exchange<'a> {
-    pub(super) request: &'a RequestHead<'a>,
-    pub(super) response: ResponseFraming,
-    /// The client's address.
-    pub(super) ip: IpAddr,
-}
-
 impl State {
     /// Ends an exchange with a client whose prefix has sent too many requests, without a response. A trusted
     /// proxy gets a short one, since its connection carries other clients, too.
@@ -66,34 +57,23 @@ impl State {
     /// # Errors
     ///
     /// If the connection is to be closed.
-    pub(super) fn shed(
-        &mut self,
-        client: HttpClient<'_>,
-        exchange: Exchange<'_>,
-    ) -> Result<NextStep, ConnectionError> {
-        let HttpClient { listener, remote, may_stay } = client;
-        let Exchange { response, ip, .. } = exchange;
+    pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
+        let Exchange { client: HttpClient { listener, remote, .. }, response, ip, .. } = exchange;
         if !listener.options.trusted_proxies.contains(remote.ip()) {
             return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
         }
         let refusal = Refusal::TooManyRequests;
         reject_log::refused("http", ip, refusal);
-        let mut counters = listener.http();
-        counters.response(Family::of(ip), RequestKind::Other);
-        counters.refuse(refusal);
+        exchange.count_response(RequestKind::Other);
+        listener.http().refuse(refusal);
         response.text(&mut self.out, Status::TooManyRequests, "too many requests\n");
-        Ok(NextStep::after(response.keep_alive, may_stay))
+        Ok(exchange.end())
     }
 
     /// Answers a request that is neither an announce nor a scrape.
-    pub(super) fn answer_other(
-        &mut self,
-        client: HttpClient<'_>,
-        view: &View<'_>,
-        exchange: Exchange<'_>,
-    ) -> NextStep {
-        let HttpClient { listener, may_stay, .. } = client;
-        let Exchange { request, response, ip } = exchange;
+    pub(super) fn answer_other(&mut self, exchange: Exchange<'_>) -> ServiceStep {
+        let Exchange { client: HttpClient { listener, .. }, view, request, response, ip } =
+            exchange;
         let pages = listener.pages.as_ref();
         match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, ip)) {
             PageAnswer::NotFound => {
@@ -119,25 +99,21 @@ impl State {
                 let text = format!("{}\n", refusal.text());
                 response.text(&mut self.out, Status::Unavailable, &text);
             }
-            PageAnswer::Long(body) => return self.start_long(request, may_stay, body),
+            PageAnswer::Long(body) => return self.start_long(exchange, body),
         }
-        NextStep::after(response.keep_alive, may_stay)
+        exchange.end()
     }
 
     /// Begins a response that a thread makes.
-    pub(super) fn start_long(
-        &mut self,
-        request: &RequestHead<'_>,
-        may_stay: bool,
-        body: LongBody,
-    ) -> NextStep {
+    pub(super) fn start_long(&mut self, exchange: Exchange<'_>, body: LongBody) -> ServiceStep {
+        let Exchange { client, request, response, .. } = exchange;
         let RequestHead { method, is_http_1_1: chunked, .. } = *request;
-        let keep_alive = request.keep_alive && may_stay && chunked;
+        let keep_alive = response.keep_alive && chunked;
         let framing = StreamFraming { method, chunked, keep_alive, gzip: request.accepts_gzip() };
         framing.head(&mut self.out, body.content_type);
         if method == Method::Get {
             self.long_body = Some(Box::new(BodyStream::start(body, framing)));
         }
-        NextStep::after(keep_alive, may_stay)
+        client.after(keep_alive)
     }
 }

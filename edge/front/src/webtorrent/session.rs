@@ -4,9 +4,7 @@ use std::mem::take;
 use std::rc::Rc;
 
 use tracker::counters::DropReason;
-use tracker::{
-    BanReason, Offers, RelayTargets, RequestKind, UnverifiedGrant, View, WebAnnounceRequest,
-};
+use tracker::{BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceRequest};
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
 };
@@ -268,19 +266,23 @@ impl Session {
         }
         let view = self.view(context);
         let ip = self.client.ip;
+        let parsed = types::Announce {
+            info_hash,
+            peer_id,
+            port: 0,
+            event,
+            left: announce.left,
+            uploaded: announce.uploaded,
+            downloaded: announce.downloaded,
+            want: announce.want,
+        };
+        let (policy_id, credentials) =
+            (self.listener.options.listener_policy, self.client.credentials());
+        let (grant, parsed) = view.authorize_announce(policy_id, ip, credentials, || Ok(parsed))?;
         let request = WebAnnounceRequest {
-            grant: self.authorize(&view, &info_hash, event)?,
+            grant,
             connection: self.key,
-            announce: types::Announce {
-                info_hash,
-                peer_id,
-                port: 0,
-                event,
-                left: announce.left,
-                uploaded: announce.uploaded,
-                downloaded: announce.downloaded,
-                want: announce.want,
-            },
+            announce: parsed,
             offers: announce.offers.len() as u16,
         };
         let mut targets = RelayTargets::new();
@@ -319,22 +321,6 @@ impl Session {
         counters.peers_sent += targets.len() as u64;
         counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
         Ok(())
-    }
-
-    /// Authorizes an announce by the client's key or token.
-    fn authorize(
-        &self,
-        view: &View<'_>,
-        info_hash: &InfoHash,
-        event: Event,
-    ) -> Result<UnverifiedGrant, Refusal> {
-        let (policy_id, kind) = (self.listener.options.listener_policy, RequestKind::Announce);
-        let grant =
-            view.authorize_unverified(policy_id, self.client.ip, kind, self.client.key())?;
-        if view.needs_token(policy_id) {
-            view.authorize_token(&grant, self.client.token.as_deref(), info_hash, event)?;
-        }
-        Ok(grant)
     }
 
     /// Returns an error if the connection may not have another peer, at `position` of its peers.

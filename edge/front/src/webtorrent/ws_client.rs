@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use tracker::Credentials;
 use types::UserKey;
 
 /// The client of a WebSocket.
@@ -18,6 +19,11 @@ pub(crate) struct WsClient {
 }
 
 impl WsClient {
+    /// The credentials by which its announces are authorized.
+    pub(crate) fn credentials(&self) -> Credentials<'_> {
+        Credentials { key: self.key(), token: self.token.as_deref() }
+    }
+
     /// The client's passkey, if it came with one.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.user.as_deref().map(UserKey::as_bytes)
