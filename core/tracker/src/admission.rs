@@ -43,10 +43,11 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, ListenerPolicy, ListenerPolicyId, Policy, RequestKind, Tracker,
+    Access, BanReason, HeavyHitters, IpPrefix, Limits, ListenerPolicy, ListenerPolicyId, Policy,
+    RequestKind, Tracker,
 };
 
-/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies and bans.
+/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans and limits.
 ///
 /// Cheap to take, but not free: take one for a batch. Drop it afterwards, since it keeps replaced
 /// settings alive.
@@ -56,6 +57,7 @@ pub struct View<'a> {
     pub(crate) policy: Guard<Arc<Policy>>,
     listeners: Guard<Arc<Vec<ListenerPolicy>>>,
     bans: BansView,
+    pub(crate) limits: Guard<Arc<Limits>>,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
     /// True if offences are not counted.
@@ -116,6 +118,7 @@ impl Tracker {
             policy: self.policy.load(),
             listeners: self.listener_policies.load(),
             bans: self.bans.view(),
+            limits: self.limiter.limits(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
             excuses_offences: Cell::new(false),
         }
@@ -284,8 +287,8 @@ impl View<'_> {
         event: Event,
     ) -> Result<(), Refusal> {
         let token = token.ok_or(Refusal::TokenMissing)?;
-        let Tracker { tokens, limiter, .. } = self.tracker;
-        let prefix = (!self.is_exempt(grant.from)).then(|| limiter.prefix(grant.from).address());
+        let tokens = &self.tracker.tokens;
+        let prefix = (!self.is_exempt(grant.from)).then(|| self.prefix(grant.from).address());
         let mut left = self.verifications.get();
         let admitted = tokens.admit(self.now, token, info_hash, prefix, &mut left);
         self.verifications.set(left);
@@ -368,18 +371,17 @@ impl View<'_> {
     /// otherwise.
     #[inline]
     pub fn report_offence(&self, from: IpAddr, reason: BanReason) {
-        let Tracker { bans, limiter, .. } = self.tracker;
+        let bans = &self.tracker.bans;
         let counts = bans.is_enabled(reason) && !self.excuses_offences.get();
         if counts && !self.is_exempt(from) {
-            let prefix = limiter.prefix(from);
-            bans.note(self.now, prefix, reason);
+            bans.note(self.now, self.prefix(from), reason);
         }
     }
 
     /// Counts a request of a client at `from` that was refused as one too many. Returns whether this
     /// makes its prefix one to drop in the kernel.
     pub fn note_refusal(&self, heavy_hitters: &mut HeavyHitters, from: IpAddr) -> bool {
-        self.tracker.limiter.note(heavy_hitters, self.now, from)
+        self.limits.note(heavy_hitters, self.now, from)
     }
 
     /// Prefetches what [`View::admit_torrent`] reads. Returns the tag of the peer's session.
@@ -435,7 +437,7 @@ impl View<'_> {
         let Some(key) = key else { return Ok(Admitted::Announce) };
         let report = Report {
             info_hash: &announce.info_hash,
-            prefix: self.tracker.limiter.prefix(grant.from).address(),
+            prefix: self.prefix(grant.from).address(),
             event: announce.event,
             role: announce.role(),
             uploaded: announce.uploaded,
@@ -471,7 +473,7 @@ impl View<'_> {
     /// are looked up last.
     #[inline]
     fn is_within_rate(&self, from: IpAddr, kind: RequestKind) -> bool {
-        self.tracker.limiter.take(self.now, from, kind) || self.is_exempt(from)
+        self.tracker.limiter.take(&self.limits, self.now, from, kind) || self.is_exempt(from)
     }
 
     /// Step 4 of the [order of checks](self). Unknown keys may be guesses: they are reported.
@@ -488,7 +490,12 @@ impl View<'_> {
 
     #[inline]
     pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
-        self.tracker.limiter.exempt().contains(from)
+        self.limits.exempt.contains(from)
+    }
+
+    /// Returns the prefix under which `ip` is counted.
+    pub(crate) fn prefix(&self, ip: IpAddr) -> IpPrefix {
+        self.limits.prefix(ip)
     }
 
     #[inline]

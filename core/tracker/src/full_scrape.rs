@@ -120,9 +120,8 @@ impl View<'_> {
     /// Returns a permit to list all torrents for a client at `from` that may see statistics. It counts as
     /// a full scrape.
     pub fn permit_listing(&self, from: IpAddr) -> Result<FullScrapePermit, Refusal> {
-        let Tracker { full_scrapes, limiter, .. } = self.tracker;
-        let prefix = (!self.is_exempt(from)).then(|| limiter.prefix(from));
-        full_scrapes.permit(self.now, &self.policy, prefix)
+        let prefix = (!self.is_exempt(from)).then(|| self.prefix(from));
+        self.tracker.full_scrapes.permit(self.now, &self.policy, prefix)
     }
 }
 

@@ -171,9 +171,9 @@ impl Tracker {
         let store = Store::new(&options.store);
         store.set_merge_caps(options.policy.peer_caps);
         // Peers beside the tracker are exempt by the addresses that they announce from.
-        let exempt = limiter.exempt().clone();
+        let is_exempt = limiter.exemption();
         let policies = listener_policies.clone();
-        store.set_exempt(move |ip| exempt.contains(ip) || policies.is_external(ip));
+        store.set_exempt(move |ip| is_exempt(ip) || policies.is_external(ip));
         let passkeys = PasskeyStore::new(keys.sessions);
         passkeys.set_rate(options.policy.key_mbit_per_s);
         Self {

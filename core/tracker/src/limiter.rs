@@ -18,11 +18,9 @@ mod heavy_hitters;
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
@@ -108,116 +106,107 @@ pub struct TableUsage {
 /// The limits in force, and what is counted for them.
 pub struct Limiter {
     key: [u8; 16],
+    limits: Arc<ArcSwap<Limits>>,
     /// In the order of [`RequestKind::ALL`].
-    limits: [RateLimit; RequestKind::ALL.len()],
-    openings: RateLimit,
-    handshakes: RateLimit,
-    unfinished_handshakes: AtomicU32,
-    /// Bits that make a prefix.
-    prefix_v4: AtomicU8,
-    prefix_v6: AtomicU8,
-    connections: AtomicU32,
-    network_connections: AtomicU32,
-    kernel_block_per_s: AtomicU32,
-    kernel_block_s: AtomicU32,
-    exempt: Exemptions,
+    requests: [Table; RequestKind::ALL.len()],
+    openings: Table,
+    handshakes: Table,
     permits: Arc<ConnectionLimiter>,
 }
 
-/// The networks for which neither limits nor caps hold, now and after they are replaced.
-#[derive(Clone, Default)]
-pub(crate) struct Exemptions(Arc<ArcSwap<Networks>>);
-
-impl Exemptions {
-    /// Returns whether `ip` is exempt. Loads the networks anew: ask last, for clients over a limit or cap.
-    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
-        self.0.load().contains(ip)
-    }
-}
+/// The prefixes that a rate was applied to. Allocated with the first rate.
+type Table = OnceLock<Buckets>;
 
 /// The rate of WebTorrent offers.
 const OFFERS: Rate = Rate { per_s: limits::OFFERS_PER_S, burst: limits::OFFERS_BURST };
 
 const _: () = assert!(OFFERS.burst <= Buckets::BURST_MAX);
 
-/// A rate, and the prefixes that it was applied to. Every request reads a few words, which are replaced
-/// one by one: during a reload a request may see one old and one new.
-#[derive(Default)]
-struct RateLimit {
-    /// The burst in the upper half, the rate in the lower one; 0 = unlimited.
-    rate: AtomicU64,
-    /// Allocated with the first rate.
-    buckets: OnceLock<Buckets>,
-}
-
-impl Limiter {
-    /// Returns a limiter without limits. `key` keeps clients from knowing which prefixes share a bucket.
-    pub(crate) fn new(key: [u8; 16]) -> Self {
-        let limiter = Self {
-            key,
-            limits: Default::default(),
-            openings: RateLimit::default(),
-            handshakes: RateLimit::default(),
-            unfinished_handshakes: AtomicU32::default(),
-            prefix_v4: AtomicU8::default(),
-            prefix_v6: AtomicU8::default(),
-            connections: AtomicU32::default(),
-            network_connections: AtomicU32::default(),
-            kernel_block_per_s: AtomicU32::default(),
-            kernel_block_s: AtomicU32::default(),
-            exempt: Exemptions::default(),
-            permits: Arc::new(ConnectionLimiter::new()),
-        };
-        limiter.replace(Limits::default());
-        limiter
+impl Limits {
+    /// Returns the prefix under which `ip` is counted.
+    #[inline]
+    pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
+        IpPrefix::of_client(ip, self.prefix_v4, self.prefix_v6)
     }
 
-    /// Replaces the limits, for every worker from its next request on. Keeps what was counted, and the
-    /// number of buckets that the first rate had. Connections opened while there was no limit are never
-    /// counted.
-    pub fn replace(&self, limits: Limits) {
-        for (limit, kind) in self.limits.iter().zip(RequestKind::ALL) {
-            let rate = match kind {
-                RequestKind::Connect => limits.connects,
-                RequestKind::Announce => limits.announces,
-                RequestKind::Scrape => limits.scrapes,
-                RequestKind::Answer => Rate::default(),
-                RequestKind::Other => limits.others,
-            };
-            limit.set(rate, limits.buckets);
-        }
-        self.openings.set(limits.openings, limits.buckets);
-        self.handshakes.set(limits.handshakes, limits.buckets);
-        self.unfinished_handshakes.store(limits.unfinished_handshakes, Relaxed);
-        self.prefix_v4.store(limits.prefix_v4, Relaxed);
-        self.prefix_v6.store(limits.prefix_v6, Relaxed);
-        self.connections.store(limits.connections, Relaxed);
-        self.network_connections.store(limits.network_connections, Relaxed);
-        self.kernel_block_per_s.store(limits.kernel_block_per_s, Relaxed);
-        self.kernel_block_s.store(limits.kernel_block_s, Relaxed);
-        self.exempt.0.store(Arc::new(limits.exempt));
+    /// Returns the network of `ip`: many prefixes that one customer of a provider may have.
+    pub(crate) fn network(&self, ip: IpAddr) -> IpPrefix {
+        let network = IpPrefix::of_client(ip, limits::NETWORK_BITS_V4, limits::NETWORK_BITS_V6);
+        let prefix = self.prefix(ip);
+        if prefix.bits() < network.bits() { prefix } else { network }
     }
 
     /// Counts a request that was refused as one too many. Returns whether the kernel should drop its
     /// prefix from now on.
     pub(crate) fn note(&self, heavy_hitters: &mut HeavyHitters, now: Tick, from: IpAddr) -> bool {
-        let max = self.kernel_block_per_s.load(Relaxed);
-        let time_s = self.kernel_block_s.load(Relaxed);
-        max > 0 && heavy_hitters.refused(now, self.prefix(from), max, time_s)
+        let max = self.kernel_block_per_s;
+        max > 0 && heavy_hitters.refused(now, self.prefix(from), max, self.kernel_block_s)
     }
 
-    /// Returns the prefix under which `ip` is counted.
+    fn rate(&self, kind: RequestKind) -> Rate {
+        match kind {
+            RequestKind::Connect => self.connects,
+            RequestKind::Announce => self.announces,
+            RequestKind::Scrape => self.scrapes,
+            RequestKind::Answer => Rate::default(),
+            RequestKind::Other => self.others,
+        }
+    }
+}
+
+impl Limiter {
+    /// Returns a limiter without limits. `key` keeps clients from knowing which prefixes share a bucket.
+    pub(crate) fn new(key: [u8; 16]) -> Self {
+        Self {
+            key,
+            limits: Arc::default(),
+            requests: Default::default(),
+            openings: Table::default(),
+            handshakes: Table::default(),
+            permits: Arc::new(ConnectionLimiter::new()),
+        }
+    }
+
+    /// Replaces the limits, for every worker from its next batch on. Keeps what was counted, and the
+    /// number of buckets that the first rate had. Connections opened while there was no limit are never
+    /// counted.
+    pub fn replace(&self, mut limits: Limits) {
+        let buckets = limits.buckets.clamp(1, limits::BUCKETS_MAX);
+        let rates = [&mut limits.connects, &mut limits.announces, &mut limits.scrapes];
+        let others = [&mut limits.openings, &mut limits.handshakes, &mut limits.others];
+        for rate in rates.into_iter().chain(others) {
+            rate.burst = rate.burst.max(rate.per_s).min(Buckets::BURST_MAX);
+        }
+        for (table, _, rate) in self.tables(&limits) {
+            if rate.per_s > 0 {
+                table.get_or_init(|| Buckets::new(buckets));
+            }
+        }
+        self.limits.store(Arc::new(limits));
+    }
+
+    /// Returns the limits in force.
     #[inline]
-    pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
-        IpPrefix::of_client(ip, self.prefix_v4.load(Relaxed), self.prefix_v6.load(Relaxed))
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    /// Returns what says, from now on, whether an address is exempt. Loads the limits for each: slower than
+    /// to ask a [`View`](crate::View).
+    pub(crate) fn exemption(&self) -> impl Fn(IpAddr) -> bool + use<> {
+        let limits = Arc::clone(&self.limits);
+        move |ip| limits.load().exempt.contains(ip)
     }
 
     /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit.
     /// The caller looks up exemptions.
     #[inline]
-    pub(crate) fn take(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
-        let limit = self.limits.get(kind.index()).and_then(RateLimit::get);
-        limit.is_none_or(|(rate, buckets)| buckets.take(self.prefix_hash(from), now, rate))
+    pub(crate) fn take(&self, limits: &Limits, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
+        let rate = limits.rate(kind);
+        rate.per_s == 0
+            || self.requests[kind.index()]
+                .get()
+                .is_none_or(|buckets| buckets.take(self.prefix_hash(limits, from), now, rate))
     }
 
     /// Counts a new TCP connection of `from`, and returns a permit for it as [`Limiter::permit`] does. Over
@@ -234,21 +223,23 @@ impl Limiter {
         over_tls: bool,
         share: Option<&ListenerShare>,
     ) -> Result<ConnectionPermit, PermitDenied> {
-        let hash = self.prefix_hash(from);
-        let is_over = |limit: &RateLimit| {
-            limit.get().is_some_and(|(rate, buckets)| !buckets.take(hash, now, rate))
-                && !self.exempt.contains(from)
+        let limits = self.limits();
+        let hash = self.prefix_hash(&limits, from);
+        let is_over = |table: &Table, rate: Rate| {
+            rate.per_s > 0
+                && table.get().is_some_and(|buckets| !buckets.take(hash, now, rate))
+                && !limits.exempt.contains(from)
         };
-        if is_over(&self.openings) {
+        if is_over(&self.openings, limits.openings) {
             return Err(PermitDenied::OpeningRate);
         }
-        if over_tls && is_over(&self.handshakes) {
+        if over_tls && is_over(&self.handshakes, limits.handshakes) {
             return Err(PermitDenied::HandshakeRate);
         }
-        let max = self.unfinished_handshakes.load(Relaxed);
-        let handshake = (over_tls && max > 0 && !self.exempt.contains(from))
+        let max = limits.unfinished_handshakes;
+        let handshake = (over_tls && max > 0 && !limits.exempt.contains(from))
             .then_some(Bound { hash: hash.rotate_left(32), max });
-        match (self.connection_bounds(from, share), handshake) {
+        match (self.connection_bounds(&limits, from, share), handshake) {
             (None, None) => Ok(ConnectionPermit::uncounted()),
             (bounds, _) => self.permits.take(Bounds { handshake, ..bounds.unwrap_or_default() }),
         }
@@ -259,17 +250,15 @@ impl Limiter {
     ///
     /// There is a limit while there is one of announces. A prefix has a bucket for its offers in the same
     /// table, so that they take no announces from others behind its address.
-    pub(crate) fn take_offers(&self, now: Tick, from: IpAddr, offers: u32) -> u32 {
-        let announces = self.limits.get(RequestKind::Announce.index()).and_then(RateLimit::get);
-        announces.map_or(offers, |(_, buckets)| {
-            let hash = self.prefix_hash(from).rotate_left(u64::BITS / 2);
-            buckets.take_some(hash, now, OFFERS, offers)
-        })
-    }
-
-    /// Returns the networks for which no limit holds.
-    pub(crate) fn exempt(&self) -> &Exemptions {
-        &self.exempt
+    pub(crate) fn take_offers(&self, limits: &Limits, now: Tick, from: IpAddr, offers: u32) -> u32 {
+        let announces = self.requests[RequestKind::Announce.index()].get();
+        match announces {
+            Some(buckets) if limits.announces.per_s > 0 => {
+                let hash = self.prefix_hash(limits, from).rotate_left(u64::BITS / 2);
+                buckets.take_some(hash, now, OFFERS, offers)
+            }
+            _ => offers,
+        }
     }
 
     /// Returns a permit for one more TCP connection of `from`, whatever the protocol and the worker. `share`
@@ -283,7 +272,7 @@ impl Limiter {
         from: IpAddr,
         share: Option<&ListenerShare>,
     ) -> Result<ConnectionPermit, PermitDenied> {
-        match self.connection_bounds(from, share) {
+        match self.connection_bounds(&self.limits(), from, share) {
             Some(bounds) => self.permits.take(bounds),
             None => Ok(ConnectionPermit::uncounted()),
         }
@@ -291,81 +280,68 @@ impl Limiter {
 
     /// Returns whether [`Limiter::permit`] would return a permit now, at a listener without a share.
     pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        self.connection_bounds(from, None).is_none_or(|bounds| self.permits.has_room(bounds))
+        let bounds = self.connection_bounds(&self.limits(), from, None);
+        bounds.is_none_or(|bounds| self.permits.has_room(bounds))
     }
 
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
     /// seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
-        let usage = |(limit, label): (&RateLimit, &'static str)| {
-            let (rate, buckets) = limit.get()?;
+        let limits = self.limits();
+        let usage = |(table, label, rate): (&Table, &'static str, Rate)| {
+            let buckets = table.get().filter(|_| rate.per_s > 0)?;
             let in_use = buckets.in_use(now, rate.per_s);
             Some(TableUsage { label, in_use, buckets: buckets.len() })
         };
-        let of_requests = self.limits.iter().zip(RequestKind::ALL.map(RequestKind::label));
-        let of_tcp = [(&self.openings, "connection"), (&self.handshakes, "handshake")];
-        of_requests.chain(of_tcp).filter_map(usage).collect()
+        self.tables(&limits).filter_map(usage).collect()
+    }
+
+    /// Iterates over the tables, with their labels in metrics and their rates.
+    fn tables(&self, limits: &Limits) -> impl Iterator<Item = (&Table, &'static str, Rate)> {
+        let kinds = RequestKind::ALL.map(|kind| (kind.label(), limits.rate(kind)));
+        let of_requests = self.requests.iter().zip(kinds);
+        let of_tcp = [
+            (&self.openings, "connection", limits.openings),
+            (&self.handshakes, "handshake", limits.handshakes),
+        ];
+        of_requests.map(|(table, (label, rate))| (table, label, rate)).chain(of_tcp)
     }
 
     /// Returns how many connections the prefix and the network of `from` may hold, if that is limited.
-    fn connection_bounds(&self, from: IpAddr, share: Option<&ListenerShare>) -> Option<Bounds> {
-        let max = self.connections.load(Relaxed);
-        let network_max = self.network_connections.load(Relaxed);
-        if max == 0 && network_max == 0 || self.exempt.contains(from) {
+    fn connection_bounds(
+        &self,
+        limits: &Limits,
+        from: IpAddr,
+        share: Option<&ListenerShare>,
+    ) -> Option<Bounds> {
+        let max = limits.connections;
+        let network_max = limits.network_connections;
+        if max == 0 && network_max == 0 || limits.exempt.contains(from) {
             return None;
         }
         let bound = |max, hash| (max > 0).then_some(Bound { hash, max });
-        let network = self.hash(self.network(from).address());
+        let network = self.hash(limits.network(from).address());
         let at_listener = |share: &ListenerShare| {
             let (ip, port) = (share.address.ip(), u64::from(share.address.port()));
             let hash = network ^ self.hash(ip).rotate_left(1).wrapping_add(port);
             bound(share.network_max(network_max), hash)
         };
         Some(Bounds {
-            prefix: bound(max, self.prefix_hash(from)),
+            prefix: bound(max, self.prefix_hash(limits, from)),
             network: bound(network_max, network),
             listener: share.and_then(at_listener),
             handshake: None,
         })
     }
 
-    /// Returns the network of `ip`: many prefixes that one customer of a provider may have.
-    pub(crate) fn network(&self, ip: IpAddr) -> IpPrefix {
-        let network = IpPrefix::of_client(ip, limits::NETWORK_BITS_V4, limits::NETWORK_BITS_V6);
-        let prefix = self.prefix(ip);
-        if prefix.bits() < network.bits() { prefix } else { network }
-    }
-
     /// Returns a keyed hash of the prefix of `ip`.
     #[inline]
-    fn prefix_hash(&self, ip: IpAddr) -> u64 {
-        self.hash(self.prefix(ip).address())
+    fn prefix_hash(&self, limits: &Limits, ip: IpAddr) -> u64 {
+        self.hash(limits.prefix(ip).address())
     }
 
     #[inline]
     fn hash(&self, address: IpAddr) -> u64 {
         siphash_ip::<1, 3>(&self.key, address)
-    }
-}
-
-impl RateLimit {
-    fn set(&self, rate: Rate, buckets: u32) {
-        let mut word = 0;
-        if rate.per_s > 0 {
-            let burst = rate.burst.max(rate.per_s).min(Buckets::BURST_MAX);
-            word = u64::from(burst) << 32 | u64::from(rate.per_s);
-            self.buckets.get_or_init(|| Buckets::new(buckets.clamp(1, limits::BUCKETS_MAX)));
-        }
-        self.rate.store(word, Relaxed);
-    }
-
-    #[inline]
-    fn get(&self) -> Option<(Rate, &Buckets)> {
-        let word = self.rate.load(Relaxed);
-        if word == 0 {
-            return None;
-        }
-        let rate = Rate { per_s: word as u32, burst: (word >> 32) as u32 };
-        self.buckets.get().map(|buckets| (rate, buckets))
     }
 }

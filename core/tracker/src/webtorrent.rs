@@ -86,7 +86,8 @@ impl View<'_> {
     /// Returns how many of a client's offers may be relayed: those within the rate of its prefix. Call it
     /// with the number of peers chosen for them.
     pub fn admit_offers(&self, from: IpAddr, offers: usize) -> usize {
-        let admitted = self.tracker.limiter.take_offers(self.now, from, offers as u32) as usize;
+        let Tracker { limiter, .. } = self.tracker;
+        let admitted = limiter.take_offers(&self.limits, self.now, from, offers as u32) as usize;
         if admitted < offers && self.is_exempt(from) { offers } else { admitted }
     }
 
@@ -129,7 +130,7 @@ impl Tracker {
 
     /// Returns the network of a client that makes offers.
     pub fn offer_network(&self, from: IpAddr) -> OfferNetwork {
-        let network = self.limiter.network(from).address();
+        let network = self.limiter.limits().network(from).address();
         OfferNetwork(siphash_ip::<1, 3>(&self.offer_key, network) as u32)
     }
 

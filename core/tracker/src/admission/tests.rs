@@ -224,7 +224,12 @@ impl Scene {
             ..Limits::default()
         });
         for kind in RequestKind::ALL {
-            assert!(self.tracker.limiter.take(NOW, self.from, kind));
+            assert!(self.tracker.limiter.take(
+                &self.tracker.limiter.limits(),
+                NOW,
+                self.from,
+                kind
+            ));
         }
     }
 

@@ -12,7 +12,8 @@ use super::*;
 impl Limiter {
     /// Counts a request as [`crate::View`] does.
     fn admits(&self, now: Tick, from: IpAddr, kind: RequestKind) -> bool {
-        self.take(now, from, kind) || self.exempt().contains(from)
+        let limits = self.limits();
+        self.take(&limits, now, from, kind) || limits.exempt.contains(from)
     }
 }
 
