@@ -14,7 +14,6 @@ mod clients;
 mod connection_id;
 pub mod counters;
 mod downloads;
-pub mod events;
 mod frozen;
 mod full_scrape;
 mod inspect;
@@ -61,7 +60,8 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use swarm::{
-    FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentStats, Totals,
+    FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
+    TorrentStats, Totals,
 };
 pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};

@@ -139,25 +139,6 @@ fn frozen_torrents_are_bounded() {
     assert_eq!(tracker.frozen().len(), limits::FROZEN_MAX);
 }
 
-#[test]
-fn event_stream_reports_torrents() {
-    let tracker = tracker(Policy::default());
-    let event_stream = tracker.event_stream();
-    event_stream.listen();
-    announce(&tracker, &[request(1, 1)]);
-    assert!(tracker.remove_torrent(&InfoHash([1; 20])));
-    let mut events_seen = Vec::new();
-    assert_eq!(event_stream.take(&mut events_seen), 0);
-    let hash = InfoHash([1; 20]);
-    assert_eq!(
-        events_seen,
-        [events::TorrentEvent::Added(hash), events::TorrentEvent::Removed(hash)]
-    );
-    event_stream.stop();
-    announce(&tracker, &[request(1, 1)]);
-    assert_eq!((event_stream.take(&mut events_seen), events_seen.len()), (0, 2));
-}
-
 /// Announces at tick 1.
 fn announce(tracker: &Tracker, requests: &[AnnounceRequest]) -> Seen {
     announce_by(&tracker.view(Tick(1)), &mut Random::new(1), requests)

@@ -37,10 +37,10 @@ impl Live {
                 Err(error) => warn!(%error, "settings of another node not applied"),
             },
             RecordOp::TorrentRemoved { hash } => {
-                tracker.remove_torrent(hash);
+                tracker.store().remove(hash);
             }
             RecordOp::PeersRemoved { address } => {
-                tracker.remove_peers_at(api.clock_reading().tick, *address);
+                tracker.store().remove_peers_at(api.clock_reading().tick, *address);
             }
             _ => {}
         }

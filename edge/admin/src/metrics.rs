@@ -67,7 +67,7 @@ fn render_swarms(page: &mut Page, sources: &MetricSources) {
     let help = "Peers removed because memory was short and their network had too many.";
     page.single("tidegate_evicted_peers_total", "counter", help, totals.evicted);
     let help = "Seconds by which peers may be removed late.";
-    let lag_s = sources.tracker.expiry_lag_s((sources.clock)());
+    let lag_s = sources.tracker.store().expiry_lag_s((sources.clock)());
     page.single("tidegate_expiry_lag_seconds", "gauge", help, lag_s);
     let frozen = sources.tracker.frozen().len();
     page.single(
@@ -84,7 +84,7 @@ fn render_memory(page: &mut Page, sources: &MetricSources) {
     page.single("tidegate_swarm_memory_used_bytes", "gauge", help, totals.memory_used);
     let help = "Memory reserved from the system for torrents and peers.";
     page.single("tidegate_swarm_memory_reserved_bytes", "gauge", help, totals.memory_reserved);
-    if let Some(budget) = sources.tracker.memory_budget() {
+    if let Some(budget) = sources.tracker.store().memory_budget() {
         let help = "Memory limit for torrents and peers.";
         page.single("tidegate_swarm_memory_budget_bytes", "gauge", help, budget);
     }

@@ -229,7 +229,7 @@ fn details(
         uptime_s: (sources.process)().uptime_s,
         downloads: totals.downloads,
         memory_used: totals.memory_used,
-        memory_budget: tracker.memory_budget(),
+        memory_budget: tracker.store().memory_budget(),
         swarms: Swarms::new((sources.journal)().as_ref()),
         cluster: sources.cluster().as_ref().map(ClusterDigest::new),
     };

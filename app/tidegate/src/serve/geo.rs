@@ -103,7 +103,7 @@ impl GeoCounter {
         let known = self.tracker.totals();
         let all = [known.v4, known.v6].map(|role| role.seeders + role.leechers).iter().sum::<u64>();
         let sums = sums(all.div_ceil(SAMPLE_MAX).max(1), asn, country, |see| {
-            self.tracker.each_address(see);
+            self.tracker.store().each_address(see);
         });
         self.sources.status.set_networks(sums.stats(stats, asn.is_some(), country.is_some()));
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
-use tracker::events::TorrentEvent;
+use tracker::TorrentEvent;
 
 use super::auth::Caller;
 use super::input::Query;
@@ -95,16 +95,16 @@ pub(super) async fn forward_tracker_events(api: &Api) {
     let mut events = Vec::new();
     loop {
         ticks.tick().await;
-        let stream = api.tracker().event_stream();
+        let store = api.tracker().store();
         let wanted = api.hub().has_subscribers();
         if wanted != is_enabled {
             is_enabled = wanted;
-            if wanted { stream.listen() } else { stream.stop() }
+            store.listen(wanted);
         }
         if !wanted {
             continue;
         }
-        let missed = stream.take(&mut events);
+        let missed = store.take_events(&mut events);
         for event in events.drain(..) {
             let (kind, hash) = match event {
                 TorrentEvent::Added(hash) => (EventKind::TorrentAdded, hash),

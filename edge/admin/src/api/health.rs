@@ -240,7 +240,7 @@ fn plural(days: i64) -> String {
 }
 
 fn memory(sources: &MetricSources, items: &mut Vec<HealthItem>) {
-    let (totals, budget) = (sources.tracker.totals(), sources.tracker.memory_budget());
+    let (totals, budget) = (sources.tracker.totals(), sources.tracker.store().memory_budget());
     let Some(budget) = budget.filter(|budget| *budget > 0) else { return };
     let percent = totals.memory_used.saturating_mul(100) / budget;
     if percent >= MEMORY_WARNING_PERCENT {

@@ -98,7 +98,8 @@ async fn find(
 ) -> Result<Json<Peers>, Problem> {
     let ip = address(&query.address)?;
     let found =
-        walk(&api, move |api| api.tracker().peers_at(api.tick(), ip, INSPECT_PEERS_MAX)).await?;
+        walk(&api, move |api| api.tracker().store().peers_at(api.tick(), ip, INSPECT_PEERS_MAX))
+            .await?;
     let found = found
         .iter()
         .map(|(hash, peer)| TorrentPeer { info_hash: hash.to_string(), peer: peer.into() });
@@ -111,7 +112,8 @@ async fn remove(
     Query(query): Query<AddressQuery>,
 ) -> Result<Json<RemovedPeers>, Problem> {
     let ip = address(&query.address)?;
-    let removed = walk(&api, move |api| api.tracker().remove_peers_at(api.tick(), ip)).await?;
+    let removed =
+        walk(&api, move |api| api.tracker().store().remove_peers_at(api.tick(), ip)).await?;
     api.records().tell(RecordOp::PeersRemoved { address: ip }).await?;
     api.audit(&caller, format_args!("removed {removed} peers of {ip}"));
     Ok(Json(RemovedPeers { removed }))

@@ -320,7 +320,7 @@ async fn remove(
 ) -> Result<NoContent, Problem> {
     // A torrent with millions of peers takes a while.
     let shared = Arc::clone(&api);
-    let removed = tokio::task::spawn_blocking(move || shared.tracker().remove_torrent(&hash)).await;
+    let removed = tokio::task::spawn_blocking(move || shared.tracker().store().remove(&hash)).await;
     if !removed.map_err(|_| Problem::unavailable("the tracker is shutting down"))? {
         return Err(not_found(&hash));
     }

@@ -170,7 +170,7 @@ fn a_cursor_continues_in_another_snapshot() {
         let first = overview.page(&request(SortKey::InfoHash)).await;
         let seen: Vec<InfoHash> = first.rows.iter().map(|row| row.info_hash).collect();
         // The last row returned is removed, and others are added on both sides.
-        assert!(overview.tracker.remove_torrent(&seen[6]));
+        assert!(overview.tracker.store().remove(&seen[6]));
         announce(&overview.tracker, 1, InfoHash([0xff; 20]), 1, Event::None);
         announce(&overview.tracker, 1, InfoHash([0; 20]), 1, Event::None);
         overview.refresh(None);
