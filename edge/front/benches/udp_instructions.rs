@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Argument: batches of 64 announces. The client's part, a few hundred instructions an announce, is
-//! counted with the rest.
+//! counted with the rest. With the word `private` behind it the listener is private, and each announce has
+//! one of 256 keys in its URL.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -20,11 +21,16 @@ use net::{BATCH_MAX, Batch, Engine, Handler, UdpOptions, UdpWorker, bind_udp, ru
 use tidegate_front::Clock;
 use tidegate_front::udp::{UdpFront, UdpListener};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
-use tracker::{IpPrefix, ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
+use tracker::{
+    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Options, Policy, Secrets,
+    StoreOptions, Tracker, UserKey,
+};
 use types::Tick;
 
 const TORRENTS: usize = 256;
 const PEERS: usize = 64;
+const KEYS: u32 = 256;
+const ANNOUNCE_LEN: usize = 98;
 
 /// The front, and a client that sends a full batch while the one before is served: the worker never
 /// finds less.
@@ -32,6 +38,8 @@ struct Driver {
     front: UdpFront,
     tracker: Arc<Tracker>,
     client: UdpSocket,
+    /// What a client behind each key's URL appends to its announces. Empty if the listener is open.
+    options: Vec<Vec<u8>>,
     left: usize,
     number: usize,
     stop: Arc<AtomicBool>,
@@ -40,6 +48,7 @@ struct Driver {
 fn main() {
     let batches = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let left = batches.map_or(8, |word| word.parse().expect("batches: expected a number"));
+    let is_private = std::env::args().any(|arg| arg == "private");
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
     let sockets = bind_udp(here, 1, &UdpOptions::default()).expect("cannot bind");
     let address = sockets[0].local_addr();
@@ -47,6 +56,7 @@ fn main() {
     client.connect(address).expect("cannot connect");
     client.set_nonblocking(true).expect("cannot set an option");
     let tracker = tracker();
+    let options = if is_private { add_keys(&tracker) } else { Vec::new() };
     let registry = MetricsRegistry::default();
     let listener_policy = ListenerPolicyId(0);
     let metrics = registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
@@ -54,7 +64,8 @@ fn main() {
     let clock = Clock::manual(Box::leak(Box::new(AtomicU32::new(0))));
     let front = UdpFront::new(Arc::clone(&tracker), vec![listener], clock, 7);
     let stop = Arc::new(AtomicBool::new(false));
-    let mut driver = Driver { front, tracker, client, left, number: 0, stop: Arc::clone(&stop) };
+    let mut driver =
+        Driver { front, tracker, client, options, left, number: 0, stop: Arc::clone(&stop) };
     driver.send();
     let worker = UdpWorker::new(sockets, Engine::Auto);
     run_udp(worker, &mut driver, &stop).expect("the worker failed");
@@ -80,6 +91,20 @@ fn tracker() -> Arc<Tracker> {
     Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 
+/// Makes the listener private, adds keys, and returns the option with the URL of each.
+fn add_keys(tracker: &Tracker) -> Vec<Vec<u8>> {
+    let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
+    tracker.listener_policies().replace(vec![private]);
+    let add_key = |number: u32| {
+        let text = format!("0123456789abcdef01234567{number:08}");
+        let url = format!("/announce/{text}");
+        let key = UserKey::parse(text).expect("expected a key");
+        tracker.passkeys().put(KeyId(number), key, KeyRules::default());
+        [&[2, url.len() as u8], url.as_bytes()].concat()
+    };
+    (0..KEYS).map(add_key).collect()
+}
+
 impl Driver {
     /// Sends a full batch, and discards the replies to the one before.
     fn send(&mut self) {
@@ -87,7 +112,7 @@ impl Driver {
         while self.client.recv(&mut reply).is_ok() {}
         let ip = self.client.local_addr().expect("no address").ip();
         let id = self.tracker.view(Tick(0)).issue_connection_id(ip);
-        let mut packet = [0; 98];
+        let mut packet = [0; ANNOUNCE_LEN + 64];
         for _ in 0..BATCH_MAX {
             let (torrent, peer) = (self.number % TORRENTS, self.number / TORRENTS % PEERS);
             packet[..8].copy_from_slice(&id.to_be_bytes());
@@ -95,8 +120,15 @@ impl Driver {
             packet[16..18].copy_from_slice(&(torrent as u16).to_be_bytes());
             packet[71] = (peer % 4) as u8;
             packet[92..96].fill(0xff);
-            packet[96..].copy_from_slice(&(1024 + peer as u16).to_be_bytes());
-            self.client.send(&packet).expect("cannot send");
+            packet[96..ANNOUNCE_LEN].copy_from_slice(&(1024 + peer as u16).to_be_bytes());
+            let mut len = ANNOUNCE_LEN;
+            if !self.options.is_empty() {
+                let option = &self.options[self.number % self.options.len()];
+                len += option.len();
+                packet[ANNOUNCE_LEN..len].copy_from_slice(option);
+                packet[36..38].copy_from_slice(&(peer as u16).to_be_bytes());
+            }
+            self.client.send(&packet[..len]).expect("cannot send");
             self.number += 1;
         }
     }
