@@ -1,7 +1,7 @@
-//! Building blocks that know no BitTorrent: memory in huge pages, atomic words, prefetching, SipHash,
-//! random numbers and IP prefixes.
+//! Building blocks that know no BitTorrent: memory in huge pages, prefetching, SipHash, random numbers
+//! and IP prefixes.
 //!
-//! With `edge/net` and `edge/xdp` the only home of `unsafe`: three modules here allow it, the rest of the core
+//! With `edge/net` and `edge/xdp` the only home of `unsafe`: two modules here allow it, the rest of the core
 //! forbids it. No clock, entropy or I/O: keys and seeds are arguments.
 #![deny(unsafe_code)]
 // Tests may start threads.
@@ -12,9 +12,7 @@ pub mod memory;
 mod prefetch;
 mod random;
 pub mod siphash;
-mod words;
 
 pub use ip_prefix::{IpPrefix, ParseIpPrefixError};
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_all};
 pub use random::Random;
-pub use words::AtomicWords;

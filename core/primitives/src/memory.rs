@@ -10,7 +10,6 @@
 #![allow(unsafe_code)]
 
 use std::mem::{align_of, size_of};
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
 
@@ -25,10 +24,6 @@ pub struct Line(pub [u64; 8]);
 pub const LINE: usize = 64;
 /// Lines in a huge page (2 MiB), to which larger regions are aligned.
 pub const HUGE_LINES: usize = (2 << 20) / LINE;
-
-/// Not named by `libc` for musl.
-#[cfg(all(target_os = "linux", not(miri)))]
-const MADV_COLLAPSE: libc::c_int = 25;
 
 const _: () = assert!(size_of::<Line>() == LINE);
 const _: () = assert!(align_of::<Line>() == LINE);
@@ -106,59 +101,6 @@ impl Region {
     pub fn move_to(&mut self, mut huge: Self) -> Self {
         huge.lines_mut().copy_from_slice(self.lines());
         std::mem::replace(self, huge)
-    }
-
-    /// Moves the region to huge pages in place. Blocks users of the memory for half a millisecond a
-    /// page, and does nothing where the system cannot. Safe while other threads use the memory.
-    pub(crate) fn collapse(&self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
-        unsafe {
-            let (start, bytes) = (self.first.as_ptr().cast(), self.len * LINE);
-            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
-            // Since Linux 6.1. Older kernels do the same in the background.
-            libc::madvise(start, bytes, MADV_COLLAPSE);
-        }
-    }
-
-    /// Undoes the request for huge pages: pages touched from now on are small ones.
-    pub(crate) fn forgo_huge(&self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
-        unsafe {
-            let (start, bytes) = (self.first.as_ptr().cast(), self.len * LINE);
-            libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE);
-        }
-    }
-
-    /// Returns the whole pages within `lines` to the system, where it supports that, and the lines
-    /// that they had. These read as zeros from now on. Safe while other threads use the memory, if
-    /// all of them access it atomically. Panics if the region has fewer lines.
-    pub(crate) fn discard(&self, lines: Range<usize>) -> Range<usize> {
-        assert!(lines.start <= lines.end && lines.end <= self.len);
-        #[cfg(all(target_os = "linux", not(miri)))]
-        // SAFETY: the range is within this region's own mapping. Its pages are private and
-        // anonymous: the next access to a discarded one finds a page of zeros.
-        unsafe {
-            let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(usize::MAX);
-            // The region begins with a page.
-            let page_lines = (page / LINE).max(1);
-            let start = lines.start.next_multiple_of(page_lines);
-            let end = lines.end / page_lines * page_lines;
-            if start < end {
-                let (first, bytes) = (self.first.as_ptr().add(start), (end - start) * LINE);
-                if libc::madvise(first.cast(), bytes, libc::MADV_DONTNEED) == 0 {
-                    return start..end;
-                }
-            }
-        }
-        lines.start..lines.start
-    }
-
-    /// Returns the first line and the number of lines.
-    #[inline(always)]
-    pub(crate) fn raw_parts(&self) -> (NonNull<Line>, usize) {
-        (self.first, self.len)
     }
 
     /// Requests huge pages; the system may ignore it.

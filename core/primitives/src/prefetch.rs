@@ -1,10 +1,26 @@
 //! The prefetch hint.
 #![allow(unsafe_code)]
 
+use crate::memory::LINE;
+
 /// Starts fetching the cache line in which `place` begins. A hint: returns at once.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
-    let address = std::ptr::from_ref(place).addr();
+    prefetch_line(std::ptr::from_ref(place).addr());
+}
+
+/// Starts fetching all cache lines of `place`, as [`prefetch`] does the first.
+#[inline(always)]
+pub fn prefetch_all<T>(place: &T) {
+    let start = std::ptr::from_ref(place).addr();
+    let end = start + size_of::<T>();
+    (start..end).step_by(LINE).for_each(prefetch_line);
+    // The last line, if `place` does not begin with one.
+    prefetch_line(end - 1);
+}
+
+#[inline(always)]
+fn prefetch_line(address: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint that reads nothing the program can see, and faults nowhere; SSE is part of x86_64.
     unsafe {

@@ -3,7 +3,7 @@
 //! `cargo bench -p tidegate-tracker --bench sessions [-- SESSIONS] [bounded]`. By default 16 million
 //! sessions of 1,600 keys without bounds; with `bounded`, of keys whose torrents are bounded. The store
 //! has a budget of 1 MiB, so that it refuses their peers: what grows is the keys' own. The last record
-//! is `bench/record/2026-11-22-key-sessions.md`.
+//! is `bench/record/2026-11-23-key-table.md`.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::fs;
@@ -25,7 +25,7 @@ const SESSIONS: u32 = 16_000_000;
 const KEYS: u32 = 1600;
 const BATCH: u32 = 64;
 /// Calls of [`Tracker::sweep`] in a pass.
-const PARTS: u32 = 1024;
+const PARTS: u32 = 256;
 const POLICY: AnnouncePolicy = AnnouncePolicy {
     peers_max: 50,
     families: Families::Own,

@@ -72,7 +72,7 @@ use admission::{Admitted, Endpoint};
 use connection_id::ConnectionIds;
 use frozen::Frozen;
 use full_scrape::FullScrapes;
-use passkeys::SessionTag;
+use passkeys::{ImportTime, SessionTag};
 
 /// Secrets, drawn by the application at random, or derived from the secret of a cluster.
 #[derive(Clone, Copy)]
@@ -279,7 +279,8 @@ impl Tracker {
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let lifetime_s = self.policy.load().peer_lifetime_s;
-        self.passkeys.import_sessions(now, (cut_ago_s, lifetime_s), is_exact, body)
+        let time = ImportTime { now, cut_ago_s, lifetime_s };
+        self.passkeys.import_sessions(time, is_exact, body)
     }
 
     /// Imports sessions that [`PasskeyStore::take_changed_sessions`] of another node has taken. `cut_ago_s`
@@ -297,7 +298,8 @@ impl Tracker {
         body: &[u8],
     ) -> Result<ImportedSessions, BadSessions> {
         let lifetime_s = self.policy.load().peer_lifetime_s;
-        self.passkeys.import_changed_sessions(now, (cut_ago_s, lifetime_s), body)
+        let time = ImportTime { now, cut_ago_s, lifetime_s };
+        self.passkeys.import_changed_sessions(time, body)
     }
 
     /// Returns the tokens of listeners that ask for them.

@@ -276,8 +276,8 @@ pub const USER_KEY_LEN_MIN: usize = 16;
 pub const USER_KEY_LEN_MAX: usize = 64;
 /// Users' keys: some 200 bytes each.
 pub const USER_KEYS_MAX: usize = 10_000_000;
-/// Sessions of key holders' peers, each kept until its peer's lifetime ends; 43 to 86 bytes each, and
-/// some 150 more if the key has bounds. Above the limit, new peers of keys with bounds are refused;
+/// Sessions of key holders' peers, each kept until its peer's lifetime ends; 47 to 94 bytes each, and
+/// some 130 more if the key has bounds. Above the limit, new peers of keys with bounds are refused;
 /// those of other keys are served, but not counted for the user.
 pub const KEY_SESSIONS_MAX: usize = 1 << 24;
 /// Sessions of one key, so that no key fills the table: 1/128 of it. A client with 10,000 torrents that
@@ -289,7 +289,7 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 /// provider, and some more as IPv6 privacy addresses change.
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
 /// Sessions of key holders' peers that changed since the other nodes of a cluster were told, a second or so
-/// ago: 16 bytes each, and 80 for each that ended. Further ones are not told: what such a peer transferred
+/// ago: 16 bytes each, and 72 for each that ended. Further ones are not told: what such a peer transferred
 /// since it was told last counts twice if it announces at another node next.
 pub const KEY_SESSION_CHANGES_MAX: usize = 1 << 20;
 /// Clients of key holders whose first report is kept while sessions of an earlier process are imported,

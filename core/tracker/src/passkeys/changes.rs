@@ -11,9 +11,9 @@ use hashbrown::HashTable;
 use parking_lot::Mutex;
 use types::{Tick, limits};
 
-use super::PasskeyStore;
 use super::export::{ARE_CHANGES, LONG_LEN, SessionRecord};
-use super::sessions::{OfKey, Reported, Session, SessionTag};
+use super::sessions::PlacedSession;
+use super::{PasskeyStore, SessionTag};
 
 /// Sessions that have changed since they were last taken.
 pub(super) struct SessionChanges {
@@ -31,14 +31,8 @@ const PART_MAX: usize = limits::KEY_SESSION_CHANGES_MAX / PARTS;
 #[derive(Default)]
 struct Part {
     renewed: HashTable<SessionTag>,
-    ended: Vec<Ended>,
-}
-
-/// An ended session: its last report, and when it ended.
-#[derive(Clone, Copy)]
-struct Ended {
-    session: Session,
-    of_key: Option<OfKey>,
+    /// With the time when they ended as that of their last report.
+    ended: Vec<PlacedSession>,
 }
 
 /// The progress of taking all changes.
@@ -46,7 +40,7 @@ struct Ended {
 struct Taking {
     /// The part that is taken next; `None` before the first.
     part: Option<usize>,
-    ended: Vec<Ended>,
+    ended: Vec<PlacedSession>,
     renewed: Vec<SessionTag>,
 }
 
@@ -84,12 +78,12 @@ impl SessionChanges {
 
     /// Keeps that a session ends now, with its last report. Those of WebTorrent peers stay at their node.
     #[cold]
-    pub(super) fn ended(&self, now: Tick, mut session: Session, of_key: Option<OfKey>) {
-        if session.is_web() {
+    pub(super) fn ended(&self, now: Tick, mut ended: PlacedSession) {
+        if ended.session.last.is_web {
             return;
         }
-        session.set_reported(Reported { at: now, ..session.reported() });
-        let tag = session.tag();
+        ended.session.last.at = now;
+        let tag = ended.session.tag;
         let mut part = self.part(tag).lock();
         if let Ok(renewed) = part.renewed.find_entry(tag.client, |other| *other == tag) {
             renewed.remove();
@@ -98,7 +92,7 @@ impl SessionChanges {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        part.ended.push(Ended { session, of_key });
+        part.ended.push(ended);
     }
 
     fn part(&self, tag: SessionTag) -> &Mutex<Part> {
@@ -148,17 +142,14 @@ impl PasskeyStore {
             self.changes.parts.iter().for_each(|part| ended.append(&mut part.lock().ended));
             0
         });
-        if let Some(Ended { session, of_key }) = ended.pop() {
-            let record = SessionRecord::new(now, &session, of_key);
-            return Some(SessionRecord { has_ended: true, ..record });
+        if let Some(session) = ended.pop() {
+            return Some(SessionRecord { has_ended: true, ..SessionRecord::new(now, &session) });
         }
         loop {
             while let Some(tag) = renewed.pop() {
-                let mut shard = self.sessions.lock(tag);
                 // It may have expired meanwhile.
-                if let Some((_, session)) = shard.find(tag) {
-                    let of_key = session.of_key(shard.aux_mut());
-                    return Some(SessionRecord::new(now, &session, of_key));
+                if let Some(session) = self.lock(tag.client).sessions.find_placed(tag) {
+                    return Some(SessionRecord::new(now, &session));
                 }
             }
             let part = self.changes.parts.get(*next)?;

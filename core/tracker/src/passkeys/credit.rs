@@ -2,8 +2,8 @@
 //!
 //! Plain form: a bucket of bytes for each key, which a plausible rate fills and each report empties, and which is
 //! full after the longest lifetime of a session: a peer reports at once what it transferred since its last announce.
-//! Departure: what is kept is the time up to which the bucket has been emptied, in milliseconds, since a key's record
-//! has 40 bits left. It does not depend on the rate, which can change at any time.
+//! Departure: what is kept is the time up to which the bucket has been emptied. It does not depend on the rate, which
+//! can change at any time.
 //!
 //! The rate is that of a key, of all its peers and both directions together. A peer also gets no more than the rate
 //! allows for the time since its own last announce. Another node or process has a bucket of its own: a key whose
@@ -27,22 +27,11 @@ pub(super) struct CreditRule {
 /// The time up to which a key has been credited what it may have transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Credit {
-    /// Since tick 0, at most [`Credit::MAX_MS`]; 0 before the first announce.
+    /// Milliseconds since tick 0; 0 before the first announce.
     spent_ms: u64,
 }
 
 impl Credit {
-    /// 40 bits: 34 years.
-    pub(super) const MAX_MS: u64 = (1 << 40) - 1;
-
-    pub(super) fn from_ms(spent_ms: u64) -> Self {
-        Self { spent_ms }
-    }
-
-    pub(super) fn to_ms(self) -> u64 {
-        self.spent_ms
-    }
-
     /// Returns the part of a peer's progress since its last announce, at `since`, that is credited. What a user pays
     /// with, the downloaded bytes, comes first.
     #[inline]
@@ -72,7 +61,7 @@ impl Credit {
         let uploaded = progress.uploaded.min(left - downloaded);
         // Rounded up, so that small reports do not add up to more.
         let used_ms = (downloaded + uploaded).div_ceil(bytes_per_ms);
-        self.spent_ms = (begin_ms + used_ms).min(Self::MAX_MS);
+        self.spent_ms = begin_ms + used_ms;
         KeyTotals { uploaded, downloaded, ..*progress }
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! | bytes | session |
 //! |---|---|
-//! | 8 | client: keyed hash of key, torrent and peer id; not 0 |
-//! | 6 | endpoint: keyed hash of the peer's address and port, 44 bits |
+//! | 8 | client: keyed hash of key, torrent and peer id, with ten bits of the key's |
+//! | 6 | endpoint: keyed hash of the peer's address and port |
 //! | 2 | flags: 1 = seeder, 2 = counts against the key's quota, 4 = has ended (changes only); others are 0 |
 //! | 4 | age: seconds since the peer's last announce |
 //! | 8 + 8 | bytes uploaded and downloaded, as last reported |
@@ -18,8 +18,10 @@
 use primitives::siphash::siphash;
 use types::Tick;
 
-use super::sessions::{BYTES_MAX, ENDPOINT_BITS, OfKey, Reported, Session, SessionTag};
-use super::{KeyHash, PasskeyStore};
+use super::session::{ENDPOINT_BITS, Reported};
+use super::sessions::{PlacedSession, QuotaPlace};
+use super::shard::shard_of;
+use super::{KeyHash, PasskeyStore, SessionTag};
 
 /// The progress of an export of all sessions.
 pub struct SessionWalk {
@@ -28,7 +30,7 @@ pub struct SessionWalk {
     /// The shard that is copied next.
     shard: usize,
     /// The sessions of the last copied shard that are not exported yet.
-    copied: Vec<(Session, Option<OfKey>)>,
+    copied: Vec<PlacedSession>,
 }
 
 /// An imported session.
@@ -43,7 +45,7 @@ pub(super) struct SessionRecord {
     pub(super) uploaded: u64,
     pub(super) downloaded: u64,
     /// Present if it counts against a quota.
-    pub(super) of_key: Option<OfKey>,
+    pub(super) place: Option<QuotaPlace>,
 }
 
 /// A body does not consist of whole sessions.
@@ -84,17 +86,16 @@ impl PasskeyStore {
     ) -> bool {
         let start = body.len();
         while body.len() - start + LONG_LEN <= bytes_max {
-            let Some((session, of_key)) = walk.copied.pop() else {
-                if !self.sessions.copy_shard(walk.shard, &mut walk.copied) {
-                    break;
-                }
+            let Some(session) = walk.copied.pop() else {
+                let Some(shard) = self.shards.get(walk.shard) else { break };
+                shard.lock().sessions.copy(&mut walk.copied);
                 walk.shard += 1;
                 continue;
             };
             if body.len() == start {
                 self.begin_body(walk.flags, body);
             }
-            SessionRecord::new(now, &session, of_key).encode(body);
+            SessionRecord::new(now, &session).encode(body);
         }
         body.len() > start
     }
@@ -105,43 +106,49 @@ impl PasskeyStore {
         body.extend(flags.to_le_bytes());
     }
 
-    /// Returns a hash that another secret would not have.
+    /// Returns a hash that another secret would not have. The text changes with the tags of sessions.
     pub(super) fn secret_name(&self) -> [u8; 8] {
-        siphash::<2, 4>(&self.secret, b"sessions").to_le_bytes()
+        siphash::<2, 4>(&self.secret, b"sessions with the shard of their key").to_le_bytes()
     }
 }
 
 impl SessionRecord {
-    pub(super) fn new(now: Tick, session: &Session, of_key: Option<OfKey>) -> Self {
-        let Reported { at, is_seeder, uploaded, downloaded } = session.reported();
-        let (tag, age_s) = (session.tag(), now.since(at));
-        Self { tag, is_seeder, has_ended: false, age_s, uploaded, downloaded, of_key }
+    pub(super) fn new(now: Tick, placed: &PlacedSession) -> Self {
+        let PlacedSession { session, place } = *placed;
+        Self {
+            tag: session.tag,
+            is_seeder: session.last.is_seeder,
+            has_ended: false,
+            age_s: now.since(session.last.at),
+            uploaded: session.last.uploaded,
+            downloaded: session.last.downloaded,
+            place,
+        }
     }
 
     /// Returns what the peer reported, at `at`.
     pub(super) fn reported(&self, at: Tick) -> Reported {
         let Self { is_seeder, uploaded, downloaded, .. } = *self;
-        Reported { at, is_seeder, uploaded, downloaded }
+        Reported { uploaded, downloaded, at, is_seeder, is_web: false }
     }
 
     /// Returns the same session for a peer whose next report is to count nothing: it may have reported, and
     /// been counted, after this was exported.
     pub(super) fn without_report(self) -> Self {
-        Self { is_seeder: false, uploaded: BYTES_MAX, downloaded: BYTES_MAX, ..self }
+        Self { is_seeder: false, uploaded: u64::MAX, downloaded: u64::MAX, ..self }
     }
 
     pub(super) fn encode(&self, body: &mut Vec<u8>) {
-        let Self { tag: SessionTag { client, endpoint }, age_s, uploaded, downloaded, .. } = *self;
         let mut flags = if self.is_seeder { IS_SEEDER } else { 0 };
-        flags |= if self.of_key.is_some() { HAS_QUOTA } else { 0 };
+        flags |= if self.place.is_some() { HAS_QUOTA } else { 0 };
         flags |= if self.has_ended { HAS_ENDED } else { 0 };
-        body.extend(client.to_le_bytes());
+        body.extend(self.tag.client.to_le_bytes());
         // The flags lie above the endpoint's 6 bytes.
-        body.extend((endpoint | u64::from(flags) << 48).to_le_bytes());
-        body.extend(age_s.to_le_bytes());
-        body.extend(uploaded.to_le_bytes());
-        body.extend(downloaded.to_le_bytes());
-        if let Some((KeyHash([first, second]), (torrent, address))) = self.of_key {
+        body.extend((self.tag.endpoint | u64::from(flags) << ENDPOINT_BITS).to_le_bytes());
+        body.extend(self.age_s.to_le_bytes());
+        body.extend(self.uploaded.to_le_bytes());
+        body.extend(self.downloaded.to_le_bytes());
+        if let Some(QuotaPlace { key: KeyHash([first, second]), torrent, address }) = self.place {
             body.extend(first.to_le_bytes());
             body.extend(second.to_le_bytes());
             body.extend(torrent.to_le_bytes());
@@ -151,40 +158,43 @@ impl SessionRecord {
 
     /// Reads the session at the beginning of `bytes`. Returns it, or `None` if no session can have these
     /// values, and the rest.
+    ///
+    /// # Errors
+    ///
+    /// If `bytes` are fewer than a session has.
     fn decode(bytes: &[u8]) -> Result<(Option<Self>, &[u8]), BadSessions> {
         let mut rest = bytes;
         let client = u64::from_le_bytes(take(&mut rest)?);
-        let place = u64::from_le_bytes(take(&mut rest)?);
-        let age_s = u32::from_le_bytes(take(&mut rest)?);
-        let uploaded = u64::from_le_bytes(take(&mut rest)?);
-        let downloaded = u64::from_le_bytes(take(&mut rest)?);
-        let (endpoint, flags) = (place & ((1 << 48) - 1), (place >> 48) as u16);
-        let mut of_key = None;
-        if flags & HAS_QUOTA != 0 {
-            let hash = [u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?)];
-            let entry =
-                (u32::from_le_bytes(take(&mut rest)?), u32::from_le_bytes(take(&mut rest)?));
-            of_key = Some((KeyHash(hash), entry));
-        }
-        let is_valid = client != 0
-            && endpoint >> ENDPOINT_BITS == 0
-            && flags & !(IS_SEEDER | HAS_QUOTA | HAS_ENDED) == 0
-            && of_key.is_none_or(|(KeyHash([first, _]), _)| first != 0);
-        let record = Self {
+        let endpoint_and_flags = u64::from_le_bytes(take(&mut rest)?);
+        let endpoint = endpoint_and_flags & ((1 << ENDPOINT_BITS) - 1);
+        let flags = (endpoint_and_flags >> ENDPOINT_BITS) as u16;
+        let mut record = Self {
             tag: SessionTag { client, endpoint },
             is_seeder: flags & IS_SEEDER != 0,
             has_ended: flags & HAS_ENDED != 0,
-            age_s,
-            uploaded: uploaded.min(BYTES_MAX),
-            downloaded: downloaded.min(BYTES_MAX),
-            of_key,
+            age_s: u32::from_le_bytes(take(&mut rest)?),
+            uploaded: u64::from_le_bytes(take(&mut rest)?),
+            downloaded: u64::from_le_bytes(take(&mut rest)?),
+            place: None,
         };
+        let mut is_valid = flags & !(IS_SEEDER | HAS_QUOTA | HAS_ENDED) == 0;
+        if flags & HAS_QUOTA != 0 {
+            let first = u64::from_le_bytes(take(&mut rest)?);
+            let second = u64::from_le_bytes(take(&mut rest)?);
+            let torrent = u32::from_le_bytes(take(&mut rest)?);
+            let address = u32::from_le_bytes(take(&mut rest)?);
+            record.place = Some(QuotaPlace { key: KeyHash([first, second]), torrent, address });
+            is_valid &= shard_of(first) == shard_of(client);
+        }
         Ok((is_valid.then_some(record), rest))
     }
 }
 
-/// Returns the sessions of a body behind its first 12 bytes. Fails before any is returned if they do not
-/// add up.
+/// Returns the sessions of a body behind its first 12 bytes, `None` for those that cannot be.
+///
+/// # Errors
+///
+/// If the bytes are not whole sessions. None is returned then.
 pub(super) fn records(
     body: &[u8],
 ) -> Result<impl Iterator<Item = Option<SessionRecord>>, BadSessions> {
@@ -217,15 +227,16 @@ mod tests {
             is_seeder: true,
             has_ended: false,
             age_s: 1234,
-            uploaded: BYTES_MAX,
+            uploaded: u64::MAX,
             downloaded: 5,
-            of_key: None,
+            place: None,
         };
+        let key = KeyHash([u64::MAX - 1, 2]);
         let long = SessionRecord {
             tag: SessionTag { client: u64::MAX, endpoint: 0 },
             is_seeder: false,
             has_ended: true,
-            of_key: Some((KeyHash([1, 2]), (3, 4))),
+            place: Some(QuotaPlace { key, torrent: 3, address: 4 }),
             ..short
         };
         let mut body = Vec::new();
@@ -239,11 +250,15 @@ mod tests {
         for len in (0..body.len()).filter(|len| ![0, SHORT_LEN].contains(len)) {
             assert_eq!(records(&body[..len]).err(), Some(BadSessions), "{len}");
         }
-        // Values that no session has.
-        for (at, wrong) in [(0..8, 0), (13..14, 0x10), (14..15, 8), (15..16, 1)] {
+        // Flags that no session has, and a key of another shard.
+        for (at, wrong, expected) in [
+            (14, 8, [None, Some(long)]),
+            (15, 1, [None, Some(long)]),
+            (2 * SHORT_LEN + 5, 0, [Some(short), None]),
+        ] {
             let mut body = body.clone();
-            body[at].fill(wrong);
-            assert_eq!(records(&body[..SHORT_LEN]).unwrap().collect::<Vec<_>>(), [None]);
+            body[at] = wrong;
+            assert_eq!(records(&body).unwrap().collect::<Vec<_>>(), expected, "{at}");
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 
 use types::{Refusal, Tick};
 
-use super::KeyRules;
-use super::sessions::{QuotaEntry, SessionTag};
+use super::sessions::QuotaPlace;
+use super::{KeyRules, SessionTag};
 
 /// The recent announces of a key: a bucket that a minute empties.
 #[derive(Clone, Copy, Default)]
@@ -58,7 +58,11 @@ impl QuotaState {
         peers_per_torrent > 0 || torrents > 0 || addresses > 0
     }
 
-    /// Counts an announce, unless there were too many in the last minute.
+    /// Counts an announce.
+    ///
+    /// # Errors
+    ///
+    /// If there were too many in the last minute. Counts nothing then.
     pub(super) fn check_rate(&mut self, now: Tick) -> Result<(), Refusal> {
         let per_min = self.rules.announces_per_minute;
         if per_min > 0 && !self.rate.take(now, per_min) {
@@ -73,13 +77,13 @@ impl QuotaState {
         (client != tag.client).then_some(SessionTag { client, ..tag })
     }
 
-    /// Counts a new peer, unless it is one too many.
-    pub(super) fn add_peer(
-        &mut self,
-        tag: SessionTag,
-        (torrent, address): QuotaEntry,
-    ) -> Result<(), Refusal> {
-        match self.torrents.get(&torrent) {
+    /// Counts a new peer.
+    ///
+    /// # Errors
+    ///
+    /// If it is one too many in its torrent, or its torrent or its address is one too many. Counts nothing then.
+    pub(super) fn add_peer(&mut self, tag: SessionTag, place: QuotaPlace) -> Result<(), Refusal> {
+        match self.torrents.get(&place.torrent) {
             Some(peers) if is_reached(self.rules.peers_per_torrent.into(), *peers as usize) => {
                 return Err(Refusal::KeyPeers);
             }
@@ -88,15 +92,19 @@ impl QuotaState {
             }
             _ => {}
         }
-        self.check_address(address)?;
-        let old = self.clients.insert((torrent, tag.endpoint), tag.client);
+        self.check_address(place.address)?;
+        let old = self.clients.insert((place.torrent, tag.endpoint), tag.client);
         debug_assert!(old.is_none(), "a peer has two sessions");
-        add(&mut self.torrents, torrent);
-        add(&mut self.addresses, address);
+        add(&mut self.torrents, place.torrent);
+        add(&mut self.addresses, place.address);
         Ok(())
     }
 
-    /// Changes a counted peer's prefix, unless that is one too many: limits were configured anew.
+    /// Changes a counted peer's prefix: limits were configured anew.
+    ///
+    /// # Errors
+    ///
+    /// If the new one is one too many. The peer keeps the old one then.
     pub(super) fn change_address(&mut self, old: u32, new: u32) -> Result<(), Refusal> {
         subtract(&mut self.addresses, old);
         let checked = self.check_address(new);
@@ -105,21 +113,24 @@ impl QuotaState {
     }
 
     /// Removes a peer, if it was counted.
-    pub(super) fn remove_peer(&mut self, tag: SessionTag, (torrent, address): QuotaEntry) {
+    pub(super) fn remove_peer(&mut self, tag: SessionTag, place: QuotaPlace) {
         // A key that was removed and added again has empty counts, while peers from before still leave.
-        if let Entry::Occupied(client) = self.clients.entry((torrent, tag.endpoint))
+        if let Entry::Occupied(client) = self.clients.entry((place.torrent, tag.endpoint))
             && *client.get() == tag.client
         {
             client.remove();
-            subtract(&mut self.torrents, torrent);
-            subtract(&mut self.addresses, address);
+            subtract(&mut self.torrents, place.torrent);
+            subtract(&mut self.addresses, place.address);
         }
     }
 
     /// Returns the sessions of all counted peers.
-    pub(super) fn into_sessions(self) -> impl Iterator<Item = SessionTag> {
-        let tag = |((_, endpoint), client)| SessionTag { client, endpoint };
-        self.clients.into_iter().map(tag)
+    pub(super) fn sessions(&self) -> impl Iterator<Item = SessionTag> {
+        let tag = |((_, endpoint), client): (&(u32, u64), &u64)| SessionTag {
+            client: *client,
+            endpoint: *endpoint,
+        };
+        self.clients.iter().map(tag)
     }
 
     fn check_address(&self, address: u32) -> Result<(), Refusal> {

@@ -47,7 +47,8 @@ impl TestNode {
 
     fn import(&self, ms: u64, taken_ms: u64, body: &[u8]) -> ImportedSessions {
         let ago_s = (ms / 1000 - taken_ms / 1000) as u32;
-        self.store.import_changed_sessions(self.now(ms), (ago_s, LIFETIME_S), body).unwrap()
+        let time = ImportTime { now: self.now(ms), cut_ago_s: ago_s, lifetime_s: LIFETIME_S };
+        self.store.import_changed_sessions(time, body).unwrap()
     }
 }
 
@@ -323,8 +324,12 @@ fn takes_any_change() {
             body[at] = random.below(256) as u8;
         }
         body.truncate(random.below(2 * body.len() as u32) as usize);
-        let (now, ago_s) = (Tick(random.below(50)), random.below(20));
-        let _ = new.store.import_changed_sessions(now, (ago_s, 100), &body);
+        let time = ImportTime {
+            now: Tick(random.below(50)),
+            cut_ago_s: random.below(20),
+            lifetime_s: 100,
+        };
+        let _ = new.store.import_changed_sessions(time, &body);
         let _ = new.announce(40_000, &TestReport::new(1, 1 + random.below(3) as u8, 1));
     }
     new.store.sweep(Tick(100_000), 1, 100, 100);

@@ -2,6 +2,11 @@
 
 use super::*;
 
+/// Returns the time of an import, in seconds.
+fn time(now: u32, cut_ago_s: u32, lifetime_s: u32) -> ImportTime {
+    ImportTime { now: Tick(now), cut_ago_s, lifetime_s }
+}
+
 /// Exports the sessions of `old` and imports them into `new`. Returns what the import did.
 pub(super) fn hand_over(
     old: &PasskeyStore,
@@ -13,7 +18,7 @@ pub(super) fn hand_over(
         (SessionWalk::new(true), Vec::new(), ImportedSessions::default());
     while old.export_sessions(now, &mut walk, 200, &mut body) {
         assert!(body.len() <= 212, "{} bytes", body.len());
-        let imported = new.import_sessions(now, (0, lifetime_s), true, &body).unwrap();
+        let imported = new.import_sessions(time(now.0, 0, lifetime_s), true, &body).unwrap();
         sum.stored += imported.stored;
         sum.skipped += imported.skipped;
         body.clear();
@@ -107,7 +112,7 @@ fn old_copies_hold_places_but_count_nothing() {
         body
     };
     for (is_last, is_exact) in [(false, true), (true, false)] {
-        new.import_sessions(Tick(20), (0, 100), is_exact, &export(is_last)).unwrap();
+        new.import_sessions(time(20, 0, 100), is_exact, &export(is_last)).unwrap();
     }
     assert_eq!(by(&new, 2, 0), Some(Refusal::KeyTorrents));
     assert_eq!((by(&new, 1, 5000), totals(&new)[&KeyId(1)].seeding_s), (None, 0));
@@ -115,7 +120,7 @@ fn old_copies_hold_places_but_count_nothing() {
     // The last copy replaces earlier ones.
     let [_, new] = processes(rules);
     for is_last in [false, true] {
-        new.import_sessions(Tick(20), (10, 100), true, &export(is_last)).unwrap();
+        new.import_sessions(time(20, 10, 100), true, &export(is_last)).unwrap();
     }
     assert_eq!((by(&new, 1, 5000), uploaded(&new)), (None, 4000));
 }
@@ -192,9 +197,8 @@ fn skips_what_does_not_belong_here() {
     assert_eq!(hand_over(&old, &other, Tick(20), 100), none, "another secret");
     let mut body = Vec::new();
     assert!(old.export_sessions(Tick(20), &mut SessionWalk::new(true), 4096, &mut body));
-    assert_eq!(new.import_sessions(Tick(20), (81, 100), true, &body[..20]), Err(BadSessions));
-    let imported =
-        |ago_s| new.import_sessions(Tick(200), (ago_s, 100), true, &body).unwrap().stored;
+    assert_eq!(new.import_sessions(time(20, 81, 100), true, &body[..20]), Err(BadSessions));
+    let imported = |ago_s| new.import_sessions(time(200, ago_s, 100), true, &body).unwrap().stored;
     assert_eq!((imported(91), imported(50)), (0, 1));
     assert_eq!(imported(60), 0, "an earlier copy");
     assert_eq!(imported(5), 1, "a later copy");
@@ -222,7 +226,7 @@ fn takes_any_bytes() {
         if random.below(2) == 0 {
             new.begin_import();
         }
-        let _ = new.import_sessions(Tick(random.below(50)), (random.below(20), 100), true, &body);
+        let _ = new.import_sessions(time(random.below(50), random.below(20), 100), true, &body);
         let report = reports(1, 1 + random.below(3) as u8, 1, random.below(100).into());
         let _ = announce(&new, Tick(40), &key(1), &report);
         new.finish_import();

@@ -1,0 +1,209 @@
+//! The last report of a peer of a key, so that the next announce shows its progress since.
+//!
+//! A session belongs to its peer, which is distinguished as in the store: by address and port, or by its
+//! connection. Sessions with the same peer id have the same `client`, so that a client that announces
+//! from several addresses is recognized as one.
+
+use primitives::siphash::siphash;
+use types::{InfoHash, PeerId, PeerKey, Role, Tick, WebPeer};
+
+use super::shard::SHARD_BITS;
+use super::{KeyHash, KeyTotals, Report};
+
+/// Identifies a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionTag {
+    /// A keyed hash of the key, the torrent and the peer id. Its shard bits are those of the key.
+    pub(super) client: u64,
+    /// A keyed hash of the peer's identity, of [`ENDPOINT_BITS`] bits.
+    pub(super) endpoint: u64,
+}
+
+/// The identity that distinguishes a peer from all others in its torrent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PeerIdentity {
+    /// Its address and port.
+    Socket(PeerKey),
+    /// Its connection. One connection may have several peers, by their peer ids.
+    Web(WebPeer),
+}
+
+/// A peer of a key in a torrent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session {
+    pub(super) tag: SessionTag,
+    pub(super) last: Reported,
+}
+
+/// The last report of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reported {
+    pub(super) uploaded: u64,
+    pub(super) downloaded: u64,
+    pub(super) at: Tick,
+    pub(super) is_seeder: bool,
+    pub(super) is_web: bool,
+}
+
+/// The reports of the other sessions of a client.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Siblings {
+    uploaded: u64,
+    downloaded: u64,
+    /// When one of them last reported as a seeder.
+    seeder_at: Tick,
+}
+
+/// What the exported form of a session has room for. With the secret unknown, a second address and port with
+/// the same bits would take 2^48 announces to find.
+pub(super) const ENDPOINT_BITS: u32 = 48;
+
+// What limits.rs says of sessions' memory.
+const _: () = assert!(size_of::<Session>() == 40);
+
+impl SessionTag {
+    /// Returns the tag of a peer of a key in a torrent. `secret` keeps clients from choosing peers with
+    /// equal tags.
+    #[inline]
+    pub(super) fn new(
+        secret: &[u8; 16],
+        key: KeyHash,
+        hash: &InfoHash,
+        id: &PeerId,
+        identity: &PeerIdentity,
+    ) -> Self {
+        let mut message = [0; 48];
+        let (head, rest) = message.split_at_mut(8);
+        let (torrent, peer) = rest.split_at_mut(20);
+        head.copy_from_slice(&key.short().to_le_bytes());
+        torrent.copy_from_slice(&hash.0);
+        peer.copy_from_slice(&id.0);
+        let client = siphash::<1, 3>(secret, &message);
+        Self {
+            client: client & !SHARD_BITS | key.short() & SHARD_BITS,
+            endpoint: identity.hash(secret) >> (64 - ENDPOINT_BITS),
+        }
+    }
+}
+
+impl PeerIdentity {
+    /// Returns a keyed hash. Kinds and families differ in length, so none is hashed as another.
+    #[inline]
+    fn hash(&self, secret: &[u8; 16]) -> u64 {
+        match self {
+            Self::Socket(PeerKey::V4(key)) => siphash::<1, 3>(secret, key),
+            Self::Socket(PeerKey::V6(key)) => siphash::<1, 3>(secret, key),
+            Self::Web(WebPeer { connection, peer_id }) => {
+                let mut message = [0; 28];
+                let (head, rest) = message.split_at_mut(8);
+                head.copy_from_slice(&connection.0.to_le_bytes());
+                rest.copy_from_slice(&peer_id.0);
+                siphash::<1, 3>(secret, &message)
+            }
+        }
+    }
+}
+
+impl Reported {
+    pub(super) fn new(now: Tick, report: &Report<'_>) -> Self {
+        Self {
+            uploaded: report.uploaded,
+            downloaded: report.downloaded,
+            at: now,
+            is_seeder: report.role == Role::Seeder,
+            is_web: report.is_web,
+        }
+    }
+
+    /// Returns the peer's progress to its next report, without what its siblings have reported already: a
+    /// client reports the same counts from all of its addresses.
+    pub(super) fn progress_to(&self, next: &Self, siblings: &Siblings) -> KeyTotals {
+        let uploaded = self.uploaded.max(siblings.uploaded);
+        let downloaded = self.downloaded.max(siblings.downloaded);
+        KeyTotals {
+            uploaded: next.uploaded.saturating_sub(uploaded),
+            downloaded: next.downloaded.saturating_sub(downloaded),
+            seeding_s: self.seeding_s(next.at, siblings),
+            announces: 0,
+        }
+    }
+
+    /// Returns the seconds as a seeder since the last announce of the client.
+    pub(super) fn seeding_s(&self, now: Tick, siblings: &Siblings) -> u64 {
+        if self.is_seeder { now.since(self.at.max(siblings.seeder_at)).into() } else { 0 }
+    }
+
+    /// Returns whether this was reported after `other`, by the same peer. In the same second, more bytes are
+    /// later.
+    pub(super) fn is_later_than(&self, other: &Self) -> bool {
+        let has_more = self.uploaded > other.uploaded || self.downloaded > other.downloaded;
+        self.at > other.at || self.at == other.at && has_more
+    }
+}
+
+impl Siblings {
+    /// Returns what these sessions have reported together.
+    #[inline]
+    pub(super) fn of(sessions: impl Iterator<Item = Reported>) -> Self {
+        let mut all = Self::default();
+        for other in sessions {
+            all.uploaded = all.uploaded.max(other.uploaded);
+            all.downloaded = all.downloaded.max(other.downloaded);
+            if other.is_seeder {
+                all.seeder_at = all.seeder_at.max(other.at);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use types::ConnectionKey;
+
+    use super::super::shard::shard_of;
+    use super::*;
+
+    #[test]
+    fn tags_depend_on_key_torrent_peer_and_secret() {
+        let peer = |last| PeerIdentity::Socket(PeerKey::V4([1, 2, 3, 4, 5, last]));
+        let tag = |secret, key: u64, torrent, id| {
+            let (torrent, id) = (InfoHash([torrent; 20]), PeerId([id; 20]));
+            SessionTag::new(&[secret; 16], KeyHash([key << 40, 0]), &torrent, &id, &peer(6))
+        };
+        let clients = [
+            tag(1, 2, 3, 4),
+            tag(9, 2, 3, 4),
+            tag(1, 9, 3, 4),
+            tag(1, 2, 9, 4),
+            tag(1, 2, 3, 9),
+            tag(1, 2, 4, 3),
+        ];
+        assert_eq!(clients.map(|tag| shard_of(tag.client)), [2, 2, 9, 2, 2, 2]);
+        assert_eq!(clients.map(|tag| tag.client).into_iter().collect::<BTreeSet<_>>().len(), 6);
+        assert!(clients.iter().filter(|tag| tag.endpoint == clients[0].endpoint).count() == 5);
+        let [one, two] = [1, 2].map(ConnectionKey);
+        let web =
+            |connection, id| PeerIdentity::Web(WebPeer { connection, peer_id: PeerId([id; 20]) });
+        let peers = [
+            peer(6),
+            peer(7),
+            PeerIdentity::Socket(PeerKey::V6([0; 18])),
+            web(one, 1),
+            web(two, 1),
+            web(one, 2),
+        ];
+        let endpoints: BTreeSet<_> = peers
+            .iter()
+            .map(|peer| {
+                let (hash, id) = (InfoHash([3; 20]), PeerId([4; 20]));
+                let tag = SessionTag::new(&[1; 16], KeyHash([2 << 40, 0]), &hash, &id, peer);
+                assert_eq!(tag.client, clients[0].client);
+                tag.endpoint
+            })
+            .collect();
+        assert_eq!(endpoints.len(), 6);
+    }
+}
