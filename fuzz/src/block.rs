@@ -5,8 +5,9 @@ mod web;
 use std::collections::BTreeSet;
 
 use primitives::Random;
-use swarm::block::{Block, BlockError, Groups, Header, Kind, write};
-use swarm::{Action, Counting, MergeTime, Options, PeerCaps, Store, StoreAnnounce};
+use replication::block::{Block, BlockError, Groups, Header, Kind, write};
+use replication::{Counting, MergeTime};
+use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, SwarmCounts, Tick, TooSoon,

@@ -1,7 +1,7 @@
 //! A node of a cluster, and whatever messages come.
 
 use cluster::{DropReason, Input, Node, Options, OutboundState, Output, Time};
-use swarm::block::{Header, Kind, write};
+use replication::block::{Header, Kind, write};
 
 /// Bytes of blocks that may wait.
 const QUEUE: usize = 4096;

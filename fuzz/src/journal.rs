@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use journal::{Disk, Journal, SegmentFile, Status};
+use replication::block::{BODY_LEN_AT, BODY_MAX, Block, HEADER_LEN, MAGIC};
 use replication::{Clocks, Now};
-use swarm::block::{BODY_LEN_AT, BODY_MAX, Block, HEADER_LEN, MAGIC};
 use swarm::{Options, Store};
 use types::{InfoHash, PeerKey, Tick};
 

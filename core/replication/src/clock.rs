@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use swarm::MergeTime;
 use types::Tick;
+
+use crate::merge::MergeTime;
 
 /// A wall clock that moves by more than this against the tracker's clock was set.
 pub const CLOCK_STEP_MS: u64 = 10_000;
@@ -69,7 +70,7 @@ impl ReplayClock {
         Self { shift_ms, ..self }
     }
 
-    /// Adds `older_s` seconds to all ages. With [`swarm::AGE_UNIT_S`], what the store knows of the same unit of time wins.
+    /// Adds `older_s` seconds to all ages. With [`crate::AGE_UNIT_S`], what the store knows of the same unit of time wins.
     #[must_use]
     pub fn older_by(self, older_s: u32) -> Self {
         Self { older_s, ..self }

@@ -6,12 +6,11 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use swarm::block::{self, Change, Header, Kind};
-use swarm::{Store, StoreWalk, WalkTime};
 use types::{PeerId, Tick, limits};
 
-use crate::Now;
-use crate::clock::CLOCK_STEP_MS;
+use crate::block::{self, Change, Header, Kind};
+use crate::clock::{CLOCK_STEP_MS, Now};
+use crate::store::{ReplicatedStore, WalkTime};
 
 /// The most changes in a block: its body takes at most 64 KiB.
 const BLOCK_CHANGES: usize = 64 * 1024 / block::CHANGE_BYTES_MAX;
@@ -75,14 +74,14 @@ impl Batch {
 impl Feed {
     /// Makes `store` keep its changes from now on, so that the first encoder also gets those from before its
     /// creation. Call before there are encoders.
-    pub fn prime(&self, store: &Store) {
+    pub fn prime(&self, store: &impl ReplicatedStore) {
         let mut outlets = self.lock();
         let reservation = outlets.add(store);
         outlets.primed = Some(reservation);
     }
 
     /// Reserves a place for a future encoder, which gets all changes from now on, as far as there is room.
-    pub fn reserve(&self, store: &Store) -> Reservation {
+    pub fn reserve(&self, store: &impl ReplicatedStore) -> Reservation {
         self.lock().add(store)
     }
 
@@ -98,7 +97,7 @@ pub struct Reservation(u64);
 
 impl Outlets {
     /// Adds an outlet for all changes from now on.
-    fn add(&mut self, store: &Store) -> Reservation {
+    fn add(&mut self, store: &impl ReplicatedStore) -> Reservation {
         if self.outlets.is_empty() {
             store.keep_changes(limits::CHANGES_MAX);
         }
@@ -155,9 +154,9 @@ pub struct Step {
 
 /// Cuts a store's changes and walks into blocks, in the order of events. The store keeps its
 /// changes as long as there is an encoder.
-pub struct Encoder<'a> {
+pub struct Encoder<'a, S: ReplicatedStore> {
     feed: &'a Feed,
-    store: &'a Store,
+    store: &'a S,
     key: u64,
     node: u16,
     boot: u64,
@@ -167,7 +166,7 @@ pub struct Encoder<'a> {
     pending: Batch,
     /// The most changes that a shard had when they were last taken.
     most: usize,
-    walk: StoreWalk,
+    walk: S::Walk,
     /// Groups of the walk that are not in a block yet, and when they were true.
     body: Vec<u8>,
     body_at: Option<Now>,
@@ -175,10 +174,10 @@ pub struct Encoder<'a> {
     block: Vec<u8>,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a, S: ReplicatedStore> Encoder<'a, S> {
     /// Returns an encoder of all changes from now on. `boot` identifies the writer: see
     /// [`block::Header::boot`].
-    pub fn new(feed: &'a Feed, store: &'a Store, boot: u64) -> Self {
+    pub fn new(feed: &'a Feed, store: &'a S, boot: u64) -> Self {
         let mut outlets = feed.lock();
         let reservation = outlets.primed.take().unwrap_or_else(|| outlets.add(store));
         drop(outlets);
@@ -186,7 +185,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Returns an encoder of all changes since `reservation` was made, for the same feed and store.
-    pub fn at(feed: &'a Feed, store: &'a Store, boot: u64, reservation: Reservation) -> Self {
+    pub fn at(feed: &'a Feed, store: &'a S, boot: u64, reservation: Reservation) -> Self {
         Self {
             feed,
             store,
@@ -198,7 +197,7 @@ impl<'a> Encoder<'a> {
             cut_ms: 0,
             pending: Batch::default(),
             most: 0,
-            walk: StoreWalk::default(),
+            walk: S::Walk::default(),
             body: Vec::new(),
             body_at: None,
             groups: Vec::new(),
@@ -213,7 +212,7 @@ impl<'a> Encoder<'a> {
         self
     }
 
-    /// Makes the encoder get refreshes, too, if the store keeps them: see [`Store::keep_refreshes`]. Other
+    /// Makes the encoder get refreshes, too, if the store keeps them: see `keep_refreshes` of the store. Other
     /// encoders get none.
     #[must_use]
     pub fn with_refreshes(self) -> Self {
@@ -256,7 +255,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Passes all changes of WebTorrent peers until now to `sink`, if the store keeps them: see
-    /// [`Store::keep_web_changes`]. Returns how many were lost since the last call. Only one encoder may
+    /// `keep_web_changes` of the store. Returns how many were lost since the last call. Only one encoder may
     /// call it.
     ///
     /// # Errors
@@ -276,7 +275,7 @@ impl<'a> Encoder<'a> {
 
     /// Restarts the walk from the beginning.
     pub fn restart_walk(&mut self) {
-        self.walk = StoreWalk::default();
+        self.walk = S::Walk::default();
         self.body.clear();
     }
 
@@ -284,7 +283,7 @@ impl<'a> Encoder<'a> {
     /// `now`. The walk after it visits all peers again.
     pub fn restart_walk_since(&mut self, now: Tick, age_s: u32) {
         self.restart_walk();
-        self.walk = StoreWalk::since(now, age_s);
+        self.walk = S::walk_since(now, age_s);
     }
 
     /// Does a step of the walk. What it found goes to `sink` by the time of the next call of
@@ -323,7 +322,7 @@ impl<'a> Encoder<'a> {
             self.flush_walk(sink)?;
         }
         if walked.is_complete {
-            self.walk = StoreWalk::default();
+            self.walk = S::Walk::default();
         }
         Ok(Step { is_complete: walked.is_complete, bytes, missed })
     }
@@ -405,7 +404,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-impl Drop for Encoder<'_> {
+impl<S: ReplicatedStore> Drop for Encoder<'_, S> {
     fn drop(&mut self) {
         let mut outlets = self.feed.lock();
         outlets.outlets.retain(|outlet| outlet.key != self.key);

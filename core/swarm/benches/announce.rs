@@ -23,10 +23,9 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use primitives::Random;
-use tidegate_swarm::block::{self, Block, Change, Header, Kind};
-use tidegate_swarm::{
-    AGE_UNIT_S, Action, Counting, MergeTime, Options, PeerCaps, Store, StoreAnnounce,
-};
+use replication::block::{self, Block, Change, Header, Kind};
+use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore};
+use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, Tick, TooSoon,

@@ -1,9 +1,9 @@
 //! Changes of peers, which a journal takes a few times a second.
 
+use replication::block::{Change, Word};
 use types::{InfoHash, PeerId, PeerKey};
 
 use crate::StoreAnnounce;
-use crate::block::{Change, Word};
 
 /// A shard's changes that have not been taken. Keeps as many as it has room for, so none at first.
 #[derive(Default)]

@@ -3,9 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bytemuck::Pod;
+use replication::PeerMeta;
 use types::{PackedV4, PackedV6, PeerKey, PeerSink, Scope};
-
-use crate::meta::PeerMeta;
 
 /// A packed peer.
 pub(crate) trait Entry: Pod + Default {

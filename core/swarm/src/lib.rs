@@ -19,16 +19,13 @@
 
 mod announce;
 mod arena;
-pub mod block;
 mod changes;
 mod entry;
 mod events;
 mod index;
 mod inspect;
-mod meta;
 mod options;
 mod record;
-mod refresh;
 mod role;
 mod set;
 mod shard;
@@ -41,9 +38,7 @@ mod web;
 pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
-pub use meta::AGE_UNIT_S;
 pub use options::Options;
-pub use refresh::{WEB_REFRESH_S, refresh_period_units};
-pub use store::{Counting, MergeTime, Merged, Store, StoreWalk, WalkTime, Walked};
+pub use store::{Store, StoreWalk};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

@@ -3,9 +3,8 @@
 use std::ops::{Index, IndexMut};
 
 use bytemuck::{Pod, Zeroable};
+use replication::PeerMeta;
 use types::Role;
-
-use crate::meta::PeerMeta;
 
 /// The peers that a set holds. Partial seeds (BEP 21) lack a part of the torrent, so they are leechers here; their
 /// metadata marks them.

@@ -25,8 +25,8 @@ use primitives::memory::{LINE, view, view_mut};
 
 use crate::arena::{Arena, BLOCK_MAX, LineBlock};
 use crate::entry::Entry;
-use crate::meta::PeerMeta;
 use page::Page;
+use replication::PeerMeta;
 
 /// A set: a dense array or a directory of pages.
 #[derive(Debug, Pod, Zeroable)]

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use primitives::memory::{LINE, Region};
 use primitives::siphash::siphash;
+use replication::Removals;
 use types::{InfoHash, SwarmCounts, Tick};
 
 use crate::arena::Arena;
@@ -29,7 +30,7 @@ use crate::record::{Record, Records};
 use crate::web::{WebChangeQueue, WebSwarm};
 use crate::{Options, PeerCaps, TorrentEvent, Totals};
 
-use merge::{Removals, Stopped};
+use merge::Stopped;
 use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;

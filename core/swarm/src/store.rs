@@ -22,15 +22,14 @@ use parking_lot::{Mutex, MutexGuard};
 use primitives::Random;
 use primitives::memory::Region;
 use primitives::siphash::siphash;
+use replication::WEB_REFRESH_S;
 use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Exempt, Lifetimes, Shard, StagedAnnounce};
-pub use merge::{Counting, MergeTime, Merged};
 #[cfg(test)]
 pub(crate) use replicate::Dump;
-pub use replicate::{StoreWalk, WalkTime, Walked};
+pub use replicate::StoreWalk;
 
-use crate::refresh::WEB_REFRESH_S;
 use crate::{
     Options, PeerCaps, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary,
 };

@@ -18,11 +18,11 @@ use arrayvec::ArrayVec;
 use indexmap::IndexMap;
 use primitives::Random;
 use primitives::siphash::siphash;
+use replication::PeerMeta;
 use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPeer, limits};
 
 use crate::PeerCaps;
 use crate::entry::{Entry, half};
-use crate::meta::PeerMeta;
 use crate::role::{ByRole, SetRole};
 pub(crate) use changes::WebChangeQueue;
 

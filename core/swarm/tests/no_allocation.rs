@@ -2,7 +2,8 @@
 //! a scrape, or keeping and taking its changes and refreshes. (A new peer may: its memory comes in chunks.)
 
 use primitives::Random;
-use tidegate_swarm::block::Change;
+use replication::ReplicatedStore;
+use replication::block::Change;
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,

@@ -11,11 +11,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use swarm::block::{Block, Kind};
-
 use crate::seam::DropReason;
 use counted::Counted;
 use flood::Flood;
+use replication::block::{Block, Kind};
 
 /// Processes of one node of which is known what counts: the present one, and the one before it, of which late
 /// copies may come.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use swarm::block::{Block, Kind};
+use replication::block::{Block, Kind};
 
 use crate::events::Events;
 use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};

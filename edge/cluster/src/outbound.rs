@@ -14,11 +14,10 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use swarm::block::{self, Header, Kind};
-
 use crate::seam::{Output, Time};
 use crate::snapshot::OutboundState;
 use kept::Kept;
+use replication::block::{self, Header, Kind};
 
 /// Blocks that are published and not acknowledged, at most: at 20 blocks a second, what a stream that stalls
 /// for seconds leaves behind.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use swarm::block::Kind;
+use replication::block::Kind;
 
 use crate::host::Position;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use swarm::block::{Block, Kind};
+use replication::block::{Block, Kind};
 
 use crate::disk::{Directory, Disk};
 use crate::plan::{SegmentError, open_header};
@@ -219,7 +219,7 @@ impl RoundsSeen {
 mod tests {
     use std::fs;
 
-    use swarm::block::{self, Change, Header, Word};
+    use replication::block::{self, Change, Header, Word};
     use types::{InfoHash, PeerKey, Role};
 
     use super::*;

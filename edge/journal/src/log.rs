@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use replication::block::Kind;
 use replication::{CLOCK_STEP_MS, Now};
-use swarm::block::Kind;
 
 use crate::Status;
 use crate::disk::{Disk, SegmentFile};

@@ -14,9 +14,9 @@ use std::thread;
 use std::time::Instant;
 
 use primitives::Random;
-use replication::{Clocks, ReplayClock};
-use swarm::block::Kind;
-use swarm::{AGE_UNIT_S, Counting, Merged, Store};
+use replication::block::Kind;
+use replication::{AGE_UNIT_S, Clocks, Counting, Merged, ReplayClock};
+use swarm::Store;
 use tracing::warn;
 
 use crate::disk::{Directory, Disk};

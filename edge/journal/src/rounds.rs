@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use replication::block::Kind;
 use replication::{Encoder, Feed, Now};
 use swarm::Store;
-use swarm::block::Kind;
 use tracing::warn;
 
 use crate::log::SegmentLog;
@@ -33,7 +33,7 @@ pub(crate) const END: u64 = 1;
 /// Writes rounds until it fails.
 pub(crate) struct Rounds<'a> {
     store: &'a Store,
-    encoder: Encoder<'a>,
+    encoder: Encoder<'a, Store>,
     sessions: Option<&'a mut SessionSource>,
     /// True if some of the sessions of a pass have been written, and the pass has not ended.
     is_in_pass: bool,

@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use swarm::block::{self, Block, BlockError, Header, Kind};
+use replication::block::{self, Block, BlockError, Header, Kind};
 
 use crate::segment::{HEADER_LEN, HeaderError, SegmentHeader};
 

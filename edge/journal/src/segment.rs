@@ -13,7 +13,7 @@
 //! | 56 | 4 | 0 |
 //! | 60 | 4 | CRC-32C of bytes 0–59, in every form |
 //!
-//! Blocks follow: [`swarm::block`].
+//! Blocks follow: [`replication::block`].
 
 /// Bytes of a header.
 pub(crate) const HEADER_LEN: usize = 64;

@@ -1,11 +1,10 @@
 //! State and counters of a journal, for metrics and the API.
 
+use replication::Merged;
+use replication::block::Kind;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-
-use swarm::Merged;
-use swarm::block::Kind;
 
 /// The state of a journal's writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
-use replication::{BlockSink, Clocks, Encoder, Now, ReplayClock};
-use swarm::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use swarm::{AGE_UNIT_S, Counting, Merged, Store};
+use replication::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
+use replication::{AGE_UNIT_S, BlockSink, Clocks, Counting, Encoder, Merged, Now, ReplayClock};
+use swarm::Store;
 
 /// Interval at which changes are sent after the walk. A peer that stops at one process and comes to the other within
 /// this time may be forgotten.
@@ -74,7 +74,7 @@ pub type NextSessions<'a> = dyn FnMut(Now, &mut Vec<u8>) -> bool + 'a;
 /// If the stream ends early, or `orders` cancel it.
 pub fn send(
     mut stream: impl Write,
-    mut encoder: Encoder<'_>,
+    mut encoder: Encoder<'_, Store>,
     clocks: &Clocks,
     orders: &SendOrders,
     sessions: &mut NextSessions<'_>,
@@ -114,7 +114,11 @@ pub fn send(
 }
 
 /// Walks over everything, from the beginning again if changes are lost meanwhile.
-fn walk(encoder: &mut Encoder<'_>, clocks: &Clocks, sink: &mut BlockSink<'_>) -> io::Result<()> {
+fn walk(
+    encoder: &mut Encoder<'_, Store>,
+    clocks: &Clocks,
+    sink: &mut BlockSink<'_>,
+) -> io::Result<()> {
     encoder.restart_walk();
     loop {
         let step = encoder.step(clocks(), sink)?;

@@ -3,8 +3,9 @@
 use std::net::Ipv4Addr;
 
 use primitives::Random;
-use swarm::block::{Block, Header, Kind, WebGroups};
-use swarm::{Action, MergeTime, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
+use replication::{MergeTime, ReplicatedStore};
+use replication::block::{Block, Header, Kind, WebGroups};
+use swarm::{Action, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
 use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
 
 use super::{How, LIFETIME_S, NOW, check_sums, write_and_damage};

@@ -1,18 +1,18 @@
 //! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
+use replication::block::Word;
+use replication::{AGE_UNIT_S, PeerMeta, age_min};
 use types::{AnnounceSummary, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink, Tick, TooSoon};
 
 use super::Shard;
 use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Place, peer_hash};
-use crate::block::Word;
 use crate::entry::Entry;
-use crate::meta::{AGE_UNIT_S, PeerMeta, age_min};
 use crate::record::Record;
 use crate::role::{ByRole, SetRole};
 use crate::set::PeerSet;
-use crate::{Action, StoreAnnounce, TorrentEvent, refresh};
+use crate::{Action, StoreAnnounce, TorrentEvent};
 
 /// An announce on its way through the stages of a batch.
 #[derive(Clone, Copy)]
@@ -329,10 +329,10 @@ impl Shard {
     #[inline(never)]
     fn keep_refresh_if_due(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
         let PeerUpdate { staged: StagedAnnounce { announce, .. }, meta, .. } = update;
-        let phase = || refresh::phase(&announce.peer);
+        let phase = || replication::phase(&announce.peer);
         let (age, unit) = (old.age(meta.now), meta.now.0 / AGE_UNIT_S);
         // A completed download is kept when it is counted.
-        if refresh::is_due(age, unit, phase, self.refresh_period)
+        if replication::is_due(age, unit, phase, self.refresh_period)
             && (old.is_counted() || !meta.completed)
         {
             let word = Word::present(0, announce.role, old.is_counted());

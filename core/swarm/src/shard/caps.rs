@@ -12,13 +12,13 @@
 
 use std::net::IpAddr;
 
+use replication::PeerMeta;
 use types::{Tick, limits};
 
 use super::torrent::{FamilyPeers, Place};
 use super::{Exempt, Shard};
 use crate::PeerCaps;
 use crate::entry::Entry;
-use crate::meta::PeerMeta;
 
 impl PeerCaps {
     /// Returns the number of peers from which on a new one of the same network may exceed a cap.

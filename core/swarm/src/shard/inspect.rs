@@ -4,13 +4,13 @@
 use std::net::IpAddr;
 
 use primitives::memory::LINE;
+use replication::{AGE_UNIT_S, PeerMeta};
 use types::{Family, InfoHash, PackedV4, PackedV6, PeerKey, Tick};
 
 use super::Shard;
 use super::torrent::FamilyPeers;
 use super::walk::Walk;
 use crate::entry::Entry;
-use crate::meta::{AGE_UNIT_S, PeerMeta};
 use crate::role::SetRole;
 use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};

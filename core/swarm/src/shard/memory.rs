@@ -19,10 +19,10 @@
 //! bound, for one in 16,000.
 
 use primitives::siphash::siphash;
+use replication::PeerMeta;
 
 use super::Shard;
 use crate::entry::Entry;
-use crate::meta::PeerMeta;
 use crate::web::Host;
 
 /// Counters in a row.

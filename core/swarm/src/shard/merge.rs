@@ -3,25 +3,22 @@
 //! Marks are compared: of a peer's mark here and the block's, the younger one wins, and of equal ones the one that
 //! comes later.
 
-mod removals;
-mod report;
 mod web;
 
 use std::collections::BTreeMap;
 
 use primitives::Random;
+use replication::block::{Group, GroupPeer, Head, Peers, Word};
+use replication::{
+    Counting, MergeClock, MergeTime, Merged, PeerMeta, Removals, Report, Verdict, removal_hash,
+};
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
 use super::Shard;
 use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
-use crate::block::{Group, GroupPeer, Head, Peers, Word};
 use crate::entry::Entry;
-use crate::meta::PeerMeta;
 use crate::record::Sets;
-use crate::{Counting, MergeTime, Merged};
-pub(crate) use removals::Removals;
-use report::{Clock, Outcome, Report, Verdict};
 pub(crate) use web::{WebMerger, WebPurge};
 
 /// Work under one lock, in peers: some tens of microseconds.
@@ -58,7 +55,7 @@ impl<'a> StagedGroup<'a> {
 
 /// A call of [`crate::Store::merge`]: its time, and its results so far.
 pub(crate) struct Merger {
-    clock: Clock,
+    clock: MergeClock,
     counting: Counting,
     /// True if the current group is a walk's.
     is_walk: bool,
@@ -71,13 +68,40 @@ pub(crate) struct Merger {
 impl Merger {
     pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32, seed: u64) -> Self {
         Self {
-            clock: Clock::new(time, lifetime_s),
+            clock: MergeClock::new(time, lifetime_s),
             counting,
             is_walk: false,
             random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
         }
+    }
+}
+
+/// The outcome of a report for its peer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is gone, and was not there.
+    Unknown,
+    /// There is no memory for it.
+    Full,
+    /// Its host or network has as many younger peers as a cap allows.
+    Crowded,
+    Removed,
+    /// It is as it was. `was_counted`: its download was counted before.
+    Kept {
+        was_counted: bool,
+    },
+    Stored {
+        was_counted: bool,
+    },
+}
+
+impl Outcome {
+    /// Returns true if the peer is there and its download was not counted before.
+    #[inline]
+    fn is_uncounted(self) -> bool {
+        matches!(self, Self::Kept { was_counted: false } | Self::Stored { was_counted: false })
     }
 }
 
@@ -226,7 +250,7 @@ impl Shard {
     }
 
     /// Merges what a walk says of a torrent beside its peers.
-    fn merge_head(&mut self, clock: Clock, number: u32, head: Option<Head>) {
+    fn merge_head(&mut self, clock: MergeClock, number: u32, head: Option<Head>) {
         if let Some(head) = head {
             let record = self.records.at_mut(number);
             record.downloads = record.downloads.max(head.downloads);
@@ -278,7 +302,7 @@ impl Shard {
         let info_hash = torrent.info_hash;
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let known = torrent.number.and_then(|number| {
-            Some((number, self.torrent(number).find::<E>(peer.key, report.role)?))
+            Some((number, self.torrent(number).find::<E>(peer.key, report.role.into())?))
         });
         let outcome = match known {
             Some((number, known)) => {
@@ -347,7 +371,7 @@ impl Shard {
             return Outcome::Crowded;
         }
         let peer = E::new(key, report.meta);
-        self.torrent(number).insert(peer, report.role, &mut merger.random);
+        self.torrent(number).insert(peer, report.role.into(), &mut merger.random);
         Outcome::Stored { was_counted: false }
     }
 
@@ -370,7 +394,7 @@ impl Shard {
                 Outcome::Kept { was_counted }
             }
             Verdict::Replace(meta) => {
-                torrent.set_meta::<E>(known, report.role, meta, &mut merger.random);
+                torrent.set_meta::<E>(known, report.role.into(), meta, &mut merger.random);
                 Outcome::Stored { was_counted }
             }
             Verdict::Remove => {
@@ -425,7 +449,7 @@ impl Shard {
         if let Some(removals) = &mut self.removals
             && word.is_gone()
         {
-            let peer = removals::hash(&self.key, &info_hash, key.as_ref());
+            let peer = removal_hash(&self.key, &info_hash, key.as_ref());
             removals.note(&merger.clock, peer, word);
         }
         Some(report)
@@ -437,7 +461,7 @@ impl Shard {
         let Some(removals) = self.removals.as_ref().filter(|it| !it.is_empty()) else {
             return false;
         };
-        let peer = removals::hash(&self.key, info_hash, key);
+        let peer = removal_hash(&self.key, info_hash, key);
         !removals.admits(&merger.clock, merger.is_walk, peer, report.word)
     }
 

@@ -3,13 +3,13 @@
 use std::cell::Cell;
 
 use primitives::memory::{HUGE_LINES, Region};
+use replication::{PeerMeta, age_max};
 use types::{Family, PackedV4, PackedV6, PeerKey, Tick, WebPeer};
 
 use super::Shard;
 use super::memory::Networks;
 use super::torrent::Visited;
 use crate::entry::Entry;
-use crate::meta::{PeerMeta, age_max};
 use crate::role::SetRole;
 use crate::web::WebEntry;
 

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use primitives::Random;
 use primitives::siphash::siphash;
+use replication::PeerMeta;
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey};
 
 use super::Shard;
 use super::memory::{Networks, network_hash};
 use crate::arena::Arena;
 use crate::entry::Entry;
-use crate::meta::PeerMeta;
 use crate::record::{INLINE_MAX, Record, Sets};
 use crate::role::{ByRole, SetRole};
 use crate::set::{PeerSet, Position};

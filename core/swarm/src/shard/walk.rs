@@ -14,21 +14,21 @@
 
 use primitives::memory::LINE;
 use primitives::siphash::siphash;
+use replication::WalkTime;
+use replication::block::{GroupWriter, Head, WALK_GROUP_LEN, Word};
 use types::{Family, InfoHash, Tick};
 
 use super::Shard;
 use super::torrent::peer_hash;
-use crate::WalkTime;
 use crate::arena::Arena;
-use crate::block::{GroupWriter, Head, WALK_GROUP_LEN, Word};
 use crate::entry::Entry;
 use crate::record::Records;
 use crate::role::SetRole;
 use crate::set::PeerSet;
 #[cfg(test)]
 use {
-    crate::meta::PeerMeta,
     crate::record::{Record, Sets},
+    replication::PeerMeta,
     types::{PeerId, PeerKey, Role},
 };
 

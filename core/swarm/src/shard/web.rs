@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use primitives::Random;
+use replication::AGE_UNIT_S;
+use replication::block::{WebChange, Word};
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::Shard;
@@ -11,11 +13,9 @@ use super::answer::apportion;
 use super::caps::REPLACED_MAX;
 use super::memory::Networks;
 use super::torrent::Visited;
-use crate::block::{WebChange, Word};
-use crate::meta::AGE_UNIT_S;
 use crate::role::SetRole;
 use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebEntry, WebKnown};
-use crate::{Action, StoreWebAnnounce, TorrentEvent, refresh};
+use crate::{Action, StoreWebAnnounce, TorrentEvent};
 
 /// Peers in one visit of the sweep.
 const VISIT: u32 = 64;
@@ -128,7 +128,7 @@ impl Shard {
         let is_same = same_role.is_some_and(|old| old.is_partial() == partial);
         let is_due = || {
             let age = same_role.map_or(0, |old| old.age(now));
-            refresh::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
+            replication::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
         };
         if downloaded || !is_same || is_due() {
             self.web_changes.push(|| WebChange {

@@ -10,67 +10,15 @@ use std::sync::atomic::Ordering;
 use arrayvec::ArrayVec;
 use parking_lot::MutexGuard;
 use primitives::Random;
-use types::Tick;
+use replication::block::Groups;
+use replication::{Counting, MergeTime, Merged};
 
 use super::Store;
-use crate::block::Groups;
 use crate::shard::{Merger, StagedGroup};
 
 /// Groups that are sorted at a time: with dozens of shards several for each, and their peers still fit
 /// the second-level cache.
 const BATCH: usize = 512;
-
-/// The time of blocks on the store's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MergeTime {
-    /// The present tick.
-    pub now: Tick,
-    /// Seconds that count as passed since the block was cut.
-    pub cut_ago_s: u32,
-    /// Unix minutes at tick 0.
-    pub epoch_min: u32,
-}
-
-/// The rule for counting completed downloads that merged changes report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// Once for each peer that is there: a peer whose download is counted already does not count. For
-    /// blocks that may come late or twice.
-    ByPeer,
-    /// Each: see [`Groups::completed`]. For blocks that are merged once with this rule, whatever state
-    /// other blocks have given their peers.
-    Each,
-    /// Not at all. Peers are marked as counted.
-    None,
-}
-
-/// The results of a merge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Merged {
-    /// Peers stored or renewed.
-    pub peers: u64,
-    /// Torrents created.
-    pub torrents: u64,
-    /// Peers removed, because they were gone.
-    pub gone: u64,
-    /// Peers skipped, because their lifetime has passed.
-    pub old: u64,
-    /// Peers skipped, because there is no memory for them.
-    pub full: u64,
-}
-
-impl Merged {
-    /// Returns the sum of two parts.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            peers: self.peers + other.peers,
-            torrents: self.torrents + other.torrents,
-            gone: self.gone + other.gone,
-            old: self.old + other.old,
-            full: self.full + other.full,
-        }
-    }
-}
 
 /// Groups, and their places sorted by shard.
 type Batch<'a> = ArrayVec<StagedGroup<'a>, BATCH>;

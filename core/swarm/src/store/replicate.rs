@@ -1,19 +1,20 @@
 //! Changes and walks, which leave the store as blocks.
 
 use parking_lot::MutexGuard;
+use replication::block::{Change, WebChange};
+use replication::{AGE_UNIT_S, ReplicatedStore, WalkTime, Walked};
 use types::{PackedV4, PackedV6, PeerId, Tick};
 
 use super::Store;
-use crate::block::Change;
 use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
-use crate::{AGE_UNIT_S, FamilyTotals, Totals};
+use crate::{FamilyTotals, Totals};
 
 /// All peers of a store.
 #[cfg(test)]
 pub(crate) type Dump = std::collections::BTreeMap<
     (types::InfoHash, types::PeerKey),
-    (types::Role, crate::meta::PeerMeta, PeerId),
+    (types::Role, replication::PeerMeta, PeerId),
 >;
 
 /// The progress of a walk over all torrents and peers, or over those that announced recently.
@@ -26,25 +27,6 @@ pub struct StoreWalk {
     since: Option<i64>,
 }
 
-impl StoreWalk {
-    /// Returns a walk over the peers that have announced in the `age_s` seconds before `now`; up to a unit of
-    /// age earlier are visited, too. Torrents without such peers are left out.
-    pub fn since(now: Tick, age_s: u32) -> Self {
-        let unit = i64::from(AGE_UNIT_S);
-        let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);
-        Self { since: Some(since), ..Self::default() }
-    }
-}
-
-/// The time of a step of a walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WalkTime {
-    /// The present tick.
-    pub now: Tick,
-    /// Unix minutes at tick 0.
-    pub epoch_min: u32,
-}
-
 /// Lines visited under one lock: some tens of microseconds.
 const STEP_LINES: u32 = 128;
 /// A step appends less than this.
@@ -52,20 +34,18 @@ const STEP_BYTES: usize = 64 * 1024;
 /// A group's bytes before its peers.
 const GROUP_BYTES: u64 = 32 - 4;
 
-/// The result of a step of a walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Walked {
-    /// True if the walk has visited everything.
-    pub is_complete: bool,
-    /// Changes of the visited shard that were lost since they were last taken.
-    pub missed: u64,
-}
+impl ReplicatedStore for Store {
+    type Walk = StoreWalk;
 
-impl Store {
-    /// Keeps changes of peers from now on, about `capacity` of them until they are taken; 0 drops all and
-    /// stops. Changes are: a peer came, changed its role, completed its download, or was removed other
-    /// than by the sweep. Merged peers are no changes, and neither are WebTorrent peers.
-    pub fn keep_changes(&self, capacity: usize) {
+    fn shards(&self) -> usize {
+        Self::shards(self)
+    }
+
+    fn keeps_peer_ids(&self) -> bool {
+        Self::keeps_peer_ids(self)
+    }
+
+    fn keep_changes(&self, capacity: usize) {
         for shard in 0..self.shards.len() {
             // Allocated and dropped without the lock.
             let room = capacity.div_ceil(self.shards.len());
@@ -74,55 +54,22 @@ impl Store {
         }
     }
 
-    /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
-    /// without a change, the first announce in each period of `period_units` units of age, a power of two;
-    /// 0 stops it. With them come contradictions of other nodes: a peer that stops and is not known here is
-    /// gone, and one that a block removes is still here if it has announced since.
-    /// [`crate::refresh_period_units`] returns the longest period with which other nodes let no live peer expire.
-    ///
-    /// Panics if the period is no power of two.
-    pub fn keep_refreshes(&self, period_units: u32) {
-        assert!(
-            period_units == 0 || period_units.is_power_of_two(),
-            "expected a power of two, found {period_units}"
-        );
-        for shard in 0..self.shards.len() {
-            self.lock(shard).refresh_period = period_units;
-        }
-    }
-
-    /// Moves the changes of a shard to `changes`, in order, and the ids of their peers to `ids` if the
-    /// store keeps ids; removed peers have an id of zeros. Returns how many changes were lost since the
-    /// last call because there was no room.
-    ///
-    /// Both vectors must be empty. They are swapped for the shard's, so pass the same ones again:
-    /// nothing is allocated then.
-    pub fn take_changes(
-        &self,
-        shard: usize,
-        changes: &mut Vec<Change>,
-        ids: &mut Vec<PeerId>,
-    ) -> u64 {
+    fn take_changes(&self, shard: usize, changes: &mut Vec<Change>, ids: &mut Vec<PeerId>) -> u64 {
         self.lock(shard).changes.take(changes, ids)
     }
 
-    /// Returns how many shards there are.
-    pub fn shards(&self) -> usize {
-        self.shards.len()
+    fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64 {
+        let shards = 0..self.shards.len();
+        shards.map(|shard| self.lock(shard).web_changes.drain_into(changes)).sum()
     }
 
-    /// Returns true if the store keeps peer ids.
-    pub fn keeps_peer_ids(&self) -> bool {
-        self.keeps_peer_ids
+    fn walk_since(now: Tick, age_s: u32) -> StoreWalk {
+        let unit = i64::from(AGE_UNIT_S);
+        let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);
+        StoreWalk { since: Some(since), ..StoreWalk::default() }
     }
 
-    /// Does a step of a walk, some tens of microseconds under one lock: takes the changes of the shard that
-    /// it visits, as [`Store::take_changes`] does, and then appends the groups of the torrents visited to
-    /// `body`, less than 64 KiB. Written in this order, they say what happened in order.
-    ///
-    /// Everything that is in the store from the beginning of a walk to its end is visited at least once, or a
-    /// change reports its new role. After a walk is complete the next call begins another.
-    pub fn walk(
+    fn walk(
         &self,
         time: WalkTime,
         walk: &mut StoreWalk,
@@ -146,6 +93,35 @@ impl Store {
             *walk = StoreWalk { shard, torrents: Walk::default(), since: walk.since };
         }
         Walked { is_complete: !has_more && walk.shard == 0, missed }
+    }
+}
+
+impl Store {
+    /// Returns how many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Returns true if the store keeps peer ids.
+    pub fn keeps_peer_ids(&self) -> bool {
+        self.keeps_peer_ids
+    }
+
+    /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
+    /// without a change, the first announce in each period of `period_units` units of age, a power of two;
+    /// 0 stops it. With them come contradictions of other nodes: a peer that stops and is not known here is
+    /// gone, and one that a block removes is still here if it has announced since.
+    /// [`replication::refresh_period_units`] returns the longest period with which other nodes let no live peer expire.
+    ///
+    /// Panics if the period is no power of two.
+    pub fn keep_refreshes(&self, period_units: u32) {
+        assert!(
+            period_units == 0 || period_units.is_power_of_two(),
+            "expected a power of two, found {period_units}"
+        );
+        for shard in 0..self.shards.len() {
+            self.lock(shard).refresh_period = period_units;
+        }
     }
 
     /// Returns about how many bytes the groups of a whole walk take.

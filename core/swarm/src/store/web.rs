@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
+use replication::block::WebGroups;
+use replication::{Counting, MergeTime, Merged};
 
-use super::{Counting, MergeTime, Merged, Store};
-use crate::block::{WebChange, WebGroups};
+use super::Store;
 use crate::shard::{WebMerger, WebPurge};
 
 /// Peers merged under one lock: some tens of microseconds.
@@ -24,20 +25,13 @@ impl Store {
 
     /// Keeps changes of this node's WebTorrent peers from now on, about `capacity` of them until they are
     /// taken; 0 drops all and stops. Changes are: a peer came, left, changed its role, completed its
-    /// download, or announced again after some time (see [`crate::WEB_REFRESH_S`]). Expired peers and those
+    /// download, or announced again after some time (see [`replication::WEB_REFRESH_S`]). Expired peers and those
     /// removed with their torrent are none.
     pub fn keep_web_changes(&self, capacity: usize) {
         for shard in 0..self.shards.len() {
             let room = capacity.div_ceil(self.shards.len());
             self.lock(shard).web_changes.set_capacity(room);
         }
-    }
-
-    /// Moves the changes of WebTorrent peers to `changes`, those of a torrent in order. Returns how many were
-    /// lost since the last call because there was no room.
-    pub fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64 {
-        let shards = 0..self.shards.len();
-        shards.map(|shard| self.lock(shard).web_changes.drain_into(changes)).sum()
     }
 
     /// Applies what another node says of its WebTorrent peers in `shards`, as [`Store::merge`] does for

@@ -1,10 +1,9 @@
 //! Stores of several nodes, which hear each other by blocks.
 
+use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore, phase, refresh_period_units};
+
 use super::*;
-use crate::block::{self, Block, Change, Header, Kind, Word};
-use crate::meta::AGE_UNIT_S;
-use crate::refresh::phase;
-use crate::{Counting, MergeTime, refresh_period_units};
 
 /// Seconds, as all nodes count them, when tests begin: whole units.
 const BEGIN: u32 = 100_000 * AGE_UNIT_S;
@@ -87,7 +86,7 @@ impl Node {
     /// Returns the roles and marks of all peers, the latter in units that all nodes count alike.
     fn peers(&self, now: u32) -> BTreeMap<(InfoHash, PeerKey), (Role, u32)> {
         let unit = now / AGE_UNIT_S;
-        let of = |(role, meta, _): (Role, crate::meta::PeerMeta, PeerId)| {
+        let of = |(role, meta, _): (Role, replication::PeerMeta, PeerId)| {
             (role, unit - meta.age(self.tick(now)))
         };
         self.store.dump().into_iter().map(|(peer, what)| (peer, of(what))).collect()

@@ -217,8 +217,8 @@ fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
 }
 
 /// Merges browsers that another node reports.
-fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> crate::Merged {
-    use crate::block::{Block, Header, Kind, WebChange, Word, encode_web_changes};
+fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> replication::Merged {
+    use replication::block::{Block, Header, Kind, WebChange, Word, encode_web_changes};
     let word = Word::present(0, Role::Leecher, false);
     let change = |request: &StoreWebAnnounce| {
         let StoreWebAnnounce { info_hash, peer, address, .. } = *request;
@@ -229,8 +229,8 @@ fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> crate::M
     let node = node.into();
     let header = Header { kind: Kind::WEB, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
     let groups = Block { header, body: &body }.web_groups().unwrap();
-    let time = crate::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
-    store.merge_web(time, crate::Counting::None, groups, 0..store.shards())
+    let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
+    store.merge_web(time, replication::Counting::None, groups, 0..store.shards())
 }
 
 /// Announces browsers of networks in turn, at this node or at another one, until half of the memory would be

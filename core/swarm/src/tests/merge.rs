@@ -1,8 +1,9 @@
 //! Merging beside a naive twin.
 
+use replication::block::{Block, Groups, Head, Header, Kind, Word, write};
+use replication::{Counting, MergeTime, Merged, ReplicatedStore};
+
 use super::*;
-use crate::block::{Block, Groups, Head, Header, Kind, Word, write};
-use crate::{Counting, MergeTime, Merged};
 
 const UNIT_S: i64 = 16;
 const EPOCH_MIN: u32 = 29_000_000;
@@ -26,7 +27,7 @@ struct PlainGroup {
 fn bytes_of(groups: &[PlainGroup], has_ids: bool) -> Vec<u8> {
     let mut body = Vec::new();
     for group in groups {
-        let mut writer = crate::block::GroupWriter::new(&mut body, group.torrent, group.head);
+        let mut writer = replication::block::GroupWriter::new(&mut body, group.torrent, group.head);
         for Reported { peer, word, id } in &group.peers {
             writer.push(*peer, *word, has_ids.then_some(*id));
         }

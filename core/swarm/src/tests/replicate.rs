@@ -1,10 +1,11 @@
 //! Changes and walks, replayed: what they say is what the store holds.
 
+use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::{AGE_UNIT_S, Counting, MergeTime, PeerMeta, ReplicatedStore, WalkTime, age_max};
+
 use super::*;
-use crate::block::{self, Block, Change, Header, Kind, Word};
-use crate::meta::{AGE_UNIT_S, PeerMeta, age_max};
 use crate::store::Dump;
-use crate::{Counting, MergeTime, StoreWalk, TorrentEvent, WalkTime};
+use crate::{StoreWalk, TorrentEvent};
 
 const EPOCH_MIN: u32 = 29_000_000;
 
@@ -488,7 +489,7 @@ fn a_walk_since_a_moment_before_the_start_visits_restored_peers() {
     store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1);
     for (age_s, expected) in [(0, 0), (37, 0), (38, 1), (133, 1), (134, 2), (9000, 2)] {
         let mut journal = Journal::new(&store);
-        journal.walk = StoreWalk::since(Tick(5), age_s);
+        journal.walk = Store::walk_since(Tick(5), age_s);
         while !journal.step(6) {}
         assert_eq!(Replay::of(&journal.cuts).peers.len(), expected, "{age_s}");
     }
@@ -580,7 +581,7 @@ fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
     }
     for since in [0, 100, 300, 470, 490, 499] {
         let mut journal = Journal::new(&store);
-        journal.walk = StoreWalk::since(Tick(500), 500 - since);
+        journal.walk = Store::walk_since(Tick(500), 500 - since);
         let mut now = 500;
         while !journal.step(now) {
             now += 20;

@@ -1,6 +1,6 @@
 //! Changes of WebTorrent peers, for the other nodes of a cluster.
 
-use crate::block::WebChange;
+use replication::block::WebChange;
 
 /// A shard's changes of WebTorrent peers that have not been taken. Keeps none at first.
 #[derive(Default)]

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
+use replication::AGE_UNIT_S;
 use types::{
     AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
     PeerSink, Role, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
 use super::{Host, RelayTargets, WebAnnounceSummary};
-use crate::meta::AGE_UNIT_S;
 use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, StoreWebAnnounce};
 
 const WEB_LIFETIME_S: u32 = 10 * AGE_UNIT_S;

@@ -4,7 +4,7 @@ use super::*;
 
 /// Merges a block of 20 peers of a host, and returns how many of them the tracker has.
 fn merge_host(tracker: &Tracker, network: u8) -> usize {
-    use swarm::block;
+    use replication::block;
     let info_hash = InfoHash([1; 20]);
     let peers = (0..20).map(|port| block::Change {
         info_hash,
@@ -18,9 +18,9 @@ fn merge_host(tracker: &Tracker, network: u8) -> usize {
     let header = block::Header { kind, has_ids: false, node: 2, boot: 1, number: 1, cut_ms: 1 };
     block::write(&header, &body, &mut bytes);
     let (block, _) = block::Block::read(&bytes).unwrap();
-    let time = swarm::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
+    let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
     let (groups, store) = (block.groups().unwrap(), tracker.store());
-    let counting = swarm::Counting::None;
+    let counting = replication::Counting::None;
     store.merge(time, counting, &mut Random::new(1), groups, 0..store.shards());
     store.peers_at(Tick(0), [20, 0, network, 1].into(), 100).len()
 }

@@ -1,4 +1,4 @@
-use swarm::block::{Header, write};
+use replication::block::{Header, write};
 
 use super::*;
 

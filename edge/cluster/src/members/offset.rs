@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use swarm::AGE_UNIT_S;
+use replication::AGE_UNIT_S;
 
 use crate::seam::Time;
 

@@ -11,9 +11,8 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use primitives::Random;
-use replication::{Now, ReplayClock};
-use swarm::block::{Block, Kind};
-use swarm::{Counting, MergeTime, Merged};
+use replication::block::{Block, Kind};
+use replication::{Counting, MergeTime, Merged, Now, ReplayClock};
 use tokio::sync::mpsc;
 
 use crate::host::{Host, Position};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::{Event, Subscriber};
 use futures_util::StreamExt;
-use swarm::block;
+use replication::block;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 

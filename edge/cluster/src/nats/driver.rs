@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Event, Message, StatusCode, Subject};
 use bytes::Bytes;
+use replication::block::Kind;
 use replication::{BlockSink, Encoder};
 use serde::Deserialize;
-use swarm::block::Kind;
+use swarm::Store;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -71,7 +72,7 @@ pub(super) struct Driver<'a> {
     /// Where acknowledgements go.
     inbox: String,
     node: Node,
-    encoder: Encoder<'a>,
+    encoder: Encoder<'a, Store>,
     shared: Shared,
     outputs: VecDeque<(Output, Option<Came>)>,
     log: Log,
@@ -122,7 +123,7 @@ impl<'a> Driver<'a> {
         options: NatsOptions,
         inbox: String,
         node: node::Options,
-        encoder: Encoder<'a>,
+        encoder: Encoder<'a, Store>,
         shared: Shared,
     ) -> Self {
         Self {
@@ -442,7 +443,7 @@ impl<'a> Driver<'a> {
         let is_ready = self.node.is_warm();
         if self.peer_times.filter(|_| is_ready) != Some(times) {
             let PeerTimes { lifetime_s, interval_s } = times;
-            let period = swarm::refresh_period_units(lifetime_s, interval_s);
+            let period = replication::refresh_period_units(lifetime_s, interval_s);
             self.shared.host.store().keep_refreshes(if is_ready { period } else { 0 });
             self.options.peer_lifetime_s = lifetime_s;
             self.peer_times = Some(times).filter(|_| is_ready);

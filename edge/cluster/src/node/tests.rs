@@ -1,4 +1,4 @@
-use swarm::block::{Header, write};
+use replication::block::{Header, write};
 
 use super::*;
 use crate::snapshot::{MemberState, OutboundState};
@@ -457,7 +457,7 @@ fn what_a_node_sends_too_fast_is_dropped() {
         cut_ms: UNIX_MS,
     };
     let mut large = Vec::new();
-    write(&header, &vec![0; swarm::block::BODY_MAX], &mut large);
+    write(&header, &vec![0; replication::block::BODY_MAX], &mut large);
     let dropped = |bed: &Bed| bed.snapshot().dropped[DropReason::Rate as usize];
     // 256 MiB at once, of which 128 pass.
     (1..=512).for_each(|sequence| drop(bed.logged(sequence, 2, &large)));

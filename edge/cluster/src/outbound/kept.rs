@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use swarm::AGE_UNIT_S;
-use swarm::block::{Block, Change, Kind, Word, encode_changes};
+use replication::AGE_UNIT_S;
+use replication::block::{Block, Change, Kind, Word, encode_changes};
 use types::{InfoHash, PeerKey, Role};
 
 /// Peers that are remembered, of about 70 bytes each. Of more, those that are gone stay at other nodes until

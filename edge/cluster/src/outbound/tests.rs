@@ -1,5 +1,5 @@
-use swarm::AGE_UNIT_S;
-use swarm::block::{Block, Change, Word, encode_changes};
+use replication::AGE_UNIT_S;
+use replication::block::{Block, Change, Word, encode_changes};
 use types::{InfoHash, PeerKey, Role};
 
 use super::*;

@@ -18,8 +18,8 @@ fn publish(nats: &Nats, subject: &str, headers: &str, body: &[u8]) {
 
 /// Returns a block of a node with this kind and body.
 pub(crate) fn block(node: u16, kind: u8, body: &[u8]) -> Vec<u8> {
-    let header = swarm::block::Header {
-        kind: swarm::block::Kind(kind),
+    let header = replication::block::Header {
+        kind: replication::block::Kind(kind),
         has_ids: false,
         node,
         boot: unix_ms() << 8,
@@ -27,7 +27,7 @@ pub(crate) fn block(node: u16, kind: u8, body: &[u8]) -> Vec<u8> {
         cut_ms: unix_ms(),
     };
     let mut bytes = Vec::new();
-    swarm::block::write(&header, body, &mut bytes);
+    replication::block::write(&header, body, &mut bytes);
     bytes
 }
 
@@ -94,7 +94,7 @@ fn a_block_of_the_largest_size_fits() {
     let Some(nats) = servers(1) else { return };
     let a = TestNode::start(1, &nats).wait_until_warm();
     let before = a.dropped("damaged") + a.dropped("kind");
-    publish(&nats, "l.9", GOOD, &block(9, 200, &vec![0; swarm::block::BODY_MAX]));
+    publish(&nats, "l.9", GOOD, &block(9, 200, &vec![0; replication::block::BODY_MAX]));
     a.wait("the block", |a| a.dropped("damaged") + a.dropped("kind") > before);
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use swarm::block::{self, Change, Header, Kind, Word};
+use replication::block::{self, Change, Header, Kind, Word};
 use types::{InfoHash, PeerKey, Role};
 
 use crate::node::{NAME, TestNode, options, unix_ms};

@@ -1,6 +1,6 @@
 //! What has to hold.
 
-use swarm::block::Block;
+use replication::block::Block;
 use types::{InfoHash, Role};
 
 use crate::clients::State;

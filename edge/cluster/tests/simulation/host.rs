@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Count, Input, Node, Options, Output, Position, Snapshot, Time};
 use primitives::Random;
-use replication::{Encoder, Feed, Now, ReplayClock};
-use swarm::block::{Block, Kind};
-use swarm::{Counting, Store, StoreAnnounce};
+use replication::block::{Block, Kind};
+use replication::{Counting, Encoder, Feed, Now, ReplayClock};
+use swarm::{Store, StoreAnnounce};
 use types::{
     AnnounceSummary, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role, StoreSink,
     Tick, TooSoon,
@@ -72,7 +72,7 @@ pub(crate) struct Process<'a> {
     pub(crate) number: u8,
     pub(crate) boot: u64,
     home: &'a Home,
-    encoder: Encoder<'a>,
+    encoder: Encoder<'a, Store>,
     pub(crate) node: Node,
     /// Milliseconds by which its wall clock is ahead.
     pub(crate) offset_ms: i64,
@@ -260,7 +260,7 @@ impl<'a> Process<'a> {
 
     pub(crate) fn tick(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
         self.input(now_ms, at, broker, Input::Tick);
-        let period = swarm::refresh_period_units(LIFETIME_S, INTERVAL_S);
+        let period = replication::refresh_period_units(LIFETIME_S, INTERVAL_S);
         self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
         // The memory of removals hides most of what a log out of order does.
         self.home.store.remember_removals(self.canary != Canary::NoGoBack);
@@ -445,7 +445,7 @@ impl<'a> Process<'a> {
 }
 
 /// Visits the peers of a block of changes or a walk.
-pub(crate) fn each_peer(block: &Block<'_>, mut visit: impl FnMut(Peer, swarm::block::Word)) {
+pub(crate) fn each_peer(block: &Block<'_>, mut visit: impl FnMut(Peer, replication::block::Word)) {
     if !matches!(block.header.kind, Kind::CHANGES | Kind::WALK) {
         return;
     }

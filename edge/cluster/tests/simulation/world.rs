@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Input, OutboundState, Snapshot};
 use primitives::Random;
-use swarm::block::{Block, Kind};
+use replication::block::{Block, Kind};
 use types::InfoHash;
 
 use crate::broker::{Broker, Link, Up};

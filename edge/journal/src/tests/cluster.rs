@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use primitives::Random;
+use replication::block::{Block, Kind};
 use replication::{Encoder, Feed, Now};
-use swarm::block::{Block, Kind};
-use swarm::{Action, PeerCaps, RelayTargets, StoreWebAnnounce};
+use swarm::{Action, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
 use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
 
 use super::memory_disk::MemoryDisk;
@@ -14,7 +14,7 @@ use super::tracker::{PACE, START_MS, TestClock, TestWriter, announce, store, tor
 use crate::Journal;
 
 /// Collects blocks.
-fn changes_of(encoder: &mut Encoder<'_>, now: Now) -> Vec<Vec<u8>> {
+fn changes_of(encoder: &mut Encoder<'_, Store>, now: Now) -> Vec<Vec<u8>> {
     let mut blocks = Vec::new();
     let sink = &mut |_: Kind, block: &[u8]| {
         blocks.push(block.to_vec());
@@ -102,7 +102,7 @@ fn walks_since_a_moment_are_followed_by_whole_ones() {
     (0..300).for_each(|number| announce(&store, Tick(500), number % 9, number, Some(Role::Seeder)));
     (0..70).for_each(|number| announce(&store, Tick(900), number, 999, Some(Role::Seeder)));
     changes_of(&mut encoder, clock.now());
-    let walk = |encoder: &mut Encoder<'_>| {
+    let walk = |encoder: &mut Encoder<'_, Store>| {
         let mut blocks = Vec::new();
         let sink = &mut |kind: Kind, block: &[u8]| {
             assert_eq!(kind, Kind::WALK);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use primitives::Random;
-use replication::{Encoder, Feed};
+use replication::{Encoder, Feed, ReplicatedStore};
 use swarm::Store;
 use types::{Role, Tick};
 
@@ -187,15 +187,15 @@ fn streams_that_end_early_or_are_damaged_fail() {
     assert_eq!((result.unwrap(), torrents), (Milestone::Complete, 40));
     // A block of an unknown kind is skipped.
     let mut more = Vec::new();
-    let header = swarm::block::Header {
-        kind: swarm::block::Kind(77),
+    let header = replication::block::Header {
+        kind: replication::block::Kind(77),
         has_ids: false,
         node: 0,
         boot: 0,
         number: 0,
         cut_ms: u64::MAX,
     };
-    swarm::block::write(&header, b"from a later version", &mut more);
+    replication::block::write(&header, b"from a later version", &mut more);
     more.extend(&bytes);
     assert!(receive(&more).0.is_ok());
     for len in 0..bytes.len() {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
-use replication::{Clocks, Feed, Now};
-use swarm::{Action, Merged, Options, PeerCaps, Store, StoreAnnounce};
+use replication::{Clocks, Feed, Merged, Now};
+use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
     AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
     StoreSink, Tick, TooSoon, limits,

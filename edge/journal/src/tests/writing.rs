@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use primitives::Random;
-use replication::{Encoder, Feed, Now};
-use swarm::block::{Block, Kind};
-use swarm::{Counting, MergeTime, Store};
+use replication::block::{Block, Kind};
+use replication::{Counting, Encoder, Feed, MergeTime, Now};
+use swarm::Store;
 use types::{Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;

@@ -2,7 +2,7 @@
 //! left.
 
 use primitives::Random;
-use swarm::block::{self, Change, Header, Kind, Word, encode_changes};
+use replication::block::{self, Change, Header, Kind, Word, encode_changes};
 use types::{PeerKey, Role};
 
 use crate::store::{info_hash, skewed};
@@ -109,7 +109,7 @@ impl LogContent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use swarm::block::Block;
+    use replication::block::Block;
 
     #[test]
     fn a_log_has_about_two_records_a_peer_in_order() {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use replication::block::{Block, Groups, Header, Word};
 use serde_json::json;
-use swarm::block::{Block, Groups, Header, Word};
 use types::{InfoHash, PeerKey, Role};
 
 use super::arrangement::{NAME, TestCluster};

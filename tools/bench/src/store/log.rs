@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use primitives::Random;
-use swarm::block::{self, Block, Change, Header, Kind, Word};
-use swarm::{AGE_UNIT_S, Counting, MergeTime, Merged, Store, StoreAnnounce};
+use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::{AGE_UNIT_S, Counting, MergeTime, Merged, ReplicatedStore};
+use swarm::{Store, StoreAnnounce};
 use types::{PeerId, Role, Tick, limits};
 
 use super::case::{Size, worked};

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use ::load::Latencies;
 use primitives::Random;
-use swarm::block::Change;
-use swarm::{AGE_UNIT_S, Action, Store, StoreAnnounce, StoreWalk, WalkTime};
+use replication::block::Change;
+use replication::{AGE_UNIT_S, ReplicatedStore, WalkTime};
+use swarm::{Action, Store, StoreAnnounce, StoreWalk};
 use types::{PeerId, Tick, limits};
 
 use super::case::Size;

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use primitives::Random;
-use swarm::block::{Block, Header, Kind, write};
-use swarm::{Counting, MergeTime, Merged, Store, StoreWalk, WalkTime};
+use replication::block::{Block, Header, Kind, write};
+use replication::{Counting, MergeTime, Merged, ReplicatedStore, WalkTime};
+use swarm::{Store, StoreWalk};
 use types::Tick;
 
 use super::case::worked;

@@ -1,25 +1,24 @@
 //! WebTorrent peers of other nodes, which come and go with what their nodes say.
 
 use primitives::siphash::siphash;
+use replication::block::WebChange;
+use replication::{Counting, MergeClock, MergeTime, Merged, Report, Verdict};
 use types::{InfoHash, WebPeer};
 
-use super::report::{Clock, Report, Verdict};
-use crate::block::WebChange;
 use crate::role::SetRole;
 use crate::shard::Shard;
 use crate::web::{Host, WebEntry, WebKnown};
-use crate::{Counting, MergeTime, Merged};
 
 /// A call of [`crate::Store::merge_web`]: its time, and what it has done so far.
 pub(crate) struct WebMerger {
-    clock: Clock,
+    clock: MergeClock,
     counting: Counting,
     pub(crate) merged: Merged,
 }
 
 impl WebMerger {
     pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32) -> Self {
-        Self { clock: Clock::new(time, lifetime_s), counting, merged: Merged::default() }
+        Self { clock: MergeClock::new(time, lifetime_s), counting, merged: Merged::default() }
     }
 }
 
@@ -98,7 +97,7 @@ impl Shard {
                 Verdict::Replace(meta) => {
                     merger.merged.peers += 1;
                     let entry = WebEntry { meta, host };
-                    torrent.put(peer, WebKnown { role: report.role, entry }, false);
+                    torrent.put(peer, WebKnown { role: report.role.into(), entry }, false);
                 }
                 Verdict::Remove => {
                     merger.merged.gone += 1;
@@ -114,7 +113,11 @@ impl Shard {
             None => {
                 merger.merged.peers += 1;
                 let entry = WebEntry { meta: report.meta, host };
-                self.web_torrent(number).put(peer, WebKnown { role: report.role, entry }, false);
+                self.web_torrent(number).put(
+                    peer,
+                    WebKnown { role: report.role.into(), entry },
+                    false,
+                );
             }
         }
         if merger.counting == Counting::ByPeer && report.is_completed && !was_counted {

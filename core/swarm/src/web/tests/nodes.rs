@@ -1,11 +1,12 @@
 //! WebTorrent peers of several nodes: what a node tells of its own, and what it does with what others tell.
 
-use super::*;
-use crate::block::{
+use replication::block::{
     Block, BlockError, Header, Kind, WEB_CHANGE_BYTES_MAX, WebChange, Word, encode_web_changes,
 };
+use replication::{Counting, MergeTime, Merged, ReplicatedStore, WEB_REFRESH_S};
+
+use super::*;
 use crate::shard::WebPurge;
-use crate::{Counting, MergeTime, Merged, WEB_REFRESH_S};
 
 const UNIT_S: i64 = AGE_UNIT_S as i64;
 /// Seconds that peers of other nodes live, as intervals are short here.

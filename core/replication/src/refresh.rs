@@ -30,7 +30,7 @@ const _: () = assert!((WEB_REFRESH_S / AGE_UNIT_S).is_power_of_two());
 
 /// Returns the longest period of refreshes in units of [`AGE_UNIT_S`], for peers that announce within
 /// `interval_s` seconds and expire after `lifetime_s`: a power of two, for
-/// [`crate::Store::keep_refreshes`]. Returns 1 if lifetimes are too short for periods: each announce is sent,
+/// `keep_refreshes` of the store. Returns 1 if lifetimes are too short for periods: each announce is sent,
 /// but for those in the same unit.
 pub fn refresh_period_units(lifetime_s: u32, interval_s: u32) -> u32 {
     let units = lifetime_s.saturating_sub(interval_s).saturating_sub(SLACK_S) / AGE_UNIT_S;
@@ -40,20 +40,20 @@ pub fn refresh_period_units(lifetime_s: u32, interval_s: u32) -> u32 {
 /// Returns true if an announce must be sent to other nodes. `age` is that of the announce before, and `unit` the
 /// time of this one. `period` is a power of two; only the bits of `phase` below it matter.
 #[inline]
-pub(crate) fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u32) -> bool {
+pub fn is_due(age: u32, unit: u32, phase: impl FnOnce() -> u32, period: u32) -> bool {
     // Most peers announce once in longer than a period.
     age >= period || age > unit.wrapping_add(phase()) & (period - 1)
 }
 
 /// Returns true if an announce of a WebTorrent peer must be sent to other nodes.
-pub(crate) fn is_web_due(age: u32, unit: u32, peer: &WebPeer) -> bool {
+pub fn is_web_due(age: u32, unit: u32, peer: &WebPeer) -> bool {
     let phase = || mixed(peer.connection.0);
     is_due(age, unit, phase, WEB_REFRESH_S / AGE_UNIT_S)
 }
 
 /// Returns the phase of a peer.
 #[inline]
-pub(crate) fn phase(peer: &PeerKey) -> u32 {
+pub fn phase(peer: &PeerKey) -> u32 {
     match *peer {
         PeerKey::V4([a, b, c, d, high, low]) => {
             mixed(u64::from_le_bytes([a, b, c, d, high, low, 0, 0]))

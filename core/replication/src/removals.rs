@@ -12,8 +12,8 @@ use hashbrown::HashTable;
 use primitives::siphash::siphash;
 use types::InfoHash;
 
-use super::report::Clock;
 use crate::block::Word;
+use crate::merge::MergeClock;
 use crate::meta::AGE_UNIT_S;
 
 /// Removals that a shard remembers between two calls of [`Removals::forget`]: some 8 MB. Those beyond are not
@@ -24,7 +24,7 @@ const PARTS: usize = 128;
 
 /// Peers that were removed, and when, in seconds on the store's clock.
 #[derive(Default)]
-pub(crate) struct Removals {
+pub struct Removals {
     recent: Table,
     older: Table,
 }
@@ -72,17 +72,18 @@ fn part_of(peer: u64) -> usize {
 
 impl Removals {
     /// Forgets what was remembered before the last call. Returns it, to be dropped after unlocking.
-    pub(crate) fn forget(&mut self) -> impl Sized + use<> {
+    pub fn forget(&mut self) -> impl Sized + use<> {
         let recent = std::mem::take(&mut self.recent);
         std::mem::replace(&mut self.older, recent)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns true if no removal is remembered.
+    pub fn is_empty(&self) -> bool {
         self.recent.len + self.older.len == 0
     }
 
-    /// Notes that a peer, which [`hash`] names, is gone, as a word says.
-    pub(super) fn note(&mut self, clock: &Clock, peer: u64, word: Word) {
+    /// Notes that a peer, which [`removal_hash`] names, is gone, as a word says.
+    pub fn note(&mut self, clock: &MergeClock, peer: u64, word: Word) {
         let at = clock.cut_s - i64::from(word.age()) * i64::from(AGE_UNIT_S);
         if self.at(peer).is_none_or(|known| known < at) {
             self.recent.insert(peer, at);
@@ -95,7 +96,7 @@ impl Removals {
     }
 
     /// Returns whether a word may bring a peer back: it was not removed after the word was true.
-    pub(super) fn admits(&self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
+    pub fn admits(&self, clock: &MergeClock, is_walk: bool, peer: u64, word: Word) -> bool {
         let unit = i64::from(AGE_UNIT_S);
         let at = clock.cut_s - i64::from(word.age()) * unit;
         let Some(removed) = self.at(peer) else { return true };
@@ -110,7 +111,7 @@ impl Removals {
 }
 
 /// Returns the name of a peer by its key on the wire.
-pub(super) fn hash(key: &[u8; 16], info_hash: &InfoHash, peer: &[u8]) -> u64 {
+pub fn removal_hash(key: &[u8; 16], info_hash: &InfoHash, peer: &[u8]) -> u64 {
     let mut message = [0; 20 + 18];
     let (torrent, rest) = message.split_at_mut(20);
     torrent.copy_from_slice(&info_hash.0);
@@ -127,14 +128,14 @@ mod tests {
     use super::*;
     use crate::MergeTime;
 
-    fn clock(cut: u32) -> Clock {
+    fn clock(cut: u32) -> MergeClock {
         let now = Tick(10_000);
-        Clock::new(MergeTime { now, cut_ago_s: now.0 - cut, epoch_min: 0 }, 2700)
+        MergeClock::new(MergeTime { now, cut_ago_s: now.0 - cut, epoch_min: 0 }, 2700)
     }
 
     impl Removals {
         /// Notes or admits a word, as it comes.
-        fn admit(&mut self, clock: &Clock, is_walk: bool, peer: u64, word: Word) -> bool {
+        fn admit(&mut self, clock: &MergeClock, is_walk: bool, peer: u64, word: Word) -> bool {
             if word.is_gone() {
                 self.note(clock, peer, word);
                 return true;

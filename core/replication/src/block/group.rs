@@ -9,7 +9,7 @@ const GROUP_LEN: usize = 24;
 /// Bytes of a [`Head`].
 const HEAD_LEN: usize = 8;
 /// Bytes of a walk's group without peers.
-pub(crate) const WALK_GROUP_LEN: usize = GROUP_LEN + HEAD_LEN;
+pub const WALK_GROUP_LEN: usize = GROUP_LEN + HEAD_LEN;
 /// Bytes of address and port, by family.
 const V4_LEN: usize = 6;
 const V6_LEN: usize = 18;
@@ -158,7 +158,7 @@ impl<const N: usize> ExactSizeIterator for Peers<'_, N> {}
 
 /// Appends the peers of a torrent to a body. Writes further groups where one does not suffice: after
 /// 65,535 peers of a family, and for v4 peers that come after v6 peers.
-pub(crate) struct GroupWriter<'a> {
+pub struct GroupWriter<'a> {
     body: &'a mut Vec<u8>,
     info_hash: InfoHash,
     head: Option<Head>,
@@ -171,7 +171,7 @@ pub(crate) struct GroupWriter<'a> {
 impl<'a> GroupWriter<'a> {
     /// Begins a group without peers. `head` belongs to walks, and only to them.
     #[inline]
-    pub(crate) fn new(body: &'a mut Vec<u8>, info_hash: InfoHash, head: Option<Head>) -> Self {
+    pub fn new(body: &'a mut Vec<u8>, info_hash: InfoHash, head: Option<Head>) -> Self {
         let mut writer = Self { body, info_hash, head, counts_at: 0, v4: 0, v6: 0 };
         writer.begin();
         writer
@@ -179,7 +179,7 @@ impl<'a> GroupWriter<'a> {
 
     /// Appends a peer. All peers of a body have an id, or none has.
     #[inline]
-    pub(crate) fn push(&mut self, peer: PeerKey, word: Word, id: Option<PeerId>) {
+    pub fn push(&mut self, peer: PeerKey, word: Word, id: Option<PeerId>) {
         match peer {
             PeerKey::V4(key) => self.push_v4(key, word, id),
             PeerKey::V6(key) => self.push_v6(key, word, id),
@@ -188,7 +188,7 @@ impl<'a> GroupWriter<'a> {
 
     /// Appends a v4 peer; v4 peers come first.
     #[inline]
-    pub(crate) fn push_v4(&mut self, key: [u8; V4_LEN], word: Word, id: Option<PeerId>) {
+    pub fn push_v4(&mut self, key: [u8; V4_LEN], word: Word, id: Option<PeerId>) {
         if self.v4 == u16::MAX || self.v6 > 0 {
             self.begin();
         }
@@ -198,7 +198,7 @@ impl<'a> GroupWriter<'a> {
 
     /// Appends a v6 peer.
     #[inline]
-    pub(crate) fn push_v6(&mut self, key: [u8; V6_LEN], word: Word, id: Option<PeerId>) {
+    pub fn push_v6(&mut self, key: [u8; V6_LEN], word: Word, id: Option<PeerId>) {
         if self.v6 == u16::MAX {
             self.begin();
         }

@@ -14,55 +14,56 @@ const _: () = assert!(limits::PEER_LIFETIME_S_MAX / AGE_UNIT_S < UNITS / 2);
 /// When a peer last announced, in 14 bits of 16-second units, and two flags: "its download was
 /// counted" and "partial seed" (BEP 21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct PeerMeta(pub(crate) u16);
+pub struct PeerMeta(pub u16);
 
 impl PeerMeta {
     const COUNTED: u16 = 2;
     const PARTIAL: u16 = 1;
 
-    pub(crate) fn new(now: Tick, counted: bool, partial: bool) -> Self {
+    /// Returns the metadata of a peer that announces now.
+    pub fn new(now: Tick, counted: bool, partial: bool) -> Self {
         Self::aged(now, 0, counted, partial)
     }
 
     /// Returns the metadata of a peer that announced `age` units before `now`, which may be before
     /// tick 0.
-    pub(crate) fn aged(now: Tick, age: u32, counted: bool, partial: bool) -> Self {
+    pub fn aged(now: Tick, age: u32, counted: bool, partial: bool) -> Self {
         let stamp = ((now.0 / AGE_UNIT_S).wrapping_sub(age) % UNITS) as u16;
         let flags = u16::from(counted) * Self::COUNTED + u16::from(partial) * Self::PARTIAL;
         Self((stamp << 2) | flags)
     }
 
     /// Returns the same for a peer whose download has been counted if `is_counted`.
-    pub(crate) fn or_counted(self, is_counted: bool) -> Self {
+    pub fn or_counted(self, is_counted: bool) -> Self {
         Self(if is_counted { self.0 | Self::COUNTED } else { self.0 })
     }
 
     /// This peer's download has been counted.
-    pub(crate) fn is_counted(self) -> bool {
+    pub fn is_counted(self) -> bool {
         self.0 & Self::COUNTED != 0
     }
 
     /// The peer is a partial seed.
-    pub(crate) fn is_partial(self) -> bool {
+    pub fn is_partial(self) -> bool {
         self.0 & Self::PARTIAL != 0
     }
 
     /// Returns the units between the last announce and `now`. Returns 0 for an announce later than
     /// `now`, which happens when another thread has read the clock later.
-    pub(crate) fn age(self, now: Tick) -> u32 {
+    pub fn age(self, now: Tick) -> u32 {
         let age = (now.0 / AGE_UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % UNITS;
         if age < UNITS / 2 { age } else { 0 }
     }
 }
 
 /// Returns the age in units from which on a peer may have waited for `seconds`.
-pub(crate) fn age_min(seconds: u32) -> u32 {
+pub fn age_min(seconds: u32) -> u32 {
     seconds / AGE_UNIT_S
 }
 
 /// Returns the age in units past which a peer with a lifetime of `seconds` has expired: never
 /// early, at most two units late.
-pub(crate) fn age_max(seconds: u32) -> u32 {
+pub fn age_max(seconds: u32) -> u32 {
     seconds.min(limits::PEER_LIFETIME_S_MAX).div_ceil(AGE_UNIT_S)
 }
 

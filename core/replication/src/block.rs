@@ -35,7 +35,7 @@ mod web;
 use types::{InfoHash, PeerId, PeerKey, Role};
 
 pub use group::{Group, GroupPeer, Groups, GroupsIter, Head, Peers};
-pub(crate) use group::{GroupWriter, WALK_GROUP_LEN};
+pub use group::{GroupWriter, WALK_GROUP_LEN};
 pub use web::{
     WEB_CHANGE_BYTES_MAX, WebChange, WebGroup, WebGroups, WebGroupsIter, WebPeers,
     encode_web_changes,
@@ -306,7 +306,7 @@ pub struct Change {
     /// The peer's current state. Its age is 0, unless the change contradicts a removal by another node.
     pub word: Word,
     /// True if nothing changed here: the peer has announced again, or another node's state of it is
-    /// contradicted. See [`crate::Store::keep_refreshes`].
+    /// contradicted. See `keep_refreshes` of the store.
     pub is_refresh: bool,
 }
 
