@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use front::http::HttpOptions;
 use harness::http::Connection;
@@ -22,7 +21,7 @@ fn start() -> HttpServer {
 
 /// Returns a ClientHello.
 fn hello() -> Vec<u8> {
-    let config = client_config(&VERSIONS);
+    let config = client_config();
     let mut client = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
@@ -39,23 +38,6 @@ fn send(server: &HttpServer, bytes: &[u8]) -> TcpStream {
 /// All that comes up to the end of the stream.
 fn read_all(stream: TcpStream) -> Vec<u8> {
     Client(Connection::new(stream)).receive_rest()
-}
-
-#[test]
-fn answers_over_both_tls_versions() {
-    let server = start();
-    for version in VERSIONS {
-        let config = client_config(&[version]);
-        let mut client = client_of(server.second_address.unwrap(), "tracker.test", config);
-        for _ in 0..3 {
-            assert_eq!(client.request(PROBE).status, 404);
-        }
-        assert_eq!(client.0.stream.conn.protocol_version(), Some(version.version));
-    }
-    let counters = server.finish(Protocol::Https);
-    assert_eq!((counters.tls_handshakes, counters.connections_opened), (2, 2));
-    assert_eq!(counters.requests[0].iter().sum::<u64>(), 6);
-    assert_eq!(counters.drops, Counters::default().drops);
 }
 
 #[test]
@@ -90,24 +72,14 @@ fn closes_unfinished_handshakes_and_serves_others() {
 }
 
 #[test]
-fn explains_the_wrong_protocol_on_a_port() {
-    let mut server = start();
-    for (to, bytes, why) in [
-        (
-            server.second_address.unwrap(),
-            PROBE.as_bytes(),
-            "this port speaks TLS: the URL must begin with https:// or wss://\n",
-        ),
-        (server.address, &hello(), "this port does not use TLS: use an http:// or ws:// URL\n"),
-    ] {
-        let mut stream = connect(to);
-        stream.write_all(bytes).unwrap();
-        let text = String::from_utf8(read_all(stream)).unwrap();
-        assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n") && text.ends_with(why), "{text}");
-    }
-    server.end();
-    assert_eq!(server.counters(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
-    assert_eq!(server.counters(Protocol::Https).drops[DropReason::BadTls.index()], 1);
+fn explains_tls_on_a_plain_port() {
+    let server = start();
+    let mut stream = connect(server.address);
+    stream.write_all(&hello()).unwrap();
+    let text = String::from_utf8(read_all(stream)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+    assert!(text.ends_with("this port does not use TLS: use an http:// or ws:// URL\n"), "{text}");
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
 }
 
 #[test]
@@ -126,8 +98,8 @@ fn answers_garbage_with_an_alert_and_counts_it() {
 #[test]
 fn counts_clients_that_reject_the_certificate() {
     let server = start();
-    let config = config_with(RootCertStore::empty(), &VERSIONS);
-    let mut client = client_of(server.second_address.unwrap(), "tracker.test", config);
+    let stream = connect(server.second_address.unwrap());
+    let mut client = tls_over(stream, config_with(RootCertStore::empty()));
     assert!(client.0.stream.write_all(b"x").is_err());
     let bad_tls = DropReason::BadTls.index();
     server.wait_for_counts(Protocol::Https, "the failed handshake", |it| it.drops[bad_tls] == 1);
@@ -187,7 +159,7 @@ fn limits_the_unfinished_handshakes_of_a_client() {
     let half = &hello()[..100];
     let served = |from: &str| {
         let stream = send(&server, proxy_line(from).as_bytes());
-        let mut client = handshake_over(stream, "tracker.test", client_config(&VERSIONS));
+        let mut client = tls_over(stream, client_config());
         client.0.send(PROBE).is_ok()
             && client.0.receive().is_ok_and(|response| response.status == 404)
     };
@@ -217,18 +189,4 @@ fn closes_a_websocket_whose_tls_breaks() {
     assert!(stream.read(&mut [0; 9]).is_err(), "expected the alert, which is an error");
     server.wait_for_counts(Protocol::Wss, "it is closed", |it| it.connections_closed == 1);
     assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
-}
-
-#[test]
-fn ends_websockets_in_order_when_stopping() {
-    let server = start();
-    let mut clients: Vec<_> = (0..10).map(|_| WebClient::open(server.tls_client(), "/")).collect();
-    for (peer, web) in (1..).zip(&mut clients) {
-        web.join(peer);
-    }
-    server.begin_stop(Duration::ZERO);
-    for mut web in clients {
-        assert_eq!(web.receive(), Received::Close(Some(1001)));
-        web.client.expect_end();
-    }
 }

@@ -102,41 +102,6 @@ fn answers_clients_that_end_their_output() {
 }
 
 #[test]
-fn survives_resets() {
-    let server = HttpServer::start();
-    let mut good = server.client();
-    good.request(get("/none", ""));
-    for _ in 0..20 {
-        // Closing a socket with unread data resets the connection.
-        server.client().send(get(&announce(1, ""), "").repeat(100));
-    }
-    server.wait_for_counts(Protocol::Http, "all are closed", |it| it.connections_closed == 20);
-    assert_eq!(good.request(get("/none", "")).status, 404);
-}
-
-#[test]
-fn serves_beside_a_thousand_idle_connections() {
-    net::process::raise_descriptor_limit().unwrap();
-    let server = HttpServer::start();
-    let mut idle: Vec<Client> = (0..1000).map(|_| server.client()).collect();
-    for client in &mut idle {
-        client.send(get(&announce(1, ""), ""));
-    }
-    for client in &mut idle {
-        assert_eq!(client.receive().status, 200);
-    }
-    let mut good = server.client();
-    for _ in 0..100 {
-        assert_eq!(good.request(get(&announce(2, ""), "")).status, 200);
-    }
-    // All connections are still open and still work.
-    for client in &mut idle {
-        assert_eq!(client.request(get("/none", "")).status, 404);
-    }
-    assert_eq!(server.finish(Protocol::Http).connections_opened, 1001);
-}
-
-#[test]
 fn closes_idle_connections_and_answers_started_requests_when_stopping() {
     let mut server = slow_to_stop();
     let request = get(&announce(1, ""), "");

@@ -78,28 +78,22 @@ fn clients_over_a_rate_leave_their_proxy_connected() {
 #[test]
 fn limits_connections_by_the_address_of_the_proxy_header() {
     const MAX: u32 = 3;
-    let none = Limits::default();
-    let openings = Rate { per_s: 1, burst: MAX };
-    for (limits, reason, others) in [
-        // Of a prefix, of a network, and over time.
+    let default = Limits::default;
+    for (limits, reason) in [
+        (Limits { connections: MAX, ..default() }, DropReason::PrefixConnectionLimit),
+        (Limits { network_connections: MAX, ..default() }, DropReason::NetworkConnectionLimit),
         (
-            Limits { connections: MAX, ..none.clone() },
-            DropReason::PrefixConnectionLimit,
-            ["192.0.2.2", "2001:db8:1:2::1"],
+            Limits { openings: Rate { per_s: 1, burst: MAX }, ..default() },
+            DropReason::ConnectionRate,
         ),
-        (
-            Limits { network_connections: MAX, ..none.clone() },
-            DropReason::NetworkConnectionLimit,
-            ["192.0.3.1", "2001:db8:2::1"],
-        ),
-        (Limits { openings, ..none }, DropReason::ConnectionRate, ["192.0.2.2", "2001:db8:1:2::1"]),
     ] {
         let server = HttpServer::with(behind_proxy_protocol());
         let to = server.address;
         server.tracker.limiter().replace(limits);
         let mut opened = 0;
         let mut refused = 0;
-        for (from, other) in ["192.0.2.1", "2001:db8:1:1::1"].into_iter().zip(others) {
+        // Clients, and others of another network.
+        for (from, other) in [("192.0.2.1", "192.0.3.1"), ("2001:db8:1::1", "2001:db8:2::1")] {
             let held: Vec<_> = (0..MAX).map(|_| served_as(to, from).unwrap()).collect();
             assert!(served_as(to, from).is_none(), "{reason:?}");
             // Until its header has come, a connection is the proxy's.
@@ -123,54 +117,4 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
         }
         assert_eq!(server.finish(Protocol::Http).drops[reason.index()], refused);
     }
-}
-
-/// A listener for fewer connections than the others have: a network has its share of those only.
-#[test]
-fn limits_the_connections_of_a_network_at_each_listener() {
-    const MAX: usize = 100;
-    let options = |connections_max| HttpOptions { connections_max, ..behind_proxy_protocol() };
-    let server = HttpServer::two(options(MAX), options(MAX / 4));
-    let small = server.second_address.unwrap();
-    server.tracker.limiter().replace(Limits { network_connections: 20, ..Limits::default() });
-    // Prefixes of one /48.
-    let flood = |to| -> Vec<_> {
-        (0..MAX / 4).filter_map(|it| served_as(to, &format!("2001:db8:1:{it:x}::1"))).collect()
-    };
-    let at_small = flood(small);
-    assert_eq!(at_small.len(), 5);
-    // Others have seats there, and the /48 has the rest of its share at the other listener.
-    let honest = served_as(small, "2001:db8:2::1");
-    assert!(honest.is_some());
-    let at_large = flood(server.address);
-    assert_eq!(at_large.len(), 15);
-    drop((at_small, at_large));
-    wait_until("seats are free", || served_as(small, "2001:db8:1::1").is_some());
-}
-
-#[test]
-fn a_change_of_the_limit_holds_for_connections_that_are_open() {
-    let server = HttpServer::at("[::1]:0", HttpOptions::default());
-    let held = |connections| Limits { connections, ..Limits::default() };
-    server.tracker.limiter().replace(held(2));
-    let mut both: Vec<Client> = (0..2).map(|_| server.client()).collect();
-    for client in &mut both {
-        assert_eq!(client.request(PROBE).status, 404);
-    }
-    // A connection that is opened and closed in between returns its permit.
-    for _ in 0..3 {
-        both.pop();
-        wait_until("a permit is free", || server.has_free_permit("::1"));
-        let mut brief = server.client();
-        assert!(brief.request(get("/none", "Connection: close\r\n")).closes());
-        brief.expect_end();
-        wait_until("the permit is free again", || server.has_free_permit("::1"));
-        both.push(server.client());
-        assert_eq!(both[1].request(PROBE).status, 404);
-    }
-    // Without a limit, new connections stay open, and so do those opened before.
-    server.tracker.limiter().replace(held(0));
-    let mut more: Vec<Client> = (0..9).map(|_| server.client()).collect();
-    assert!(more.iter_mut().chain(&mut both).all(|it| it.request(PROBE).status == 404));
-    assert_eq!(server.finish(Protocol::Http).drops, Counters::default().drops);
 }

@@ -21,34 +21,25 @@ fn start() -> HttpServer {
     server
 }
 
-/// Waits until the worker has ended, and checks that it panicked.
-fn expect_panic(mut server: HttpServer) {
-    let worker = server.workers.remove(0);
-    wait_until("the worker has ended", || worker.is_finished());
-    assert!(worker.join().is_err());
-}
-
 #[test]
-fn panic_in_the_accepting_task_ends_the_worker() {
-    let server = start();
-    server.client().send(get(&announce(1, "&jwt=x"), ""));
-    expect_panic(server);
-}
-
-#[test]
-fn panic_in_a_connection_task_ends_the_worker() {
-    let server = start();
-    let mut client = server.client();
-    // The accepting task serves the first request, and the connection's own task the second.
-    assert_eq!(client.request(get("/none", "")).status, 404);
-    client.send(get(&announce(1, "&jwt=x"), ""));
-    expect_panic(server);
-}
-
-#[test]
-fn panic_in_a_websocket_task_ends_the_worker() {
-    let server = start();
-    let mut client = WebClient::open(server.client(), "/announce?jwt=x");
-    client.announce(&leecher(1));
-    expect_panic(server);
+fn panic_in_a_task_ends_the_worker() {
+    let panicking = get(&announce(1, "&jwt=x"), "");
+    let in_tasks: [&dyn Fn(&HttpServer); 3] = [
+        // The accepting task serves the first request of a connection.
+        &|server| _ = server.client().send(&panicking),
+        // The connection's own task serves the second.
+        &|server| {
+            let mut client = server.client();
+            assert_eq!(client.request(PROBE).status, 404);
+            client.send(&panicking);
+        },
+        &|server| WebClient::open(server.client(), "/announce?jwt=x").announce(&leecher(1)),
+    ];
+    for panic_in in in_tasks {
+        let mut server = start();
+        panic_in(&server);
+        let worker = server.workers.remove(0);
+        wait_until("the worker has ended", || worker.is_finished());
+        assert!(worker.join().is_err());
+    }
 }

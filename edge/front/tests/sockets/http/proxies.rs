@@ -39,52 +39,27 @@ fn takes_the_address_of_each_request_from_the_configured_header() {
     assert!(server.client().request(&request).has(external_ip([192, 0, 2, 8])));
 }
 
-//= bep7#peers6
-//= type=test
-#[test]
-fn sends_peers_of_both_families_in_one_response() {
-    let server = HttpServer::with(behind_proxy());
-    let mut proxy = server.client();
-    proxy.request(forwarded(1, "192.0.2.1"));
-    proxy.request(forwarded(2, "\"[2001:db8::2]:4711\""));
-    let v6 = [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 2];
-    let expected = [b"5:peers6:".as_slice(), &[192, 0, 2, 1, 0, 1], b"6:peers618:", &v6, b"e"];
-    for client in ["192.0.2.3", "2001:db8::3"] {
-        let response = proxy.request(forwarded(3, client));
-        assert!(response.body.ends_with(&expected.concat()), "{}", response.text());
-        // Leave, so that the next client gets the same two peers.
-        let stop = get(&announce(3, "&event=stopped"), &format!("X-Forwarded-For: {client}\r\n"));
-        assert_eq!(proxy.request(stop).status, 200);
-    }
-    let counters = server.finish(Protocol::Http);
-    assert_eq!((counters.requests[0], counters.requests[1]), ([0, 3, 0, 0, 0], [0, 3, 0, 0, 0]));
-    assert_eq!(counters.peers_sent, 5);
-}
-
 /// The addresses of the listeners without TLS and with it, and the protocols that they count.
 fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
     [(server.address, Protocol::Http), (server.second_address.unwrap(), Protocol::Https)]
 }
 
-/// Before the first request, or before the TLS handshake.
+/// The header precedes the first request, or the TLS handshake.
 //= proxy#length
 //= type=test
 #[test]
 fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
-        for is_byte_by_byte in [false, true] {
+        for parts in [1, header.len()] {
             let mut server = HttpServer::tls(behind_proxy_protocol());
-            for (address, protocol) in doors(&server) {
+            let clients = doors(&server).map(|(address, _)| {
                 let mut client = Client::connect(address);
-                let parts = if is_byte_by_byte { 1 } else { header.len() };
                 header.chunks(parts).for_each(|part| _ = client.send(part));
-                let mut client = match protocol {
-                    Protocol::Https => {
-                        handshake_over(client.0.stream, "tracker.test", client_config(&VERSIONS))
-                            .boxed()
-                    }
-                    _ => client.boxed(),
-                };
+                client
+            });
+            let [plain, tls] = clients;
+            let tls = tls_over(tls.0.stream, client_config());
+            for mut client in [plain.boxed(), tls.boxed()] {
                 assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
                 // Forwarding headers of the client cannot change it.
                 let response = client.request(forwarded(2, "198.51.100.1"));
@@ -204,24 +179,14 @@ fn applies_the_head_timeout_to_proxy_headers() {
 
 #[test]
 fn accepts_private_clients_that_reached_a_private_address() {
-    let server = HttpServer::with(behind_proxy_protocol());
-    for (family, client, reached, is_refused) in [
-        ("TCP4", "10.0.0.1", "8.8.8.8", true),
-        ("TCP4", "224.0.0.1", "10.0.0.2", true),
-        ("TCP4", "10.0.0.1", "10.0.0.2", false),
-        ("TCP4", "9.9.9.9", "8.8.8.8", false),
-        // One IPv4 address has a /48 of 6to4 to choose from.
-        ("TCP6", "2002:909:909::1", "fd00::1", true),
-        ("TCP6", "2001:470:1::1", "fd00::1", false),
-        ("TCP6", "fd00::2", "fd00::1", false),
-    ] {
-        let line = format!("PROXY {family} {client} {reached} 4711 6969\r\n");
-        let response = server.client().request(line + &get(&announce(1, ""), ""));
-        assert_eq!(response.has(Refusal::AddressNotPublic.text()), is_refused, "{client}");
-    }
-    assert_eq!(server.finish(Protocol::Http).refusals[Refusal::AddressNotPublic.index()], 3);
     // Without a PROXY header, the socket's local address counts, also at a wildcard listener.
     let mut server = HttpServer::at("0.0.0.0:0", behind_proxy());
     server.address.set_ip([127, 0, 0, 1].into());
     assert!(!server.client().request(forwarded(1, "10.0.0.1")).has("failure"));
+    let server = HttpServer::with(behind_proxy_protocol());
+    for (reached, is_refused) in [("8.8.8.8", true), ("10.0.0.2", false)] {
+        let line = format!("PROXY TCP4 10.0.0.1 {reached} 4711 6969\r\n");
+        let response = server.client().request(line + &get(&announce(1, ""), ""));
+        assert_eq!(response.has(Refusal::AddressNotPublic.text()), is_refused);
+    }
 }

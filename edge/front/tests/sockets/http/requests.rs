@@ -1,6 +1,5 @@
 //! Framing, responses and refusals.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use tracker::RequestKind;
@@ -8,34 +7,6 @@ use tracker::access::{AccessLists, HashList, Mode};
 use types::{InfoHash, Refusal};
 
 use super::*;
-
-#[test]
-fn keeps_connections_alive() {
-    for listen in ["127.0.0.1:0", "[::1]:0"] {
-        let server = HttpServer::at(listen, HttpOptions::default());
-        let mut client = server.client();
-        for _ in 0..2 {
-            let response = client.request(get(&announce(1, ""), ""));
-            assert_eq!((response.status, response.header("Connection")), (200, None));
-            assert!(response.has("8:intervali1800e12:min intervali900e"), "{}", response.text());
-        }
-        let mut other = server.client();
-        let response = other.request(get(&announce(2, ""), ""));
-        let peer = match server.address {
-            SocketAddr::V4(_) => b"5:peers6:\x7f\0\0\x01\0\x01".to_vec(),
-            SocketAddr::V6(_) => {
-                let ip = [[0; 15].as_slice(), &[1, 0, 1]].concat();
-                [b"5:peers0:6:peers618:".as_slice(), &ip].concat()
-            }
-        };
-        assert!(response.has(peer), "{}", response.text());
-        let counters = server.finish(Protocol::Http);
-        let family = usize::from(listen.starts_with('['));
-        assert_eq!(counters.requests[family], [0, 3, 0, 0, 0]);
-        assert_eq!(counters.responses[family], [0, 3, 0, 0, 0]);
-        assert_eq!((counters.connections_opened, counters.peers_sent), (2, 1));
-    }
-}
 
 #[test]
 fn answers_pipelined_requests_in_order() {
@@ -55,21 +26,6 @@ fn answers_pipelined_requests_in_order() {
         }
         assert_eq!(client.request(get("/none", "")).status, 404);
     }
-}
-
-#[test]
-fn answers_every_request_of_a_long_pipeline() {
-    let server = HttpServer::start();
-    let mut client = server.client();
-    let mut writer = client.0.stream.try_clone().unwrap();
-    // The requests span several reads, which end anywhere within a request.
-    let requests: String = (0..5000).map(|port| get(&announce(port % 50 + 1, ""), "")).collect();
-    let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()).unwrap());
-    for _ in 0..5000 {
-        assert_eq!(client.receive().status, 200);
-    }
-    writing.join().unwrap();
-    assert_eq!(server.finish(Protocol::Http).responses[0], [0, 5000, 0, 0, 0]);
 }
 
 #[test]
@@ -144,12 +100,8 @@ fn answers_malformed_requests_and_closes() {
     let cases = [
         ("POST /announce HTTP/1.1\r\n\r\n".to_owned(), 405),
         ("\x16\x03\x01\x02\0\x01\0\x01\x7c".to_owned(), 400),
-        ("GET / HTTP/2.0\r\n\r\n".to_owned(), 400),
         (get("/announce", "Content-Length: 5\r\n") + "12345", 400),
-        (get("/announce", "Transfer-Encoding: chunked\r\n"), 400),
-        (get(&format!("/announce?{}", "x".repeat(17_000)), ""), 414),
         (format!("GET /announce?{}", "x".repeat(200_000)), 414),
-        (get("/announce", &format!("Cookie: {}\r\n", "x".repeat(17_000))), 431),
         (get("/announce", &format!("Cookie: {}\r\n", "x".repeat(200_000))), 431),
         (get("/announce", &flood), 431),
     ];
@@ -167,9 +119,9 @@ fn answers_malformed_requests_and_closes() {
         }
     }
     let counters = server.finish(Protocol::Http);
-    assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 5);
-    assert_eq!(counters.drops[DropReason::BadHttp.index()], 5);
-    assert_eq!(counters.responses[0], [0, 10, 0, 0, 10]);
+    assert_eq!(counters.drops[DropReason::HeadTooLarge.index()], 3);
+    assert_eq!(counters.drops[DropReason::BadHttp.index()], 3);
+    assert_eq!(counters.responses[0], [0, 6, 0, 0, 6]);
 }
 
 //= bep3#failure-reason
@@ -187,13 +139,9 @@ fn refuses_with_status_200_and_a_failure_reason() {
         (denied, Refusal::Denied, "8:retry in5:never"),
         ("/scrape?info_hash=dddddddddddddddddddd".into(), Refusal::Denied, "8:retry in5:never"),
         ("/announce/0123456789abcdef?x=1".into(), Refusal::KeyUnexpected, "8:retry in5:never"),
-        ("/scrape/KEY".into(), Refusal::KeyUnexpected, "8:retry in5:never"),
         (announce(0, ""), Refusal::PortZero, ""),
         ("/announce".into(), Refusal::InfoHashMissing, ""),
-        ("/announce?info_hash=%zz".into(), Refusal::InfoHashMalformed, ""),
-        (announce(1, "").replace("peer_id=", "peer="), Refusal::PeerIdMalformed, ""),
         (announce(1, "").replace("port=1", "port=65536"), Refusal::PortMalformed, ""),
-        (announce(1, "").replace("left=1", "left=x"), Refusal::LeftMalformed, ""),
         ("/scrape".into(), Refusal::FullScrape, ""),
     ];
     let mut client = server.client();
@@ -221,16 +169,14 @@ fn lists_scraped_torrents_sorted_and_once() {
     client.request(get(&announce(1, ""), ""));
     client.request(get(&announce(2, "").replace("left=1", "left=0"), ""));
     client.request(get(&announce(3, "&event=completed").replace("left=1", "left=0"), ""));
-    let (a, b) = ("a".repeat(20), "%62".repeat(20));
-    let target = format!("/scrape?info_hash={b}&info_hash={a}&info_hash={a}");
-    let file = |name: &str, complete, downloaded, rest| {
-        format!(
-            "20:{}d8:completei{complete}e10:downloadedi{downloaded}e11:downloadersi{rest}e\
-             10:incompletei{rest}ee",
-            name.repeat(20)
-        )
-    };
-    let body = format!("d5:filesd{}{}ee", file("a", 2, 1, 1), file("b", 0, 0, 0));
+    let (a, b) = ("a".repeat(20), "b".repeat(20));
+    let target = format!("/scrape?info_hash={b}&info_hash={a}&info_hash=%61{}", &a[1..]);
+    let body = format!(
+        "d5:filesd\
+         20:{a}d8:completei2e10:downloadedi1e11:downloadersi1e10:incompletei1ee\
+         20:{b}d8:completei0e10:downloadedi0e11:downloadersi0e10:incompletei0ee\
+         ee"
+    );
     assert_eq!(client.request(get(&target, "")).text(), body);
     assert_eq!(server.finish(Protocol::Http).responses[0], [0, 3, 1, 0, 0]);
 }

@@ -71,6 +71,13 @@ fn a_full_listener_makes_room_among_its_own() {
     let elsewhere: Vec<_> = (0..200)
         .map(|number| served_as(server.address, &format!("10.2.{number}.1")).unwrap())
         .collect();
+    // A network has its share of the seats of this listener only.
+    let of_one = |number: usize| served_as(small, &format!("2001:db9:1:{number:x}::1"));
+    let share = SHARE / 4;
+    let flood: Vec<_> = (0..2 * share).filter_map(of_one).collect();
+    assert_eq!(flood.len(), share);
+    drop(flood);
+    server.wait_for_counts(Protocol::Http, "they are closed", |it| it.connections_open == 200);
     let held: Vec<_> =
         (0..SEATS / 4).filter_map(|number| served_as(small, &of_five(number))).collect();
     assert_eq!(held.len(), SEATS / 4);

@@ -14,12 +14,7 @@ use wire::http::{RequestHead, Status};
 
 use super::*;
 
-/// A server whose page `/pause` waits for the test.
-struct Server {
-    http: HttpServer,
-    pause: Arc<Pause>,
-}
-
+/// A page that waits for the test.
 #[derive(Default)]
 struct Pause {
     gate: Mutex<()>,
@@ -41,32 +36,19 @@ impl Pages for Pause {
     }
 }
 
-impl Server {
-    fn start() -> Self {
-        let pause = Arc::<Pause>::default();
-        let page = Arc::clone(&pause);
-        let options = HttpOptions { web: Some(WebOptions::default()), ..patient() };
-        let setup = Setup::with_pages(options, move |_, _| Arc::clone(&page) as _);
-        Self { http: HttpServer::set_up(setup), pause }
-    }
-
-    /// Calls `meanwhile` while the worker is inside a request.
-    fn pause(&self, meanwhile: impl FnOnce()) {
-        let gate = self.pause.gate.lock();
-        let mut client = self.http.client();
-        client.send(get("/pause", ""));
-        let is_waited_for = &self.pause.is_waited_for;
-        wait_until("the worker waits", || is_waited_for.load(Ordering::Relaxed));
-        meanwhile();
-        drop(gate);
-        assert_eq!(client.receive().status, 200);
-    }
+/// Returns a server whose page `/pause` is the other.
+fn start() -> (HttpServer, Arc<Pause>) {
+    let pause = Arc::<Pause>::default();
+    let page = Arc::clone(&pause);
+    let options = HttpOptions { web: Some(WebOptions::default()), ..patient() };
+    let setup = Setup::with_pages(options, move |_, _| Arc::clone(&page) as _);
+    (HttpServer::set_up(setup), pause)
 }
 
 /// Has one connection send `input`, which ends with an announce, while the worker is busy, and two others a
 /// scrape, one before it and one behind. Checks that both scrapes are served before that announce.
-fn check_turns(greedy: &Client, input: Vec<u8>, server: &Server) {
-    let mut others = [server.http.client(), server.http.client()];
+fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, pause: &Pause) {
+    let mut others = [server.client(), server.client()];
     let scrape = get("/scrape?info_hash=hhhhhhhhhhhhhhhhhhhh", "");
     // The second request is served by a task that has waited for it, as those that follow are.
     for _ in 0..2 {
@@ -75,24 +57,27 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &Server) {
         }
     }
     let mut stream = greedy.0.stream.try_clone().unwrap();
-    let mut writer = None;
-    server.pause(|| {
-        others[0].send(&scrape);
-        // The worker is to find as much as the kernel takes.
-        stream.set_nonblocking(true).unwrap();
-        let mut sent = 0;
-        while let Ok(len @ 1..) = stream.write(&input[sent..]) {
-            sent += len;
-        }
-        stream.set_nonblocking(false).unwrap();
-        writer = Some(thread::spawn(move || stream.write_all(&input[sent..]).unwrap()));
-        others[1].send(&scrape);
-    });
+    let gate = pause.gate.lock();
+    let mut busy = server.client();
+    busy.send(get("/pause", ""));
+    wait_until("the worker waits", || pause.is_waited_for.load(Ordering::Relaxed));
+    others[0].send(&scrape);
+    // The worker is to find as much as the kernel takes.
+    stream.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    while let Ok(len @ 1..) = stream.write(&input[sent..]) {
+        sent += len;
+    }
+    stream.set_nonblocking(false).unwrap();
+    let writer = thread::spawn(move || stream.write_all(&input[sent..]).unwrap());
+    others[1].send(&scrape);
+    drop(gate);
+    assert_eq!(busy.receive().status, 200);
     for other in &mut others {
         let response = other.receive();
         assert!(response.has("10:incompletei0e"), "{}", response.text());
     }
-    writer.unwrap().join().unwrap();
+    writer.join().unwrap();
 }
 
 fn last_announce() -> String {
@@ -100,42 +85,36 @@ fn last_announce() -> String {
 }
 
 #[test]
-fn a_long_pipeline_lets_others_have_their_turn() {
-    let server = Server::start();
-    let mut greedy = server.http.client();
-    assert_eq!(greedy.request(get("/none", "")).status, 404);
-    let requests = get("/none", "").repeat(500) + &last_announce();
-    check_turns(&greedy, requests.into_bytes(), &server);
-    for _ in 0..500 {
-        assert_eq!(greedy.receive().status, 404);
-    }
-    assert!(greedy.receive().has("8:complete"));
-}
-
-/// Requests of more than a read, and fewer than end a turn.
-#[test]
-fn a_socket_that_always_has_more_lets_others_have_their_turn() {
-    let server = Server::start();
-    let mut greedy = server.http.client();
-    assert_eq!(greedy.request(get("/none", "")).status, 404);
+fn a_connection_that_always_has_more_lets_others_have_their_turn() {
+    // A long pipeline; and requests of more than a read, and fewer than end a turn.
     let long = get("/none", &format!("X: {}\r\n", "x".repeat(12_000)));
-    check_turns(&greedy, (long.repeat(8) + &last_announce()).into_bytes(), &server);
-    for _ in 0..8 {
-        assert_eq!(greedy.receive().status, 404);
+    for (request, count) in [(get("/none", ""), 500), (long, 8)] {
+        let (server, pause) = start();
+        let mut greedy = server.client();
+        assert_eq!(greedy.request(PROBE).status, 404);
+        check_turns(
+            &greedy,
+            (request.repeat(count) + &last_announce()).into_bytes(),
+            &server,
+            &pause,
+        );
+        for _ in 0..count {
+            assert_eq!(greedy.receive().status, 404);
+        }
+        assert!(greedy.receive().has("8:complete"));
     }
-    assert!(greedy.receive().has("8:complete"));
 }
 
 #[test]
 fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
-    let server = Server::start();
-    let mut greedy = server.http.web_client();
+    let (server, pause) = start();
+    let mut greedy = server.web_client();
     let mut input = Vec::new();
     for _ in 0..2 {
         frames::text(&mut input, MASK, &"x".repeat(50_000));
     }
     input.extend(announce_frame(&leecher(1)));
-    check_turns(&greedy.client, input, &server);
+    check_turns(&greedy.client, input, &server, &pause);
     for _ in 0..2 {
         assert!(matches!(greedy.receive(), Received::Failure(_)));
     }

@@ -13,12 +13,11 @@ use net::tls::{Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicyId, RequestKind, Tracker};
-use types::{InfoHash, SwarmCounts, Tick};
+use tracker::{ListenerPolicyId, Tracker};
 
 use super::{
-    Client, HASH, TlsClient, VERSIONS, WebClient, certificate, client_config, client_of,
-    manual_tick, tracker, wait_until,
+    Client, TlsClient, WebClient, certificate, client_config, connect, manual_tick, tls_over,
+    tracker, wait_until,
 };
 
 /// Options by which no connection is ever late.
@@ -201,7 +200,7 @@ impl HttpServer {
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
     pub(crate) fn tls_client(&self) -> TlsClient {
-        client_of(self.second_address.unwrap(), "tracker.test", client_config(&VERSIONS))
+        tls_over(connect(self.second_address.unwrap()), client_config())
     }
 
     /// A WebSocket to the first worker.
@@ -212,6 +211,16 @@ impl HttpServer {
     /// A WebSocket to a worker.
     pub(crate) fn web_client_of(&self, worker: usize) -> WebClient {
         WebClient::open(Client::connect(self.addresses[worker]), "/")
+    }
+
+    /// This many WebSockets to the first worker, with a peer each: the first has the number 1.
+    pub(crate) fn joined(&self, count: u8) -> Vec<WebClient> {
+        let join = |peer| {
+            let mut client = self.web_client();
+            client.join(peer);
+            client
+        };
+        (1..=count).map(join).collect()
     }
 
     /// Returns the counters of a protocol's listeners, published at most a moment ago.
@@ -231,20 +240,6 @@ impl HttpServer {
         mut is_so: impl FnMut(&Counters) -> bool,
     ) {
         wait_until(what, || is_so(&self.counters(protocol)));
-    }
-
-    /// Seeders, leechers and downloads of the torrent [`HASH`].
-    pub(crate) fn counts(&self) -> SwarmCounts {
-        self.counts_of(HASH.0[0])
-    }
-
-    /// The same of the torrent whose info hash repeats a byte.
-    pub(crate) fn counts_of(&self, byte: u8) -> SwarmCounts {
-        let mut counts = [SwarmCounts::default()];
-        let (view, from) = (self.tracker.view(Tick(0)), [127, 0, 0, 1].into());
-        let grant = view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, None);
-        view.scrape(grant.unwrap(), &[InfoHash([byte; 20])], &mut counts).unwrap();
-        counts[0]
     }
 
     /// WebTorrent peers of all torrents.

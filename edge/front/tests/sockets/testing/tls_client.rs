@@ -1,7 +1,7 @@
 //! TLS as rustls' own client speaks it, and certificates for its server.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, LazyLock};
 
 use harness::http::Connection;
@@ -9,12 +9,10 @@ use net::tls::{Certificate, CertificateFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
-};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tracker::counters::Protocol;
 
-use super::{AnyClient, Client, HttpServer, Stream, WebClient, connect};
+use super::{AnyClient, Client, HttpServer, Stream, WebClient};
 
 impl Stream for StreamOwned<ClientConnection, TcpStream> {
     fn end_output(&mut self) {
@@ -41,9 +39,6 @@ impl HttpServer {
 
 pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-pub(crate) const VERSIONS: [&SupportedProtocolVersion; 2] =
-    [&rustls::version::TLS13, &rustls::version::TLS12];
-
 /// The authority that clients trust.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -68,38 +63,22 @@ pub(crate) fn certificate(host: &str) -> Certificate {
     Certificate::read(&CertificateFiles { chain: file.clone(), key: file }).unwrap()
 }
 
-/// A client that trusts [`AUTHORITY`] and speaks these versions.
-pub(crate) fn client_config(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+/// A client that trusts [`AUTHORITY`].
+pub(crate) fn client_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(AUTHORITY.der.clone()).unwrap();
-    config_with(roots, versions)
+    config_with(roots)
 }
 
 /// A client with these roots.
-pub(crate) fn config_with(
-    roots: RootCertStore,
-    versions: &[&'static SupportedProtocolVersion],
-) -> Arc<ClientConfig> {
+pub(crate) fn config_with(roots: RootCertStore) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
-    let builder = builder.with_protocol_versions(versions).unwrap();
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
     builder.with_root_certificates(roots).with_no_client_auth().into()
 }
 
-/// A connection whose client asks for `host`.
-pub(crate) fn client_of(
-    address: SocketAddr,
-    host: &'static str,
-    config: Arc<ClientConfig>,
-) -> TlsClient {
-    handshake_over(connect(address), host, config)
-}
-
-/// The same over a TCP connection that may have carried something already.
-pub(crate) fn handshake_over(
-    stream: TcpStream,
-    host: &'static str,
-    config: Arc<ClientConfig>,
-) -> TlsClient {
-    let tls = ClientConnection::new(config, host.try_into().unwrap()).unwrap();
+/// A client of `tracker.test` over a TCP connection that may have carried something already.
+pub(crate) fn tls_over(stream: TcpStream, config: Arc<ClientConfig>) -> TlsClient {
+    let tls = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
     Client(Connection::new(StreamOwned::new(tls, stream)))
 }

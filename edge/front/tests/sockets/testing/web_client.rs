@@ -22,6 +22,9 @@ pub(crate) const KEY: &[u8; 24] = b"dGhlIHNhbXBsZSBub25jZQ==";
 pub(crate) const OFFER: &str =
     r#"{"type":"offer",  "sdp":"v=0\r\n\u00E4ä\/","unknown":[1e3,null]}"#;
 
+/// The same for an answer.
+const ANSWER: &str = r#"{"type":"answer", "sdp":"\u00e4"}"#;
+
 /// A message or control frame of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -127,7 +130,7 @@ impl<S: Read + Write> WebClient<S> {
             peer_id: peer_id(from),
             to_peer_id: peer_id(to),
             offer_id,
-            json: r#"{"type":"answer", "sdp":"\u00e4"}"#,
+            json: ANSWER,
         };
         self.send(frame(|out| messages::answer(out, &answer)));
     }
@@ -215,6 +218,16 @@ pub(crate) fn announced(complete: u64, incomplete: u64) -> Received {
     Received::Announced { complete, incomplete, interval_s: 120 }
 }
 
+/// The first offer of a peer's announce.
+pub(crate) fn offered(from: u8) -> Received {
+    Received::Offer { from: peer_id(from), id: offer_id(1), json: OFFER.into() }
+}
+
+/// An answer to such an offer.
+pub(crate) fn answered(from: u8) -> Received {
+    Received::Answer { from: peer_id(from), id: offer_id(1), json: ANSWER.into() }
+}
+
 pub(crate) fn peer_id(peer: u8) -> PeerId {
     PeerId([peer; 20])
 }
@@ -234,11 +247,9 @@ pub(crate) fn offering(peer: u8, offers: u8) -> Announce<'static> {
     Announce { offers: offers.collect(), ..leecher(peer) }
 }
 
-/// An announce with one offer, and the id of one in a series.
-pub(crate) fn offering_json<'a>(peer: u8, number: u16, json: &'a str) -> Announce<'a> {
-    let mut id = [0; 20];
-    id[..2].copy_from_slice(&number.to_be_bytes());
-    let offer = Offer { id: OfferId(id), json };
+/// An announce with one offer.
+pub(crate) fn offering_json(peer: u8, json: &str) -> Announce<'_> {
+    let offer = Offer { id: offer_id(1), json };
     Announce { offers: [offer].into_iter().collect(), ..leecher(peer) }
 }
 

@@ -52,16 +52,16 @@ fn answers_close_frames_without_a_code() {
 
 #[test]
 fn sends_close_frames_to_all_clients_when_stopping() {
-    let mut server = HttpServer::workers(2, HttpOptions::default());
-    let mut clients: Vec<WebClient> = (0..20).map(|n| server.web_client_of(n % 2)).collect();
-    for (peer, client) in (1..).zip(&mut clients) {
+    let mut server = HttpServer::tls(HttpOptions::default());
+    let mut clients: Vec<_> = (0..10).flat_map(|_| server.both_web_clients()).collect();
+    for (peer, (_, client)) in (1..).zip(&mut clients) {
         client.join(peer);
     }
     server.begin_stop(Duration::ZERO);
-    for client in &mut clients {
-        client.expect_close(1001);
+    for (_, mut client) in clients {
+        assert_eq!(client.receive(), Received::Close(Some(1001)));
+        client.client.expect_end();
     }
-    drop(clients);
     server.end();
     assert_eq!(server.web_peers(), 0);
 }

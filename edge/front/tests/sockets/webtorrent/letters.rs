@@ -23,10 +23,10 @@ fn number(at: usize) -> u8 {
 
 impl Nodes {
     fn start(workers: usize, bytes_per_s: u32) -> Self {
-        Self::start_with(workers, bytes_per_s, &tracker(false))
+        Self::of(&tracker(false), workers, bytes_per_s)
     }
 
-    fn start_with(workers: usize, bytes_per_s: u32, tracker: &Arc<Tracker>) -> Self {
+    fn of(tracker: &Arc<Tracker>, workers: usize, bytes_per_s: u32) -> Self {
         let [one, two] = [0, 1].map(|at| {
             let (links, letters) =
                 WorkerLink::for_workers_of_node(workers, number(at), bytes_per_s);
@@ -35,10 +35,12 @@ impl Nodes {
         Self { servers: [one.0, two.0], letters: [one.1, two.1] }
     }
 
-    /// A peer of the first node, and one of the second that makes it an offer. Returns both, and the body with
-    /// the offer, which is not delivered.
+    /// Connects a peer to the last worker of the first node, and one to the second node that makes it an offer.
+    /// Returns both, and the body with the offer, which is not delivered.
     fn offer(&self) -> (WebClient, WebClient, Vec<u8>) {
-        let (mut one, mut two) = (self.servers[0].web_client(), self.servers[1].web_client());
+        let last = self.servers[0].addresses.len() - 1;
+        let mut one = self.servers[0].web_client_of(last);
+        let mut two = self.servers[1].web_client();
         one.join(1);
         two.announce(&offering(2, 1));
         two.receive();
@@ -93,35 +95,6 @@ fn head(body: &[u8]) -> (ConnectionKey, u64, ConnectionKey) {
     (ConnectionKey(number(0)), number(9), ConnectionKey(number(17)))
 }
 
-//= webtorrent#relay
-//= type=test
-#[test]
-fn relays_between_nodes() {
-    for workers in [1, 3] {
-        let nodes = Nodes::start(workers, UNLIMITED);
-        let last = workers - 1;
-        let (mut one, mut two) =
-            (nodes.servers[0].web_client_of(last), nodes.servers[1].web_client_of(0));
-        one.join(1);
-        two.announce(&offering(2, 1));
-        assert_eq!(two.receive(), announced(0, 2));
-        nodes.pass(1);
-        let offer = Received::Offer { from: peer_id(2), id: offer_id(1), json: OFFER.into() };
-        assert_eq!(one.receive(), offer);
-        one.answer(1, 2, offer_id(1));
-        nodes.pass(0);
-        let json = r#"{"type":"answer", "sdp":"\u00e4"}"#.into();
-        assert_eq!(two.receive(), Received::Answer { from: peer_id(1), id: offer_id(1), json });
-        // It is answered once.
-        one.answer(1, 2, offer_id(1));
-        one.expect_nothing();
-        assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
-        let counts = nodes.letters[0].counts();
-        assert_eq!(counts, LetterCounts { sent: 1, delivered: 1, ..LetterCounts::default() });
-        nodes.wait_for(1, "an answer", |counts| counts.delivered == 1);
-    }
-}
-
 //= webtorrent#relay-answer
 //= type=test
 #[test]
@@ -158,7 +131,7 @@ fn answers_need_the_right_tag() {
 fn answers_to_offers_of_both_secrets_are_accepted() {
     const OTHER: [u8; 16] = [9; 16];
     let previous = PreviousSecrets { connection_ids: [0; 16], offers: OTHER };
-    let nodes = Nodes::start_with(1, UNLIMITED, &tracker_of(false, [6; 16], Some(previous)));
+    let nodes = Nodes::of(&tracker_of(false, [6; 16], Some(previous)), 1, UNLIMITED);
     let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
     one.join(1);
     for secret in [[6; 16], OTHER, [7; 16]] {
@@ -245,9 +218,8 @@ fn what_is_sent_is_bounded() {
     one.join(1);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(60_000));
     let fits = limits::LETTERS_BYTES_MAX / json.len();
-    let count = fits as u16 + 20;
-    for number in 0..count {
-        two.announce(&offering_json(2, number, &json));
+    for _ in 0..fits + 20 {
+        two.announce(&offering_json(2, &json));
         two.receive();
     }
     nodes.servers[1].wait_for_counts(Protocol::Ws, "lost offers", |counters| {
@@ -268,10 +240,7 @@ fn what_is_sent_is_bounded() {
 #[test]
 fn bodies_hold_many_letters() {
     let nodes = Nodes::start(1, UNLIMITED);
-    let mut others: Vec<WebClient> = (1..=9).map(|_| nodes.servers[0].web_client()).collect();
-    for (peer, client) in (1..).zip(&mut others) {
-        client.join(peer);
-    }
+    let _others = nodes.servers[0].joined(9);
     let mut two = nodes.servers[1].web_client();
     for _ in 0..100 {
         two.announce(&offering(99, 9));
@@ -290,22 +259,32 @@ fn bodies_hold_many_letters() {
 }
 
 /// The networks of senders are known at the node of the receiver.
+//= webtorrent#relay
+//= type=test
 #[test]
-fn a_flood_from_another_node_leaves_the_answers_to_others() {
-    let nodes = Nodes::start(1, UNLIMITED);
-    let (mut one, mut two, body) = nodes.offer();
-    nodes.deliver(&body).unwrap();
-    assert!(matches!(one.receive(), Received::Offer { .. }));
-    let (to, _, from) = head(&body);
-    let flood = 2 * limits::OFFERS_OUTSTANDING_MAX as u64;
-    let json = r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"xxxxxxxxxxxxxxxxxxxx","offer_id":"yyyyyyyyyyyyyyyyyyyy","offer":{}}"#;
-    for tag in 0..flood {
-        nodes.deliver(&letter(to, 0, tag, from, json)).unwrap();
+fn relays_between_nodes_beside_a_flood() {
+    for workers in [1, 3] {
+        let nodes = Nodes::start(workers, UNLIMITED);
+        let (mut one, mut two, body) = nodes.offer();
+        nodes.deliver(&body).unwrap();
+        assert_eq!(one.receive(), offered(2));
+        let (to, _, from) = head(&body);
+        let flood = 2 * limits::OFFERS_OUTSTANDING_MAX;
+        let json = r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh",
+            "peer_id":"xxxxxxxxxxxxxxxxxxxx","offer_id":"yyyyyyyyyyyyyyyyyyyy","offer":{}}"#;
+        for tag in 0..flood as u64 {
+            nodes.deliver(&letter(to, 0, tag, from, json)).unwrap();
+        }
+        one.receive_offers(flood);
+        one.answer(1, 2, offer_id(1));
+        nodes.pass(0);
+        assert_eq!(two.receive(), answered(1));
+        // It is answered once.
+        one.answer(1, 2, offer_id(1));
+        one.expect_nothing();
+        assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
+        let counts = nodes.letters[0].counts();
+        assert_eq!((counts.sent, counts.delivered), (1, 1 + flood as u64));
+        nodes.wait_for(1, "an answer", |counts| counts.delivered == 1);
     }
-    for _ in 0..flood {
-        assert!(matches!(one.receive(), Received::Offer { .. }));
-    }
-    one.answer(1, 2, offer_id(1));
-    nodes.pass(0);
-    assert!(matches!(two.receive(), Received::Answer { .. }));
 }

@@ -17,12 +17,6 @@ fn stuck(len: usize) -> Vec<u8> {
     frame
 }
 
-fn ping() -> Vec<u8> {
-    let mut frame = Vec::new();
-    frames::ping(&mut frame, MASK, b"");
-    frame
-}
-
 /// Sends bytes, and waits until the server has read them.
 fn send_and_wait(server: &HttpServer, client: &mut WebClient, bytes: &[u8]) {
     let before = server.counters(Protocol::Ws).bytes_in;
@@ -47,7 +41,7 @@ fn closes_messages_that_do_not_end_in_time() {
         for _ in 0..2 {
             server.advance(timeout_s / 2);
             if answers_pings {
-                client.send(ping());
+                client.ping(b"");
                 assert_eq!(client.receive(), Received::Pong([].into()));
             } else {
                 send_and_wait(&server, &mut client, b"x");
@@ -141,10 +135,7 @@ fn offers_that_nobody_reads_take_bounded_memory() {
     const CLIENTS: u8 = 6;
     let limits = MemoryLimits { unsent_max: 512 << 10, ..MemoryLimits::default() };
     let server = HttpServer::with_memory(unlimited_behind_proxy(), limits);
-    let mut slow: Vec<WebClient> = (0..CLIENTS).map(|_| server.web_client()).collect();
-    for (peer, client) in (1..).zip(&mut slow) {
-        client.join(peer);
-    }
+    let slow = server.joined(CLIENTS);
     let mut busy = server.web_client();
     busy.join(99);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));

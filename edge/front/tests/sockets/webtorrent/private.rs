@@ -48,10 +48,8 @@ fn applies_the_key_of_the_url_to_the_whole_connection() {
     assert_eq!(totals, [(KeyId(1), expected)]);
     for (target, refusal) in [
         ("/", Refusal::KeyMissing),
-        ("/announce", Refusal::KeyMissing),
         ("/?key=1A2B3C4D", Refusal::KeyMissing),
         ("/user-key-012345679", Refusal::KeyUnknown),
-        ("/announce/short", Refusal::KeyUnknown),
     ] {
         let response = server.client().request(web_request(target));
         assert_eq!((response.status, response.text().as_str()), (403, refusal.text()), "{target}");
