@@ -78,25 +78,22 @@ impl ListenerPages {
     fn answer_page(&self, view: &View<'_>, request: &RequestHead<'_>) -> PageAnswer {
         let shows_figures = self.options.page == PublicPage::Figures;
         let figures = shows_figures.then(|| self.site.figures(&self.tracker, view.now()));
-        let totals = figures.as_ref().map(|figures| &figures.totals);
-        let body = page::html(&self.site, view, request, totals);
+        let body = page::html(&self.site, view, request, figures.as_deref());
         let (content_type, headers) = ("text/html; charset=utf-8", PAGE_HEADERS);
         PageAnswer::Document { content_type, headers, body }
     }
 
-    fn answer_stats(&self, view: &View<'_>, ip: IpAddr, asked: StatsRequest) -> PageAnswer {
+    fn answer_stats(&self, view: &View<'_>, ip: IpAddr, asked: StatsRequest<'_>) -> PageAnswer {
         let Self { tracker, site, listener_policy, .. } = self;
         let now = view.now();
         let document =
             |content_type, body| PageAnswer::Document { content_type, headers: "", body };
         match asked {
-            StatsRequest::Unknown => {
-                let text = "this tracker has no such statistics\n";
-                PageAnswer::Text(Status::NotFound, text.into())
-            }
-            StatsRequest::Text(mode) => {
-                document(mode.content_type(), mode.text(&site.figures(tracker, now)))
-            }
+            StatsRequest::Unknown => unknown_stats(),
+            StatsRequest::Text(mode) => match stats::text(mode, &site.figures(tracker, now)) {
+                Some(text) => document(stats::content_type(mode), text),
+                None => unknown_stats(),
+            },
             StatsRequest::List(list) => match view.permit_listing(ip) {
                 Ok(permit) => {
                     PageAnswer::Long(list::torrents(list, tracker, *listener_policy, permit))
@@ -118,6 +115,10 @@ impl ListenerPages {
             },
         }
     }
+}
+
+fn unknown_stats() -> PageAnswer {
+    PageAnswer::Text(Status::NotFound, "this tracker has no such statistics\n".into())
 }
 
 /// Returns the seconds of unix time.

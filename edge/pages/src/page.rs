@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use tracker::{Totals, View};
+use tracker::View;
 use wire::http::{RequestHead, is_loopback_host};
 
-use crate::site::{PublicUrl, Site};
+use crate::site::{Figures, PublicUrl, Site};
 
 /// The page that a browser gets at `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,12 +30,12 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,
     padding:0}li,dd{margin:.25rem 0}code{overflow-wrap:anywhere}dl{display:grid;grid-template-columns:max-content \
     1fr;gap:.25rem 1.5rem}dd{margin:0;font-variant-numeric:tabular-nums}footer{margin-top:3rem;opacity:.75}";
 
-/// Returns the page. `totals` are shown if there are any.
+/// Returns the page. `figures` are shown if there are any.
 pub(crate) fn html(
     site: &Site,
     view: &View<'_>,
     request: &RequestHead<'_>,
-    totals: Option<&Totals>,
+    figures: Option<&Figures>,
 ) -> String {
     let host = site.options.host.as_deref().or_else(|| request.host());
     let is_local = host.is_some_and(is_loopback_host);
@@ -68,23 +68,18 @@ pub(crate) fn html(
         html += "<p>KEY stands for a user&rsquo;s own key: the site where you got the torrent puts it into \
                  the file.</p>";
     }
-    if let Some(totals) = totals {
+    if let Some(figures) = figures {
         html += "<h2>Now</h2><dl>";
-        for (name, count) in shown(totals) {
+        for (name, count) in [
+            ("Torrents", figures.totals.torrents),
+            ("Seeders", figures.seeders()),
+            ("Leechers", figures.leechers()),
+        ] {
             let _ = write!(html, "<dt>{name}</dt><dd>{count}</dd>");
         }
         html += "</dl>";
     }
     html + "<footer>Served by tidegate.</footer></main></body></html>\n"
-}
-
-fn shown(totals: &Totals) -> [(&'static str, u64); 3] {
-    let families = [totals.v4, totals.v6, totals.web];
-    [
-        ("Torrents", totals.torrents),
-        ("Seeders", families.iter().map(|family| family.seeders).sum()),
-        ("Leechers", families.iter().map(|family| family.leechers).sum()),
-    ]
 }
 
 /// Returns a URL, escaped for HTML.

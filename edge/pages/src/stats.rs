@@ -34,31 +34,15 @@ pub enum StatsForm {
 
 /// The data that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatsRequest {
-    /// Figures that need no pass over the torrents.
-    Text(TextMode),
+pub(crate) enum StatsRequest<'a> {
+    /// The [`text`] of a mode of opentracker, which needs no pass over the torrents.
+    Text(&'a [u8]),
     /// A list of torrents.
     List(TorrentList),
     /// Figures that need one.
     Overview(OverviewForm),
-    /// A mode or format that does not exist, or that tidegate has nothing for.
+    /// A format that does not exist.
     Unknown,
-}
-
-/// A mode of opentracker with a short text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TextMode {
-    Peers,
-    Connections,
-    Scrapes,
-    Udp,
-    Tcp,
-    Torrents,
-    FullScrapes,
-    Completed,
-    HttpErrors,
-    Version,
-    Everything,
 }
 
 /// The forms of an overview.
@@ -74,7 +58,11 @@ pub(crate) enum OverviewForm {
 
 impl StatsOptions {
     /// Returns the data that a request asks for; `None` if it is not for statistics.
-    pub(crate) fn read(&self, request: &RequestHead<'_>, unix_s: u64) -> Option<StatsRequest> {
+    pub(crate) fn read<'a>(
+        &self,
+        request: &RequestHead<'a>,
+        unix_s: u64,
+    ) -> Option<StatsRequest<'a>> {
         let rest = request.path.strip_prefix(self.path.as_bytes())?;
         if rest == b".json" {
             return Some(StatsRequest::Overview(OverviewForm::Json));
@@ -84,7 +72,7 @@ impl StatsOptions {
         }
         Some(match (parameter(request.query, "mode"), self.form) {
             (Some(mode), _) => read_mode(mode, parameter(request.query, "format"), unix_s),
-            (None, StatsForm::Opentracker) => StatsRequest::Text(TextMode::Peers),
+            (None, StatsForm::Opentracker) => StatsRequest::Text(PEERS),
             (None, StatsForm::Page) if request.wants_json() => {
                 StatsRequest::Overview(OverviewForm::Json)
             }
@@ -93,94 +81,77 @@ impl StatsOptions {
     }
 }
 
-fn read_mode(mode: &[u8], format: Option<&[u8]>, unix_s: u64) -> StatsRequest {
-    let text = match mode {
-        b"peer" => TextMode::Peers,
-        b"conn" => TextMode::Connections,
-        b"scrp" => TextMode::Scrapes,
-        b"udp4" => TextMode::Udp,
-        b"tcp4" => TextMode::Tcp,
-        b"torr" => TextMode::Torrents,
-        b"fscr" => TextMode::FullScrapes,
-        b"completed" => TextMode::Completed,
-        b"herr" => TextMode::HttpErrors,
-        b"version" => TextMode::Version,
-        b"everything" => TextMode::Everything,
-        b"top10" => return StatsRequest::Overview(OverviewForm::Top(10)),
-        b"top100" => return StatsRequest::Overview(OverviewForm::Top(TOP_MAX)),
-        b"statedump" => return StatsRequest::List(TorrentList::State { minutes: unix_s / 60 }),
-        b"tpbs" => {
-            return match format {
-                None | Some(b"ben") => StatsRequest::List(TorrentList::Bencoded),
-                Some(b"txt") => StatsRequest::List(TorrentList::Text),
-                Some(b"txtp") => StatsRequest::List(TorrentList::TextWithDownloads),
-                Some(b"url") => StatsRequest::List(TorrentList::PercentEncoded),
-                Some(b"bin") => StatsRequest::List(TorrentList::Binary),
-                Some(_) => StatsRequest::Unknown,
-            };
-        }
-        _ => return StatsRequest::Unknown,
-    };
-    StatsRequest::Text(text)
+/// opentracker's mode for peers.
+const PEERS: &[u8] = b"peer";
+
+fn read_mode<'a>(mode: &'a [u8], format: Option<&[u8]>, unix_s: u64) -> StatsRequest<'a> {
+    match mode {
+        b"top10" => StatsRequest::Overview(OverviewForm::Top(10)),
+        b"top100" => StatsRequest::Overview(OverviewForm::Top(TOP_MAX)),
+        b"statedump" => StatsRequest::List(TorrentList::State { minutes: unix_s / 60 }),
+        b"tpbs" => match format {
+            None | Some(b"ben") => StatsRequest::List(TorrentList::Bencoded),
+            Some(b"txt") => StatsRequest::List(TorrentList::Text),
+            Some(b"txtp") => StatsRequest::List(TorrentList::TextWithDownloads),
+            Some(b"url") => StatsRequest::List(TorrentList::PercentEncoded),
+            Some(b"bin") => StatsRequest::List(TorrentList::Binary),
+            Some(_) => StatsRequest::Unknown,
+        },
+        mode => StatsRequest::Text(mode),
+    }
 }
 
-impl TextMode {
-    pub(crate) fn content_type(self) -> &'static str {
-        match self {
-            Self::Everything => "text/xml",
-            _ => "text/plain",
+/// Returns the text of a mode of opentracker; `None` if the mode does not exist, or tidegate has nothing for
+/// it.
+pub(crate) fn text(mode: &[u8], figures: &Figures) -> Option<String> {
+    let Figures { totals, udp, tcp, full_scrapes, full_scrape_bytes, .. } = figures;
+    let served = |opened: u64, done: u64, rest: &str| {
+        let (per_s, done_per_s) = (figures.per_s(opened), figures.per_s(done));
+        figures.mrtg(opened, done, &format!("{rest}, {per_s} conns/s :: {done_per_s} success/s."))
+    };
+    Some(match mode {
+        PEERS => serving(figures.peers(), figures.seeders(), totals.torrents),
+        b"torr" => serving(totals.torrents, 0, totals.torrents),
+        b"conn" => {
+            let done = tcp.announces + udp.announces + udp.connects;
+            served(tcp.opened + udp.opened, done, "opentracker connections")
         }
-    }
+        b"udp4" => served(udp.opened, udp.announces + udp.connects, "opentracker udp4 stats"),
+        b"tcp4" => served(tcp.opened, tcp.announces, "opentracker tcp4 stats"),
+        b"scrp" => {
+            let per_s = figures.per_s(tcp.scrapes + udp.scrapes);
+            let rest = format!("opentracker scrape stats, {per_s} scrape/s (tcp and udp)");
+            figures.mrtg(tcp.scrapes, udp.scrapes, &rest)
+        }
+        b"fscr" => {
+            let (per_s, bytes) = (figures.per_s(*full_scrapes), figures.per_s(*full_scrape_bytes));
+            let rest =
+                format!("opentracker full scrape stats, {per_s} conns/s :: {bytes} bytes/s.");
+            figures.mrtg(full_scrapes * 1000, *full_scrape_bytes, &rest)
+        }
+        b"completed" => {
+            let per_h = totals.downloads / (figures.uptime_s / 3600).max(1);
+            figures.mrtg(totals.downloads, 0, &format!("opentracker, {per_h} completed/h."))
+        }
+        b"herr" => figures.errors.text(),
+        b"version" => format!("tidegate {}\n", figures.version),
+        b"everything" => everything(figures),
+        _ => return None,
+    })
+}
 
-    pub(crate) fn text(self, figures: &Figures) -> String {
-        let Figures { totals, udp, tcp, full_scrapes, full_scrape_bytes, .. } = figures;
-        let served = |opened: u64, done: u64, rest: &str| {
-            let (per_s, done_per_s) = (figures.per_s(opened), figures.per_s(done));
-            figures.mrtg(
-                opened,
-                done,
-                &format!("{rest}, {per_s} conns/s :: {done_per_s} success/s."),
-            )
-        };
-        match self {
-            Self::Peers => serving(figures.peers(), figures.seeders(), totals.torrents),
-            Self::Torrents => serving(totals.torrents, 0, totals.torrents),
-            Self::Connections => {
-                let done = tcp.announces + udp.announces + udp.connects;
-                served(tcp.opened + udp.opened, done, "opentracker connections")
-            }
-            Self::Udp => served(udp.opened, udp.announces + udp.connects, "opentracker udp4 stats"),
-            Self::Tcp => served(tcp.opened, tcp.announces, "opentracker tcp4 stats"),
-            Self::Scrapes => {
-                let per_s = figures.per_s(tcp.scrapes + udp.scrapes);
-                let rest = format!("opentracker scrape stats, {per_s} scrape/s (tcp and udp)");
-                figures.mrtg(tcp.scrapes, udp.scrapes, &rest)
-            }
-            Self::FullScrapes => {
-                let (per_s, bytes) =
-                    (figures.per_s(*full_scrapes), figures.per_s(*full_scrape_bytes));
-                let rest =
-                    format!("opentracker full scrape stats, {per_s} conns/s :: {bytes} bytes/s.");
-                figures.mrtg(full_scrapes * 1000, *full_scrape_bytes, &rest)
-            }
-            Self::Completed => {
-                let per_h = totals.downloads / (figures.uptime_s / 3600).max(1);
-                figures.mrtg(totals.downloads, 0, &format!("opentracker, {per_h} completed/h."))
-            }
-            Self::HttpErrors => figures.errors.text(),
-            Self::Version => format!("tidegate {}\n", figures.version),
-            Self::Everything => everything(figures),
-        }
-    }
+/// Returns the content type of a mode of opentracker.
+pub(crate) fn content_type(mode: &[u8]) -> &'static str {
+    if mode == b"everything" { "text/xml" } else { "text/plain" }
 }
 
 impl Figures {
-    fn seeders(&self) -> u64 {
+    pub(crate) fn seeders(&self) -> u64 {
         let totals = &self.totals;
         totals.v4.seeders + totals.v6.seeders + totals.web.seeders
     }
 
-    fn leechers(&self) -> u64 {
+    pub(crate) fn leechers(&self) -> u64 {
         let totals = &self.totals;
         totals.v4.leechers + totals.v6.leechers + totals.web.leechers
     }

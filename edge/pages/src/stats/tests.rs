@@ -64,50 +64,51 @@ fn numbers(text: &str, pattern: &str) -> Vec<u64> {
 fn modes_for_mrtg_have_the_words_that_parsers_look_for() {
     let uptime = "# seconds (# hours)\n";
     for (mode, pattern, expected) in [
-        (TextMode::Peers, "#\n#\nopentracker serving # torrents\nopentracker", vec![29, 13, 12]),
-        (TextMode::Torrents, "#\n#\nopentracker serving # torrents\nopentracker", vec![12, 0, 12]),
+        ("peer", "#\n#\nopentracker serving # torrents\nopentracker", vec![29, 13, 12]),
+        ("torr", "#\n#\nopentracker serving # torrents\nopentracker", vec![12, 0, 12]),
         (
-            TextMode::Connections,
+            "conn",
             &format!("#\n#\n{uptime}opentracker connections, # conns/s :: # success/s."),
             vec![66_669, 99, 33_275, 9, 2, 0],
         ),
         (
-            TextMode::Udp,
+            "udp4",
             &format!("#\n#\n{uptime}opentracker udp4 stats, # conns/s :: # success/s."),
             vec![66_550, 60, 33_275, 9, 2, 0],
         ),
         (
-            TextMode::Tcp,
+            "tcp4",
             &format!("#\n#\n{uptime}opentracker tcp4 stats, # conns/s :: # success/s."),
             vec![119, 39, 33_275, 9, 0, 0],
         ),
         (
-            TextMode::Scrapes,
+            "scrp",
             &format!("#\n#\n{uptime}opentracker scrape stats, # scrape/s (tcp and udp)"),
             vec![19, 3, 33_275, 9, 0],
         ),
         (
-            TextMode::FullScrapes,
+            "fscr",
             &format!("#\n#\n{uptime}opentracker full scrape stats, # conns/s :: # bytes/s."),
             vec![21_000, 1701, 33_275, 9, 0, 0],
         ),
         (
-            TextMode::Completed,
+            "completed",
             &format!("#\n#\n{uptime}opentracker, # completed/h."),
             vec![77, 0, 33_275, 9, 8],
         ),
         (
-            TextMode::HttpErrors,
+            "herr",
             "302 RED #\n400 ... #\n400 PAR #\n400 COM #\n403 IP  #\n404 INV #\n500 SRV #\n",
             vec![0, 2, 3, 0, 5, 6, 0],
         ),
     ] {
-        assert_eq!(numbers(&mode.text(&figures()), pattern), expected, "{mode:?}");
+        let text = text(mode.as_bytes(), &figures()).unwrap();
+        assert_eq!(numbers(&text, pattern), expected, "{mode}");
     }
-    assert_eq!(TextMode::Version.text(&figures()), "tidegate 1.2.3\n");
+    assert_eq!(text(b"version", &figures()).unwrap(), "tidegate 1.2.3\n");
     // The first second must not divide by zero.
     let young = Figures { uptime_s: 0, ..figures() };
-    assert!(TextMode::Completed.text(&young).contains("77 completed/h"));
+    assert!(text(b"completed", &young).unwrap().contains("77 completed/h"));
 }
 
 /// Elements of a document without attributes but for those of `count`, as paths with their texts.
@@ -133,8 +134,8 @@ fn elements(xml: &str) -> Vec<(String, String)> {
 
 #[test]
 fn everything_has_what_exporters_read() {
-    let xml = TextMode::Everything.text(&figures());
-    assert_eq!(TextMode::Everything.content_type(), "text/xml");
+    let xml = text(b"everything", &figures()).unwrap();
+    assert_eq!(content_type(b"everything"), "text/xml");
     let elements = elements(&xml);
     let value = |path: &str| {
         let path = format!("stats/{path}");
@@ -234,16 +235,17 @@ fn page_and_json_have_the_figures_of_bittorrent_tracker() {
 
 #[test]
 fn modes_and_formats_are_read() {
-    let read = |mode: &str, format: Option<&str>| {
+    fn read<'a>(mode: &'a str, format: Option<&str>) -> StatsRequest<'a> {
         read_mode(mode.as_bytes(), format.map(str::as_bytes), 120)
-    };
-    assert_eq!(read("everything", Some("txt")), StatsRequest::Text(TextMode::Everything));
+    }
+    assert_eq!(read("everything", Some("txt")), StatsRequest::Text(b"everything"));
     assert_eq!(read("top100", None), StatsRequest::Overview(OverviewForm::Top(100)));
     assert_eq!(read("statedump", None), StatsRequest::List(TorrentList::State { minutes: 2 }));
     assert_eq!(read("tpbs", None), StatsRequest::List(TorrentList::Bencoded));
     assert_eq!(read("tpbs", Some("txtp")), StatsRequest::List(TorrentList::TextWithDownloads));
     for mode in ["", "busy", "s24s", "renew", "syncs", "fulllog", "woodpeckers", "peers", "x"] {
-        assert_eq!(read(mode, None), StatsRequest::Unknown, "{mode}");
+        assert_eq!(read(mode, None), StatsRequest::Text(mode.as_bytes()));
+        assert_eq!(text(mode.as_bytes(), &figures()), None, "{mode}");
     }
     assert_eq!(read("tpbs", Some("")), StatsRequest::Unknown);
 }
