@@ -37,10 +37,11 @@ use context::WsContext;
 use mailboxes::MessageBatch;
 use relay::Relay;
 
-pub(crate) use connection::{UpgradedConnection, start};
+pub(crate) use connection::start;
 pub use letters::{BadLetters, LetterCounts, RemoteLetters};
 pub use mailboxes::WorkerLink;
 pub use options::WebOptions;
+pub(crate) use session::Session;
 
 /// Starts the tasks that flush output and receive messages of other workers.
 pub(crate) fn spawn_tasks(worker: &Rc<Worker>) {

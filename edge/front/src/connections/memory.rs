@@ -37,66 +37,52 @@ impl Default for MemoryLimits {
     }
 }
 
-/// The memory that buffers take: of one connection, or of all.
+/// The memory that buffers take: of one connection, or of all. Bytes by [`MemoryKind`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MemoryUse {
-    /// Bytes of unfinished requests and messages.
-    read: usize,
-    /// Bytes of output, without that of other clients.
-    unsent: usize,
-    /// Bytes of output that other clients sent.
-    relayed: usize,
-    /// Bytes of torrents.
-    torrents: usize,
-}
+pub(super) struct MemoryUse([usize; 4]);
 
 /// One of the kinds of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryKind {
+    /// Unfinished requests and messages.
     Read,
+    /// Output, without that of other clients.
     Unsent,
+    /// Output that other clients sent. No connection is closed for it.
+    Relayed,
+    /// Torrents of WebSockets.
     Torrents,
-}
-
-impl MemoryKind {
-    fn drop_reason(self) -> DropReason {
-        match self {
-            Self::Read => DropReason::ReadMemory,
-            Self::Unsent => DropReason::UnsentMemory,
-            Self::Torrents => DropReason::TorrentMemory,
-        }
-    }
-}
-
-impl MemoryLimits {
-    fn of(&self, kind: MemoryKind) -> usize {
-        match kind {
-            MemoryKind::Read => self.read_max,
-            MemoryKind::Unsent => self.unsent_max,
-            MemoryKind::Torrents => self.torrents_max,
-        }
-    }
 }
 
 impl MemoryUse {
     /// Returns true if torrents were announced.
     pub(super) fn has_torrents(self) -> bool {
-        self.torrents > 0
+        self.of(MemoryKind::Torrents) > 0
     }
 
-    /// Returns the bytes for which a connection can be closed.
+    #[inline]
     fn of(self, kind: MemoryKind) -> usize {
-        match kind {
-            MemoryKind::Read => self.read,
-            MemoryKind::Unsent => self.unsent,
-            MemoryKind::Torrents => self.torrents,
-        }
+        self.0[kind as usize]
     }
 
-    /// Returns the bytes that count against the limit.
+    #[inline]
+    fn set(&mut self, kind: MemoryKind, bytes: usize) {
+        self.0[kind as usize] = bytes;
+    }
+
+    /// Returns the bytes that count against the limit of a kind.
+    #[inline]
     fn limited(self, kind: MemoryKind) -> usize {
-        let relayed = if kind == MemoryKind::Unsent { self.relayed } else { 0 };
+        let relayed = if kind == MemoryKind::Unsent { self.of(MemoryKind::Relayed) } else { 0 };
         self.of(kind) + relayed
+    }
+
+    /// Counts the memory of a connection that had `before`, and has `after`.
+    #[inline]
+    fn replace(&mut self, before: Self, after: Self) {
+        for ((sum, before), after) in self.0.iter_mut().zip(before.0).zip(after.0) {
+            *sum = *sum - before + after;
+        }
     }
 }
 
@@ -107,8 +93,8 @@ impl Connections {
         let Some(slot) = self.slot_mut(key) else { return };
         let read = bytes + slot.socket.held_bytes();
         // The usual case: an idle connection holds nothing, before and after.
-        if slot.memory.read != read {
-            self.set_memory(key.place(), |memory| memory.read = read);
+        if slot.memory.of(MemoryKind::Read) != read {
+            self.set_memory(key.place(), |memory| memory.set(MemoryKind::Read, read));
             self.keep_limits(now);
         }
     }
@@ -117,7 +103,7 @@ impl Connections {
     /// connections together hold too many.
     pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
         if self.slot(key).is_some() {
-            self.set_memory(key.place(), |memory| memory.torrents = bytes);
+            self.set_memory(key.place(), |memory| memory.set(MemoryKind::Torrents, bytes));
             self.keep_limits(now);
         }
     }
@@ -133,8 +119,8 @@ impl Connections {
             relayed => slot.unsent().saturating_sub(relayed),
         };
         self.set_memory(number, |memory| {
-            memory.unsent = own;
-            memory.relayed = held.saturating_sub(own);
+            memory.set(MemoryKind::Unsent, own);
+            memory.set(MemoryKind::Relayed, held.saturating_sub(own));
         });
     }
 
@@ -144,7 +130,7 @@ impl Connections {
     pub(super) fn is_relay_crowded(&mut self, now: Tick) -> bool {
         if self.is_relay_crowded {
             self.update_relay_crowded();
-        } else if self.memory.relayed > self.relay_crowded_bytes() {
+        } else if self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() {
             self.is_relay_crowded = true;
             self.write_all(now);
             self.update_relay_crowded();
@@ -154,13 +140,14 @@ impl Connections {
 
     /// Clears `is_relay_crowded` if a quarter of that quarter is free again.
     pub(super) fn update_relay_crowded(&mut self) {
-        self.is_relay_crowded &= self.memory.relayed > self.relay_crowded_bytes() / 4 * 3;
+        self.is_relay_crowded &=
+            self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() / 4 * 3;
     }
 
     /// Returns true if messages of other clients take less than half of the memory for output.
     #[inline]
     pub(super) fn has_relay_memory(&self) -> bool {
-        self.memory.relayed < self.memory_limits.unsent_max / 2
+        self.memory.of(MemoryKind::Relayed) < self.memory_limits.unsent_max / 2
     }
 
     fn relay_crowded_bytes(&self) -> usize {
@@ -175,21 +162,17 @@ impl Connections {
         let Some(slot) = slot else { return };
         let before = slot.memory;
         change(&mut slot.memory);
-        let after = slot.memory;
-        self.memory.read = self.memory.read - before.read + after.read;
-        self.memory.unsent = self.memory.unsent - before.unsent + after.unsent;
-        self.memory.relayed = self.memory.relayed - before.relayed + after.relayed;
-        self.memory.torrents = self.memory.torrents - before.torrents + after.torrents;
+        self.memory.replace(before, slot.memory);
     }
 
     /// Closes the largest holders if the connections together hold too much. Call it after
     /// [`Connections::count_output`] where output may have grown.
     #[inline]
     pub(super) fn keep_limits(&mut self, now: Tick) {
-        if self.memory.read > self.memory_limits.read_max {
+        if self.memory.of(MemoryKind::Read) > self.memory_limits.read_max {
             self.close_largest(now, MemoryKind::Read);
         }
-        if self.memory.torrents > self.memory_limits.torrents_max {
+        if self.memory.of(MemoryKind::Torrents) > self.memory_limits.torrents_max {
             self.close_largest(now, MemoryKind::Torrents);
         }
         let unsent = MemoryKind::Unsent;
@@ -203,10 +186,7 @@ impl Connections {
 
     /// Stops counting the memory of a slot that was removed.
     pub(super) fn uncount_memory(&mut self, memory: MemoryUse) {
-        self.memory.read -= memory.read;
-        self.memory.unsent -= memory.unsent;
-        self.memory.relayed -= memory.relayed;
-        self.memory.torrents -= memory.torrents;
+        self.memory.replace(memory, MemoryUse::default());
     }
 
     /// Writes the output that this turn of the reactor has brought: what sockets take is not unsent.
@@ -225,7 +205,12 @@ impl Connections {
     /// Closes the connections that hold the most, until a quarter of the memory is free.
     #[cold]
     fn close_largest(&mut self, now: Tick, kind: MemoryKind) {
-        let max = self.memory_limits.of(kind);
+        let MemoryLimits { read_max, unsent_max, torrents_max } = self.memory_limits;
+        let (max, reason) = match kind {
+            MemoryKind::Read => (read_max, DropReason::ReadMemory),
+            MemoryKind::Torrents => (torrents_max, DropReason::TorrentMemory),
+            MemoryKind::Unsent | MemoryKind::Relayed => (unsent_max, DropReason::UnsentMemory),
+        };
         let holders = self.slots.iter().filter(|(_, slot)| slot.memory.of(kind) > 0);
         let mut holders: Vec<(usize, usize)> =
             holders.map(|(number, slot)| (slot.memory.of(kind), number)).collect();
@@ -235,7 +220,7 @@ impl Connections {
                 return;
             }
             let text = "the tracker has no memory for this connection";
-            self.close_now(now, number, kind.drop_reason(), text);
+            self.close_now(now, number, reason, text);
         }
     }
 

@@ -9,7 +9,7 @@ use types::{ConnectionKey, Tick, limits};
 
 use super::http_service::{HttpClient, Served, ServiceStep};
 use super::long_body::{BodyStream, Pace};
-use super::proxy_header::{self, HeaderOutcome};
+use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;
@@ -17,7 +17,7 @@ use crate::connections::{Phase, readable, writable};
 use crate::listener::Listener;
 use crate::reject_log;
 use crate::webtorrent::ws_client::WsClient;
-use crate::webtorrent::{self, UpgradedConnection};
+use crate::webtorrent::{self, Session};
 use crate::worker::Worker;
 
 /// Seconds for which input is dropped after the last response.
@@ -120,9 +120,9 @@ impl Connection {
     /// end has closed.
     async fn read_proxy_header(&mut self) -> Result<bool, ConnectionError> {
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Idle, None);
-        let outcome = proxy_header::read(&self.worker, self.key, &mut self.client).await?;
+        let has_come = proxy_header::read(&self.worker, self.key, &mut self.client).await?;
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Request, None);
-        if outcome == HeaderOutcome::Closed {
+        if !has_come {
             return Ok(false);
         }
         let worker = &self.worker;
@@ -255,8 +255,7 @@ impl Connection {
         match listener.permit(&worker.tracker, worker.now(), client.ip) {
             Ok(permit) => {
                 worker.connections.borrow_mut().set_permit(key, permit);
-                let upgraded = UpgradedConnection { listener, key, client, input };
-                webtorrent::start(&worker, upgraded);
+                webtorrent::start(&worker, Session::new(key, listener, client, input));
             }
             Err(error) => {
                 count_failure(&listener, client.ip, &error);

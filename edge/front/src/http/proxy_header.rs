@@ -30,26 +30,18 @@ pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> Result<(), 
     }
 }
 
-/// The result of waiting for the header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderOutcome {
-    /// The header was read; the client's address may have changed.
-    Read,
-    /// The other end closed without sending a byte, as health checks do.
-    Closed,
-}
-
-/// Waits for the header, and reads it.
+/// Waits for the header, and reads it; the client's address may change. Returns false if the other end has
+/// closed without sending a byte, as health checks do.
 pub(super) async fn read(
     worker: &Worker,
     key: ConnectionKey,
     client: &mut RemoteClient,
-) -> Result<HeaderOutcome, ConnectionError> {
+) -> Result<bool, ConnectionError> {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; limits::PROXY_HEADER_MAX]);
     while client.expects_proxy_header() {
         let len = worker.peek(key, &mut buffer).await?;
         if len == 0 && seen.is_empty() {
-            return Ok(HeaderOutcome::Closed);
+            return Ok(false);
         }
         if len == 0 {
             return Err(ConnectionError::BadProxyHeader);
@@ -65,5 +57,5 @@ pub(super) async fn read(
         let header = buffer.get_mut(..header_len).unwrap_or_default();
         worker.connections.borrow().socket(key)?.skip(header)?;
     }
-    Ok(HeaderOutcome::Read)
+    Ok(true)
 }

@@ -8,33 +8,20 @@ use types::ConnectionKey;
 
 use super::context::WsContext;
 use super::session::{NextInput, Session};
-use super::ws_client::WsClient;
-use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
 use crate::connections::readable;
-use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::worker::Worker;
 
 /// The pause in reading from a client that sends too many messages.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection that becomes a WebSocket.
-pub(crate) struct UpgradedConnection {
-    pub(crate) listener: Rc<Listener>,
-    pub(crate) key: ConnectionKey,
-    pub(crate) client: Rc<WsClient>,
-    /// Input that the client has sent behind its request.
-    pub(crate) input: InputBuffer,
-}
-
 /// Starts the task of a connection that has been upgraded.
-pub(crate) fn start(worker: &Rc<Worker>, upgraded: UpgradedConnection) {
-    let UpgradedConnection { listener, key, client, input } = upgraded;
-    worker.connections.borrow_mut().upgrade(worker.now(), key, Rc::clone(&client));
+pub(crate) fn start(worker: &Rc<Worker>, session: Session) {
+    let client = Rc::clone(session.client());
+    worker.connections.borrow_mut().upgrade(worker.now(), session.key, client);
     worker.notify_flush();
-    let connection = WsConnection { worker: Rc::clone(worker), key };
-    let session = Session::new(key, listener, client, input);
+    let connection = WsConnection { worker: Rc::clone(worker), key: session.key };
     worker.tasks.spawn(connection.run(session));
 }
 

@@ -21,8 +21,8 @@ use crate::listener::Listener;
 use crate::reject_log;
 
 /// The state of a WebSocket's protocol.
-pub(super) struct Session {
-    key: ConnectionKey,
+pub(crate) struct Session {
+    pub(super) key: ConnectionKey,
     listener: Rc<Listener>,
     client: Rc<WsClient>,
     reader: Reader,
@@ -64,16 +64,9 @@ impl MessageRate {
     }
 }
 
-/// A refusal, with the message that it answers as far as that is known.
-struct Refused {
-    refusal: Refusal,
-    action: Option<Action>,
-    info_hash: Option<InfoHash>,
-}
-
 impl Session {
-    /// A session that begins with `input`.
-    pub(super) fn new(
+    /// A session that begins with `input`, which the client has sent behind its request.
+    pub(crate) fn new(
         key: ConnectionKey,
         listener: Rc<Listener>,
         client: Rc<WsClient>,
@@ -88,6 +81,10 @@ impl Session {
             peers: Vec::new(),
             rate: MessageRate::default(),
         }
+    }
+
+    pub(super) fn client(&self) -> &Rc<WsClient> {
+        &self.client
     }
 
     /// Serves the messages in `fresh`, behind input that waited.
@@ -182,8 +179,14 @@ impl Session {
 
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
         let sample = context.begin_sample();
-        if let Err(refused) = self.dispatch(context, message) {
-            self.refuse(context, &refused);
+        let (action, info_hash) = match &message {
+            Ok(Message::Announce(announce)) => (Some(Action::Announce), Some(announce.info_hash)),
+            Ok(Message::Answer(answer)) => (Some(Action::Announce), Some(answer.info_hash)),
+            Ok(Message::Scrape(_)) => (Some(Action::Scrape), None),
+            Err(error) => (error.action, error.info_hash),
+        };
+        if let Err(refusal) = self.dispatch(context, message) {
+            self.refuse(context, MessageError { refusal, action, info_hash });
         }
         if let Some(sample) = sample {
             self.listener.ws().latency.observe(sample.elapsed(), 1);
@@ -194,58 +197,43 @@ impl Session {
         &mut self,
         context: &mut WsContext<'_>,
         message: Result<Message<'_>, MessageError>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         match message {
             Ok(Message::Announce(announce)) => {
                 self.count_request(RequestKind::Announce);
-                let (action, info_hash) = (Some(Action::Announce), Some(announce.info_hash));
-                self.announce(context, &announce).map_err(|refusal| Refused {
-                    refusal,
-                    action,
-                    info_hash,
-                })
+                self.announce(context, &announce)
             }
             Ok(Message::Answer(answer)) => {
                 self.count_request(RequestKind::Answer);
-                let (action, info_hash) = (Some(Action::Announce), Some(answer.info_hash));
-                self.answer(context, &answer).map_err(|refusal| Refused {
-                    refusal,
-                    action,
-                    info_hash,
-                })
+                self.answer(context, &answer)
             }
             Ok(Message::Scrape(scrape)) => {
                 self.count_request(RequestKind::Scrape);
-                let action = Some(Action::Scrape);
-                self.scrape(context, &scrape).map_err(|refusal| Refused {
-                    refusal,
-                    action,
-                    info_hash: None,
-                })
+                self.scrape(context, &scrape)
             }
-            Err(MessageError { refusal, action, info_hash }) => {
+            Err(error) => {
                 self.count_request(RequestKind::Other);
                 self.report_offence(context);
-                Err(Refused { refusal, action, info_hash })
+                Err(error.refusal)
             }
         }
     }
 
     /// Tells the client why its message is refused.
-    fn refuse(&self, context: &mut WsContext<'_>, refused: &Refused) {
-        let Refused { refusal, action, info_hash } = refused;
-        reject_log::refused("ws", self.client.ip, *refusal);
+    fn refuse(&self, context: &mut WsContext<'_>, error: MessageError) {
+        let MessageError { refusal, action, info_hash } = error;
+        reject_log::refused("ws", self.client.ip, refusal);
         {
             let mut counters = self.listener.ws();
-            counters.refuse(*refusal);
+            counters.refuse(refusal);
             counters.response(Family::of(self.client.ip), RequestKind::Other);
         }
         context.send(self.key, |out| {
             ws::text_with(out, |out| {
-                webtorrent::failure(out, *refusal, *action, info_hash.as_ref());
+                webtorrent::failure(out, refusal, action, info_hash.as_ref());
             });
         });
-        if *refusal == Refusal::Banned {
+        if refusal == Refusal::Banned {
             context.close(self.key, CloseCode::POLICY, refusal.text());
         }
     }
@@ -289,26 +277,7 @@ impl Session {
         let accepted = view.announce_web(context.random(), &request, &mut targets)?;
         let chosen = targets.len();
         targets.truncate(view.admit_offers(ip, chosen));
-        let capacity = self.peers.capacity();
-        match (position, event) {
-            (Ok(at), Event::Stopped) => {
-                self.peers.remove(at);
-                if self.peers.len() < capacity / 4 {
-                    self.peers.shrink_to_fit();
-                }
-            }
-            (Err(at), event) if event != Event::Stopped => {
-                if capacity == 0 {
-                    self.peers.reserve_exact(1);
-                }
-                self.peers.insert(at, (info_hash, peer_id));
-            }
-            _ => {}
-        }
-        if self.peers.capacity() != capacity {
-            let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
-            context.connections.hold_torrents(context.now, self.key, bytes);
-        }
+        self.keep_peer(context, (info_hash, peer_id), position, event);
         context.send(self.key, |out| {
             ws::text_with(out, |out| {
                 let interval_s = accepted.interval_s;
@@ -321,6 +290,36 @@ impl Session {
         counters.peers_sent += targets.len() as u64;
         counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
         Ok(())
+    }
+
+    /// Adds or removes a peer of the connection, which is at `position` of its peers, or would be.
+    fn keep_peer(
+        &mut self,
+        context: &mut WsContext<'_>,
+        peer: (InfoHash, PeerId),
+        position: Result<usize, usize>,
+        event: Event,
+    ) {
+        let capacity = self.peers.capacity();
+        match (position, event) {
+            (Ok(at), Event::Stopped) => {
+                self.peers.remove(at);
+                if self.peers.len() < capacity / 4 {
+                    self.peers.shrink_to_fit();
+                }
+            }
+            (Err(at), event) if event != Event::Stopped => {
+                if capacity == 0 {
+                    self.peers.reserve_exact(1);
+                }
+                self.peers.insert(at, peer);
+            }
+            _ => {}
+        }
+        if self.peers.capacity() != capacity {
+            let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
+            context.connections.hold_torrents(context.now, self.key, bytes);
+        }
     }
 
     /// Returns an error if the connection may not have another peer, at `position` of its peers.
