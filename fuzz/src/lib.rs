@@ -52,7 +52,6 @@ use client::codec::http as responses;
 use client::codec::udp as requests;
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
 use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
-use wire::bencode::Encoder;
 use wire::http::{
     AnnounceQuery, AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, ScrapeQuery,
     ScrapedHash, StreamFraming, Target, TorrentList, announce_query, failure, host_of, parameter,
@@ -314,25 +313,25 @@ pub fn bencode(bytes: &[u8]) {
 }
 
 fn write(out: &mut Vec<u8>, value: &Value<'_>) {
+    let write_bytes = |out: &mut Vec<u8>, bytes: &[u8]| {
+        out.extend(format!("{}:", bytes.len()).bytes());
+        out.extend(bytes);
+    };
     match value {
-        Value::Int(number) => match u64::try_from(*number) {
-            Ok(number) => Encoder::new(out).int(number),
-            // The encoder writes no negative numbers, because no response contains one.
-            Err(_) => out.extend(format!("i{number}e").bytes()),
-        },
-        Value::Bytes(bytes) => Encoder::new(out).bytes(bytes),
+        Value::Int(number) => out.extend(format!("i{number}e").bytes()),
+        Value::Bytes(bytes) => write_bytes(out, bytes),
         Value::List(items) => {
-            Encoder::new(out).list();
+            out.push(b'l');
             items.iter().for_each(|item| write(out, item));
-            Encoder::new(out).end();
+            out.push(b'e');
         }
         Value::Dict(entries) => {
-            Encoder::new(out).dict();
+            out.push(b'd');
             for (key, value) in entries {
-                Encoder::new(out).bytes(key);
+                write_bytes(out, key);
                 write(out, value);
             }
-            Encoder::new(out).end();
+            out.push(b'e');
         }
     }
 }

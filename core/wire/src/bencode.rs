@@ -6,39 +6,33 @@
 
 /// Appends bencoded values to a buffer. The caller is responsible for order and nesting.
 #[derive(Debug)]
-pub struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl<'a> Encoder<'a> {
     /// Returns an encoder that appends to `out`.
     #[inline]
-    pub fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         Self { out }
     }
 
     /// Opens a dictionary. Append keys, each followed by its value and sorted by their bytes, then
     /// call `end`.
     #[inline]
-    pub fn dict(&mut self) {
+    pub(crate) fn dict(&mut self) {
         self.out.push(b'd');
     }
 
-    /// Opens a list. Append its values, then call `end`.
+    /// Closes the innermost dictionary or list.
     #[inline]
-    pub fn list(&mut self) {
-        self.out.push(b'l');
-    }
-
-    /// Closes the innermost list or dictionary.
-    #[inline]
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.out.push(b'e');
     }
 
     /// Appends an integer.
     #[inline]
-    pub fn int(&mut self, value: u64) {
+    pub(crate) fn int(&mut self, value: u64) {
         //= bep3#bencode-integers
         self.out.push(b'i');
         append_decimal(self.out, value);
@@ -47,14 +41,14 @@ impl<'a> Encoder<'a> {
 
     /// Appends a byte string.
     #[inline]
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.bytes_of(bytes.len());
         self.out.extend_from_slice(bytes);
     }
 
     /// Appends the prefix of a byte string of `len` bytes. The caller appends the bytes.
     #[inline]
-    pub fn bytes_of(&mut self, len: usize) {
+    pub(crate) fn bytes_of(&mut self, len: usize) {
         append_decimal(self.out, len as u64);
         self.out.push(b':');
     }

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::cast_possible_truncation))]
 
-pub mod bencode;
+mod bencode;
 pub mod http;
 pub mod proxy;
 pub mod udp;

@@ -128,8 +128,7 @@ impl Http {
     }
 
     /// Sends a request and returns the response. If the tracker has closed the kept connection
-    /// since the
-    /// last response, retries once on a new one.
+    /// since the last response, retries once on a new one.
     fn get(&mut self, target: &[u8]) -> Result<Response, TrackerError> {
         let deadline = Deadline::after(self.timeout);
         let mut request = Vec::new();

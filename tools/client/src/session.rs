@@ -56,8 +56,7 @@ impl Session {
     }
 
     /// Completes what the protocol requires before the first request: over UDP the connection id,
-    /// for
-    /// WebTorrent the WebSocket handshake.
+    /// for WebTorrent the WebSocket handshake.
     pub(crate) fn handshake(&mut self) -> Result<(), TrackerError> {
         match &mut self.0 {
             Protocol::Udp(udp) => udp.connect().map(drop),
@@ -67,8 +66,7 @@ impl Session {
     }
 
     /// Connects to the first reachable address of the tracker, optionally of one family only.
-    /// Returns
-    /// the session and that address.
+    /// Returns the session and that address.
     ///
     /// # Errors
     ///

@@ -164,8 +164,7 @@ fn length(info: &Value<'_>) -> Option<u64> {
 }
 
 /// Returns the total length of a file tree (BEP 52): a file is a directory whose one entry has an
-/// empty
-/// name.
+/// empty name.
 fn tree_length(tree: &Value<'_>) -> u64 {
     let Value::Dict(entries) = tree else { return 0 };
     let lengths = entries.iter().map(|(name, value)| match name {

@@ -155,8 +155,7 @@ impl Udp {
         }
     }
 
-    /// Requests a connection id if there is no valid one, then sends `request`, retransmitting
-    /// until a
+    /// Requests a connection id if there is no valid one, then sends `request`, retransmitting until a
     /// response arrives. Returns the length of the response in `buffer`.
     fn request(
         &mut self,
@@ -226,8 +225,7 @@ impl Udp {
         }
     }
 
-    /// Waits for the response to a transaction. Returns its length, or `None` on timeout. Datagrams
-    /// with
+    /// Waits for the response to a transaction. Returns its length, or `None` on timeout. Datagrams with
     /// other transaction ids are counted as strays.
     fn receive(
         &mut self,

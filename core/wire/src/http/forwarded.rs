@@ -29,16 +29,11 @@ impl<'a> RequestHead<'a> {
         &self,
         header: ForwardedHeader,
     ) -> impl Iterator<Item = Option<IpAddr>> + use<'a> {
-        let name: &[u8] = match header {
-            ForwardedHeader::XForwardedFor => b"x-forwarded-for",
-            ForwardedHeader::Forwarded => b"forwarded",
+        let name = match header {
+            ForwardedHeader::XForwardedFor => "x-forwarded-for",
+            ForwardedHeader::Forwarded => "forwarded",
         };
-        let lines = self.head.rsplit(|byte| *byte == b'\n');
-        let values = lines.filter_map(move |line| {
-            let (found, value) = line.split_at_checked(name.len())?;
-            found.eq_ignore_ascii_case(name).then(|| value.strip_prefix(b":"))?
-        });
-        values.flat_map(move |value| {
+        self.values(name).rev().flat_map(move |value| {
             split_from_right(value, b',', header == ForwardedHeader::Forwarded).map(move |entry| {
                 match header {
                     ForwardedHeader::XForwardedFor => address(entry),

@@ -7,8 +7,12 @@ use super::RequestHead;
 
 impl<'a> RequestHead<'a> {
     /// Returns the values of all headers of a name, in order.
-    fn values(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let lines = self.head.split(|byte| *byte == b'\n').skip(1);
+    pub(super) fn values(
+        &self,
+        name: &'static str,
+    ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
+        // The request line has no name before a colon: a method ends with a space.
+        let lines = self.head.split(|byte| *byte == b'\n');
         lines.filter_map(move |line| {
             let (found, value) = line.split_at_checked(name.len())?;
             let value =

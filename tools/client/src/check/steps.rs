@@ -77,8 +77,7 @@ impl AddressCheck<'_> {
     }
 
     /// Checks the connection id. A guessable one lets attackers announce with forged source
-    /// addresses, or
-    /// direct responses at victims.
+    /// addresses, or direct responses at victims.
     fn connection_id(&mut self, id: u64) {
         let name = "connection-id";
         if id == MAGIC {
@@ -211,8 +210,7 @@ impl AddressCheck<'_> {
     }
 
     /// Checks whether the second client receives the first one's address, which is the tracker's
-    /// purpose.
-    /// Returns how many clients have announced.
+    /// purpose. Returns how many clients have announced.
     fn check_introduction(&mut self, session: &mut Session) -> u64 {
         let name = "introduction";
         if !self.own_torrent {

@@ -23,8 +23,7 @@ const ANNOUNCE: Announce = Announce {
 };
 
 /// Starts a tracker that issues the connection ids 1, 2, 3… and ignores the first `deaf` requests
-/// of
-/// each kind. Returns a session with it, and the requests that it receives.
+/// of each kind. Returns a session with it, and the requests that it receives.
 fn tracker(deaf: u32) -> (Udp, Receiver<&'static str>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
