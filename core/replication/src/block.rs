@@ -140,6 +140,11 @@ pub struct Block<'a> {
 impl<'a> Block<'a> {
     /// Reads the block at the beginning of `bytes`. Returns it and how many bytes it takes. Checks the
     /// checksum, not the groups.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are too few, do not begin with [`MAGIC`], announce a longer body than [`BODY_MAX`], or have
+    /// another checksum.
     pub fn read(bytes: &'a [u8]) -> Result<(Self, usize), BlockError> {
         if bytes.iter().zip(&MAGIC).any(|(found, expected)| found != expected) {
             return Err(BlockError::NoBlock);
@@ -171,8 +176,11 @@ impl<'a> Block<'a> {
         Ok((Self { header, body }, HEADER_LEN + len))
     }
 
-    /// Returns the groups of changes or a walk. Fails if they do not add up to the body, before any is
-    /// returned; what they say may be nonsense.
+    /// Returns the groups of changes or a walk. What they say may be nonsense.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block is of another kind, or if its groups do not add up to the body.
     pub fn groups(&self) -> Result<Groups<'a>, BlockError> {
         let is_walk = self.header.kind == Kind::WALK;
         if !is_walk && self.header.kind != Kind::CHANGES {
@@ -181,8 +189,12 @@ impl<'a> Block<'a> {
         Groups::check(self.body, is_walk, self.header.has_ids).ok_or(BlockError::BadGroups)
     }
 
-    /// Returns the groups of WebTorrent peers. Fails if they do not add up to the body, or if a connection is
-    /// not of the node that wrote the block.
+    /// Returns the groups of WebTorrent peers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block is of another kind, if its groups do not add up to the body, or if a connection is not of the
+    /// node that wrote the block.
     pub fn web_groups(&self) -> Result<WebGroups<'a>, BlockError> {
         let groups = WebGroups::check(self.body, self.header.node);
         groups.filter(|_| self.header.kind == Kind::WEB).ok_or(BlockError::BadGroups)

@@ -132,8 +132,11 @@ impl Store {
     }
 
     /// Does a WebTorrent announce. Returns the torrent's counts, and puts the peers that should get
-    /// the offers into `targets`, distinct and in random order. Returns an error and changes
-    /// nothing if the announce comes too soon.
+    /// the offers into `targets`, distinct and in random order.
+    ///
+    /// # Errors
+    ///
+    /// Fails and changes nothing if the announce comes too soon.
     pub fn announce_web(
         &self,
         now: Tick,

@@ -46,6 +46,10 @@ impl FromStr for InfoHash {
 
 impl InfoHash {
     /// Reads 40 or 64 ASCII hex digits of either case; see [`FromStr`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text has another length or another character.
     pub fn from_hex(text: &[u8]) -> Result<Self, ParseInfoHashError> {
         if text.len() != 40 && text.len() != 64 {
             return Err(ParseInfoHashError::Length(text.len()));

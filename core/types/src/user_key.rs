@@ -25,6 +25,10 @@ pub enum ParseUserKeyError {
 
 impl UserKey {
     /// Reads a key, which must be the whole of `text`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is too short or too long, or has a character that keys do not have.
     pub fn parse(text: impl AsRef<[u8]>) -> Result<Self, ParseUserKeyError> {
         let text = text.as_ref();
         if text.len() < USER_KEY_LEN_MIN || text.len() > USER_KEY_LEN_MAX {
