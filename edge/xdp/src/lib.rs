@@ -12,7 +12,7 @@
 //! | [`bpf`] | bpf(2): maps, programs, links |
 //! | `maps` | the program's maps, and typed views of them |
 //! | `frame` | parses frames and builds the headers of replies |
-//! | `queue`, `umem`, `ring`, `chunks` | AF_XDP sockets: their memory, its rings, what goes round in them |
+//! | `queue`, `ring`, `chunks` | AF_XDP sockets: their memory, its rings, what goes round in them |
 //! | `run` | the engine's loop |
 //! | `netlink`, `ethtool` | asks the kernel about network interfaces |
 //! | `interface` | chooses those that get the program, and finds obstacles |
@@ -23,8 +23,8 @@
 //!
 //! # Safety
 //!
-//! The modules that allow unsafe code are `bpf` (bpf), `maps` (mapped arrays), `umem` (mmap), `ring` (rings in mapped
-//! memory), `queue` (system calls of AF_XDP sockets) and `ethtool` (ioctl). What is shared with the kernel for longer
+//! The modules that allow unsafe code are `bpf` (bpf), `maps` (mapped arrays), `ring` (rings in mapped memory), `queue`
+//! (hands mapped memory to a worker) and `ethtool` (ioctl). What is shared with the kernel for longer
 //! than a call is mapped, and unmapped when the last of its users is dropped.
 
 #[cfg(target_os = "linux")]
@@ -65,8 +65,6 @@ mod setup;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod test_frames;
-#[cfg(target_os = "linux")]
-mod umem;
 
 #[cfg(not(target_os = "linux"))]
 mod unsupported;

@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::umem::Mapping;
+use memmap2::MmapRaw;
 
 /// The kernel sets it in the flags when it sleeps until it is called.
 const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
@@ -57,7 +57,7 @@ struct RingMemory<T> {
     /// The length less one.
     mask: u32,
     /// Keeps the memory mapped.
-    _mapping: Arc<Mapping>,
+    _mapping: Arc<MmapRaw>,
 }
 
 // SAFETY: the memory is shared with the kernel, in any case; a thread that has a ring has one side of it.
@@ -94,13 +94,14 @@ impl<T: Entry> RingMemory<T> {
     /// # Panics
     ///
     /// Panics if it is not within the mapping, is not aligned, or its length is no power of two.
-    fn new(mapping: Arc<Mapping>, layout: &RingLayout, len: u32) -> Self {
+    fn new(mapping: Arc<MmapRaw>, layout: &RingLayout, len: u32) -> Self {
         assert!(len.is_power_of_two(), "expected a power of two, found {len}");
         let entries_len = len as usize * size_of::<T>();
+        let start = NonNull::new(mapping.as_mut_ptr()).expect("a mapping has an address");
         let word = |at: usize| {
             assert!(at.is_multiple_of(4) && at + 4 <= mapping.len(), "an index is not in the ring");
             // SAFETY: the offset is within the mapping, and aligned, as the mapping itself is.
-            unsafe { mapping.start().add(at).cast::<AtomicU32>() }
+            unsafe { start.add(at).cast::<AtomicU32>() }
         };
         assert!(
             layout.entries.is_multiple_of(align_of::<T>())
@@ -108,7 +109,7 @@ impl<T: Entry> RingMemory<T> {
             "entries are not in the ring"
         );
         // SAFETY: as above.
-        let entries = unsafe { mapping.start().add(layout.entries).cast() };
+        let entries = unsafe { start.add(layout.entries).cast() };
         let (producer, consumer) = (word(layout.producer), word(layout.consumer));
         let flags = word(layout.flags);
         Self { producer, consumer, flags, entries, mask: len - 1, _mapping: mapping }
@@ -139,7 +140,7 @@ impl<T: Entry> RingMemory<T> {
 
 impl<T: Entry> Producer<T> {
     /// Takes the producing side of the ring in `mapping`, where it was left.
-    pub(super) fn new(mapping: Arc<Mapping>, layout: &RingLayout, len: u32) -> Self {
+    pub(super) fn new(mapping: Arc<MmapRaw>, layout: &RingLayout, len: u32) -> Self {
         let memory = RingMemory::new(mapping, layout, len);
         let next = memory.producer().load(Ordering::Acquire);
         let consumed = memory.consumer().load(Ordering::Acquire);
@@ -189,7 +190,7 @@ impl<T: Entry> Producer<T> {
 
 impl<T: Entry> Consumer<T> {
     /// Takes the consuming side of the ring in `mapping`, where it was left.
-    pub(super) fn new(mapping: Arc<Mapping>, layout: &RingLayout, len: u32) -> Self {
+    pub(super) fn new(mapping: Arc<MmapRaw>, layout: &RingLayout, len: u32) -> Self {
         let memory = RingMemory::new(mapping, layout, len);
         let next = memory.consumer().load(Ordering::Acquire);
         Self { memory, next, produced: next }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ring::RingLayout;
-use crate::umem::Mapping;
+use memmap2::{MmapOptions, MmapRaw};
 use primitives::Random;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct Kernel {
 }
 
 fn pair() -> (Rings, Kernel) {
-    let memory = || Arc::new(Mapping::of_zeros(4096));
+    let memory = || Arc::new(MmapRaw::from(MmapOptions::new().len(4096).map_anon().unwrap()));
     let [fill, completion, rx, tx] = [(); 4].map(|()| memory());
     let rings = Rings {
         fill: Producer::new(Arc::clone(&fill), &LAYOUT, COUNT),

@@ -4,13 +4,14 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use memmap2::{MmapOptions, MmapRaw};
+
 use crate::bpf::{MapSpec, create_map};
-use crate::umem::Mapping;
 
 /// A map whose values are mapped into memory.
 pub(super) struct MappedWords<T> {
     map: OwnedFd,
-    mapping: Mapping,
+    mapping: MmapRaw,
     words: PhantomData<T>,
 }
 
@@ -26,7 +27,7 @@ impl<T: Words> MappedWords<T> {
     pub(super) fn create(spec: &MapSpec) -> io::Result<Self> {
         assert_eq!(spec.value_len as usize * spec.entries as usize, size_of::<T>());
         let map = create_map(spec)?;
-        let mapping = Mapping::new(map.as_fd(), 0, size_of::<T>())?;
+        let mapping = MmapOptions::new().len(size_of::<T>()).map_raw(&map)?;
         Ok(Self { map, mapping, words: PhantomData })
     }
 
@@ -39,6 +40,6 @@ impl<T: Words> MappedWords<T> {
     pub(super) fn view(&self) -> &T {
         // SAFETY: the mapping has the length of `T`, begins at a page, and is there as long as `self`. All
         // of it are atomic words, for which any value is valid and which others may change.
-        unsafe { self.mapping.start().cast().as_ref() }
+        unsafe { &*self.mapping.as_ptr().cast() }
     }
 }

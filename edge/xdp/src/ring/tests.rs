@@ -1,15 +1,19 @@
 //! Both sides of rings in plain memory, against a queue.
 
 use super::*;
+use memmap2::MmapOptions;
 use primitives::Random;
 use std::collections::VecDeque;
 
 /// Where the parts are in the test's memory. The indices are on cache lines of their own, as the kernel's.
 const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 
-fn memory(len: u32, index: u32) -> Arc<Mapping> {
-    let mapping =
-        Arc::new(Mapping::of_zeros(LAYOUT.entries + len as usize * size_of::<Descriptor>()));
+fn zeros(len: usize) -> Arc<MmapRaw> {
+    Arc::new(MmapOptions::new().len(len).map_anon().unwrap().into())
+}
+
+fn memory(len: u32, index: u32) -> Arc<MmapRaw> {
+    let mapping = zeros(LAYOUT.entries + len as usize * size_of::<Descriptor>());
     let ring = RingMemory::<u64>::new(Arc::clone(&mapping), &LAYOUT, len);
     ring.producer().store(index, Ordering::Relaxed);
     ring.consumer().store(index, Ordering::Relaxed);
@@ -108,7 +112,7 @@ fn a_ring_is_taken_over_where_it_was_left() {
 #[test]
 fn layouts_are_checked() {
     let refuses = |layout: RingLayout, len: u32| {
-        let mapping = Arc::new(Mapping::of_zeros(4096));
+        let mapping = zeros(4096);
         std::panic::catch_unwind(|| RingMemory::<u64>::new(mapping, &layout, len)).is_err()
     };
     assert!(!refuses(LAYOUT, 8));
