@@ -62,6 +62,10 @@ pub fn cores() -> Vec<usize> {
 }
 
 /// Pins the calling thread to one core.
+///
+/// # Errors
+///
+/// If there is no such core, or the process may not run on it.
 pub fn pin_to_core(core: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(core)?;
@@ -97,6 +101,10 @@ pub struct Identity {
 
 impl Identity {
     /// Looks up `user` and `group`. An empty `group` stands for the user's primary group.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such user or group, or the system cannot look them up.
     pub fn find(user: &str, group: &str) -> Result<Self, DropPrivilegesError> {
         let system = |error: nix::Error| DropPrivilegesError::System(error.into());
         let found = User::from_name(user).map_err(system)?;
@@ -115,7 +123,11 @@ impl Identity {
         Self { user: Uid::effective(), group: getegid() }
     }
 
-    /// Changes the owner of a folder. Fails if `path` is a symbolic link: someone who may write beside it
+    /// Changes the owner of a folder.
+    ///
+    /// # Errors
+    ///
+    /// If `path` is no folder, or the kernel refuses. If it is a symbolic link, too: someone who may write beside it
     /// could have put it there, to get any other file.
     pub fn give(self, path: &Path) -> io::Result<()> {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -125,6 +137,10 @@ impl Identity {
     }
 
     /// Returns the owner of a file or folder.
+    ///
+    /// # Errors
+    ///
+    /// If `path` cannot be accessed.
     pub fn owner_of(path: &Path) -> io::Result<Self> {
         let data = path.metadata()?;
         Ok(Self { user: Uid::from_raw(data.uid()), group: Gid::from_raw(data.gid()) })
@@ -132,7 +148,11 @@ impl Identity {
 
     /// Runs `work` with the rights of this user and group only, and takes those of root again after it. What
     /// `work` does in a folder of that user can then do no more than the user could, whatever links are there.
-    /// The whole process has these rights meanwhile. Fails if it is not root; `work` has not run then.
+    /// The whole process has these rights meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the process is not root: `work` has not run then. Or if it cannot become root again.
     pub fn run_as<T>(self, work: impl FnOnce() -> T) -> io::Result<T> {
         let own = getegid();
         // Those of root could open more files. Root itself does not need them.
@@ -158,6 +178,10 @@ impl Identity {
 }
 
 /// Changes the user and group of all threads to `identity` for good, without supplementary groups.
+///
+/// # Errors
+///
+/// If the process is not root, the kernel refuses, or root could be regained.
 pub fn drop_privileges(identity: Identity) -> Result<(), DropPrivilegesError> {
     if !is_root() {
         return Err(DropPrivilegesError::NotRoot);
@@ -174,6 +198,10 @@ pub fn drop_privileges(identity: Identity) -> Result<(), DropPrivilegesError> {
 }
 
 /// Raises the soft limit of open descriptors to the hard limit.
+///
+/// # Errors
+///
+/// If the kernel refuses.
 pub fn raise_descriptor_limit() -> io::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     if soft < hard {

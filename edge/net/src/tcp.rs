@@ -30,6 +30,10 @@ const DEFER_ACCEPT_S: i32 = 3;
 
 /// Binds a listener: `count` sockets on `address`, one for each worker. All are non-blocking, and
 /// accepted connections inherit TCP_NODELAY. Port 0 takes a free port, the same for all.
+///
+/// # Errors
+///
+/// If the address cannot be bound, or a socket cannot listen.
 pub fn bind_tcp(
     address: SocketAddr,
     count: usize,
@@ -48,6 +52,10 @@ pub fn bind_tcp(
 
 /// Like [`bind_tcp`], with inherited sockets that already listen on `address`. Workers share sockets if
 /// there are fewer than `count`; if there are more, all are returned.
+///
+/// # Errors
+///
+/// If an option of a socket cannot be set, or a socket cannot be duplicated.
 pub fn adopt_tcp(
     inherited: Vec<InheritedSocket>,
     address: SocketAddr,
@@ -73,6 +81,10 @@ fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
 }
 
 /// Accepts a connection with one system call. It is non-blocking and close-on-exec.
+///
+/// # Errors
+///
+/// `WouldBlock` if no connection waits; otherwise that of accept(2).
 #[cfg(target_os = "linux")]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     use crate::raw_sock_addr::RawSockAddr;
@@ -99,6 +111,10 @@ pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 }
 
 /// Accepts a connection, which is non-blocking.
+///
+/// # Errors
+///
+/// `WouldBlock` if no connection waits; otherwise that of accept(2).
 #[cfg(not(target_os = "linux"))]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, from) = listener.accept()?;
@@ -114,6 +130,10 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 }
 
 /// Reads available bytes. Returns 0 at the end of the stream, and `WouldBlock` if there are none yet.
+///
+/// # Errors
+///
+/// `WouldBlock` if there are no bytes yet; otherwise that of recv(2).
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     (&*SockRef::from(socket)).read(buffer)
 }
@@ -128,11 +148,19 @@ pub fn has_input(socket: &impl AsFd) -> bool {
 }
 
 /// Shuts down the sending direction. The peer may still send.
+///
+/// # Errors
+///
+/// If the socket is not connected any more.
 pub fn shutdown_write(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Write)
 }
 
 /// Shuts down both directions, which wakes tasks that wait for the socket.
+///
+/// # Errors
+///
+/// If the socket is not connected any more.
 pub fn shutdown_both(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).shutdown(Shutdown::Both)
 }

@@ -168,6 +168,10 @@ pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool)
 }
 
 /// Has no effect: other platforms do not distribute datagrams among sockets.
+///
+/// # Errors
+///
+/// Never; elsewhere than on Linux, nothing is called.
 #[cfg(not(target_os = "linux"))]
 pub fn steer_udp(_: &[UdpSocket], _: &[usize]) -> io::Result<()> {
     Ok(())

@@ -106,6 +106,10 @@ pub mod action {
 }
 
 /// Creates a map, filled with zeros.
+///
+/// # Errors
+///
+/// `PermissionDenied` without CAP_BPF; otherwise that of bpf(2).
 pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
     const BPF_F_MMAPABLE: u32 = 1 << 10;
     let (map_type, map_flags) = match spec.kind {
@@ -129,6 +133,10 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
 }
 
 /// Sets the value of `key`. Sizes must be those of the map; both lengths are in bytes.
+///
+/// # Errors
+///
+/// If there is no such key, or no room for it.
 ///
 /// # Panics
 ///
@@ -221,6 +229,10 @@ fn relocate(
 /// Loads an XDP program. `name` is for those who list programs: at most 15 letters, digits, dots and
 /// underscores. Some helper functions are only for programs whose `license` the kernel counts as
 /// compatible with the GPL.
+///
+/// # Errors
+///
+/// If the verifier refuses the program, with its reasons, or a right is missing.
 pub fn load_program(
     name: &str,
     license: &CStr,
@@ -284,6 +296,10 @@ pub fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Resu
 }
 
 /// Exchanges the program of a link. Each frame is seen by the old one or by the new one.
+///
+/// # Errors
+///
+/// If `link` is no link of an XDP program, or a right is missing.
 pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = LinkUpdate {
         link: link.as_raw_fd(),
@@ -318,6 +334,10 @@ pub fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// Runs a program on a frame of at least 14 bytes. Redirects go nowhere. The frame comes in by queue 0 of the loopback device.
+///
+/// # Errors
+///
+/// `InvalidInput` if the frame is too short or too long; otherwise that of bpf(2).
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<TestRun> {
     // A program may have made it longer.
     let mut out = vec![0; frame.len() + 256];

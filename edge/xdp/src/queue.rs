@@ -76,6 +76,10 @@ impl Queue {
     /// Takes over a socket of another process, by its [`Queue::descriptors`]. That process must have stopped
     /// serving it, between two turns: then no chunk is in hand, and what is in the rings continues from
     /// there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if `memory` is not that of chunks; otherwise those of mmap(2).
     pub fn inherit(socket: OwnedFd, memory: OwnedFd) -> io::Result<Self> {
         let memory = File::from(memory);
         let len = memory.metadata()?.len();
@@ -144,6 +148,10 @@ impl Queue {
     }
 
     /// Returns whether the driver writes into the chunks itself.
+    ///
+    /// # Errors
+    ///
+    /// Before Linux 5.3.
     pub fn is_zero_copy(&self) -> io::Result<bool> {
         Ok(sockopt::xdp_options(&self.socket)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }

@@ -136,6 +136,10 @@ impl Xdp {
 
     /// Returns copies of what an upgrade hands over, with their names. Call it before the queues are given
     /// to workers.
+    ///
+    /// # Errors
+    ///
+    /// If the process has too many descriptors.
     pub fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut all = Vec::new();
         for interface in &self.control.interfaces {

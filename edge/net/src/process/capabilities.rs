@@ -9,6 +9,10 @@ pub use caps::Capability;
 /// the names of those that it had. Does nothing to the other threads: call it while there is only one.
 ///
 /// Root would regain them by starting a program, which the sandbox denies.
+///
+/// # Errors
+///
+/// If the kernel refuses to read or to clear a set.
 pub fn drop_capabilities() -> io::Result<Vec<String>> {
     let had = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let mut names: Vec<String> = had.iter().map(ToString::to_string).collect();

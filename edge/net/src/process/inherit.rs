@@ -49,6 +49,10 @@ impl InheritedSockets {
     /// Takes the sockets that the environment describes. Call it at the very start of the process. None
     /// are taken by a second call, or if LISTEN_PID is another process. Names that are not `known` are
     /// ignored: systemd uses the unit's name for sockets without a configured one.
+    ///
+    /// # Errors
+    ///
+    /// If LISTEN_FDS is no number, or a descriptor is not open, is no socket, or is one that no listener can use.
     pub fn from_environment(known: &'static [&'static str]) -> Result<Self, InheritError> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let variable = |name: &str| std::env::var(name).ok();

@@ -115,6 +115,10 @@ impl Launcher {
     /// Starts the program with `descriptors` as its inherited ones, each with a name. The last one is a
     /// stream on which the program reports its progress. If it cannot be started, the launcher reports
     /// the reason there.
+    ///
+    /// # Errors
+    ///
+    /// If the launcher has ended. A failure of the program is reported on the stream instead.
     pub fn launch(&self, descriptors: &[(String, OwnedFd)]) -> io::Result<()> {
         let mut parts = descriptors.chunks(PER_MESSAGE).peekable();
         while let Some(part) = parts.next() {
@@ -136,6 +140,10 @@ impl Launcher {
 
 impl Launcher {
     /// Exchanges the XDP program of a link: bpf(2) is denied in the sandbox.
+    ///
+    /// # Errors
+    ///
+    /// If the launcher has ended or does not answer in time, or the kernel refuses the exchange.
     pub fn exchange_program(
         &self,
         link: BorrowedFd<'_>,

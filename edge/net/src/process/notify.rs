@@ -17,6 +17,10 @@ pub struct Notifier {
 
 impl Notifier {
     /// Connects to the socket that NOTIFY_SOCKET names. Returns `None` if the variable is not set.
+    ///
+    /// # Errors
+    ///
+    /// If the variable names no address of a socket, or no socket can be opened.
     pub fn from_environment() -> io::Result<Option<Self>> {
         let Some(to) = std::env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty()) else {
             return Ok(None);
@@ -42,6 +46,10 @@ impl Notifier {
     }
 
     /// Sends `lines`: assignments such as `READY=1`, one on each line.
+    ///
+    /// # Errors
+    ///
+    /// If the service manager is gone, or does not keep up.
     pub fn notify(&self, lines: &str) -> io::Result<()> {
         self.socket.send_to_addr(lines.as_bytes(), &self.to).map(|_| ())
     }

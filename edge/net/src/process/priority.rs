@@ -18,13 +18,21 @@ const NICE_OFFSET: i32 = 10;
 const SHORT_SLICE: Duration = Duration::from_micros(500);
 
 /// Raises the priority of the calling thread, and of threads that it starts later: they get a core as
-/// soon as they wake, before threads without this priority. Fails if the system does not permit it.
+/// soon as they wake, before threads without this priority.
+///
+/// # Errors
+///
+/// If the system does not permit it.
 pub fn raise_priority() -> io::Result<()> {
     change(|attributes| attributes.sched_runtime = SHORT_SLICE.as_nanos() as u64)
 }
 
 /// Lowers the priority of the calling thread, and of threads that it starts later: the process's other
-/// threads run first. Fails if the system does not permit it; all threads have equal shares then.
+/// threads run first.
+///
+/// # Errors
+///
+/// If the system does not permit it; all threads have equal shares then.
 pub fn lower_priority() -> io::Result<()> {
     change(|attributes| {
         attributes.sched_nice = (attributes.sched_nice + NICE_OFFSET).min(19);

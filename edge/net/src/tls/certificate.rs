@@ -75,6 +75,10 @@ pub(super) enum CertificateErrorKind {
 
 impl Certificate {
     /// Reads a certificate and its key, and checks that they match.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or parsed, or they do not belong together. The error names the file and the remedy.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
         let error_at = |path: &Path, kind| CertificateError { path: path.to_owned(), kind };
         let read = |path: &Path| {
@@ -93,6 +97,10 @@ impl Certificate {
 
     /// Parses a text with the chain and the key in any order, and checks that they match. `path` is
     /// named in errors.
+    ///
+    /// # Errors
+    ///
+    /// If either is missing or cannot be parsed, or they do not match.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
         let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
         read().map_err(|kind| CertificateError { path: path.to_owned(), kind })
@@ -100,6 +108,10 @@ impl Certificate {
 
     /// Parses the answer to a challenge (RFC 8737) from such a text. Key and certificate are not compared,
     /// because rustls does not know the certificate's critical extension.
+    ///
+    /// # Errors
+    ///
+    /// If either is missing or cannot be parsed.
     pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
         let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
         read().map_err(|kind| CertificateError { path: "challenge".into(), kind })

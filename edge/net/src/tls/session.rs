@@ -44,6 +44,10 @@ const REST_MAX: usize = 5 + RECORD_MAX + 2048;
 
 impl TlsSession {
     /// Creates a session for a new connection.
+    ///
+    /// # Errors
+    ///
+    /// If rustls refuses the configuration.
     pub fn new(config: &TlsConfig) -> io::Result<Self> {
         let rustls = UnbufferedServerConnection::new(config.0.clone()).map_err(io::Error::other)?;
         Ok(Self { rustls, rest: Vec::new(), unsent: Vec::new(), is_over: false, is_done: false })
@@ -51,8 +55,12 @@ impl TlsSession {
 
     /// Decrypts `sealed`, the bytes from the socket, into `plain`, and returns the number of plaintext
     /// bytes. `sealed` is overwritten. `plain` must be as long as `sealed` plus a record of 16 KiB.
-    /// Handshake messages and alerts are written to `socket`. An error of the kind `InvalidData` means
-    /// that the client broke the protocol; an alert was sent then.
+    /// Handshake messages and alerts are written to `socket`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidData` if the client broke the protocol; an alert was sent then. Otherwise those of `socket`, but not
+    /// `WouldBlock`.
     pub fn open(
         &mut self,
         sealed: &mut [u8],
@@ -156,7 +164,12 @@ impl TlsSession {
 
     /// Encrypts a part of `plain` in `buffer`, which should have [`SEALED_MAX`] bytes, and writes it.
     /// Returns the number of bytes taken from `plain`; they may not have left yet, see
-    /// [`TlsSession::is_pending`]. Fails with `WouldBlock` while the socket does not accept earlier bytes.
+    /// [`TlsSession::is_pending`].
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` while the socket does not accept earlier bytes, `NotConnected` outside of a session; otherwise
+    /// those of `socket`.
     pub fn write(
         &mut self,
         plain: &[u8],
@@ -176,6 +189,10 @@ impl TlsSession {
 
     /// Sends close_notify, using `buffer` as in [`TlsSession::write`]. Later input is ignored. Does
     /// nothing before the handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// Those of `socket`, but not `WouldBlock`.
     pub fn finish(&mut self, buffer: &mut [u8], socket: &mut impl Write) -> io::Result<()> {
         if self.is_handshaking() || self.is_done {
             return Ok(());

@@ -38,6 +38,10 @@ pub struct UdpSocket {
 
 /// Binds a listener: `count` sockets on `address`, one for each worker. The kernel distributes clients
 /// among them on Linux; use one elsewhere. Port 0 takes a free port, the same for all.
+///
+/// # Errors
+///
+/// If the address cannot be bound, or an option cannot be set.
 pub fn bind_udp(
     address: SocketAddr,
     count: usize,
@@ -49,6 +53,10 @@ pub fn bind_udp(
 
 /// Like [`bind_udp`], with inherited sockets that are already bound to `address`. Workers share sockets
 /// if there are fewer than `count`; if there are more, all are returned.
+///
+/// # Errors
+///
+/// If an option cannot be set, or a socket cannot be duplicated.
 pub fn adopt_udp(
     inherited: Vec<InheritedSocket>,
     address: SocketAddr,
@@ -93,6 +101,10 @@ impl UdpSocket {
     }
 
     /// Duplicates the descriptor, for a process that takes over the socket.
+    ///
+    /// # Errors
+    ///
+    /// If the process has too many descriptors.
     #[cfg(unix)]
     pub fn descriptor(&self) -> io::Result<std::os::fd::OwnedFd> {
         std::os::fd::AsFd::as_fd(&self.socket).try_clone_to_owned()

@@ -27,6 +27,10 @@ const CORES_MAX: usize = 2000;
 /// Steers datagrams that `cores[i]` receives to socket `i` of a listener's group. Those of other cores
 /// are distributed by hash, and so are all if `cores` is empty. `sockets` are as [`super::bind_udp`] or
 /// [`super::adopt_udp`] returned them.
+///
+/// # Errors
+///
+/// If the kernel refuses the program.
 pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {
     let [first, _, ..] = sockets else { return Ok(()) };
     if cores.is_empty() {
