@@ -65,6 +65,9 @@ mod setup;
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod test_frames;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod test_kernel;
 
 #[cfg(not(target_os = "linux"))]
 mod unsupported;

@@ -117,11 +117,21 @@ impl Queue {
             rx: Consumer::new(rx.0, &rx.1, RX_TX_LEN),
             tx: Producer::new(tx.0, &tx.1, RX_TX_LEN),
         };
-        let start = NonNull::new(mapping.as_mut_ptr()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self::of_parts(socket, memory, mapping, rings))
+    }
+
+    /// Returns a queue with chunks in `mapping`, which is `memory`, and these rings.
+    pub(super) fn of_parts(
+        socket: OwnedFd,
+        memory: File,
+        mapping: Arc<MmapRaw>,
+        rings: Rings,
+    ) -> Self {
+        let start = NonNull::new(mapping.as_mut_ptr()).expect("a mapping has an address");
         // SAFETY: nothing else in this process accesses the chunks. Those who access the area keep to chunks
         // in hand, into which the kernel does not write.
         let area = unsafe { Area::mapped(start, mapping.len(), mapping) };
-        Ok(Self { socket, memory, area: Some(area), rings })
+        Self { socket, memory, area: Some(area), rings }
     }
 
     fn bind(&self, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {

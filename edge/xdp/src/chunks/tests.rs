@@ -1,69 +1,39 @@
 //! Chunks go round between the engine and a kernel that takes its time.
 
 use super::*;
-use crate::ring::RingLayout;
-use memmap2::{MmapOptions, MmapRaw};
+use crate::test_kernel::{COUNT, Kernel, Memory};
 use primitives::Random;
-use std::sync::Arc;
 
-const COUNT: u32 = 64;
-/// Shorter than there are chunks, so that it is full at times.
-const TX_LEN: u32 = 16;
-const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
-
-/// The other side of the rings.
-struct Kernel {
-    fill: Consumer<u64>,
-    completion: Producer<u64>,
-    rx: Producer<Descriptor>,
-    tx: Consumer<Descriptor>,
+/// A kernel that does its work by and by.
+struct SlowKernel {
+    kernel: Kernel,
     /// Chunks that it has taken from the fill ring, and of replies that it is sending.
     own: Vec<u64>,
     sending: Vec<u64>,
 }
 
-fn pair() -> (Rings, Kernel) {
-    let memory = || Arc::new(MmapRaw::from(MmapOptions::new().len(4096).map_anon().unwrap()));
-    let [fill, completion, rx, tx] = [(); 4].map(|()| memory());
-    let rings = Rings {
-        fill: Producer::new(Arc::clone(&fill), &LAYOUT, COUNT),
-        completion: Consumer::new(Arc::clone(&completion), &LAYOUT, COUNT),
-        rx: Consumer::new(Arc::clone(&rx), &LAYOUT, COUNT),
-        tx: Producer::new(Arc::clone(&tx), &LAYOUT, TX_LEN),
-    };
-    let kernel = Kernel {
-        fill: Consumer::new(fill, &LAYOUT, COUNT),
-        completion: Producer::new(completion, &LAYOUT, COUNT),
-        rx: Producer::new(rx, &LAYOUT, COUNT),
-        tx: Consumer::new(tx, &LAYOUT, TX_LEN),
-        own: Vec::new(),
-        sending: Vec::new(),
-    };
-    (rings, kernel)
-}
-
-impl Kernel {
+impl SlowKernel {
     /// Does a random part of what it could do.
     fn run(&mut self, random: &mut Random) {
         for _ in 0..random.below(20) {
-            self.own.extend(self.fill.pop());
+            self.own.extend(self.kernel.fill.pop());
         }
-        self.fill.release();
+        self.kernel.fill.release();
         for _ in 0..random.below(20) {
             let Some(at) = self.own.pop() else { break };
             let len = 60 + random.below(3000);
-            assert!(self.rx.push(Descriptor { at: at + 256, len, options: 0 }));
+            assert!(self.kernel.rx.push(Descriptor { at: at + 256, len, options: 0 }));
         }
-        self.rx.publish();
+        self.kernel.rx.publish();
         for _ in 0..random.below(20) {
-            self.sending.extend(self.tx.pop().map(|reply| reply.at));
+            self.sending.extend(self.kernel.tx.pop().map(|reply| reply.at));
         }
-        self.tx.release();
+        self.kernel.tx.release();
         for _ in 0..random.below(20) {
             let Some(at) = self.sending.pop() else { break };
-            assert!(self.completion.push(at));
+            assert!(self.kernel.completion.push(at));
         }
-        self.completion.publish();
+        self.kernel.completion.publish();
     }
 
     /// Takes all that is in rings. Returns the chunks, sorted.
@@ -75,8 +45,8 @@ impl Kernel {
             rings.recycle(chunk);
         }
         rings.publish();
-        let mut all: Vec<u64> = std::iter::from_fn(|| self.fill.pop()).collect();
-        all.extend(std::iter::from_fn(|| self.tx.pop()).map(|reply| reply.at));
+        let mut all: Vec<u64> = std::iter::from_fn(|| self.kernel.fill.pop()).collect();
+        all.extend(std::iter::from_fn(|| self.kernel.tx.pop()).map(|reply| reply.at));
         all.extend(self.own);
         all.extend(self.sending);
         all.iter_mut().for_each(|at| *at &= !(CHUNK_LEN as u64 - 1));
@@ -90,7 +60,10 @@ impl Kernel {
 fn no_chunk_is_lost_or_doubled() {
     for seed in 0..if cfg!(miri) { 2 } else { 300 } {
         let mut random = Random::new(seed);
-        let (mut rings, mut kernel) = pair();
+        let memory = Memory::new();
+        let mut rings = memory.rings();
+        let mut kernel =
+            SlowKernel { kernel: memory.kernel(), own: Vec::new(), sending: Vec::new() };
         rings.fill_all(COUNT);
         let mut in_hand = Vec::new();
         let mut refused = 0;
@@ -127,7 +100,8 @@ fn no_chunk_is_lost_or_doubled() {
 
 #[test]
 fn replies_are_behind_requests_in_the_same_chunk() {
-    let (mut rings, mut kernel) = pair();
+    let memory = Memory::new();
+    let (mut rings, mut kernel) = (memory.rings(), memory.kernel());
     rings.fill_all(3);
     assert!(kernel.fill.pop().is_some());
     let at = kernel.fill.pop().unwrap();
