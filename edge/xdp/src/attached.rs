@@ -28,12 +28,10 @@ pub(super) struct Attached {
     /// The program, until it replaces that of the old process.
     waiting: Option<OwnedFd>,
     state: State,
-    /// The destinations of replies over IPv4 and IPv6.
-    next_hops: [NextHop; 2],
     /// The counts since the start, as of the last `Control::take_counts`, by listener.
     pub(super) taken: Vec<ListenerCounts>,
-    /// The next hops, for the workers.
-    next_hops_of_queues: Arc<ArcSwap<NextHops>>,
+    /// The destinations of replies, which the workers read.
+    next_hops: Arc<ArcSwap<NextHops>>,
     queues: Vec<AttachedQueue>,
 }
 
@@ -77,7 +75,6 @@ impl Attached {
             }
         };
         let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
-        let next_hops = [NextHop::Swap; 2];
         let state = State::Running;
         Ok(Self {
             interface,
@@ -86,9 +83,8 @@ impl Attached {
             link: Arc::new(Mutex::new(Some(link))),
             waiting,
             state,
-            next_hops,
+            next_hops: Arc::default(),
             taken,
-            next_hops_of_queues: Arc::default(),
             queues: Vec::new(),
         })
     }
@@ -145,7 +141,7 @@ impl Attached {
         let zero_copy = queue.is_zero_copy().unwrap_or(false);
         let status = Arc::new(status);
         self.queues.push(AttachedQueue { queue: number, zero_copy, status: Arc::clone(&status) });
-        WorkerQueue { queue, next_hops: Arc::clone(&self.next_hops_of_queues), status }
+        WorkerQueue { queue, next_hops: Arc::clone(&self.next_hops), status }
     }
 
     /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error
@@ -209,56 +205,51 @@ impl Attached {
         counts
     }
 
-    /// Sets the destinations of replies, as far as they have changed. Returns a sentence about each.
+    /// Sets the destinations of replies. Returns a sentence about each that has changed.
     pub(super) fn set_next_hops(
         &mut self,
         reply_mac: ReplyMac,
         network: &Network,
         netlink: &mut Netlink,
     ) -> Vec<String> {
-        let mut changes = Vec::new();
-        let name = self.interface.name.clone();
-        for (at, is_v4, family) in [(0, true, "IPv4"), (1, false, "IPv6")] {
-            let next_hop = match reply_mac {
-                ReplyMac::Swap => NextHop::Swap,
-                ReplyMac::Fixed(mac) => NextHop::Always(mac),
-                ReplyMac::Gateway => {
-                    let gateway = network.gateway(is_v4, &self.interface);
-                    let mac = gateway.and_then(|(index, ip)| netlink.neighbour(index, ip).ok()?);
-                    mac.map_or(NextHop::Unknown, NextHop::OffLink)
-                }
-            };
-            if self.next_hops[at] == next_hop {
-                continue;
+        let mut next_hop = |is_v4| match reply_mac {
+            ReplyMac::Swap => NextHop::Swap,
+            ReplyMac::Fixed(mac) => NextHop::Always(mac),
+            ReplyMac::Gateway => {
+                let gateway = network.gateway(is_v4, &self.interface);
+                let mac = gateway.and_then(|(index, ip)| netlink.neighbour(index, ip).ok()?);
+                mac.map_or(NextHop::Unknown, NextHop::OffLink)
             }
-            self.next_hops[at] = next_hop;
-            if is_v4 {
-                self.maps.set_next_hop_v4(next_hop);
-            } else {
-                self.maps.set_next_hop_v6(next_hop);
-            }
-            match next_hop {
-                NextHop::OffLink(mac) => changes.push(format!(
-                    "replies over {family} leave {name} for the gateway at {}",
-                    mac_text(mac)
-                )),
-                NextHop::Unknown => changes.push(format!(
-                    "the MAC address of {name}'s gateway for {family} is not known: the sockets answer"
-                )),
-                NextHop::Swap | NextHop::Always(_) => {}
-            }
-        }
-        let mut on_link = Vec::new();
+        };
+        let mut new = NextHops { v4: next_hop(true), v6: next_hop(false), on_link: Vec::new() };
         if reply_mac == ReplyMac::Gateway {
-            on_link = network.on_link(&self.interface);
-            self.maps.set_on_link(&on_link);
+            new.on_link = network.on_link(&self.interface);
         }
-        let [v4, v6] = self.next_hops;
-        let next_hops = NextHops { v4, v6, on_link };
-        if **self.next_hops_of_queues.load() != next_hops {
-            self.next_hops_of_queues.store(Arc::new(next_hops));
+        let old = self.next_hops.load_full();
+        if *old == new {
+            return Vec::new();
         }
+        self.maps.set_next_hops(&new);
+        let families = [("IPv4", old.v4, new.v4), ("IPv6", old.v6, new.v6)];
+        let changed = families.into_iter().filter(|(_, old, new)| old != new);
+        let changes = changed.filter_map(|(family, _, new)| self.describe(family, new)).collect();
+        self.next_hops.store(Arc::new(new));
         changes
+    }
+
+    /// Returns a sentence about a new next hop, if it is one that operators should know.
+    fn describe(&self, family: &str, next_hop: NextHop) -> Option<String> {
+        let name = &self.interface.name;
+        match next_hop {
+            NextHop::OffLink(mac) => Some(format!(
+                "replies over {family} leave {name} for the gateway at {}",
+                mac_text(mac)
+            )),
+            NextHop::Unknown => Some(format!(
+                "the MAC address of {name}'s gateway for {family} is not known: the sockets answer"
+            )),
+            NextHop::Swap | NextHop::Always(_) => None,
+        }
     }
 
     /// Asks whether the interface is there and running. Returns a sentence if that has changed.

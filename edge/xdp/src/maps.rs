@@ -37,6 +37,7 @@ use super::bpf::{
     update_element,
 };
 use super::interface::Endpoint;
+use super::next_hops::NextHops;
 use super::program::RELOCATIONS;
 use super::{ConnectRate, IdSlots, ListenerCounts, ProtocolNumbers};
 use list::{UNUSED_V4, UNUSED_V6, network_words, raw_v4, raw_v6, replace, set};
@@ -390,21 +391,12 @@ impl InterfaceMaps {
         update_element(self.sockets.as_fd(), &SOCKETS, &queue.to_ne_bytes(), &value)
     }
 
-    /// Sets the destination of replies over IPv4 in the link layer.
-    pub(super) fn set_next_hop_v4(&mut self, next_hop: NextHop) {
-        set(&self.config.view().next_hop_v4, next_hop.word());
-    }
-
-    /// Sets the destination of replies over IPv6 in the link layer.
-    pub(super) fn set_next_hop_v6(&mut self, next_hop: NextHop) {
-        set(&self.config.view().next_hop_v6, next_hop.word());
-    }
-
-    /// Replaces the networks on the interface's link, of which [`NextHop::OffLink`] is not the next hop.
-    /// Returns how many did not fit.
-    pub(super) fn set_on_link(&mut self, networks: &[IpPrefix]) -> usize {
+    /// Sets the destinations of replies in the link layer. Returns how many networks on the link did not fit.
+    pub(super) fn set_next_hops(&mut self, next_hops: &NextHops) -> usize {
         let config = self.config.view();
-        let (v4, v6) = network_words(networks);
+        set(&config.next_hop_v4, next_hops.v4.word());
+        set(&config.next_hop_v6, next_hops.v6.word());
+        let (v4, v6) = network_words(&next_hops.on_link);
         replace(&config.on_link_v4, &config.on_link_v4_len, UNUSED_V4, &v4)
             + replace(&config.on_link_v6, &config.on_link_v6_len, UNUSED_V6, &v6)
     }

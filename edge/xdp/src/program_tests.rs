@@ -13,7 +13,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::bpf::{TestRun, test_run};
 use super::interface::Endpoint;
-use super::maps::{InterfaceMaps, Maps, NextHop, load};
+use super::maps::{InterfaceMaps, Maps, load};
+use super::next_hops::NextHops;
 use super::{IdSlots, ListenerCounts, ProtocolNumbers};
 use crate::test_frames::MAGIC;
 use model::{Model, Outcome, Verdict};
@@ -71,15 +72,13 @@ impl Program {
             maps.set_endpoints(&model.endpoints),
             maps.set_passed(&model.passed),
             maps.set_blocked(&model.blocked),
-            interface.set_on_link(&model.on_link),
+            interface.set_next_hops(&model.next_hops),
         ];
         assert_eq!(rest, [0; 4], "a list is too long");
         maps.set_bans(model.bans.iter().copied());
         if let Some(ids) = &model.ids {
             maps.set_ids(ids);
         }
-        interface.set_next_hop_v4(model.next_hop_v4);
-        interface.set_next_hop_v6(model.next_hop_v6);
         interface.set_vlans(&model.vlans);
     }
 
@@ -149,9 +148,7 @@ fn model() -> Model {
             .map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap()))
             .to_vec(),
         ids: Some(IdSlots { key: KEY, current: 7, accepts_next: false }),
-        next_hop_v4: NextHop::Swap,
-        next_hop_v6: NextHop::Swap,
-        on_link: Vec::new(),
+        next_hops: NextHops::default(),
         vlans: vec![5, 4094],
     }
 }

@@ -66,10 +66,6 @@ pub struct Control {
     network: Network,
     blocks: Arc<BlockLists>,
     endpoints: Vec<Endpoint>,
-    /// The endpoints that the program has, and how many did not fit.
-    written: Vec<Endpoint>,
-    omitted: usize,
-    passed: Vec<IpPrefix>,
 }
 
 impl Xdp {
@@ -127,9 +123,6 @@ impl Xdp {
             network,
             blocks: Arc::default(),
             endpoints: Vec::new(),
-            written: Vec::new(),
-            omitted: 0,
-            passed: Vec::new(),
         };
         Ok(Self { control, queues, take_over, redirect: options.redirect, warnings })
     }
@@ -266,16 +259,18 @@ impl Control {
     /// Checks interfaces, addresses and gateways for changes, and updates the program. Call it about once a
     /// second. Returns a sentence for the log about each change.
     pub fn refresh(&mut self) -> Vec<String> {
-        let mut changes: Vec<String> = Vec::new();
-        let with_routes = self.rules.reply_mac == ReplyMac::Gateway;
-        if let Err(error) = self.network.refresh(&mut self.netlink, with_routes) {
+        let mut changes = Vec::new();
+        let reply_mac = self.rules.reply_mac;
+        // Only the gateway depends on routes.
+        let reads_routes = reply_mac == ReplyMac::Gateway;
+        if let Err(error) = self.network.refresh(&mut self.netlink, reads_routes) {
             changes.push(format!("cannot ask the kernel for addresses: {error}"));
         }
-        for attached in &mut self.interfaces {
-            changes.extend(attached.check_state(&mut self.netlink));
-            let reply_mac = self.rules.reply_mac;
-            changes.extend(attached.set_next_hops(reply_mac, &self.network, &mut self.netlink));
+        for interface in &mut self.interfaces {
+            changes.extend(interface.check_state(&mut self.netlink));
+            changes.extend(interface.set_next_hops(reply_mac, &self.network, &mut self.netlink));
         }
+        // Both depend on the machine's addresses.
         self.pass_networks();
         changes.extend(self.set_endpoints());
         changes
@@ -285,7 +280,6 @@ impl Control {
     fn set_endpoints(&mut self) -> Option<String> {
         let interfaces: Vec<_> = self.interfaces.iter().map(|it| it.interface.clone()).collect();
         let endpoints = self.network.endpoints(&self.listeners, &interfaces);
-        let is_same = endpoints == self.endpoints;
         let addresses = |endpoints: &[Endpoint]| -> BTreeSet<IpAddr> {
             endpoints.iter().map(|it| it.address.ip()).collect()
         };
@@ -295,7 +289,7 @@ impl Control {
         let list: Vec<_> = new.iter().map(IpAddr::to_string).collect();
         let list = if list.is_empty() { "no address".into() } else { list.join(", ") };
         match omitted {
-            _ if is_same || old == new => None,
+            _ if old == new => None,
             0 => Some(format!("XDP serves {list}")),
             _ => Some(format!("XDP serves {list}, without {omitted} endpoints that are too many")),
         }
@@ -312,11 +306,7 @@ impl Control {
             ..*endpoint
         };
         let endpoints: Vec<_> = self.endpoints.iter().map(endpoint).collect();
-        if endpoints != self.written {
-            self.omitted = self.maps.set_endpoints(&endpoints);
-            self.written = endpoints;
-        }
-        self.omitted
+        self.maps.set_endpoints(&endpoints)
     }
 
     /// Writes the pass list (networks never filtered) to the program's map.
@@ -329,10 +319,7 @@ impl Control {
         self.has_all_bans = do_fit(&passed);
         // Last: if there are too many, forged ones of the rest are answered, to ourselves.
         add_networks(&mut passed, self.network.own_addresses().map(IpPrefix::from));
-        if passed != self.passed {
-            self.maps.set_passed(&passed);
-            self.passed = passed;
-        }
+        self.maps.set_passed(&passed);
     }
 
     /// Returns what the program has done since the last call, by listener and in their order.

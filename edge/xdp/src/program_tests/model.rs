@@ -9,6 +9,7 @@ use crate::IdSlots;
 use crate::bpf::action;
 use crate::interface::Endpoint;
 use crate::maps::NextHop;
+use crate::next_hops::NextHops;
 use crate::test_frames::{MAGIC, naive_checksum, set_udp_checksum};
 
 /// Why a datagram of a listener had the fate that it had.
@@ -47,9 +48,7 @@ pub(super) struct Model {
     pub(super) blocked: Vec<IpPrefix>,
     pub(super) bans: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(super) ids: Option<IdSlots>,
-    pub(super) next_hop_v4: NextHop,
-    pub(super) next_hop_v6: NextHop,
-    pub(super) on_link: Vec<IpPrefix>,
+    pub(super) next_hops: NextHops,
     pub(super) vlans: Vec<u16>,
 }
 
@@ -152,7 +151,7 @@ impl Model {
         let ip = datagram.from.ip();
         let Endpoint { answers, verifies, filters, .. } = datagram.endpoint;
         let contains = |networks: &[IpPrefix]| networks.iter().any(|network| network.contains(ip));
-        let next_hop = if ip.is_ipv4() { self.next_hop_v4 } else { self.next_hop_v6 };
+        let next_hop = if ip.is_ipv4() { self.next_hops.v4 } else { self.next_hops.v6 };
         if matches!(next_hop, NextHop::Unknown) || contains(&self.passed) {
             return Outcome::Passed;
         }
@@ -203,11 +202,13 @@ impl Model {
         let ip = datagram.from.ip();
         let (server_mac, client_mac): ([u8; 6], [u8; 6]) =
             (frame[..6].try_into().unwrap(), frame[6..12].try_into().unwrap());
-        let next_hop = if ip.is_ipv4() { self.next_hop_v4 } else { self.next_hop_v6 };
+        let next_hop = if ip.is_ipv4() { self.next_hops.v4 } else { self.next_hops.v6 };
         let destination = match next_hop {
             NextHop::Unknown => return false,
             NextHop::Always(mac) => mac,
-            NextHop::OffLink(mac) if !self.on_link.iter().any(|net| net.contains(ip)) => mac,
+            NextHop::OffLink(mac) if !self.next_hops.on_link.iter().any(|net| net.contains(ip)) => {
+                mac
+            }
             NextHop::OffLink(_) | NextHop::Swap => client_mac,
         };
         frame[..6].copy_from_slice(&destination);

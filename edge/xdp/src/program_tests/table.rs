@@ -241,10 +241,10 @@ fn lists_are_full_without_fault() {
 fn replies_go_to_the_next_hop() {
     let gateway = [2, 9, 8, 7, 6, 5];
     let Some(mut program) = Program::load("replies_go_to_the_next_hop", model()) else { return };
-    program.model.on_link =
+    program.model.next_hops.on_link =
         vec!["198.18.0.0/24".parse().unwrap(), "2001:db8:1::/64".parse().unwrap()];
     for next_hop in [NextHop::Always(gateway), NextHop::OffLink(gateway), NextHop::Swap] {
-        (program.model.next_hop_v4, program.model.next_hop_v6) = (next_hop, next_hop);
+        (program.model.next_hops.v4, program.model.next_hops.v6) = (next_hop, next_hop);
         program.apply();
         for (client, server, is_on_link) in [
             (CLIENT_V4, V4, true),
@@ -263,7 +263,7 @@ fn replies_go_to_the_next_hop() {
             assert_eq!((&reply[..6], &reply[6..12]), (&expected[..], &SERVER_MAC[..]));
         }
     }
-    program.model.next_hop_v4 = NextHop::Unknown;
+    program.model.next_hops.v4 = NextHop::Unknown;
     program.apply();
     let id = program.model.id(7, ip(CLIENT_V4));
     check(&program, &connect(CLIENT_V4, V4), Passed, "a connect, no next hop over IPv4");

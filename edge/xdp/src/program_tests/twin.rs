@@ -125,9 +125,9 @@ fn shake(random: &mut Random, model: &mut Model) {
     let mut hop = || {
         one_of(random, &[NextHop::Swap, NextHop::Swap, NextHop::Always(mac), NextHop::OffLink(mac)])
     };
-    (model.next_hop_v4, model.next_hop_v6) = (hop(), hop());
+    (model.next_hops.v4, model.next_hops.v6) = (hop(), hop());
     if random.below(8) == 0 {
-        model.next_hop_v4 = NextHop::Unknown;
+        model.next_hops.v4 = NextHop::Unknown;
     }
     model.steering = random.below(4) > 0;
     let mut is_kept = || random.below(4) > 0;
@@ -140,7 +140,8 @@ fn shake(random: &mut Random, model: &mut Model) {
     if random.below(4) == 0 {
         model.bans.push(ends.into());
     }
-    model.on_link = vec!["198.18.0.0/17".parse().unwrap(), "2001:db8::/34".parse().unwrap()];
+    model.next_hops.on_link =
+        vec!["198.18.0.0/17".parse().unwrap(), "2001:db8::/34".parse().unwrap()];
     let current = 1 + random.below(1000);
     model.ids = Some(IdSlots { key: KEY, current, accepts_next: random.below(2) == 0 });
 }
