@@ -40,6 +40,9 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{ForkResult, fork};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Descriptors in one message. The kernel accepts at most 253.
 const PER_MESSAGE: usize = 128;
@@ -60,8 +63,8 @@ const EXCHANGE: &[u8] = b"!";
 /// Maximum seconds for such an order, which takes some milliseconds.
 const EXCHANGE_TIMEOUT_S: i64 = 10;
 
-/// Maximum milliseconds that the launcher waits for an earlier program to end, which may be ending.
-const END_TIMEOUT_MS: libc::c_int = 1000;
+/// The longest time that the launcher waits for an earlier program to end, which may be ending.
+const END_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// An order to the launcher.
 enum Order {
@@ -197,8 +200,9 @@ impl Program {
         }
         // Move all descriptors out of the way first, then each to its place.
         let above = FIRST_FD + RawFd::try_from(count).map_err(io::Error::other)?;
-        let moved = descriptors.iter().map(|(_, descriptor)| clone_above(descriptor, above));
-        let moved: Vec<OwnedFd> = moved.collect::<io::Result<_>>()?;
+        let moved =
+            descriptors.iter().map(|(_, descriptor)| fcntl_dupfd_cloexec(descriptor, above));
+        let moved: Vec<OwnedFd> = moved.collect::<Result<_, _>>()?;
         for (_, descriptor) in descriptors {
             // Do not close it: its number is about to be reused.
             let _ = descriptor.into_raw_fd();
@@ -266,18 +270,13 @@ impl Started {
         let mut pid = [0; 4];
         parent.read_exact(&mut pid).ok()?;
         let pid = i32::from_ne_bytes(pid);
-        // SAFETY: only numbers are passed.
-        let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let handle = RawFd::try_from(handle).ok().filter(|handle| *handle >= 0)?;
-        // SAFETY: the kernel has just opened it for us, and nothing else owns it.
-        Some(Self { pid, handle: unsafe { OwnedFd::from_raw_fd(handle) } })
+        let handle = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, handle })
     }
 
     fn is_running(&self) -> bool {
-        let mut end =
-            libc::pollfd { fd: self.handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the kernel reads and writes one structure, which lives until the call returns.
-        unsafe { libc::poll(&raw mut end, 1, END_TIMEOUT_MS) == 0 }
+        let mut end = [PollFd::new(&self.handle, PollFlags::IN)];
+        poll(&mut end, Some(&END_TIMEOUT)) == Ok(0)
     }
 }
 
@@ -318,7 +317,7 @@ fn start_orphan(
 /// Becomes the new process, or reports the reason of a failure on the last descriptor.
 fn start(program: &Program, descriptors: Vec<(String, OwnedFd)>) -> ! {
     let above = FIRST_FD + RawFd::try_from(descriptors.len()).unwrap_or(RawFd::MAX - FIRST_FD);
-    let report = descriptors.last().map(|(_, last)| clone_above(last, above));
+    let report = descriptors.last().map(|(_, last)| fcntl_dupfd_cloexec(last, above));
     let Err(error) = program.exec(descriptors);
     report_failure(report.and_then(Result::ok), &error.to_string());
     exit(1)
@@ -374,17 +373,6 @@ fn receive(orders: &OwnedFd) -> io::Result<Option<Order>> {
             return Ok(Some(Order::Start(all)));
         }
     }
-}
-
-/// Duplicates a descriptor with a number of at least `above`, close-on-exec.
-fn clone_above(descriptor: &OwnedFd, above: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open; only numbers are passed.
-    let number = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_DUPFD_CLOEXEC, above) };
-    if number < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just opened it for us, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Closes all descriptors except the standard streams and `kept`. If the launcher kept a listening

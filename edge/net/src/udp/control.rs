@@ -1,6 +1,7 @@
 //! The control message of a datagram on a wildcard socket: the host's address that a request was sent
 //! to, or that a reply should leave from. Linux.
 
+use std::mem::offset_of;
 use std::net::IpAddr;
 
 /// A buffer for a control message.
@@ -24,31 +25,30 @@ impl ControlMessage {
         self.0.as_mut_ptr().cast()
     }
 
-    /// Returns the address that the datagram was sent to.
+    /// Returns this host's address that the datagram was sent to.
     pub(super) fn destination(&self, is_v4: bool) -> IpAddr {
-        let info = &self.0[Self::HEAD_LEN..];
-        if is_v4 {
-            // in_pktinfo: interface 4, local address 4, destination 4.
-            let mut local = [0; 4];
-            local.copy_from_slice(&info[4..8]);
-            local.into()
-        } else {
-            // in6_pktinfo: address 16, interface 4.
-            let mut local = [0; 16];
-            local.copy_from_slice(&info[..16]);
-            local.into()
+        match is_v4 {
+            true => self.info::<4>(offset_of!(libc::in_pktinfo, ipi_spec_dst)).into(),
+            false => self.info::<16>(offset_of!(libc::in6_pktinfo, ipi6_addr)).into(),
         }
+    }
+
+    /// Returns `N` bytes of the message's structure, from offset `at`.
+    fn info<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.0[Self::HEAD_LEN + at..][..N]);
+        bytes
     }
 
     /// Turns the message of a request into that of its reply, which leaves from the address that the
     /// request was sent to, by any interface that leads to the client.
     pub(super) fn prepare_reply(&mut self, is_v4: bool) {
-        let info = &mut self.0[Self::HEAD_LEN..];
-        if is_v4 {
-            info[..4].fill(0);
-        } else if !(info[0] == 0xfe && info[1] & 0xc0 == 0x80) {
+        let interface_at = match (is_v4, self.destination(is_v4)) {
             // Only a link-local address needs the interface.
-            info[16..20].fill(0);
-        }
+            (_, IpAddr::V6(ip)) if ip.is_unicast_link_local() => return,
+            (true, _) => offset_of!(libc::in_pktinfo, ipi_ifindex),
+            (false, _) => offset_of!(libc::in6_pktinfo, ipi6_ifindex),
+        };
+        self.0[Self::HEAD_LEN + interface_at..][..4].fill(0);
     }
 }
