@@ -546,68 +546,19 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
-
-    const ARRAY: MapSpec =
-        MapSpec { name: "test", kind: MapKind::Array, key_len: 4, value_len: 8, entries: 2 };
-    const LICENSE: &CStr = c"Dual MIT/GPL";
-
-    /// `r0 = immediate`
-    fn set_result(immediate: u32) -> u64 {
-        0xb7 | u64::from(immediate) << 32
-    }
-    const EXIT: u64 = 0x95;
-
-    /// Returns false, and says so, if this process may not use bpf(2).
-    fn may_use_bpf(test: &str) -> bool {
-        let error = create_map(&ARRAY).err();
-        let is_refused = error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
-        if is_refused {
-            println!("skipped: {test} needs CAP_BPF and CAP_NET_ADMIN");
-        }
-        !is_refused
-    }
-
-    #[test]
-    fn elements_are_what_was_stored() {
-        if !may_use_bpf("elements_are_what_was_stored") {
-            return;
-        }
-        let map = create_map(&ARRAY).unwrap();
-        let key = 1_u32.to_ne_bytes();
-        update_element(map.as_fd(), &ARRAY, &key, &[7; 8]).unwrap();
-        let mut value = [0; 8];
-        look_up_element(map.as_fd(), &ARRAY, &key, &mut value).unwrap();
-        assert_eq!(value, [7; 8]);
-        let beyond = 2_u32.to_ne_bytes();
-        let error = look_up_element(map.as_fd(), &ARRAY, &beyond, &mut value).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
-    }
-
-    #[test]
-    fn programs_run_on_frames() {
-        if !may_use_bpf("programs_run_on_frames") {
-            return;
-        }
-        let program = load_program("pass", LICENSE, &[set_result(action::PASS), EXIT]).unwrap();
-        let run = test_run(program.as_fd(), &[9; 60]).unwrap();
-        assert_eq!((run.action, run.frame), (action::PASS, vec![9; 60]));
-        let drop_all = load_program("drop", LICENSE, &[set_result(action::DROP), EXIT]).unwrap();
-        assert_eq!(test_run(drop_all.as_fd(), &[9; 14]).unwrap().action, action::DROP);
-        run_live(drop_all.as_fd(), &[9; 60], 1_000, 64).unwrap();
-    }
 
     #[test]
     fn refused_programs_come_with_the_reason() {
-        if !may_use_bpf("refused_programs_come_with_the_reason") {
+        // Returns without a result.
+        let exit = 0x95;
+        let error = load_program("bad", c"Dual MIT/GPL", &[exit]).unwrap_err();
+        if error.error.raw_os_error() == Some(libc::EPERM) {
+            println!(
+                "skipped: refused_programs_come_with_the_reason needs CAP_BPF and CAP_NET_ADMIN"
+            );
             return;
         }
-        // Returns without a result.
-        let error = load_program("bad", LICENSE, &[EXIT]).unwrap_err();
-        assert_eq!(error.error.kind(), io::ErrorKind::PermissionDenied);
-        assert!(error.log.contains("R0 !read_ok"), "{}", error.log);
-        assert!(error.to_string().ends_with("R0 !read_ok"), "{error}");
+        assert!(error.to_string().ends_with("R0 !read_ok"), "{error}: {}", error.log);
     }
 }

@@ -259,7 +259,8 @@ fn follows_addresses_and_interfaces() {
         host.ip("link set eth0 up\nroute replace default via 203.0.113.1\n").unwrap();
         tracker.wait_for_log("eth0 is up");
         tracker.wait_until("it answers again", |_| ask(2, 4));
-        assert_eq!(tracker.sum("tidegate_xdp_interface_up", &[]), 1.0);
+        // The change is logged before it is counted.
+        tracker.wait_until("counted", |it| it.sum("tidegate_xdp_interface_up", &[]) == 1.0);
     });
 }
 
