@@ -11,8 +11,9 @@
 //!
 //! A thousand v4 peers take 9.6 bytes each (`bench/record/2026-11-21-store-memory.txt`). Sampling
 //! 25.6 peers adds 171 ns to an announce of 279 ns; while 4 M peers expired, 10 announces took
-//! longer than 1 ms (`2026-11-21-store.txt`). Linear hashing and sampling have not been measured
-//! apart from the whole store.
+//! longer than 1 ms (`2026-11-21-store.txt`). In a swarm of 5,000 an announce takes 3,656 instructions;
+//! with an array in place of pages 14,764, and a map of positions takes 6 to 11 bytes more a peer
+//! (`2026-11-23-paged-set.md`).
 
 mod page;
 mod sample;

@@ -16,7 +16,8 @@
 //! Plain form: a map from network to its number of peers. Departure: a count-min sketch, two rows of
 //! counters selected by a keyed hash, which takes a fixed 64 KiB. It never counts too few. It counts
 //! too many for a network that shares both counters with large ones: beside 64 networks at their
-//! bound, for one in 16,000.
+//! bound, for one in 16,000. A map takes 12 bytes a
+//! peer (`bench/record/2026-11-23-memory-networks.md`).
 
 use primitives::siphash::siphash;
 use replication::PeerMeta;
