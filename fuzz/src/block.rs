@@ -9,8 +9,8 @@ use replication::block::{Block, BlockError, Groups, Header, Kind, write};
 use replication::{Counting, MergeTime};
 use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
+    Families, InfoHash, PeerId, PeerKey, Role,
+    SwarmCounts, Tick,
 };
 
 const LIFETIME_S: u32 = 2700;
@@ -139,12 +139,15 @@ fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Act
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 200,
         families: Families::Both,
-        with_ids: true,
     };
-    let mut answer = Answer::default();
-    store.announce(NOW, random, &[announce], &mut answer);
-    let summary = answer.summary.expect("every announce is answered");
-    assert_eq!(answer.peers.len(), usize::from(summary.v4 + summary.v6));
+    let (mut answers, mut peers) = (0, 0);
+    store.announce(NOW, random, &[announce], &mut |_, answer| {
+        let answer = answer.expect("there is no minimal interval");
+        answers += 1;
+        answer.each_with_id(|_, _| peers += 1);
+        assert_eq!(peers, answer.v4_len() + answer.v6_len());
+    });
+    assert_eq!(answers, 1, "every announce is answered");
 }
 
 /// Of a block of changes in an empty store.
@@ -187,32 +190,4 @@ fn check_sums(store: &Store, torrents: u64) {
     let counted =
         [totals.v4, totals.v6, totals.web].map(|family| [family.seeders, family.leechers]);
     assert_eq!([counted.concat(), vec![totals.partial_seeds]].concat(), sums);
-}
-
-/// The answer to an announce.
-#[derive(Default)]
-struct Answer {
-    summary: Option<AnnounceSummary>,
-    peers: Vec<PeerKey>,
-}
-
-impl StoreSink for Answer {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {
-        unreachable!("there is no minimal interval");
-    }
-    fn accept(&mut self, _: u8, summary: &AnnounceSummary) {
-        self.summary = Some(*summary);
-    }
-}
-
-impl PeerSink for Answer {
-    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
-        self.peers.extend(peers.iter().map(PackedV4::key));
-    }
-    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
-        self.peers.extend(peers.iter().map(PackedV6::key));
-    }
-    fn peer_with_id(&mut self, _: u8, peer: PeerKey, _: PeerId) {
-        self.peers.push(peer);
-    }
 }

@@ -166,7 +166,8 @@ fn check_announce(query: &AnnounceQuery) {
             warning: query.no_peer_id.then_some("a warning"),
         };
         reply.begin(&mut body);
-        reply.peers_v4(&mut body, &mut 2, &[PackedV4([1; 8]), PackedV4([2; 8])]);
+        reply.peers_v4(&mut body, &[PackedV4([1; 8]), PackedV4([2; 8])]);
+        reply.begin_peers6(&mut body);
         reply.peers_v6(&mut body, &[v6][..usize::from(reply.v6)]);
         reply.finish(&mut body);
         let body = parse(&body).unwrap();

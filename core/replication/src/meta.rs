@@ -1,6 +1,6 @@
 //! Metadata of a peer in 16 bits: everything besides its address and role.
 
-use types::{Tick, limits};
+use types::{Tick, TooSoon, limits};
 
 /// Seconds in a unit of age: a store does not tell two announces of a peer apart that are closer together.
 pub const AGE_UNIT_S: u32 = 16;
@@ -54,10 +54,28 @@ impl PeerMeta {
         let age = (now.0 / AGE_UNIT_S).wrapping_sub(u32::from(self.0 >> 2)) % UNITS;
         if age < UNITS / 2 { age } else { 0 }
     }
+
+    /// Checks the time of an announce that changes nothing about its peer, `min_interval_s` seconds after the last one
+    /// at the earliest; 0 = no minimum.
+    ///
+    /// # Errors
+    ///
+    /// Returns the age of the last announce if this one surely comes too soon.
+    #[inline]
+    pub fn check_interval(self, now: Tick, min_interval_s: u32) -> Result<(), TooSoon> {
+        // Apart, because most trackers enforce no minimal interval.
+        if min_interval_s == 0 { Ok(()) } else { self.check_age(now, age_min(min_interval_s)) }
+    }
+
+    #[cold]
+    fn check_age(self, now: Tick, age_min: u32) -> Result<(), TooSoon> {
+        let age = self.age(now);
+        if age < age_min { Err(TooSoon { age_s: age * AGE_UNIT_S }) } else { Ok(()) }
+    }
 }
 
 /// Returns the age in units from which on a peer may have waited for `seconds`.
-pub fn age_min(seconds: u32) -> u32 {
+fn age_min(seconds: u32) -> u32 {
     seconds / AGE_UNIT_S
 }
 

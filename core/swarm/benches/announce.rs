@@ -26,39 +26,10 @@ use primitives::Random;
 use replication::block::{self, Block, Change, Header, Kind};
 use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore};
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, Tick, TooSoon,
-};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
 /// Announces in a round.
 const ROUND: u32 = 1 << 18;
-
-/// Counts answers and peers.
-#[derive(Default)]
-struct Count {
-    answers: usize,
-    peers: usize,
-}
-
-impl StoreSink for Count {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {}
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
-        self.answers += 1;
-    }
-}
-
-impl PeerSink for Count {
-    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
-        self.peers += black_box(peers).len();
-    }
-    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
-        self.peers += black_box(peers).len();
-    }
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {
-        self.peers += 1;
-    }
-}
 
 /// Returns the announce of one of 2^18 peers: a quarter each in torrents of 1, 3, 60 and 1000
 /// peers, one in five over v6.
@@ -88,7 +59,6 @@ fn announce(random: &mut Random, slot: usize, is_public: bool, stops: bool) -> S
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
         families: Families::Own,
-        with_ids: false,
     }
 }
 
@@ -153,7 +123,7 @@ fn main() {
         store.keep_refreshes(if is_due { 1 } else { 1 << 12 });
     }
     let (mut changes, mut ids, mut changed) = (Vec::new(), Vec::new(), 0);
-    let (mut random, mut sink) = (Random::new(1), Count::default());
+    let (mut random, mut answers, mut peers) = (Random::new(1), 0, 0);
     for round in 1..=rounds {
         let now = if is_due { round * AGE_UNIT_S } else { round };
         let started = Instant::now();
@@ -162,7 +132,12 @@ fn main() {
                 let stops = churns && random.below(6) == 0;
                 announce(&mut random, slot, is_public, stops)
             });
-            store.announce(Tick(now), &mut random, &batch, &mut sink);
+            store.announce(Tick(now), &mut random, &batch, &mut |_, answer| {
+                let Ok(answer) = answer else { return };
+                answers += 1;
+                answer.each_v4(|run| peers += black_box(run).len());
+                answer.each_v6(|run| peers += black_box(run).len());
+            });
         }
         for shard in 0..if keeps { store.shards() } else { 0 } {
             changes.clear();
@@ -176,10 +151,7 @@ fn main() {
             other.merge(Tick(now));
         }
         let ns = started.elapsed().as_nanos() / u128::from(ROUND);
-        println!(
-            "round {round}: {ns} ns per announce, {} peers given, {changed} changes",
-            sink.peers
-        );
+        println!("round {round}: {ns} ns per announce, {peers} peers given, {changed} changes");
     }
-    assert_eq!(sink.answers, rounds as usize * ROUND as usize);
+    assert_eq!(answers, rounds as usize * ROUND as usize);
 }

@@ -11,14 +11,12 @@
 //! others are four to a torrent. Each is in a network of its own and announces every 30 minutes.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use primitives::Random;
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
-};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick};
 
 const BUDGET: u64 = 256 << 20;
 const JUNK: u32 = 5_000_000;
@@ -26,19 +24,6 @@ const HONEST: u32 = 10_000;
 /// Steps of a minute, and announces of each peer; one pass of the sweep a step.
 const STEPS: u32 = 30;
 const ROUNDS: u32 = 4;
-
-struct Ignore;
-
-impl StoreSink for Ignore {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {}
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {}
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
 
 fn announce(kind: u8, torrent: u32, address: [u8; 4], port: u32) -> StoreAnnounce {
     let mut info_hash = [kind; 20];
@@ -55,7 +40,6 @@ fn announce(kind: u8, torrent: u32, address: [u8; 4], port: u32) -> StoreAnnounc
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
         families: Families::Own,
-        with_ids: false,
     }
 }
 
@@ -88,7 +72,11 @@ fn serve(
         if batch.is_empty() {
             return;
         }
-        store.announce(Tick(now), random, &batch, &mut Ignore);
+        store.announce(Tick(now), random, &batch, &mut |_, answer| {
+            let answer = answer.expect("no minimal interval");
+            answer.each_v4(|peers| _ = black_box(peers));
+            answer.each_v6(|peers| _ = black_box(peers));
+        });
     }
 }
 

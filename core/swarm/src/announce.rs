@@ -33,7 +33,7 @@ pub struct PeerCaps {
 /// One announce that the tracker has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreAnnounce {
-    /// The caller's number for this announce, which the sink gets with the answer.
+    /// The caller's number for this announce, which comes with the answer.
     pub slot: u8,
     /// The torrent.
     pub info_hash: InfoHash,
@@ -55,9 +55,6 @@ pub struct StoreAnnounce {
     pub want: u16,
     /// Address families of the peers in the answer.
     pub families: Families,
-    /// Answer with ids, through [`types::PeerSink::peer_with_id`]. Peers whose id is not kept get
-    /// an id of zeros.
-    pub with_ids: bool,
 }
 
 /// One WebTorrent announce that the tracker has admitted.

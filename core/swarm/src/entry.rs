@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bytemuck::Pod;
 use replication::PeerMeta;
-use types::{PackedV4, PackedV6, PeerKey, PeerSink, Scope};
+use types::{PackedV4, PackedV6, PeerKey, Scope};
 
 /// A packed peer.
 pub(crate) trait Entry: Pod + Default {
@@ -38,8 +38,6 @@ pub(crate) trait Entry: Pod + Default {
     fn shares_network(&self, key: Self::Key) -> bool;
     /// Returns the leading bits that name the address's /24 or /48, public or not.
     fn network_number(&self) -> u64;
-    /// Passes `peers` to the family's method of the sink.
-    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]);
 }
 
 impl Entry for PackedV4 {
@@ -117,11 +115,6 @@ impl Entry for PackedV4 {
     fn network_number(&self) -> u64 {
         u64::from_le_bytes(self.0) & 0xff_ffff
     }
-
-    #[inline]
-    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
-        sink.peers_v4(slot, peers);
-    }
 }
 
 impl Entry for PackedV6 {
@@ -192,11 +185,6 @@ impl Entry for PackedV6 {
     #[inline]
     fn network_number(&self) -> u64 {
         half(&self.0) << 16 >> 16
-    }
-
-    #[inline]
-    fn push(sink: &mut impl PeerSink, slot: u8, peers: &[Self]) {
-        sink.peers_v6(slot, peers);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The store: torrents and their peers.
 //!
-//! Callers pass batches of [`StoreAnnounce`]s; answers go, peer by peer, into a
-//! [`types::StoreSink`]. The store knows no protocol, clock or source of entropy: the time is a
+//! Callers pass batches of [`StoreAnnounce`]s, and get an [`Answer`] for each, which borrows the locked
+//! shard. The store knows no protocol, clock or source of entropy: the time is a
 //! [`types::Tick`], and randomness a [`primitives::Random`] that the caller seeds.
 //!
 //! ```text
@@ -39,6 +39,7 @@ pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;
+pub use shard::Answer;
 pub use store::{Store, StoreWalk};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

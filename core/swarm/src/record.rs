@@ -5,6 +5,8 @@
 //! included, against 266 in a `DashMap` of maps (`bench/record/2026-11-21-store-memory.txt`,
 //! `2026-11-21-bench-store.txt`).
 
+use std::ops::Range;
+
 use bytemuck::{Pod, Zeroable, cast_mut, cast_ref};
 use primitives::memory::{HUGE_LINES, LINE, Region, view, view_mut};
 use primitives::prefetch;
@@ -110,6 +112,16 @@ impl Record {
     #[inline]
     pub(crate) fn inline_role(&self, at: usize) -> SetRole {
         if at < usize::from(self.inline_seeders) { SetRole::Seeders } else { SetRole::Leechers }
+    }
+
+    /// Returns the indices of the inline peers of a role. The record must not be spilled.
+    #[inline]
+    pub(crate) fn inline_range(&self, role: SetRole) -> Range<usize> {
+        let (len, seeders) = (usize::from(self.inline_len), usize::from(self.inline_seeders));
+        match role {
+            SetRole::Seeders => 0..seeders,
+            SetRole::Leechers => seeders..len,
+        }
     }
 
     /// Inserts an inline peer among those of its role. There must be room. Returns its index.

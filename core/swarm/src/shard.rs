@@ -34,6 +34,7 @@ use merge::Stopped;
 use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;
+pub use answer::Answer;
 pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Walk, WalkOutput};

@@ -23,9 +23,9 @@ use primitives::Random;
 use primitives::memory::Region;
 use primitives::siphash::siphash;
 use replication::WEB_REFRESH_S;
-use types::{InfoHash, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer, limits};
+use types::{InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
-use crate::shard::{Exempt, Lifetimes, Shard, StagedAnnounce};
+use crate::shard::{Answer, Exempt, Lifetimes, Shard, StagedAnnounce};
 #[cfg(test)]
 pub(crate) use replicate::Dump;
 pub use replicate::StoreWalk;
@@ -80,15 +80,15 @@ impl Store {
         }
     }
 
-    /// Does every announce and answers it. Up to [`limits::BATCH_MAX`] announces go through
-    /// together; longer slices are split. Announces of one torrent are done in order; answers come
-    /// in any order.
+    /// Does every announce, and calls `answer` once with the slot of each, while the lock of its shard is held.
+    /// An announce that comes too soon changes nothing. Up to [`limits::BATCH_MAX`] announces go through
+    /// together; longer slices are split. Announces of one torrent are done in order; answers come in any order.
     pub fn announce(
         &self,
         now: Tick,
         random: &mut Random,
         announces: &[StoreAnnounce],
-        sink: &mut impl StoreSink,
+        answer: &mut impl FnMut(u8, Result<Answer<'_>, TooSoon>),
     ) {
         for announces in announces.chunks(limits::BATCH_MAX) {
             let mut hashes = [0; limits::BATCH_MAX];
@@ -104,18 +104,23 @@ impl Store {
             for at in order.iter().map(|position| position % limits::BATCH_MAX) {
                 batch.push(StagedAnnounce::new(&announces[at], hashes[at], random.next()));
             }
-            self.dispatch(now, &mut batch, sink);
+            self.dispatch(now, &mut batch, answer);
         }
     }
 
     /// Passes announces, which must be sorted by shard, to their shards.
-    fn dispatch(&self, now: Tick, batch: &mut [StagedAnnounce<'_>], sink: &mut impl StoreSink) {
+    fn dispatch(
+        &self,
+        now: Tick,
+        batch: &mut [StagedAnnounce<'_>],
+        answer: &mut impl FnMut(u8, Result<Answer<'_>, TooSoon>),
+    ) {
         // First the shards that are free. Bit n of `busy` stands for the n-th group.
         let mut busy = 0_u64;
         let groups = batch.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
         for (number, group) in groups.enumerate() {
             match group.first().and_then(|staged| self.try_lock(self.shard_of(staged.hash))) {
-                Some(mut shard) => shard.announce(now, group, sink),
+                Some(mut shard) => shard.announce(now, group, answer),
                 None => busy |= 1 << number,
             }
         }
@@ -126,7 +131,7 @@ impl Store {
         let groups = batch.chunk_by_mut(|a, b| self.shard_of(a.hash) == self.shard_of(b.hash));
         for (_, group) in groups.enumerate().filter(|(number, _)| busy & (1 << number) != 0) {
             if let Some(shard) = group.first().map(|staged| self.shard_of(staged.hash)) {
-                self.lock(shard).announce(now, group, sink);
+                self.lock(shard).announce(now, group, answer);
             }
         }
     }

@@ -12,11 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
 use types::{
-    AnnounceSummary, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
-    Role, StoreSink, SwarmCounts, Tick, TooSoon,
+    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick,
+    TooSoon,
 };
 
-use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, Totals};
+use crate::{Action, Answer, Options, PeerCaps, Store, StoreAnnounce, Totals};
 
 const LIFETIME_S: u32 = 1000;
 
@@ -104,42 +104,47 @@ impl TwinTorrent {
 
 /// The answer to one announce.
 #[derive(Clone, Debug, Default)]
-struct Answer {
-    summary: Option<AnnounceSummary>,
+struct Answered {
+    counts: Option<SwarmCounts>,
     too_soon: Option<TooSoon>,
     peers: Vec<PeerKey>,
     ids: Vec<PeerId>,
 }
 
-#[derive(Default)]
-struct Answers(BTreeMap<u8, Answer>);
-
-impl StoreSink for Answers {
-    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
-        let answer = Answer { too_soon: Some(too_soon), ..Answer::default() };
-        assert!(self.0.insert(slot, answer).is_none(), "answered twice");
-    }
-    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
-        let answer = self.0.entry(slot).or_default();
-        assert!(answer.summary.replace(*summary).is_none(), "answered twice");
+impl Answered {
+    fn new(answer: Result<Answer<'_>, TooSoon>) -> Self {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(too_soon) => return Self { too_soon: Some(too_soon), ..Self::default() },
+        };
+        let mut answered = Self { counts: Some(answer.counts), ..Self::default() };
+        answer.each_v4(|run| answered.peers.extend(run.iter().map(PackedV4::key)));
+        assert_eq!(answered.peers.len(), usize::from(answer.v4_len()));
+        answer.each_v6(|run| answered.peers.extend(run.iter().map(PackedV6::key)));
+        assert_eq!(answered.peers.len(), usize::from(answer.v4_len() + answer.v6_len()));
+        let mut again = Vec::new();
+        answer.each_with_id(|peer, id| {
+            again.push(peer);
+            answered.ids.push(id);
+        });
+        assert_eq!(again, answered.peers, "another choice");
+        answered
     }
 }
 
-impl PeerSink for Answers {
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        let answer = self.0.get_mut(&slot).expect("chosen comes first");
-        assert!(answer.peers.iter().all(|peer| peer.family() == Family::V4), "v4 after v6");
-        answer.peers.extend(peers.iter().map(PackedV4::key));
-    }
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        let answer = self.0.get_mut(&slot).expect("chosen comes first");
-        answer.peers.extend(peers.iter().map(PackedV6::key));
-    }
-    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
-        let answer = self.0.get_mut(&slot).expect("chosen comes first");
-        answer.peers.push(peer);
-        answer.ids.push(id);
-    }
+/// Announces, and returns the answers by slot.
+fn answers(
+    store: &Store,
+    now: u32,
+    random: &mut Random,
+    requests: &[StoreAnnounce],
+) -> BTreeMap<u8, Answered> {
+    let mut answers = BTreeMap::new();
+    store.announce(Tick(now), random, requests, &mut |slot, answer| {
+        assert!(answers.insert(slot, Answered::new(answer)).is_none(), "answered twice");
+    });
+    assert_eq!(answers.len(), requests.len());
+    answers
 }
 
 fn v4(number: u32) -> PeerKey {
@@ -162,7 +167,6 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
         caps: PeerCaps::default(),
         want: 50,
         families: Families::Own,
-        with_ids: false,
     }
 }
 
@@ -171,15 +175,12 @@ fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
     (0..).zip(requests).map(|(slot, request)| StoreAnnounce { slot, ..*request }).collect()
 }
 
-fn announce(store: &Store, now: u32, requests: &[StoreAnnounce]) -> Vec<Answer> {
+fn announce(store: &Store, now: u32, requests: &[StoreAnnounce]) -> Vec<Answered> {
     let mut random = Random::new(u64::from(now) + 1);
     let mut all = Vec::new();
     // Longer than a batch, so that the store has to split it.
     for requests in requests.chunks(200) {
-        let mut answers = Answers::default();
-        store.announce(Tick(now), &mut random, &numbered(requests), &mut answers);
-        assert_eq!(answers.0.len(), requests.len());
-        all.extend(answers.0.into_values());
+        all.extend(answers(store, now, &mut random, &numbered(requests)).into_values());
     }
     all
 }
@@ -203,12 +204,11 @@ fn compare(seed: u64, scale: &Scale) -> u64 {
         // Slots are the caller's: use an order that is not the batch's.
         let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
         let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
-        let mut answers = Answers::default();
-        store.announce(Tick(now), &mut random, &requests, &mut answers);
+        let answers = answers(&store, now, &mut random, &requests);
         for request in &requests {
-            let answer = &answers.0[&request.slot];
+            let answer = &answers[&request.slot];
             if request.action == Action::Stop && !twin.contains_key(&request.info_hash) {
-                assert_eq!(answer.summary, Some(AnnounceSummary::default()));
+                assert_eq!(answer.counts, Some(SwarmCounts::default()));
                 continue;
             }
             let torrent = twin.entry(request.info_hash).or_default();
@@ -216,7 +216,7 @@ fn compare(seed: u64, scale: &Scale) -> u64 {
             assert_eq!(torrent.is_too_soon(Tick(now), request).unwrap_or(was_refused), was_refused);
             if let Some(TooSoon { age_s }) = answer.too_soon {
                 assert!((now - torrent.peers[&request.peer].seen).abs_diff(age_s) < 16);
-                assert!(answer.summary.is_none() && answer.peers.is_empty());
+                assert!(answer.counts.is_none() && answer.peers.is_empty());
                 refused += 1;
                 continue;
             }
@@ -272,15 +272,13 @@ fn random_request(random: &mut Random, scale: &Scale) -> StoreAnnounce {
         },
         want: [0, 1, 3, 50, 200][random.below(5) as usize],
         families: if random.below(2) == 0 { Families::Own } else { Families::Both },
-        with_ids: random.below(4) == 0,
+
         ..update(torrent as u8, peer, role)
     }
 }
 
-fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
-    let summary = answer.summary.expect("every job is answered");
-    assert_eq!(summary.counts, torrent.counts());
-    assert_eq!(usize::from(summary.v4 + summary.v6), answer.peers.len());
+fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answered) {
+    assert_eq!(answer.counts, Some(torrent.counts()));
     if request.action == Action::Stop {
         assert!(answer.peers.is_empty());
         return;
@@ -294,12 +292,8 @@ fn check(torrent: &TwinTorrent, request: &StoreAnnounce, answer: &Answer) {
     assert_eq!(distinct.len(), answer.peers.len(), "a peer twice");
     let candidates = torrent.peers.iter().filter(is_candidate).count();
     assert_eq!(distinct.len(), candidates.min(request.want.into()));
-    let of_v4 = answer.peers.iter().filter(|peer| peer.family() == Family::V4).count();
-    assert_eq!(of_v4, usize::from(summary.v4));
-    if request.with_ids {
-        let known: Vec<PeerId> = answer.peers.iter().map(|peer| torrent.peers[peer].id).collect();
-        assert_eq!(known, answer.ids);
-    }
+    let known: Vec<PeerId> = answer.peers.iter().map(|peer| torrent.peers[peer].id).collect();
+    assert_eq!(known, answer.ids);
 }
 
 fn sweep_all(store: &Store, now: u32) {
@@ -398,7 +392,7 @@ fn a_download_counts_once_for_each_peer() {
 fn stopping_in_an_unknown_torrent_does_not_create_it() {
     let store = store(1);
     let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[stop])[0].summary, Some(AnnounceSummary::default()));
+    assert_eq!(announce(&store, 1, &[stop])[0].counts, Some(SwarmCounts::default()));
     assert_eq!(store.totals().torrents, 0);
 }
 
@@ -415,10 +409,9 @@ fn check_chances(peers: u32, seeders: u32, want: u16) {
     let mut random = Random::new(42);
     for _ in 0..rounds {
         let request = StoreAnnounce { want, ..update(1, v4(peers - 1), Role::Leecher) };
-        let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[request], &mut answers);
-        assert_eq!(answers.0[&0].peers.len(), usize::from(want));
-        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+        let answers = answers(&store, 1, &mut random, &[request]);
+        assert_eq!(answers[&0].peers.len(), usize::from(want));
+        answers[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
     let others = f64::from(peers - 1);
     let expected = f64::from(rounds) * f64::from(want) / others;
@@ -452,9 +445,8 @@ fn every_peer_of_a_large_swarm_has_about_the_same_probability() {
     for _ in 0..rounds {
         let request =
             StoreAnnounce { want: 50, ..update(1, v4(random.below(peers)), Role::Leecher) };
-        let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[request], &mut answers);
-        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+        let answers = answers(&store, 1, &mut random, &[request]);
+        answers[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
     let expected = rounds * 50 / peers;
     for number in 0..peers {
@@ -519,8 +511,8 @@ fn budget_holds_and_known_peers_are_still_served() {
     let totals = store.totals();
     assert!(totals.refused_for_memory > 10_000, "{totals:?}");
     assert!(totals.memory_used <= budget + budget / 50, "{totals:?}");
-    let known = announce(&store, 2, &[request(0)])[0].summary.unwrap();
-    assert_eq!(known.counts.v4.leechers, 1);
+    let known = announce(&store, 2, &[request(0)])[0].counts.unwrap();
+    assert_eq!(known.v4.leechers, 1);
     // Under memory pressure peers expire early.
     for _ in 0..4 {
         sweep_all(&store, LIFETIME_S / 2);

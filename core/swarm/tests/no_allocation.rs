@@ -4,11 +4,8 @@
 use primitives::Random;
 use replication::ReplicatedStore;
 use replication::block::Change;
-use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
-};
+use tidegate_swarm::{Action, Answer, Options, PeerCaps, Store, StoreAnnounce};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick};
 
 /// Counts answers and peers.
 #[derive(Default)]
@@ -17,22 +14,12 @@ struct Count {
     peers: usize,
 }
 
-impl StoreSink for Count {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {}
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
+impl Count {
+    fn add(&mut self, answer: &Answer<'_>) {
         self.answers += 1;
-    }
-}
-
-impl PeerSink for Count {
-    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
-        self.peers += peers.len();
-    }
-    fn peers_v6(&mut self, _: u8, peers: &[PackedV6]) {
-        self.peers += peers.len();
-    }
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {
-        self.peers += 1;
+        answer.each_v4(|peers| self.peers += peers.len());
+        answer.each_v6(|peers| self.peers += peers.len());
+        answer.each_with_id(|_, _| self.peers += 1);
     }
 }
 
@@ -57,7 +44,6 @@ fn request(number: u32, now: u32) -> StoreAnnounce {
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 50,
         families: Families::Both,
-        with_ids: false,
     }
 }
 
@@ -84,18 +70,22 @@ fn allocations(keep_peer_ids: bool) -> u64 {
         memory_budget: None,
     });
     let mut random = Random::new(1);
-    let mut sink = Count::default();
+    let mut seen = Count::default();
     let round =
         |now: u32| (0..12_000).map(|number| request(number, now)).collect::<Vec<StoreAnnounce>>();
     for now in 1..=4 {
-        store.announce(Tick(now), &mut random, &round(now), &mut sink);
+        store.announce(Tick(now), &mut random, &round(now), &mut |_, answer| {
+            seen.add(&answer.expect("no minimal interval"));
+        });
     }
     store.keep_changes(1 << 16);
     store.keep_refreshes(1);
     let (mut changes, mut ids) = (Vec::new(), Vec::new());
     for now in 5..=8 {
         // A vector for each shard, and the one that goes round.
-        store.announce(Tick(now), &mut random, &round(now), &mut sink);
+        store.announce(Tick(now), &mut random, &round(now), &mut |_, answer| {
+            seen.add(&answer.expect("no minimal interval"));
+        });
         take_all(&store, &mut changes, &mut ids);
     }
     // In the next unit of age, so that there are refreshes.
@@ -103,13 +93,15 @@ fn allocations(keep_peer_ids: bool) -> u64 {
     let (mut changed, mut refreshed) = (0, 0);
     let info_hashes = [0, 1, 2, 3].map(|byte| InfoHash([byte; 20]));
     let info = allocation_counter::measure(|| {
-        store.announce(Tick(20), &mut random, &requests, &mut sink);
+        store.announce(Tick(20), &mut random, &requests, &mut |_, answer| {
+            seen.add(&answer.expect("no minimal interval"));
+        });
         store.scrape(&info_hashes, &mut counts);
         (changed, refreshed) = take_all(&store, &mut changes, &mut ids);
     });
-    assert_eq!(sink.answers, 9 * requests.len());
+    assert_eq!(seen.answers, 9 * requests.len());
     assert!(changed > 1000 && refreshed > 100, "{changed} {refreshed}");
-    assert!(sink.peers > sink.answers);
+    assert!(seen.peers > seen.answers);
     assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
     info.count_total
 }

@@ -8,28 +8,12 @@ use std::time::Instant;
 
 use primitives::Random;
 use tidegate_tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, ListenerPolicyId, Options, Policy,
-    RequestKind, Secrets, StoreOptions, TorrentPages, Tracker,
+    AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Options, Policy, RequestKind, Secrets,
+    StoreOptions, TorrentPages, Tracker,
 };
-use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
-    Refusal, Tick, limits,
-};
+use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick, limits};
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
-
-struct Ignore;
-
-impl AnnounceSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: u8, _: Refusal) {}
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
 
 fn main() {
     let count = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
@@ -71,11 +55,10 @@ fn add(tracker: &Tracker, count: u32) {
             want: NumWant::Peers(0),
         };
         let families = Families::Own;
-        let policy =
-            AnnouncePolicy { peers_max: 0, families, with_ids: false, with_downloads: false };
+        let policy = AnnouncePolicy { peers_max: 0, families, with_downloads: false };
         let grant = grant.expect("an open listener");
         let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
-        view.announce(&mut random, &[request], &mut Ignore);
+        view.announce(&mut random, &[request], &mut |_, _| {});
     }
 }
 

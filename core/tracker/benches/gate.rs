@@ -11,14 +11,11 @@ use std::time::Instant;
 
 use tidegate_tracker::access::{AccessLists, HashList, Mode};
 use tidegate_tracker::{
-    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, IpPrefix, KeyId, KeyRules,
-    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
-    Tracker, UserKey,
+    Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
+    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
+    UserKey,
 };
-use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
-    Refusal, Tick,
-};
+use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
 const SLICES: usize = 300;
 const SLICE: usize = 4096;
@@ -27,12 +24,8 @@ const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
-const POLICY: AnnouncePolicy = AnnouncePolicy {
-    peers_max: 50,
-    families: Families::Own,
-    with_ids: false,
-    with_downloads: false,
-};
+const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 50, families: Families::Own, with_downloads: false };
 
 fn main() {
     let parts: [(&str, fn()); 4] =
@@ -172,7 +165,10 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
                 })
             })
             .collect();
-        view.announce(&mut random, &requests, &mut Ignore);
+        view.announce(&mut random, &requests, &mut |_, answer| {
+            let accepted = answer.expect("an accepted announce");
+            accepted.answer.each_v4(|peers| _ = black_box(peers));
+        });
     };
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
@@ -190,24 +186,6 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
         .collect();
     slices.sort_by(f64::total_cmp);
     slices[slices.len() / 2]
-}
-
-/// Ignores the answers.
-struct Ignore;
-
-impl AnnounceSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: u8, refusal: Refusal) {
-        unreachable!("{refusal:?}");
-    }
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
-        black_box(peers);
-    }
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 fn announce(number: u32) -> Announce {

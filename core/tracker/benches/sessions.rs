@@ -7,18 +7,15 @@
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::fs;
+use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use tidegate_tracker::{
-    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, KeyId, KeyRules,
-    ListenerPolicy, ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions,
-    Tracker, UserKey,
+    Access, AnnouncePolicy, AnnounceRequest, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId,
+    Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker, UserKey,
 };
-use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
-    Refusal, Tick,
-};
+use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
 const SESSIONS: u32 = 16_000_000;
@@ -26,12 +23,8 @@ const KEYS: u32 = 1600;
 const BATCH: u32 = 64;
 /// Calls of [`Tracker::sweep`] in a pass.
 const PARTS: u32 = 256;
-const POLICY: AnnouncePolicy = AnnouncePolicy {
-    peers_max: 50,
-    families: Families::Own,
-    with_ids: false,
-    with_downloads: false,
-};
+const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 50, families: Families::Own, with_downloads: false };
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -97,23 +90,10 @@ fn announce(tracker: &Tracker, keys: &[[u8; 16]], numbers: std::ops::Range<u32>)
             Some(AnnounceRequest { grant, via_local_address: false, announce, policy: POLICY })
         })
         .collect();
-    view.announce(&mut Random::new(1), &requests, &mut Ignore);
-}
-
-/// Ignores the answers.
-struct Ignore;
-
-impl AnnounceSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: u8, refusal: Refusal) {
-        unreachable!("{refusal:?}");
-    }
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
+    view.announce(&mut Random::new(1), &requests, &mut |_, answer| {
+        let accepted = answer.expect("an accepted announce");
+        accepted.answer.each_v4(|peers| _ = black_box(peers));
+    });
 }
 
 fn key_text(number: u32) -> [u8; 16] {

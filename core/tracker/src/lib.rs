@@ -34,10 +34,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
-use types::{
-    Announce, AnnounceSummary, Event, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    PeerSink, Refusal, StoreSink, SwarmCounts, Tick, TooSoon, limits,
-};
+use types::{Announce, Event, Families, InfoHash, PeerKey, Refusal, SwarmCounts, Tick, limits};
 
 pub use admission::{Credentials, Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, BannedRanges, Bans};
@@ -60,7 +57,7 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use swarm::{
-    FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
+    Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
     TorrentStats, Totals,
 };
 pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, VerifiedToken};
@@ -106,8 +103,6 @@ pub struct AnnouncePolicy {
     pub peers_max: u16,
     /// The families of the peers that the response can hold: the client's own, or both.
     pub families: Families,
-    /// True if the response holds peer ids (BEP 3 dict model).
-    pub with_ids: bool,
     /// True if the response holds the torrent's number of downloads.
     pub with_downloads: bool,
 }
@@ -126,24 +121,15 @@ pub struct AnnounceRequest {
     pub policy: AnnouncePolicy,
 }
 
-/// The head of the response to an accepted announce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnnounceOk {
-    /// The torrent's counts, and how many peers follow.
-    pub chosen: AnnounceSummary,
+/// The answer to an accepted announce.
+#[derive(Clone, Copy)]
+pub struct AnnounceOk<'a> {
+    /// The torrent's counts and peers.
+    pub answer: Answer<'a>,
     /// When the client should announce again, seconds.
     pub interval_s: u32,
     /// When it may announce again at the earliest, seconds.
     pub interval_min_s: u32,
-}
-
-/// Receives the answers to a batch of announces: for each request one call of `accept` or `refuse`,
-/// and peers after `accept`. `slot` is the request's index in the batch.
-pub trait AnnounceSink: PeerSink {
-    /// The request is served.
-    fn accept(&mut self, slot: u8, accepted: &AnnounceOk);
-    /// The request is refused.
-    fn refuse(&mut self, slot: u8, refusal: Refusal);
 }
 
 /// The tracker. Shared by all workers.
@@ -355,21 +341,20 @@ impl Tracker {
 }
 
 impl View<'_> {
-    /// Serves a batch of announces in one pass through the store. Requests above [`limits::BATCH_MAX`] are
-    /// not answered: callers never send more.
+    /// Serves a batch of announces in one pass through the store, and calls `answer` once for each, with its index
+    /// in `requests`. Answers come in any order, and borrow locked parts of the store. Requests above
+    /// [`limits::BATCH_MAX`] are not answered: callers never send more.
     ///
     /// Does what [`View::authorize_unverified`] left of the [order of checks](admission) for each.
     pub fn announce(
         &self,
         random: &mut Random,
         requests: &[AnnounceRequest],
-        answers: &mut impl AnnounceSink,
+        answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
     ) {
         debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
         let (tracker, policy) = (self.tracker, &**self.policy);
-        let counts_durably = tracker.downloads.is_on();
         let jitter_seed = random.next();
-        let mut sink = Forward { answers, requests, view: self, jitter_seed, counts_durably };
         let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
         // Prefetch for the whole batch before the first check, so that the misses overlap.
         let mut sessions = [SessionTag::default(); limits::BATCH_MAX];
@@ -379,11 +364,12 @@ impl View<'_> {
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
             let AnnounceRequest { grant, announce, .. } = request;
             match self.admit_torrent(grant, session, announce, request.endpoint()) {
-                Err(refusal) => sink.answers.refuse(slot, refusal),
+                Err(refusal) => answer(slot, Err(refusal)),
                 Ok(Admitted::OthersStop) => {
                     let mut counts = SwarmCounts::default();
                     tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
-                    sink.accept(slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
+                    let answered = Answer::without_peers(counts);
+                    answer(slot, Ok(self.accept(request, jitter_seed, slot, answered)));
                 }
                 Ok(Admitted::Announce) => {
                     let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
@@ -391,7 +377,41 @@ impl View<'_> {
                 }
             }
         }
-        tracker.store.announce(self.now, random, &admitted, &mut sink);
+        tracker.store.announce(self.now, random, &admitted, &mut |slot, answered| {
+            let Some(request) = requests.get(usize::from(slot)) else { return };
+            answer(
+                slot,
+                match answered {
+                    Ok(answered) => Ok(self.accept(request, jitter_seed, slot, answered)),
+                    Err(too_soon) => Err(policy::too_soon(policy.interval_min_s, too_soon)),
+                },
+            );
+        });
+    }
+
+    /// Adds to the store's answer what the store does not know: intervals, and the durable count of downloads.
+    #[inline]
+    fn accept<'a>(
+        &self,
+        request: &AnnounceRequest,
+        jitter_seed: u64,
+        slot: u8,
+        mut answer: Answer<'a>,
+    ) -> AnnounceOk<'a> {
+        let (downloads, info_hash) = (&self.tracker.downloads, &request.announce.info_hash);
+        if downloads.is_on() {
+            if answer.downloaded {
+                self.count_download(&request.grant, info_hash);
+            }
+            if request.policy.with_downloads {
+                downloads.raise(info_hash, &mut answer.counts.downloads);
+            }
+        }
+        AnnounceOk {
+            answer,
+            interval_s: self.policy.jittered_interval_s(jitter_seed, slot),
+            interval_min_s: self.policy.interval_min_s,
+        }
     }
 }
 
@@ -431,78 +451,6 @@ fn store_announce(
         caps: policy.peer_caps,
         want,
         families: request.policy.families,
-        with_ids: request.policy.with_ids,
-    }
-}
-
-/// Forwards the store's answers, and adds what the store does not know: intervals, the refusal of early
-/// announces, and durable download counts.
-struct Forward<'a, A> {
-    answers: &'a mut A,
-    requests: &'a [AnnounceRequest],
-    view: &'a View<'a>,
-    /// From which the interval of each answer is drawn.
-    jitter_seed: u64,
-    /// True if downloads are counted durably.
-    counts_durably: bool,
-}
-
-impl<A> Forward<'_, A> {
-    /// Returns the request in `slot`.
-    #[inline]
-    fn request(&self, slot: u8) -> Option<&AnnounceRequest> {
-        let request = self.requests.get(usize::from(slot));
-        debug_assert!(request.is_some(), "an answer without a request");
-        request
-    }
-}
-
-impl<A: AnnounceSink> StoreSink for Forward<'_, A> {
-    #[inline]
-    fn accept(&mut self, slot: u8, summary: &AnnounceSummary) {
-        let mut accepted = AnnounceOk {
-            chosen: *summary,
-            interval_s: self.view.policy.jittered_interval_s(self.jitter_seed, slot),
-            interval_min_s: self.view.policy.interval_min_s,
-        };
-        if self.counts_durably
-            && let Some(request) = self.request(slot)
-            && request.policy.with_downloads
-        {
-            let downloads = &mut accepted.chosen.counts.downloads;
-            self.view.tracker.downloads.raise(&request.announce.info_hash, downloads);
-        }
-        self.answers.accept(slot, &accepted);
-    }
-
-    fn too_soon(&mut self, slot: u8, too_soon: TooSoon) {
-        let refusal = policy::too_soon(self.view.policy.interval_min_s, too_soon);
-        self.answers.refuse(slot, refusal);
-    }
-
-    fn downloaded(&mut self, slot: u8) {
-        if self.counts_durably
-            && let Some(request) = self.request(slot)
-        {
-            self.view.count_download(&request.grant, &request.announce.info_hash);
-        }
-    }
-}
-
-impl<A: AnnounceSink> PeerSink for Forward<'_, A> {
-    #[inline]
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        self.answers.peers_v4(slot, peers);
-    }
-
-    #[inline]
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        self.answers.peers_v6(slot, peers);
-    }
-
-    #[inline]
-    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
-        self.answers.peer_with_id(slot, peer, id);
     }
 }
 

@@ -8,14 +8,22 @@ use std::net::IpAddr;
 
 use super::*;
 use access::{AccessLists, Mode};
-use types::{Families, NumWant};
+use types::{Families, NumWant, PeerId};
 
 /// Collects answers as plain values.
 #[derive(Default)]
 pub(crate) struct Seen {
-    pub(crate) answers: Vec<(usize, Result<AnnounceOk, Refusal>)>,
+    pub(crate) answers: Vec<(usize, Result<Accepted, Refusal>)>,
     peers: Vec<(usize, PeerKey)>,
     ids: Vec<PeerId>,
+}
+
+/// The figures of an answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Accepted {
+    counts: SwarmCounts,
+    interval_s: u32,
+    interval_min_s: u32,
 }
 
 impl Seen {
@@ -23,36 +31,26 @@ impl Seen {
     pub(crate) fn refusals(&self) -> Vec<Option<Refusal>> {
         self.answers.iter().map(|(_, answer)| answer.err()).collect()
     }
-}
 
-impl AnnounceSink for Seen {
-    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
-        self.answers.push((slot.into(), Ok(*accepted)));
-    }
-    fn refuse(&mut self, slot: u8, refusal: Refusal) {
-        self.answers.push((slot.into(), Err(refusal)));
-    }
-}
-
-impl PeerSink for Seen {
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
-    }
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        self.peers.extend(peers.iter().map(|peer| (slot.into(), peer.key())));
-    }
-    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
-        self.peers.push((slot.into(), peer));
-        self.ids.push(id);
+    fn push(&mut self, slot: u8, answer: Result<AnnounceOk<'_>, Refusal>) {
+        let slot = usize::from(slot);
+        if let Ok(AnnounceOk { answer, .. }) = &answer {
+            answer.each_with_id(|peer, id| {
+                self.peers.push((slot, peer));
+                self.ids.push(id);
+            });
+        }
+        let accepted = answer.map(|AnnounceOk { answer, interval_s, interval_min_s }| Accepted {
+            counts: answer.counts,
+            interval_s,
+            interval_min_s,
+        });
+        self.answers.push((slot, accepted));
     }
 }
 
-pub(crate) const POLICY: AnnouncePolicy = AnnouncePolicy {
-    peers_max: 100,
-    families: Families::Own,
-    with_ids: false,
-    with_downloads: true,
-};
+pub(crate) const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 100, families: Families::Own, with_downloads: true };
 
 pub(crate) fn tracker(policy: Policy) -> Tracker {
     let store = swarm::Options {
@@ -151,7 +149,7 @@ pub(crate) fn announce_by(
     requests: &[AnnounceRequest],
 ) -> Seen {
     let mut seen = Seen::default();
-    view.announce(random, requests, &mut seen);
+    view.announce(random, requests, &mut |slot, answer| seen.push(slot, answer));
     seen.answers.sort_by_key(|(slot, _)| *slot);
     seen
 }
@@ -222,14 +220,14 @@ fn stopped_leaves_and_gets_no_peers() {
     leaving.announce.event = Event::Stopped;
     let seen = announce(&tracker, &[leaving]);
     assert!(seen.peers.is_empty());
-    let counts = seen.answers[0].1.unwrap().chosen.counts;
+    let counts = seen.answers[0].1.unwrap().counts;
     assert_eq!((counts.seeders(), counts.leechers()), (0, 59));
 }
 
 #[test]
 fn counts_include_the_announcing_peer() {
     let tracker = tracker(Policy::default());
-    let counts = announce(&tracker, &[request(1, 1)]).answers[0].1.unwrap().chosen.counts;
+    let counts = announce(&tracker, &[request(1, 1)]).answers[0].1.unwrap().counts;
     assert_eq!((counts.seeders(), counts.leechers()), (0, 1));
 }
 
@@ -313,9 +311,7 @@ fn websocket_intervals_have_the_same_share_of_jitter() {
 #[test]
 fn ids_are_included_on_request() {
     let tracker = crowd(Policy::default());
-    let mut dict = with(|_| ());
-    dict.policy.with_ids = true;
-    let seen = announce(&tracker, &[dict]);
+    let seen = announce(&tracker, &[with(|_| ())]);
     assert_eq!(seen.ids.len(), 50);
     for ((_, peer), id) in seen.peers.iter().zip(&seen.ids) {
         let IpAddr::V4(ip) = peer.socket_addr().ip() else { panic!("a v4 swarm") };

@@ -20,7 +20,7 @@ pub use announce::{Announce, Event, Families, NumWant, Role};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
-pub use reply::{AnnounceSummary, FamilyCounts, PeerSink, StoreSink, SwarmCounts, TooSoon};
+pub use reply::{FamilyCounts, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
 pub use user_key::{ParseUserKeyError, UserKey};

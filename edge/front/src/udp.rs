@@ -13,12 +13,11 @@ use arrayvec::ArrayVec;
 use net::{Batch, Handler};
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, HeavyHitters, IpPrefix,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, HeavyHitters, IpPrefix,
     ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
-    Announce, Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
-    SwarmCounts, limits,
+    Announce, Families, Family, InfoHash, PackedV4, PackedV6, Refusal, SwarmCounts, limits,
 };
 use wire::proxy::simple;
 use wire::udp::{self, AnnounceHead, DecodeError, InfoHashes, Options, Request, UnverifiedRequest};
@@ -154,7 +153,7 @@ impl BatchContext<'_> {
     ) {
         let counters = &mut self.listener.metrics.counters;
         let mut replies = Replies { batch, pending, counters, accepted: 0, last: None };
-        self.view.announce(self.random, requests, &mut replies);
+        self.view.announce(self.random, requests, &mut |slot, answer| replies.write(slot, answer));
         let (accepted, last) = (replies.accepted, replies.last);
         for done in pending {
             batch.set_reply(done.slot, done.reply_slot.datagram_len(done.len));
@@ -249,7 +248,6 @@ impl ReplySlot {
         AnnouncePolicy {
             peers_max: self.peers_max(),
             families: Families::Own,
-            with_ids: false,
             with_downloads: false,
         }
     }
@@ -446,66 +444,42 @@ struct Replies<'a> {
 }
 
 impl Replies<'_> {
-    /// The datagram whose announce has `slot`.
+    /// Writes the response to the announce of `slot`.
     #[inline]
-    fn find(&self, slot: u8) -> Option<Pending> {
-        let pending = self.pending.get(usize::from(slot)).copied();
-        debug_assert!(pending.is_some(), "a response to an announce that is not in the batch");
-        pending
-    }
-
-    /// Passes the reply to the announce of `slot` to `write`, which appends to it and returns its new
-    /// length.
-    #[inline]
-    fn append(&mut self, slot: u8, write: impl FnOnce(&mut [u8], Pending) -> usize) {
-        let Some(pending) = self.pending.get_mut(usize::from(slot)) else { return };
-        let buffer = self.batch.reply_buffer(pending.slot);
-        pending.len = write(pending.reply_slot.of(buffer), *pending);
-    }
-}
-
-impl AnnounceSink for Replies<'_> {
-    #[inline]
-    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
-        let Some(Pending { reply_slot, .. }) = self.find(slot) else { return };
-        let chosen = accepted.chosen;
+    fn write(&mut self, slot: u8, answer: Result<AnnounceOk<'_>, Refusal>) {
+        let Some(pending) = self.pending.get_mut(usize::from(slot)) else {
+            debug_assert!(false, "a response to an announce that is not in the batch");
+            return;
+        };
+        let buffer = pending.reply_slot.of(self.batch.reply_buffer(pending.slot));
+        let family = pending.reply_slot.family;
+        let accepted = match answer {
+            Ok(accepted) => accepted,
+            Err(refusal) => {
+                // Not the datagram's source: that may be a proxy.
+                reject_log::refused("udp", pending.client, refusal);
+                self.counters.refuse(refusal);
+                self.counters.response(family, RequestKind::Other);
+                pending.len = udp::error_reply(buffer, pending.transaction_id, refusal.text());
+                return;
+            }
+        };
+        let answer = accepted.answer;
         (self.accepted, self.last) = (self.accepted + 1, Some(slot));
-        self.counters.response(reply_slot.family, RequestKind::Announce);
-        self.counters.peers_sent += u64::from(chosen.v4) + u64::from(chosen.v6);
-        self.append(slot, |buffer, pending| {
-            let head = AnnounceHead {
-                transaction_id: pending.transaction_id,
-                interval_s: accepted.interval_s,
-                leechers: chosen.counts.leechers(),
-                seeders: chosen.counts.seeders(),
-            };
-            udp::announce_reply(buffer, &head)
-        });
+        self.counters.response(family, RequestKind::Announce);
+        self.counters.peers_sent += u64::from(answer.v4_len()) + u64::from(answer.v6_len());
+        let head = AnnounceHead {
+            transaction_id: pending.transaction_id,
+            interval_s: accepted.interval_s,
+            leechers: answer.counts.leechers(),
+            seeders: answer.counts.seeders(),
+        };
+        let mut len = udp::announce_reply(buffer, &head);
+        // The policy asks for the client's own family.
+        match family {
+            Family::V4 => answer.each_v4(|peers| len = udp::append_peers_v4(buffer, len, peers)),
+            Family::V6 => answer.each_v6(|peers| len = udp::append_peers_v6(buffer, len, peers)),
+        }
+        pending.len = len;
     }
-
-    fn refuse(&mut self, slot: u8, refusal: Refusal) {
-        let Some(pending) = self.find(slot) else { return };
-        // Not the datagram's source: that may be a proxy.
-        reject_log::refused("udp", pending.client, refusal);
-        self.counters.refuse(refusal);
-        self.counters.response(pending.reply_slot.family, RequestKind::Other);
-        self.append(slot, |buffer, pending| {
-            udp::error_reply(buffer, pending.transaction_id, refusal.text())
-        });
-    }
-}
-
-impl PeerSink for Replies<'_> {
-    #[inline]
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        self.append(slot, |buffer, pending| udp::append_peers_v4(buffer, pending.len, peers));
-    }
-
-    #[inline]
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        self.append(slot, |buffer, pending| udp::append_peers_v6(buffer, pending.len, peers));
-    }
-
-    /// Not called: UDP does not ask for peer ids.
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }

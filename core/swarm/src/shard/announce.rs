@@ -2,10 +2,11 @@
 
 use primitives::Random;
 use replication::block::Word;
-use replication::{AGE_UNIT_S, PeerMeta, age_min};
-use types::{AnnounceSummary, PackedV4, PackedV6, PeerId, PeerKey, Role, StoreSink, Tick, TooSoon};
+use replication::{AGE_UNIT_S, PeerMeta};
+use types::{PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon};
 
 use super::Shard;
+use super::answer::Answer;
 use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Place, peer_hash};
 use crate::entry::Entry;
@@ -31,59 +32,28 @@ impl<'a> StagedAnnounce<'a> {
     pub(crate) fn new(announce: &'a StoreAnnounce, hash: u64, sample_seed: u64) -> Self {
         Self { announce, hash, sample_seed, guess: None }
     }
-}
 
-/// The change that an announce makes to its peer's metadata.
-#[derive(Clone, Copy)]
-pub(super) struct MetaUpdate {
-    pub(super) now: Tick,
-    /// The peer has just completed its download.
-    pub(super) completed: bool,
-    pub(super) partial: bool,
-    /// As in [`StoreAnnounce`].
-    pub(super) min_interval_s: u32,
-}
+    /// Returns true if the announce says that the peer has just completed its download.
+    #[inline]
+    fn completes(&self) -> bool {
+        self.announce.action == Action::Update { completed: true }
+    }
 
-impl MetaUpdate {
     /// Returns the new metadata of a peer whose download was counted before or not.
     #[inline]
-    pub(super) fn meta(self, counted: bool) -> PeerMeta {
-        PeerMeta::new(self.now, counted | self.completed, self.partial)
+    fn meta(&self, now: Tick, was_counted: bool) -> PeerMeta {
+        let is_partial = self.announce.role == Role::PartialSeed;
+        PeerMeta::new(now, was_counted | self.completes(), is_partial)
     }
-
-    /// Returns an error if the announce of a peer whose role stays comes too soon.
-    #[inline]
-    pub(super) fn check(self, old: PeerMeta) -> Result<(), TooSoon> {
-        if self.min_interval_s > 0 { self.check_age(old) } else { Ok(()) }
-    }
-
-    /// Apart, because most trackers enforce no minimal interval.
-    #[cold]
-    fn check_age(self, old: PeerMeta) -> Result<(), TooSoon> {
-        let age = old.age(self.now);
-        if age < age_min(self.min_interval_s) && old.is_partial() == self.partial {
-            return Err(TooSoon { age_s: age * AGE_UNIT_S });
-        }
-        Ok(())
-    }
-}
-
-/// The change that an announce makes to its torrent.
-#[derive(Clone, Copy)]
-struct PeerUpdate<'a> {
-    staged: &'a StagedAnnounce<'a>,
-    /// The set that the peer belongs to.
-    role: SetRole,
-    meta: MetaUpdate,
 }
 
 /// A torrent after an announce.
-struct Updated {
-    number: u32,
+pub(super) struct Updated {
+    pub(super) number: u32,
     /// The place of the announcing peer; `None` if it was not stored.
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
     /// True if the announce was counted as a download.
-    downloaded: bool,
+    pub(super) downloaded: bool,
 }
 
 impl Shard {
@@ -93,7 +63,7 @@ impl Shard {
         &mut self,
         now: Tick,
         batch: &mut [StagedAnnounce<'_>],
-        sink: &mut impl StoreSink,
+        answer: &mut impl FnMut(u8, Result<Answer<'_>, TooSoon>),
     ) {
         if batch.len() > 1 {
             for staged in batch.iter_mut() {
@@ -108,9 +78,12 @@ impl Shard {
             // chosen.
             let mut random = Random::new(!staged.sample_seed);
             match staged.announce.action {
-                Action::Stop => self.stop(now, staged, sink),
-                Action::Update { completed } => {
-                    self.update(now, &mut random, staged, completed, sink);
+                Action::Stop => {
+                    let counts = self.stop(now, staged);
+                    answer(staged.announce.slot, Ok(Answer::without_peers(counts)));
+                }
+                Action::Update { .. } => {
+                    answer(staged.announce.slot, self.update(now, &mut random, staged));
                 }
             }
         }
@@ -172,14 +145,15 @@ impl Shard {
         record.is_spilled().then_some(record)
     }
 
-    fn stop(&mut self, now: Tick, staged: &StagedAnnounce<'_>, sink: &mut impl StoreSink) {
+    /// Removes the announcing peer. Returns the counts of its torrent.
+    fn stop(&mut self, now: Tick, staged: &StagedAnnounce<'_>) -> SwarmCounts {
         let announce = staged.announce;
         if let Some(stopped) = &mut self.stopped {
             stopped.add(announce.info_hash, announce.peer, now);
         }
         let Some(number) = self.locate(staged.guess, &announce.info_hash, staged.hash) else {
             self.keep_stop(announce, false);
-            return sink.accept(staged.announce.slot, &AnnounceSummary::default());
+            return SwarmCounts::default();
         };
         let was_there = match announce.peer {
             PeerKey::V4(key) => self.remove_peer::<PackedV4>(number, key, announce.role),
@@ -187,12 +161,12 @@ impl Shard {
         };
         self.keep_stop(announce, was_there);
         let counts = self.counts_at(number);
-        sink.accept(staged.announce.slot, &AnnounceSummary { counts, v4: 0, v6: 0 });
         // The sweep removes it, too. But until then, announcing and stopping in one torrent after
         // another would fill the memory with torrents whose peers no network has.
         if self.is_short() && self.records.at(number).is_empty() {
             self.delete(number);
         }
+        counts
     }
 
     /// Records that a peer has stopped. Other nodes may have one that was not here: this one has just
@@ -214,39 +188,32 @@ impl Shard {
         true
     }
 
+    /// Adds or refreshes the announcing peer, and chooses others for the answer.
+    #[inline]
     fn update(
         &mut self,
         now: Tick,
         random: &mut Random,
         staged: &StagedAnnounce<'_>,
-        completed: bool,
-        sink: &mut impl StoreSink,
-    ) {
+    ) -> Result<Answer<'_>, TooSoon> {
         let announce = staged.announce;
-        let partial = announce.role == Role::PartialSeed;
-        let min_interval_s = announce.min_interval_s;
-        let meta = MetaUpdate { now, completed, partial, min_interval_s };
-        let update = PeerUpdate { staged, role: announce.role.into(), meta };
         let updated = match announce.peer {
-            PeerKey::V4(key) => self.update_peer::<PackedV4>(key, &update, random),
-            PeerKey::V6(key) => self.update_peer::<PackedV6>(key, &update, random),
+            PeerKey::V4(key) => self.update_peer::<PackedV4>(now, key, staged, random)?,
+            PeerKey::V6(key) => self.update_peer::<PackedV6>(now, key, staged, random)?,
         };
-        let Updated { number, place, downloaded } = match updated {
-            Ok(Some(updated)) => updated,
-            Ok(None) => return sink.accept(announce.slot, &AnnounceSummary::default()),
-            Err(too_soon) => return sink.too_soon(announce.slot, too_soon),
+        let Some(updated) = updated else {
+            return Ok(Answer::without_peers(SwarmCounts::default()));
         };
         //= bep3#announce-completed-once
-        if downloaded {
-            self.count_download(number, announce);
-            sink.downloaded(announce.slot);
+        if updated.downloaded {
+            self.count_download(updated.number, announce);
         }
         if let Some(ids) = &mut self.ids
-            && place.is_some()
+            && updated.place.is_some()
         {
             ids.insert((announce.info_hash, announce.peer), announce.peer_id);
         }
-        self.answer(staged, number, place, random, sink);
+        Ok(self.answer(staged, &updated, random))
     }
 
     // Not inline: most announces complete no download.
@@ -266,31 +233,34 @@ impl Shard {
     #[inline(always)]
     fn update_peer<E: FamilyPeers>(
         &mut self,
+        now: Tick,
         key: E::Key,
-        update: &PeerUpdate<'_>,
+        staged: &StagedAnnounce<'_>,
         random: &mut Random,
     ) -> Result<Option<Updated>, TooSoon> {
-        let PeerUpdate { staged, role, meta } = *update;
-        let located = self.locate(staged.guess, &staged.announce.info_hash, staged.hash);
+        let announce = staged.announce;
+        let located = self.locate(staged.guess, &announce.info_hash, staged.hash);
+        let role = announce.role.into();
         let Some(number) = located else {
-            return Ok(self.add_peer::<E>(None, key, update, random));
+            return Ok(self.add_peer::<E>(now, None, key, staged, random));
         };
         let mut torrent = self.torrent(number);
         let Some(known) = torrent.find::<E>(key, role) else {
-            return Ok(self.add_peer::<E>(located, key, update, random));
+            return Ok(self.add_peer::<E>(now, located, key, staged, random));
         };
         let old = known.meta;
-        let is_same = known.place.role == role && old.is_partial() == meta.partial;
+        let new = staged.meta(now, old.is_counted());
+        let is_same = known.place.role == role && old.is_partial() == new.is_partial();
         if is_same {
-            meta.check(old)?;
+            old.check_interval(now, announce.min_interval_s)?;
         }
-        let place = torrent.set_meta::<E>(known, role, meta.meta(old.is_counted()), random);
+        let place = torrent.set_meta::<E>(known, role, new, random);
         if is_same {
-            self.keep_refresh(update, old);
+            self.keep_refresh(now, staged, old);
         } else {
-            self.keep_change(update, old.is_counted());
+            self.keep_change(staged, old.is_counted());
         }
-        let downloaded = meta.completed && !old.is_counted();
+        let downloaded = staged.completes() && !old.is_counted();
         Ok(Some(Updated { number, place: Some(place), downloaded }))
     }
 
@@ -299,41 +269,43 @@ impl Shard {
     #[inline(never)]
     fn add_peer<E: FamilyPeers>(
         &mut self,
+        now: Tick,
         located: Option<u32>,
         key: E::Key,
-        update: &PeerUpdate<'_>,
+        staged: &StagedAnnounce<'_>,
         random: &mut Random,
     ) -> Option<Updated> {
-        let PeerUpdate { staged: StagedAnnounce { announce, hash, .. }, role, meta } = *update;
+        let announce = staged.announce;
         // Before anything is allocated.
         if !self.admits::<E>(key) {
             return Some(Updated { number: located?, place: None, downloaded: false });
         }
-        let number = located.unwrap_or_else(|| self.create(meta.now, announce.info_hash, *hash));
-        let newcomer = Newcomer { key, now: meta.now, caps: announce.caps, merged_age: None };
+        let number = located.unwrap_or_else(|| self.create(now, announce.info_hash, staged.hash));
+        let newcomer = Newcomer { key, now, caps: announce.caps, merged_age: None };
         self.make_room::<E>(number, &newcomer);
-        let place = self.torrent(number).insert(E::new(key, meta.meta(false)), role, random);
-        self.keep_change(update, false);
-        Some(Updated { number, place: Some(place), downloaded: meta.completed })
+        let peer = E::new(key, staged.meta(now, false));
+        let place = self.torrent(number).insert(peer, announce.role.into(), random);
+        self.keep_change(staged, false);
+        Some(Updated { number, place: Some(place), downloaded: staged.completes() })
     }
 
     /// Keeps the refresh of a peer whose metadata was `old`, if it must be sent.
     #[inline(always)]
-    fn keep_refresh(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
+    fn keep_refresh(&mut self, now: Tick, staged: &StagedAnnounce<'_>, old: PeerMeta) {
         if self.refresh_period != 0 {
-            self.keep_refresh_if_due(update, old);
+            self.keep_refresh_if_due(now, staged, old);
         }
     }
 
     // Not inline: without a cluster there is none.
     #[inline(never)]
-    fn keep_refresh_if_due(&mut self, update: &PeerUpdate<'_>, old: PeerMeta) {
-        let PeerUpdate { staged: StagedAnnounce { announce, .. }, meta, .. } = update;
+    fn keep_refresh_if_due(&mut self, now: Tick, staged: &StagedAnnounce<'_>, old: PeerMeta) {
+        let announce = staged.announce;
         let phase = || replication::phase(&announce.peer);
-        let (age, unit) = (old.age(meta.now), meta.now.0 / AGE_UNIT_S);
+        let (age, unit) = (old.age(now), now.0 / AGE_UNIT_S);
         // A completed download is kept when it is counted.
         if replication::is_due(age, unit, phase, self.refresh_period)
-            && (old.is_counted() || !meta.completed)
+            && (old.is_counted() || !staged.completes())
         {
             let word = Word::present(0, announce.role, old.is_counted());
             self.changes.push_refresh(announce, word);
@@ -343,11 +315,11 @@ impl Shard {
     /// Keeps the change of a peer that is new or has changed its role. `was_counted` is true if its download was
     /// counted before this announce.
     #[inline]
-    fn keep_change(&mut self, update: &PeerUpdate<'_>, was_counted: bool) {
+    fn keep_change(&mut self, staged: &StagedAnnounce<'_>, was_counted: bool) {
         // A download that this announce completes is kept when it is counted.
-        let completes = update.meta.completed && !was_counted;
-        if self.changes.is_on() && !completes {
-            let announce = update.staged.announce;
+        let is_counted_now = staged.completes() && !was_counted;
+        if self.changes.is_on() && !is_counted_now {
+            let announce = staged.announce;
             self.changes.push(announce, Word::present(0, announce.role, was_counted));
         }
     }

@@ -1,110 +1,169 @@
-//! Answers to announces: which peers they hold.
+//! Answers to announces: the peers that they hold.
+//!
+//! An [`Answer`] borrows its locked shard. Peers are visited as runs of packed entries where these are stored, so
+//! nothing is copied or allocated before the protocol's encoder copies them.
 
 use primitives::Random;
-use types::{AnnounceSummary, Families, InfoHash, PeerId, PeerKey, PeerSink, StoreSink};
+use types::{Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts};
 
 use super::Shard;
-use super::announce::{StagedAnnounce, is_wanted};
-use super::torrent::Place;
+use super::announce::{StagedAnnounce, Updated, is_wanted};
+use super::torrent::{FamilyPeers, Place};
 use crate::entry::Entry;
-use crate::record::{INLINE_MAX, Record};
-use crate::role::SetRole;
-use crate::set::{PeerSet, Position};
+use crate::record::Record;
+use crate::role::{ByRole, SetRole};
 
-impl Shard {
-    /// Chooses peers and writes the answer.
-    pub(super) fn answer(
-        &self,
-        staged: &StagedAnnounce<'_>,
-        number: u32,
-        place: Option<Place>,
-        random: &mut Random,
-        sink: &mut impl StoreSink,
-    ) {
-        let record = self.records.at(number);
-        let announce = staged.announce;
-        let counts = self.counts_at(number);
-        let mut summary = AnnounceSummary { counts, v4: 0, v6: 0 };
-        if announce.want == 0 {
-            return sink.accept(staged.announce.slot, &summary);
-        }
-        let is_v4 = matches!(announce.peer, PeerKey::V4(_));
-        let both = announce.families == Families::Both;
-        // The numbers of other peers: v4 seeders, v4 leechers, v6 seeders, v6 leechers.
-        let mut others =
-            [counts.v4.seeders, counts.v4.leechers, counts.v6.seeders, counts.v6.leechers];
-        let own = place.map(|place| place.role as usize + if is_v4 { 0 } else { 2 });
-        for (set, others) in others.iter_mut().enumerate() {
-            let family_fits = both || (set < 2) == is_v4;
-            let is_wanted = is_wanted(announce, SetRole::BOTH[set % 2]);
-            *others = if family_fits && is_wanted { *others } else { 0 };
-            *others -= u32::from(own == Some(set) && *others > 0);
-        }
-        let shares = apportion(others, announce.want.into(), random);
-        summary.v4 = (shares[0] + shares[1]) as u16;
-        summary.v6 = (shares[2] + shares[3]) as u16;
-        sink.accept(staged.announce.slot, &summary);
-        if !record.is_spilled() {
-            return self.push_inline(staged, record, place, shares, sink);
-        }
-        let sets = record.sets();
-        let own = |role| place.filter(|place| place.role == role).map(|place| place.position);
-        for role in SetRole::BOTH {
-            let skip = own(role).filter(|_| is_v4);
-            self.push_set(staged, &sets.v4[role], shares[role as usize], skip, sink);
-        }
-        for role in SetRole::BOTH {
-            let skip = own(role).filter(|_| !is_v4);
-            self.push_set(staged, &sets.v6[role], shares[2 + role as usize], skip, sink);
+/// The answer to an announce.
+#[derive(Clone, Copy)]
+pub struct Answer<'a> {
+    /// The torrent's counts after the announce.
+    pub counts: SwarmCounts,
+    /// True if the announce was counted as a download.
+    pub downloaded: bool,
+    chosen: Option<Chosen<'a>>,
+}
+
+/// The choice of a torrent's peers for an answer.
+#[derive(Clone, Copy)]
+struct Chosen<'a> {
+    shard: &'a Shard,
+    record: &'a Record,
+    /// The numbers of peers to take of each family and role.
+    v4: ByRole<u32>,
+    v6: ByRole<u32>,
+    /// The announcing peer, which is not chosen.
+    own: Option<(Family, Place)>,
+    /// Decides which peers are taken.
+    sample_seed: u64,
+}
+
+impl Answer<'_> {
+    /// Returns an answer without peers.
+    pub fn without_peers(counts: SwarmCounts) -> Self {
+        Self { counts, downloaded: false, chosen: None }
+    }
+
+    /// Returns the number of v4 peers.
+    #[inline]
+    pub fn v4_len(&self) -> u16 {
+        self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16)
+    }
+
+    /// Returns the number of v6 peers.
+    #[inline]
+    pub fn v6_len(&self) -> u16 {
+        self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16)
+    }
+
+    /// Calls `visit` with the v4 peers in runs, [`Self::v4_len`] in all. Each call visits the same peers.
+    #[inline]
+    pub fn each_v4(&self, visit: impl FnMut(&[PackedV4])) {
+        if let Some(chosen) = self.chosen {
+            chosen.each(Family::V4, chosen.v4, visit);
         }
     }
 
-    fn push_set<E: Entry>(
-        &self,
-        staged: &StagedAnnounce<'_>,
-        set: &PeerSet<E>,
-        count: u32,
-        skip: Option<Position>,
-        sink: &mut impl StoreSink,
-    ) {
-        set.sample(&self.arena, count, skip, staged.sample_seed, |peers| {
-            self.push(staged, peers, sink);
-        });
+    /// Calls `visit` with the v6 peers in runs, [`Self::v6_len`] in all. Each call visits the same peers.
+    #[inline]
+    pub fn each_v6(&self, visit: impl FnMut(&[PackedV6])) {
+        if let Some(chosen) = self.chosen {
+            chosen.each(Family::V6, chosen.v6, visit);
+        }
     }
 
-    /// Pushes inline peers one by one: those of each role in a circle from a random start.
-    fn push_inline(
+    /// Calls `visit` with each peer and its id, v4 before v6. Peers whose ids are not kept have an id of zeros.
+    pub fn each_with_id(&self, mut visit: impl FnMut(PeerKey, PeerId)) {
+        let Some(Chosen { shard, record, .. }) = self.chosen else { return };
+        let mut visit = |peer| visit(peer, shard.id(record.info_hash, peer));
+        self.each_v4(|peers| peers.iter().for_each(|peer| visit(peer.peer_key())));
+        self.each_v6(|peers| peers.iter().for_each(|peer| visit(peer.peer_key())));
+    }
+}
+
+impl Chosen<'_> {
+    #[inline]
+    fn each<E: FamilyPeers>(
         &self,
-        staged: &StagedAnnounce<'_>,
-        record: &Record,
-        place: Option<Place>,
-        shares: [u32; 4],
-        sink: &mut impl StoreSink,
+        family: Family,
+        counts: ByRole<u32>,
+        mut visit: impl FnMut(&[E]),
     ) {
-        let own = place.map_or(INLINE_MAX, |place| place.position.at as usize);
-        let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
-        let mut random = Random::new(staged.sample_seed);
-        for (peers, first, take) in [(seeders, 0, shares[0]), (leechers, seeders.len(), shares[1])]
-        {
-            let own = own.checked_sub(first).filter(|own| *own < peers.len());
+        let own = self.own.filter(|(own, _)| *own == family).map(|(_, place)| place);
+        if !self.record.is_spilled() {
+            return self.each_inline(counts, own, visit);
+        }
+        for role in SetRole::BOTH {
+            let skip = own.filter(|place| place.role == role).map(|place| place.position);
+            let set = E::sets(self.record.sets())[role];
+            set.sample(&self.shard.arena, counts[role], skip, self.sample_seed, &mut visit);
+        }
+    }
+
+    /// Visits inline peers one by one: those of each role in a circle from a random start.
+    fn each_inline<E: FamilyPeers>(
+        &self,
+        counts: ByRole<u32>,
+        own: Option<Place>,
+        mut visit: impl FnMut(&[E]),
+    ) {
+        let inline = E::inline(self.record);
+        let mut random = Random::new(self.sample_seed);
+        for role in SetRole::BOTH {
+            let range = self.record.inline_range(role);
+            let own = own.filter(|own| own.role == role).map(|own| own.position.at as usize);
+            let peers = inline.get(range.clone()).unwrap_or_default();
             let others = peers.len() - usize::from(own.is_some());
             let start = random.below(others as u32) as usize;
-            for step in 0..(take as usize).min(others) {
+            for step in 0..(counts[role] as usize).min(others) {
                 let at = (start + step) % others;
-                let at = at + usize::from(own.is_some_and(|own| at >= own));
-                self.push(staged, &peers[at..=at], sink);
+                let at = at + usize::from(own.is_some_and(|own| range.start + at >= own));
+                visit(&peers[at..=at]);
             }
         }
     }
+}
 
-    fn push<E: Entry>(&self, staged: &StagedAnnounce<'_>, peers: &[E], sink: &mut impl PeerSink) {
-        if !staged.announce.with_ids {
-            return E::push(sink, staged.announce.slot, peers);
+impl Shard {
+    /// Chooses peers for the answer to an announce.
+    #[inline]
+    pub(super) fn answer(
+        &self,
+        staged: &StagedAnnounce<'_>,
+        updated: &Updated,
+        random: &mut Random,
+    ) -> Answer<'_> {
+        let Updated { number, place, downloaded } = *updated;
+        let announce = staged.announce;
+        let counts = self.counts_at(number);
+        if announce.want == 0 {
+            return Answer { counts, downloaded, chosen: None };
         }
-        for peer in peers {
-            let key = peer.peer_key();
-            sink.peer_with_id(staged.announce.slot, key, self.id(staged.announce.info_hash, key));
-        }
+        let own = place.map(|place| (announce.peer.family(), place));
+        let others = |family, role, count: u32| {
+            let family_fits =
+                announce.families == Families::Both || family == announce.peer.family();
+            let is_own = own.is_some_and(|(own, place)| (own, place.role) == (family, role));
+            if family_fits && is_wanted(announce, role) { count - u32::from(is_own) } else { 0 }
+        };
+        let [v4_seeders, v4_leechers, v6_seeders, v6_leechers] = apportion(
+            [
+                others(Family::V4, SetRole::Seeders, counts.v4.seeders),
+                others(Family::V4, SetRole::Leechers, counts.v4.leechers),
+                others(Family::V6, SetRole::Seeders, counts.v6.seeders),
+                others(Family::V6, SetRole::Leechers, counts.v6.leechers),
+            ],
+            announce.want.into(),
+            random,
+        );
+        let chosen = Chosen {
+            shard: self,
+            record: self.records.at(number),
+            v4: ByRole::new(v4_seeders, v4_leechers),
+            v6: ByRole::new(v6_seeders, v6_leechers),
+            own,
+            sample_seed: staged.sample_seed,
+        };
+        Answer { counts, downloaded, chosen: Some(chosen) }
     }
 
     pub(super) fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {

@@ -378,14 +378,10 @@ impl TorrentMut<'_> {
     pub(super) fn near<E: FamilyPeers>(&self, key: E::Key) -> [(Place, &[E]); 2] {
         if !self.record.is_spilled() {
             let peers = E::inline(self.record);
-            let seeders = usize::from(self.record.inline_seeders).min(peers.len());
             return SetRole::BOTH.map(|role| {
-                let (from, to) = match role {
-                    SetRole::Seeders => (0, seeders),
-                    SetRole::Leechers => (seeders, peers.len()),
-                };
-                let position = Position { page: 0, at: from as u32 };
-                (Place { role, position }, &peers[from..to])
+                let range = self.record.inline_range(role);
+                let position = Position { page: 0, at: range.start as u32 };
+                (Place { role, position }, peers.get(range).unwrap_or_default())
             });
         }
         let sets = E::sets(self.record.sets());

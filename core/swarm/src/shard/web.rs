@@ -3,12 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use primitives::Random;
-use replication::AGE_UNIT_S;
 use replication::block::{WebChange, Word};
+use replication::{AGE_UNIT_S, PeerMeta};
 use types::{InfoHash, Role, Tick, TooSoon, WebPeer};
 
 use super::Shard;
-use super::announce::MetaUpdate;
 use super::answer::apportion;
 use super::caps::REPLACED_MAX;
 use super::memory::Networks;
@@ -115,14 +114,14 @@ impl Shard {
     ) -> Result<bool, TooSoon> {
         let role = announce.role.into();
         let partial = announce.role == Role::PartialSeed;
-        let min_interval_s = announce.min_interval_s;
-        let update = MetaUpdate { now, completed, partial, min_interval_s };
         let same_role = known.filter(|known| known.role == role).map(|known| known.entry.meta);
         if let Some(old) = same_role {
-            update.check(old)?;
+            let min_interval_s =
+                if old.is_partial() == partial { announce.min_interval_s } else { 0 };
+            old.check_interval(now, min_interval_s)?;
         }
         let was_counted = known.is_some_and(|known| known.entry.meta.is_counted());
-        let entry = WebEntry { meta: update.meta(was_counted), host };
+        let entry = WebEntry { meta: PeerMeta::new(now, was_counted || completed, partial), host };
         self.web_torrent(number).put(announce.peer, WebKnown { role, entry }, true);
         let downloaded = completed && !was_counted;
         let is_same = same_role.is_some_and(|old| old.is_partial() == partial);

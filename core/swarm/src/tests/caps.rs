@@ -338,9 +338,8 @@ fn peers_of_full_networks_are_given_as_often_as_others() {
     let rounds = 40_000;
     for _ in 0..rounds {
         let asking = public_v4(random.below(networks.into()) as u16 / 2 * 2, 1, 6881);
-        let mut answers = Answers::default();
-        store.announce(Tick(1), &mut random, &[capped(asking, Role::Leecher)], &mut answers);
-        answers.0[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
+        let answers = answers(&store, 1, &mut random, &[capped(asking, Role::Leecher)]);
+        answers[&0].peers.iter().for_each(|peer| *seen.entry(*peer).or_default() += 1);
     }
     assert_eq!(seen.len() as u32, held, "some are never given");
 }

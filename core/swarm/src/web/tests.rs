@@ -8,8 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use primitives::Random;
 use replication::AGE_UNIT_S;
 use types::{
-    AnnounceSummary, ConnectionKey, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey,
-    PeerSink, Role, StoreSink, SwarmCounts, Tick, TooSoon, WebPeer,
+    ConnectionKey, Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon, WebPeer,
 };
 
 use super::{Host, RelayTargets, WebAnnounceSummary};
@@ -30,23 +29,6 @@ fn store() -> Store {
     })
 }
 
-struct Counts(SwarmCounts);
-
-impl StoreSink for Counts {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {
-        unreachable!("no spacing is asked for");
-    }
-    fn accept(&mut self, _: u8, summary: &AnnounceSummary) {
-        self.0 = summary.counts;
-    }
-}
-
-impl PeerSink for Counts {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
-
 /// An IP leecher announces; returns the counts of the answer.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
     let request = StoreAnnounce {
@@ -60,11 +42,12 @@ fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> Swar
         caps: PeerCaps::default(),
         want: 50,
         families: Families::Own,
-        with_ids: false,
     };
-    let mut answer = Counts(SwarmCounts::default());
-    store.announce(now, &mut Random::new(1), &[request], &mut answer);
-    answer.0
+    let mut counts = SwarmCounts::default();
+    store.announce(now, &mut Random::new(1), &[request], &mut |_, answer| {
+        counts = answer.expect("no minimal interval").counts;
+    });
+    counts
 }
 
 fn peer(connection: u64, id: u8) -> WebPeer {

@@ -266,7 +266,7 @@ impl Scene {
             AnnounceHttp => {
                 let mut announced = by_ip(unverified()?, TORRENT, PEER, self.port);
                 let policy = &mut announced.policy;
-                (policy.families, policy.with_ids) = (Families::Both, true);
+                policy.families = Families::Both;
                 announce(&view, &announced)
             }
             AnnounceWeb => {

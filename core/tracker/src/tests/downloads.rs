@@ -57,7 +57,7 @@ fn durable_download_counts_outlive_torrents() {
         let mut counts = [SwarmCounts::default()];
         scrape(&tracker, 0, &[torrent], &mut counts).unwrap();
         let [SwarmCounts { downloads, .. }] = counts;
-        assert_eq!(seen.answers[0].1.unwrap().chosen.counts.downloads, downloads);
+        assert_eq!(seen.answers[0].1.unwrap().counts.downloads, downloads);
         downloads
     };
     let forget = |now| {

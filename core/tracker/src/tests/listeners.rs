@@ -120,7 +120,7 @@ fn a_stop_by_another_key_is_answered_and_changes_nothing() {
         let seen = announce(&tracker, requests);
         assert!(seen.peers.is_empty());
         let answers = seen.answers.into_iter();
-        answers.map(|(_, answer)| answer.unwrap().chosen.counts.leechers()).collect::<Vec<_>>()
+        answers.map(|(_, answer)| answer.unwrap().counts.leechers()).collect::<Vec<_>>()
     };
     assert_eq!(leechers(&[by(bob, 1, Event::Started)]), [1]);
     // With the peer's id, with another one, and in one batch.

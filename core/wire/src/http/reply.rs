@@ -271,17 +271,12 @@ impl AnnounceReply<'_> {
             PeerFormat::Dict | PeerFormat::DictNoIds => head.bytes(b"e5:peersl"),
         }
         body.extend_from_slice(head.written());
-        if self.peer_format == PeerFormat::Compact && self.v4 == 0 {
-            self.begin_peers6(body);
-        }
     }
 
-    /// Appends v4 peers. `v4_left` is the number of v4 peers still to come: pass [`Self::v4`] first,
-    /// and the same variable in every call.
-    pub fn peers_v4(&self, body: &mut Vec<u8>, v4_left: &mut u16, peers: &[PackedV4]) {
+    /// Appends v4 peers, before all v6 peers.
+    pub fn peers_v4(&self, body: &mut Vec<u8>, peers: &[PackedV4]) {
         match self.peer_format {
             PeerFormat::Compact => {
-                debug_assert!(peers.len() <= usize::from(*v4_left), "more peers than announced");
                 let start = body.len();
                 body.resize(start + peers.len() * PackedV4::WIRE_LEN, 0);
                 crate::udp::append_peers_v4(body, start, peers);
@@ -290,13 +285,9 @@ impl AnnounceReply<'_> {
                 peers.iter().for_each(|peer| dict_peer(body, peer.key(), None));
             }
         }
-        *v4_left = v4_left.saturating_sub(u16::try_from(peers.len()).unwrap_or(u16::MAX));
-        if *v4_left == 0 && self.peer_format == PeerFormat::Compact {
-            self.begin_peers6(body);
-        }
     }
 
-    /// Appends v6 peers.
+    /// Appends v6 peers, after [`Self::begin_peers6`].
     //= bep7#peers6
     pub fn peers_v6(&self, body: &mut Vec<u8>, peers: &[PackedV6]) {
         match self.peer_format {
@@ -328,10 +319,10 @@ impl AnnounceReply<'_> {
         encoder.end();
     }
 
-    /// Writes the key `peers6`, which separates the strings of the two families. Absent without v6
-    /// peers.
-    fn begin_peers6(&self, body: &mut Vec<u8>) {
-        if self.v6 > 0 {
+    /// Ends the v4 peers: in compact form, writes the key `peers6`, which separates the strings of the two families.
+    /// Absent without v6 peers.
+    pub fn begin_peers6(&self, body: &mut Vec<u8>) {
+        if self.peer_format == PeerFormat::Compact && self.v6 > 0 {
             let mut encoder = Encoder::new(body);
             encoder.bytes(b"peers6");
             encoder.bytes_of(usize::from(self.v6) * PackedV6::WIRE_LEN);

@@ -267,9 +267,9 @@ const REPLY: AnnounceReply<'_> = AnnounceReply {
 fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let reply = AnnounceReply { v4: v4.len() as u16, v6: v6.len() as u16, ..reply };
-    let mut left = reply.v4;
     reply.begin(&mut body);
-    v4.chunks(run).for_each(|peers| reply.peers_v4(&mut body, &mut left, peers));
+    v4.chunks(run).for_each(|peers| reply.peers_v4(&mut body, peers));
+    reply.begin_peers6(&mut body);
     v6.chunks(run).for_each(|peers| reply.peers_v6(&mut body, peers));
     reply.finish(&mut body);
     body

@@ -13,10 +13,7 @@ use swarm::{Action, Options, PeerCaps, StoreAnnounce};
 use tidegate_cluster::nats::{self, NatsOptions, Overview, Setup, Status, Stop};
 use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Position, Store};
 use tokio::sync::watch;
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, Tick, TooSoon,
-};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
 /// The name of the cluster in all tests.
 pub(crate) const NAME: &str = "test";
@@ -98,19 +95,6 @@ impl TestHost {
         let totals = self.store.totals();
         [totals.v4, totals.v6].iter().map(|it| it.seeders + it.leechers).sum()
     }
-}
-
-struct Ignore;
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
-
-impl StoreSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {}
-    fn too_soon(&mut self, _: u8, _: TooSoon) {}
 }
 
 /// What a peer says.
@@ -213,10 +197,9 @@ impl TestNode {
             caps: PeerCaps::default(),
             want: 0,
             families: Families::Own,
-            with_ids: false,
         };
         let (host, mut random) = (&self.host, Random::new(1));
-        host.store.announce(host.now().tick, &mut random, &[announce], &mut Ignore);
+        host.store.announce(host.now().tick, &mut random, &[announce], &mut |_, _| {});
     }
 
     pub(crate) fn peers(&self) -> u64 {

@@ -121,7 +121,6 @@ impl Client {
             caps: PeerCaps::default(),
             want: 5,
             families: Families::Both,
-            with_ids: false,
         })
     }
 }

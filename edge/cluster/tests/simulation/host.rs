@@ -7,10 +7,7 @@ use primitives::Random;
 use replication::block::{Block, Kind};
 use replication::{Counting, Encoder, Feed, Now, ReplayClock};
 use swarm::{Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role, StoreSink,
-    Tick, TooSoon,
-};
+use types::{InfoHash, PeerKey, Role, Tick};
 
 use crate::broker::{Broker, Down, Up};
 use crate::{INTERVAL_S, LIFETIME_S, Peer};
@@ -175,11 +172,12 @@ impl<'a> Process<'a> {
 
     /// Announces a peer. Returns whether it counted as a download.
     pub(crate) fn announce(&mut self, now_ms: u64, announce: &StoreAnnounce) -> bool {
-        let mut answer = Answer::default();
         let tick = self.now(now_ms).tick;
-        self.home.store.announce(tick, &mut self.random, &[*announce], &mut answer);
-        assert!(answer.is_answered, "every announce is answered");
-        answer.is_download
+        let mut downloaded = None;
+        self.home.store.announce(tick, &mut self.random, &[*announce], &mut |_, answer| {
+            downloaded = Some(answer.expect("there is no minimal interval").downloaded);
+        });
+        downloaded.expect("every announce is answered")
     }
 
     /// Cuts what has changed.
@@ -455,28 +453,4 @@ pub(crate) fn each_peer(block: &Block<'_>, mut visit: impl FnMut(Peer, replicati
         group.v4.for_each(|peer| visit((info_hash, PeerKey::V4(peer.key)), peer.word));
         group.v6.for_each(|peer| visit((info_hash, PeerKey::V6(peer.key)), peer.word));
     }
-}
-
-#[derive(Default)]
-struct Answer {
-    is_answered: bool,
-    is_download: bool,
-}
-
-impl StoreSink for Answer {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {
-        unreachable!("there is no minimal interval");
-    }
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
-        self.is_answered = true;
-    }
-    fn downloaded(&mut self, _: u8) {
-        self.is_download = true;
-    }
-}
-
-impl PeerSink for Answer {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }

@@ -8,13 +8,10 @@ use std::sync::Arc;
 
 use tracker::counters::DropReason;
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, BanReason, Credentials, Random,
-    RequestKind, Tracker, View,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, Random, RequestKind,
+    Tracker, View,
 };
-use types::{
-    Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Refusal,
-    SwarmCounts, Tick, UserKey, limits,
-};
+use types::{Families, Family, InfoHash, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
     self, AnnounceQuery, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError,
     RequestHead, ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
@@ -443,23 +440,18 @@ impl State {
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
-            with_ids: peer_format == PeerFormat::Dict,
             with_downloads: true,
         };
         let via_local_address = remote.via_local_address;
         let request = AnnounceRequest { grant, via_local_address, announce, policy };
-        let mut response = AnnounceResponse {
-            body: &mut self.body,
-            peer_format,
-            ip: view.peer_ip(policy_id, ip),
-            reply: Err(Refusal::Truncated),
-            v4_left: 0,
-        };
-        view.announce(&mut self.random, &[request], &mut response);
-        let reply = response.reply?;
-        reply.finish(&mut self.body);
+        let external_ip = view.peer_ip(policy_id, ip);
+        let (body, mut peers_sent) = (&mut self.body, Err(Refusal::Truncated));
+        view.announce(&mut self.random, &[request], &mut |_, answer| {
+            peers_sent = answer.map(|accepted| write(body, peer_format, external_ip, &accepted));
+        });
+        let peers_sent = peers_sent?;
         let mut counters = listener.http();
-        counters.peers_sent += u64::from(reply.v4) + u64::from(reply.v6);
+        counters.peers_sent += peers_sent;
         counters.announced(1, || Some((announce.peer_id, ip)));
         Ok(())
     }
@@ -510,75 +502,32 @@ fn peer_format_of(query: &AnnounceQuery, non_compact: bool) -> PeerFormat {
     }
 }
 
-/// Writes the response to one announce.
-struct AnnounceResponse<'a> {
-    body: &'a mut Vec<u8>,
+/// Writes the response to one announce into `body`. Returns the number of peers in it.
+fn write(
+    body: &mut Vec<u8>,
     peer_format: PeerFormat,
-    /// The client's address, as others get it.
-    ip: IpAddr,
-    /// The reply, once the tracker has accepted the announce.
-    reply: Result<AnnounceReply<'static>, Refusal>,
-    /// v4 peers that have yet to come.
-    v4_left: u16,
-}
-
-impl AnnounceResponse<'_> {
-    /// Returns true if `slot` is that of the only announce. Any other slot is a defect.
-    fn is_own(slot: u8) -> bool {
-        debug_assert!(slot == 0, "a response to an announce that is not in the batch");
-        slot == 0
+    external_ip: IpAddr,
+    accepted: &AnnounceOk<'_>,
+) -> u64 {
+    let answer = &accepted.answer;
+    let reply = AnnounceReply {
+        peer_format,
+        counts: answer.counts,
+        v4: answer.v4_len(),
+        v6: answer.v6_len(),
+        external_ip,
+        interval_s: accepted.interval_s,
+        interval_min_s: accepted.interval_min_s,
+        warning: None,
+    };
+    reply.begin(body);
+    if peer_format == PeerFormat::Dict {
+        answer.each_with_id(|peer, id| reply.peer_with_id(body, peer, id));
+    } else {
+        answer.each_v4(|peers| reply.peers_v4(body, peers));
+        reply.begin_peers6(body);
+        answer.each_v6(|peers| reply.peers_v6(body, peers));
     }
-
-    /// Returns the reply to the announce of `slot`, if it was accepted.
-    fn reply(&self, slot: u8) -> Option<AnnounceReply<'static>> {
-        debug_assert!(self.reply.is_ok(), "peers before the announce was accepted");
-        self.reply.ok().filter(|_| Self::is_own(slot))
-    }
-}
-
-impl AnnounceSink for AnnounceResponse<'_> {
-    fn accept(&mut self, slot: u8, accepted: &AnnounceOk) {
-        if !Self::is_own(slot) {
-            return;
-        }
-        let reply = AnnounceReply {
-            peer_format: self.peer_format,
-            counts: accepted.chosen.counts,
-            v4: accepted.chosen.v4,
-            v6: accepted.chosen.v6,
-            external_ip: self.ip,
-            interval_s: accepted.interval_s,
-            interval_min_s: accepted.interval_min_s,
-            warning: None,
-        };
-        self.v4_left = reply.v4;
-        reply.begin(self.body);
-        self.reply = Ok(reply);
-    }
-
-    fn refuse(&mut self, slot: u8, refusal: Refusal) {
-        if Self::is_own(slot) {
-            self.reply = Err(refusal);
-        }
-    }
-}
-
-impl PeerSink for AnnounceResponse<'_> {
-    fn peers_v4(&mut self, slot: u8, peers: &[PackedV4]) {
-        if let Some(reply) = self.reply(slot) {
-            reply.peers_v4(self.body, &mut self.v4_left, peers);
-        }
-    }
-
-    fn peers_v6(&mut self, slot: u8, peers: &[PackedV6]) {
-        if let Some(reply) = self.reply(slot) {
-            reply.peers_v6(self.body, peers);
-        }
-    }
-
-    fn peer_with_id(&mut self, slot: u8, peer: PeerKey, id: PeerId) {
-        if let Some(reply) = self.reply(slot) {
-            reply.peer_with_id(self.body, peer, id);
-        }
-    }
+    reply.finish(body);
+    u64::from(reply.v4) + u64::from(reply.v6)
 }

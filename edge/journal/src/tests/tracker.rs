@@ -9,10 +9,7 @@ use std::time::Duration;
 use primitives::Random;
 use replication::{Clocks, Feed, Merged, Now};
 use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, Families, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, Tick, TooSoon, limits,
-};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
 use crate::disk::Disk;
@@ -64,19 +61,6 @@ pub(super) fn peer(number: u32) -> PeerKey {
     }
 }
 
-struct Ignore;
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _slot: u8, _peers: &[PackedV4]) {}
-    fn peers_v6(&mut self, _slot: u8, _peers: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _slot: u8, _peer: PeerKey, _id: PeerId) {}
-}
-
-impl StoreSink for Ignore {
-    fn accept(&mut self, _slot: u8, _summary: &AnnounceSummary) {}
-    fn too_soon(&mut self, _slot: u8, _too_soon: TooSoon) {}
-}
-
 /// Announces a peer of a torrent, or stops it if there is no role.
 pub(super) fn announce(store: &Store, now: Tick, torrents: u32, peers: u32, role: Option<Role>) {
     let action = if role.is_some() { Action::Update { completed: false } } else { Action::Stop };
@@ -91,9 +75,8 @@ pub(super) fn announce(store: &Store, now: Tick, torrents: u32, peers: u32, role
         caps: PeerCaps::default(),
         want: 0,
         families: Families::Own,
-        with_ids: false,
     };
-    store.announce(now, &mut Random::new(1), &[announce], &mut Ignore);
+    store.announce(now, &mut Random::new(1), &[announce], &mut |_, _| {});
 }
 
 /// Announces, stops or changes the role of a random peer. Returns it, and what it is now.

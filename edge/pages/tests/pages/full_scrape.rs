@@ -7,31 +7,10 @@ use std::net::Shutdown;
 use client::codec::bencode::{Value, parse};
 use flate2::read::GzDecoder;
 use tracker::access::{AccessLists, HashList, Mode};
-use tracker::{
-    Access, AnnounceOk, AnnouncePolicy, AnnounceRequest, AnnounceSink, Limits, Random, RequestKind,
-    Tracker,
-};
-use types::{
-    Announce, Event, Families, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, PeerSink,
-    Tick, limits,
-};
+use tracker::{Access, AnnouncePolicy, AnnounceRequest, Limits, Random, RequestKind, Tracker};
+use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick, limits};
 
 use super::*;
-
-struct Ignore;
-
-impl AnnounceSink for Ignore {
-    fn accept(&mut self, _: u8, _: &AnnounceOk) {}
-    fn refuse(&mut self, _: u8, refusal: Refusal) {
-        panic!("{refusal:?}");
-    }
-}
-
-impl PeerSink for Ignore {
-    fn peers_v4(&mut self, _: u8, _: &[PackedV4]) {}
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
-}
 
 /// The hash of a torrent; neighbours are far from each other.
 fn hash(number: u32) -> InfoHash {
@@ -60,10 +39,11 @@ pub(super) fn add_torrents(tracker: &Tracker, count: u32) {
             want: NumWant::Peers(0),
         };
         let families = Families::Own;
-        let policy =
-            AnnouncePolicy { peers_max: 0, families, with_ids: false, with_downloads: false };
+        let policy = AnnouncePolicy { peers_max: 0, families, with_downloads: false };
         let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
-        view.announce(&mut random, &[request], &mut Ignore);
+        view.announce(&mut random, &[request], &mut |_, answer| {
+            answer.map(drop).expect("an accepted announce");
+        });
     }
 }
 

@@ -9,10 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use dashmap::DashMap;
 use primitives::Random;
 use swarm::{Action, Options, Store, StoreAnnounce};
-use types::{
-    AnnounceSummary, FamilyCounts, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, PeerSink, Role,
-    StoreSink, SwarmCounts, Tick, TooSoon,
-};
+use types::{FamilyCounts, InfoHash, PackedV4, PeerKey, Role, SwarmCounts, Tick, TooSoon};
 
 /// Peers that have not announced for this long expire.
 pub(super) const LIFETIME_S: u32 = 1000;
@@ -29,26 +26,20 @@ impl Answer {
         Self { bytes: Vec::with_capacity(4096), peers: 0 }
     }
 
+    /// Copies the peers that tidegate's store has chosen.
+    pub(super) fn copy(&mut self, chosen: Result<swarm::Answer<'_>, TooSoon>) {
+        self.bytes.clear();
+        let Ok(chosen) = chosen else { return };
+        chosen.each_v4(|peers| {
+            self.bytes.extend(peers.iter().flat_map(PackedV4::wire));
+            self.peers += peers.len() as u64;
+        });
+    }
+
     fn push(&mut self, peer: [u8; 6]) {
         self.bytes.extend_from_slice(&peer);
         self.peers += 1;
     }
-}
-
-impl StoreSink for Answer {
-    fn too_soon(&mut self, _: u8, _: TooSoon) {}
-    fn accept(&mut self, _: u8, _: &AnnounceSummary) {
-        self.bytes.clear();
-    }
-}
-
-impl PeerSink for Answer {
-    fn peers_v4(&mut self, _: u8, peers: &[PackedV4]) {
-        self.bytes.extend(peers.iter().flat_map(PackedV4::wire));
-        self.peers += peers.len() as u64;
-    }
-    fn peers_v6(&mut self, _: u8, _: &[PackedV6]) {}
-    fn peer_with_id(&mut self, _: u8, _: PeerKey, _: PeerId) {}
 }
 
 /// A store under comparison.
@@ -124,7 +115,7 @@ impl Contender for Ours {
         jobs: &[StoreAnnounce],
         answer: &mut Answer,
     ) {
-        self.store.announce(now, random, jobs, answer);
+        self.store.announce(now, random, jobs, &mut |_, chosen| answer.copy(chosen));
     }
 
     fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {

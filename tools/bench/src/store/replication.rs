@@ -60,7 +60,7 @@ pub(super) fn fill(store: &Store, size: Size) -> Vec<StoreAnnounce> {
     let (mut random, mut answer) = (Random::new(1), Answer::new());
     for part in pairs.chunks(BATCH) {
         let jobs: Vec<_> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
-        store.announce(NOW, &mut random, &jobs, &mut answer);
+        store.announce(NOW, &mut random, &jobs, &mut |_, chosen| answer.copy(chosen));
         // A tracker maintains its tables all the time.
         if random.below(512) == 0 {
             store.sweep(NOW, 600);
@@ -109,7 +109,7 @@ pub(super) fn changes(size: Size, kept: Kept) -> Figures {
         now = now.after(AGE_UNIT_S);
         let before = cpu_time();
         for batch in jobs.chunks(BATCH) {
-            store.announce(now, &mut random, batch, &mut answer);
+            store.announce(now, &mut random, batch, &mut |_, chosen| answer.copy(chosen));
         }
         taker.into_iter().for_each(|taker| taker.take_all(store));
         cpu_time().saturating_sub(before).as_nanos() as f64 / jobs.len() as f64
@@ -157,7 +157,7 @@ pub(super) fn walk(size: Size) -> Figures {
     let announce = || {
         let (mut random, mut answer) = (Random::new(3), Answer::new());
         for batch in jobs.chunks(BATCH).cycle() {
-            store.announce(NOW, &mut random, batch, &mut answer);
+            store.announce(NOW, &mut random, batch, &mut |_, chosen| answer.copy(chosen));
             if is_done.load(Ordering::Relaxed) {
                 return;
             }

@@ -70,7 +70,7 @@ fn blocks_of(torrents: u32) -> Vec<u8> {
     for (part, number) in pairs.chunks(64).zip(0_u64..) {
         let jobs: Vec<_> = part.iter().map(|(torrent, peer)| job(*torrent, *peer, 0)).collect();
         let now = number * 64 * u64::from(WALKED.0) / pairs.len() as u64;
-        from.announce(Tick(now as u32), &mut random, &jobs, &mut answer);
+        from.announce(Tick(now as u32), &mut random, &jobs, &mut |_, chosen| answer.copy(chosen));
     }
     drop(pairs);
     let (mut blocks, mut body, mut number) = (Vec::new(), Vec::new(), 0);

@@ -29,7 +29,6 @@ pub(super) fn job(torrent: u32, peer: u64, want: u16) -> StoreAnnounce {
         caps: PeerCaps::default(),
         want,
         families: Families::Own,
-        with_ids: false,
     }
 }
 

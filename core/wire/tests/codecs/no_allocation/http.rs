@@ -68,7 +68,8 @@ impl Buffers {
             };
             self.body.clear();
             reply.begin(&mut self.body);
-            reply.peers_v4(&mut self.body, &mut 300, &[PackedV4([4; 8]); 300]);
+            reply.peers_v4(&mut self.body, &[PackedV4([4; 8]); 300]);
+            reply.begin_peers6(&mut self.body);
             if peer_format == PeerFormat::Compact {
                 reply.peers_v6(&mut self.body, &[PackedV6([6; 20]); 200]);
             } else {

@@ -195,7 +195,8 @@ fn parses_our_own_responses() {
         };
         let mut body = Vec::new();
         reply.begin(&mut body);
-        reply.peers_v4(&mut body, &mut 1, &[v4]);
+        reply.peers_v4(&mut body, &[v4]);
+        reply.begin_peers6(&mut body);
         reply.peers_v6(&mut body, &[v6]);
         reply.finish(&mut body);
         let expected = AnnounceResponse {
