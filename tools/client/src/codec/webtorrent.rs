@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -141,11 +142,11 @@ pub enum TrackerMessage<'a> {
 /// Parses a tracker's message. Returns `None` if it is not one.
 pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
     let members: Members<'_> = serde_json::from_str(text).ok()?;
-    let action = match members.value::<String>("action").as_deref() {
-        Some("announce") => Some(Action::Announce),
-        Some("scrape") => Some(Action::Scrape),
+    let action = members.value("action").and_then(|Name(action)| match &*action {
+        "announce" => Some(Action::Announce),
+        "scrape" => Some(Action::Scrape),
         _ => None,
-    };
+    });
     let info_hash = members.value("info_hash").map(|BinaryString(hash)| InfoHash(hash));
     if let Some(reason) = members.value("failure reason") {
         return Some(TrackerMessage::Failure { action, info_hash, reason });
@@ -190,7 +191,17 @@ pub fn read_binary_string(text: &str) -> Option<[u8; 20]> {
 
 /// The members of an object, the last of each name. Values are validated, but still text.
 #[derive(serde::Deserialize)]
-struct Members<'a>(#[serde(borrow)] BTreeMap<String, &'a RawValue>);
+struct Members<'a>(#[serde(borrow)] BTreeMap<Name<'a>, &'a RawValue>);
+
+/// A name or keyword, borrowed unless it has escapes: load testers parse many messages.
+#[derive(serde::Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Borrow<str> for Name<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
 
 impl<'a> Members<'a> {
     /// Returns a member. `None` if it is missing or of another type.

@@ -94,7 +94,7 @@ fn reads_replies_of_other_trackers() {
     let stats = ScrapeStats { seeders: 1, downloads: Some(3), leechers: 2 };
     let entry = ScrapeEntry { info_hash: HASH, stats };
     assert_eq!(read(text), Some(TrackerMessage::ScrapeReply(vec![entry])));
-    let text = r#"{"failure reason":"\"no\"","failure reason":"n\u006f"}"#;
+    let text = r#"{"failure reason":"\"no\"","f\u0061ilure reason":"n\u006f"}"#;
     let expected = TrackerMessage::Failure { action: None, info_hash: None, reason: "no".into() };
     assert_eq!(read(text), Some(expected));
     for bad in [
