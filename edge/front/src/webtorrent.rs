@@ -66,16 +66,15 @@ async fn flush_all(worker: Rc<Worker>) {
 fn post_messages(worker: &Worker) {
     let mut relay = worker.relay.borrow_mut();
     let Relay { link, outgoing, letters, .. } = &mut *relay;
-    for (number, batch) in outgoing.iter_mut().enumerate() {
-        if !batch.is_empty() {
-            link.mailboxes.post(number, batch, |listener| {
-                listener.into_iter().for_each(|listener| count_undelivered(worker, listener));
-            });
-        }
+    let lost = |listener: Option<usize>| {
+        listener.into_iter().for_each(|listener| count_undelivered(worker, listener));
+    };
+    for (number, batch) in outgoing.iter_mut().enumerate().filter(|(_, batch)| !batch.is_empty()) {
+        link.mailboxes.post(number, batch, lost);
     }
     if let Some(remote) = &link.mailboxes.remote {
-        for batch in letters.iter_mut().filter(|batch| !batch.letters.is_empty()) {
-            remote.post(batch, |listener| count_undelivered(worker, listener));
+        for (node, batch) in letters.iter_mut().filter(|(_, batch)| !batch.is_empty()) {
+            remote.post(*node, batch, lost);
         }
     }
 }

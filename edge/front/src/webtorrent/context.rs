@@ -8,7 +8,7 @@ use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
 use super::letters::Outcome;
-use super::mailboxes::{Content, Envelope, MessageBatch};
+use super::mailboxes::{Content, MessageBatch};
 use super::relay::Relay;
 use crate::Clock;
 use crate::clock::{Moment, Sampling};
@@ -80,10 +80,7 @@ impl WsContext<'_> {
                 self.remember_offer(to, content);
             }
         } else if let Some(batch) = self.relay.outgoing.get_mut(worker) {
-            let start = batch.frames.len();
-            ws::text_with(&mut batch.frames, write);
-            let len = batch.frames.len() - start;
-            batch.envelopes.push(Envelope { to, content, len, listener: Some(listener) });
+            batch.push(to, content, Some(listener), |out| ws::text_with(out, write));
         }
     }
 
@@ -97,18 +94,14 @@ impl WsContext<'_> {
     ) {
         // Outside clusters, no connection has a node.
         if self.relay.link.mailboxes.remote.is_some() {
-            self.relay.letters_for(to.node()).push(to, content, listener, write);
+            let batch = self.relay.letters.entry(to.node()).or_default();
+            batch.push(to, content, Some(listener), write);
         }
     }
 
     /// Delivers the messages of other workers and nodes.
     pub(super) fn receive(&mut self, batch: &MessageBatch) {
-        let mut frames = batch.frames.as_slice();
-        for envelope in &batch.envelopes {
-            let split = frames.split_at_checked(envelope.len);
-            debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
-            let Some((frame, rest)) = split else { return };
-            frames = rest;
+        for (envelope, frame) in batch.messages() {
             let write = |out: &mut Vec<u8>| out.extend_from_slice(frame);
             let is_sent = self.connections.relay(self.now, envelope.to, write);
             if is_sent {

@@ -28,7 +28,7 @@ use tracker::{OfferNetwork, OfferTag};
 use types::{ConnectionKey, limits};
 use wire::ws;
 
-use super::mailboxes::{Content, Envelope, KEPT_BYTES, MessageBatch, WorkerMailboxes};
+use super::mailboxes::{Content, Envelope, MessageBatch, WorkerMailboxes};
 
 /// Letters to and from other nodes, for the cluster's thread.
 pub struct RemoteLetters(pub(super) Arc<WorkerMailboxes>);
@@ -91,17 +91,7 @@ struct Body {
     letters: u64,
 }
 
-/// A worker's letters for one node, until they are posted.
-#[derive(Default)]
-pub(super) struct LetterBatch {
-    pub(super) node: u8,
-    /// Complete letters, one after the other.
-    pub(super) bytes: Vec<u8>,
-    /// The length of each, and its sender's listener.
-    pub(super) letters: Vec<(usize, usize)>,
-}
-
-/// A letter of another node.
+/// A letter to or from another node.
 struct Letter<'a> {
     to: ConnectionKey,
     content: Content,
@@ -172,10 +162,7 @@ impl RemoteLetters {
                 remote.count(Outcome::Gone, 1);
             } else {
                 let batch = batches.entry(to.worker()).or_default();
-                let start = batch.frames.len();
-                ws::text(&mut batch.frames, text);
-                let len = batch.frames.len() - start;
-                batch.envelopes.push(Envelope { to, content, len, listener: None });
+                batch.push(to, content, None, |out| ws::text(out, text));
             }
         }
         for (worker, mut batch) in batches {
@@ -211,24 +198,23 @@ impl Remote {
         }
     }
 
-    /// Moves a worker's letters to the mailbox of the cluster's thread. Calls `lost` for each that does not
-    /// fit, with the number of its sender's listener.
-    pub(super) fn post(&self, batch: &mut LetterBatch, mut lost: impl FnMut(usize)) {
-        let mut bytes = batch.bytes.as_slice();
+    /// Moves a worker's messages for connections of `node` to the mailbox of the cluster's thread. Calls `lost`
+    /// for each that does not fit, with the number of its sender's listener.
+    pub(super) fn post(
+        &self,
+        node: u8,
+        batch: &mut MessageBatch,
+        mut lost: impl FnMut(Option<usize>),
+    ) {
         let mut outgoing = self.lock();
-        for (len, listener) in batch.letters.drain(..) {
-            let split = bytes.split_at_checked(len);
-            debug_assert!(split.is_some(), "a batch has fewer bytes than letters");
-            let Some((letter, rest)) = split else { break };
-            bytes = rest;
-            if !outgoing.push(batch.node, letter) {
+        for (envelope, text) in batch.messages() {
+            if !outgoing.push(node, envelope, text) {
                 self.count(Outcome::Unsent, 1);
-                lost(listener);
+                lost(envelope.listener);
             }
         }
         drop(outgoing);
-        batch.bytes.clear();
-        batch.bytes.shrink_to(KEPT_BYTES);
+        batch.clear();
         self.arrived.notify_one();
     }
 
@@ -243,18 +229,34 @@ impl Remote {
 
 impl Outgoing {
     /// Adds a letter. Returns false if too many bytes wait already.
-    fn push(&mut self, node: u8, letter: &[u8]) -> bool {
-        if self.bytes + letter.len() > limits::LETTERS_BYTES_MAX {
+    fn push(&mut self, node: u8, envelope: &Envelope, text: &[u8]) -> bool {
+        let len = HEAD_LEN + text.len();
+        if self.bytes + len > limits::LETTERS_BYTES_MAX {
             return false;
         }
-        self.bytes += letter.len();
+        self.bytes += len;
         let bodies = self.bodies.entry(node).or_default();
-        let fits = |body: &&mut Body| body.bytes.len() + letter.len() <= limits::LETTERS_BODY_MAX;
+        let fits = |body: &&mut Body| body.bytes.len() + len <= limits::LETTERS_BODY_MAX;
         let body = match bodies.back_mut().filter(fits) {
             Some(body) => body,
             None => bodies.push_back_mut(Body::default()),
         };
-        body.bytes.extend_from_slice(letter);
+        let bytes = &mut body.bytes;
+        bytes.extend(envelope.to.0.to_le_bytes());
+        match envelope.content {
+            Content::Offer { tag, from, network } => {
+                bytes.push(OFFER);
+                bytes.extend(tag.to_bits().to_le_bytes());
+                bytes.extend(from.0.to_le_bytes());
+                bytes.extend(network.to_bits().to_le_bytes());
+            }
+            Content::Answer => {
+                bytes.push(ANSWER);
+                bytes.extend([0; 20]);
+            }
+        }
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(text);
         body.letters += 1;
         true
     }
@@ -269,41 +271,6 @@ impl Outgoing {
             self.at = now;
             self.allowed = (self.allowed + more as i64).min(per_s as i64);
         }
-    }
-}
-
-impl LetterBatch {
-    /// Appends a letter. `write` appends its text.
-    pub(super) fn push(
-        &mut self,
-        to: ConnectionKey,
-        content: Content,
-        listener: usize,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let start = self.bytes.len();
-        self.bytes.extend(to.0.to_le_bytes());
-        match content {
-            Content::Offer { tag, from, network } => {
-                self.bytes.push(OFFER);
-                self.bytes.extend(tag.to_bits().to_le_bytes());
-                self.bytes.extend(from.0.to_le_bytes());
-                self.bytes.extend(network.to_bits().to_le_bytes());
-            }
-            Content::Answer => {
-                self.bytes.push(ANSWER);
-                self.bytes.extend([0; 20]);
-            }
-        }
-        // The length, which is not known yet.
-        self.bytes.extend([0; 4]);
-        write(&mut self.bytes);
-        let len = self.bytes.len().saturating_sub(start + HEAD_LEN) as u32;
-        let head = self.bytes.get_mut(start..start + HEAD_LEN);
-        if let Some(place) = head.and_then(|head| head.last_chunk_mut()) {
-            *place = len.to_le_bytes();
-        }
-        self.letters.push((self.bytes.len() - start, listener));
     }
 }
 

@@ -62,12 +62,12 @@ struct Mailbox {
     arrived: Notify,
 }
 
-/// Messages for the connections of one worker.
+/// Messages for the connections of one worker or node.
 #[derive(Default)]
 pub(super) struct MessageBatch {
-    /// The frames of all messages, one after the other.
-    pub(super) frames: Vec<u8>,
-    pub(super) envelopes: Vec<Envelope>,
+    /// The frames of all messages, one after the other. Of messages for another node, the texts.
+    frames: Vec<u8>,
+    envelopes: Vec<Envelope>,
 }
 
 /// The data of a message besides its frame.
@@ -75,7 +75,7 @@ pub(super) struct Envelope {
     pub(super) to: ConnectionKey,
     pub(super) content: Content,
     /// The length of the frame, in bytes.
-    pub(super) len: usize,
+    len: usize,
     /// The number of the sender's listener, under which a lost message is counted. `None` if it came from
     /// another node.
     pub(super) listener: Option<usize>,
@@ -142,14 +142,40 @@ impl WorkerMailboxes {
 }
 
 /// Memory above this is freed when a batch is cleared.
-pub(super) const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES: usize = 1 << 20;
 
 impl MessageBatch {
     pub(super) fn is_empty(&self) -> bool {
         self.envelopes.is_empty()
     }
 
-    fn clear(&mut self) {
+    /// Adds a message of `listener`'s client. `write` appends its frame, or its text.
+    pub(super) fn push(
+        &mut self,
+        to: ConnectionKey,
+        content: Content,
+        listener: Option<usize>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.frames.len();
+        write(&mut self.frames);
+        let len = self.frames.len() - start;
+        self.envelopes.push(Envelope { to, content, len, listener });
+    }
+
+    /// Returns the messages in order, each with its frame or text.
+    pub(super) fn messages(&self) -> impl Iterator<Item = (&Envelope, &[u8])> {
+        let mut frames = self.frames.as_slice();
+        self.envelopes.iter().map_while(move |envelope| {
+            let split = frames.split_at_checked(envelope.len);
+            debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
+            let (frame, rest) = split?;
+            frames = rest;
+            Some((envelope, frame))
+        })
+    }
+
+    pub(super) fn clear(&mut self) {
         if self.frames.capacity() > KEPT_BYTES {
             drop(take(self));
         }
