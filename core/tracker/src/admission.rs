@@ -167,6 +167,10 @@ impl View<'_> {
 
     /// Checks whether a client that claims to be at `from` may have a connection id: steps 1 and 2 of
     /// the [order of checks](self). Answer refused clients with silence: `from` may be forged.
+    ///
+    /// # Errors
+    ///
+    /// `Banned` if its network is banned, `TooManyRequests` if its prefix is over the rate of connects.
     #[inline]
     pub fn authorize_connect(&self, from: IpAddr) -> Result<(), Refusal> {
         self.check_source(from, RequestKind::Connect)
@@ -174,6 +178,10 @@ impl View<'_> {
 
     /// Checks whether a client at `from`, with the `key` of its URL, may make a request of this kind at
     /// a listener: steps 1 to 4 of the [order of checks](self). `from` must be verified.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of the first of these steps that fails.
     #[inline]
     pub fn authorize(
         &self,
@@ -221,6 +229,11 @@ impl View<'_> {
     /// `from` must be verified.
     ///
     /// For announces: [`View::announce`] and [`View::announce_web`] do the other steps.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of the first of these steps that fails: `Banned`, `TooManyRequests`,
+    /// `KeyUnexpected` or `KeyMissing`.
     #[inline]
     pub fn authorize_unverified(
         &self,
@@ -306,6 +319,10 @@ impl View<'_> {
 
     /// Does step 4 of the [order of checks](self). Announces do not need it, except those that fail
     /// step 5: they must be refused for a bad key first.
+    ///
+    /// # Errors
+    ///
+    /// `KeyUnknown`, `KeyExpired` or, for announces, `KeyRate`. Never at a listener without keys.
     #[inline]
     pub fn verify(&self, grant: UnverifiedGrant) -> Result<Grant, Refusal> {
         self.lock_key(&grant)?;
@@ -317,7 +334,7 @@ impl View<'_> {
     ///
     /// # Errors
     ///
-    /// If lists refuse every torrent.
+    /// `Denied` or `NotAllowed` if lists refuse every torrent.
     pub fn scrape(
         &self,
         grant: Grant,

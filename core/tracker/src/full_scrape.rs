@@ -103,6 +103,11 @@ impl View<'_> {
     /// Returns a permit for a full scrape of a client at `from`, with the `key` of its URL: the
     /// [order of checks](crate::admission) of a scrape, then whether the listener has full scrapes, and
     /// how many there were. `from` must be verified.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::authorize`] for a scrape; then `FullScrape` if the listener has none or is private, and the
+    /// errors of [`View::permit_listing`].
     pub fn authorize_full_scrape(
         &self,
         listener_policy: ListenerPolicyId,
@@ -119,6 +124,12 @@ impl View<'_> {
 
     /// Returns a permit to list all torrents for a client at `from` that may see statistics. It counts as
     /// a full scrape.
+    ///
+    /// # Errors
+    ///
+    /// `FullScrapesBusy` if there are as many as the tracker sends at a time. For clients that are not exempt
+    /// also `FullScrapeTooSoon` if their prefix had one within [`Policy::full_scrape_interval_s`], and
+    /// `FullScrapesBusy` if there were [`Policy::full_scrapes_per_hour`].
     pub fn permit_listing(&self, from: IpAddr) -> Result<FullScrapePermit, Refusal> {
         let prefix = (!self.is_exempt(from)).then(|| self.prefix(from));
         self.tracker.full_scrapes.permit(self.now, &self.policy, prefix)

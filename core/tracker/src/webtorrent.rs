@@ -57,6 +57,10 @@ impl View<'_> {
     /// offers should go, each once, in random order.
     ///
     /// Does what [`View::authorize_unverified`] left of the [order of checks](crate::admission).
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal of the first of the steps 4 and 6 to 11 that fails.
     pub fn announce_web(
         &self,
         random: &mut Random,
