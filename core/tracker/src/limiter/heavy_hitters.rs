@@ -8,9 +8,8 @@ use types::{Tick, limits};
 /// client cannot have another's address blocked by forging it.
 ///
 /// The suspects are the Misra-Gries summary of a second's refusals: any prefix with more than one in
-/// seventeen of them is among the sixteen, however many others there are. A plain map would grow with
-/// every prefix of a flood; the scan of sixteen entries runs for refused requests only, and its speed was
-/// not compared.
+/// seventeen of them is among the sixteen, however many others there are. A map with a bound is as fast, and
+/// misses a prefix that comes when it is full (`bench/record/2026-11-23-spread.md`).
 #[derive(Debug, Default)]
 pub struct HeavyHitters {
     second: Tick,
