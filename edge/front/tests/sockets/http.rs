@@ -1,4 +1,4 @@
-//! HTTP without TLS.
+//! HTTP, and what is the same over TLS.
 
 mod browsers;
 mod lifetime;

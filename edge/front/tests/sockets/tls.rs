@@ -4,7 +4,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use front::http::HttpOptions;
 use harness::http::Connection;
 use rustls::{ClientConnection, RootCertStore};
 use tracker::counters::{Counters, DropReason, Protocol};
@@ -14,10 +13,6 @@ use crate::testing::*;
 
 /// Seconds for the handshake and the first request, by default.
 const HEAD_TIMEOUT_S: u32 = 10;
-
-fn start() -> HttpServer {
-    HttpServer::tls(HttpOptions::default())
-}
 
 /// Returns a ClientHello.
 fn hello() -> Vec<u8> {
@@ -30,7 +25,7 @@ fn hello() -> Vec<u8> {
 
 /// A TCP connection to the TLS listener that has sent some bytes.
 fn send(server: &HttpServer, bytes: &[u8]) -> TcpStream {
-    let mut stream = connect(server.second_address.unwrap());
+    let mut stream = connect(server.second_address);
     stream.write_all(bytes).unwrap();
     stream
 }
@@ -43,7 +38,7 @@ fn read_all(stream: TcpStream) -> Vec<u8> {
 #[test]
 fn closes_unfinished_handshakes_and_serves_others() {
     net::process::raise_descriptor_limit().unwrap();
-    let server = start();
+    let server = HttpServer::start();
     let mut good = server.tls_client();
     good.request(PROBE);
     let hello = hello();
@@ -73,7 +68,7 @@ fn closes_unfinished_handshakes_and_serves_others() {
 
 #[test]
 fn explains_tls_on_a_plain_port() {
-    let server = start();
+    let server = HttpServer::start();
     let mut stream = connect(server.address);
     stream.write_all(&hello()).unwrap();
     let text = String::from_utf8(read_all(stream)).unwrap();
@@ -84,7 +79,7 @@ fn explains_tls_on_a_plain_port() {
 
 #[test]
 fn answers_garbage_with_an_alert_and_counts_it() {
-    let server = start();
+    let server = HttpServer::start();
     for garbage in
         [b"\x16\x03\x01\xff\xff\0\0".as_slice(), &[0; 100], b"\x80\x2e\x01\0\x02", b"ssh-"]
     {
@@ -97,8 +92,8 @@ fn answers_garbage_with_an_alert_and_counts_it() {
 
 #[test]
 fn counts_clients_that_reject_the_certificate() {
-    let server = start();
-    let stream = connect(server.second_address.unwrap());
+    let server = HttpServer::start();
+    let stream = connect(server.second_address);
     let mut client = tls_over(stream, config_with(RootCertStore::empty()));
     assert!(client.0.stream.write_all(b"x").is_err());
     let bad_tls = DropReason::BadTls.index();
@@ -108,7 +103,7 @@ fn counts_clients_that_reject_the_certificate() {
 
 #[test]
 fn survives_clients_that_leave_during_the_handshake() {
-    let server = start();
+    let server = HttpServer::start();
     let hello = hello();
     for number in 1..30 {
         send(&server, &hello[..hello.len() * number / 29]);
@@ -123,7 +118,7 @@ fn survives_clients_that_leave_during_the_handshake() {
 
 #[test]
 fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
-    let server = start();
+    let server = HttpServer::start();
     let stream = send(&server, &hello()[..100]);
     server.wait_for_counts(Protocol::Https, "accepted", |it| it.connections_opened == 1);
     assert_eq!(server.finish(Protocol::Https).drops, Counters::default().drops);
@@ -134,7 +129,7 @@ fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
 #[test]
 fn limits_the_rate_of_handshakes() {
     const RATE: Rate = Rate { per_s: 1, burst: 3 };
-    let server = HttpServer::tls(behind_proxy_protocol());
+    let server = HttpServer::with(behind_proxy_protocol());
     server.tracker.limiter().replace(Limits { handshakes: RATE, ..Limits::default() });
     let hello = hello();
     let answered = |from: &str| {
@@ -153,7 +148,7 @@ fn limits_the_rate_of_handshakes() {
 #[test]
 fn limits_the_unfinished_handshakes_of_a_client() {
     const MAX: u32 = 4;
-    let server = HttpServer::tls(behind_proxy_protocol());
+    let server = HttpServer::with(behind_proxy_protocol());
     let limits = Limits { unfinished_handshakes: MAX, ..Limits::default() };
     server.tracker.limiter().replace(limits);
     let half = &hello()[..100];
@@ -180,7 +175,7 @@ fn limits_the_unfinished_handshakes_of_a_client() {
 
 #[test]
 fn closes_a_websocket_whose_tls_breaks() {
-    let server = start();
+    let server = HttpServer::start();
     let mut web = WebClient::open(server.tls_client(), "/");
     web.join(1);
     let stream = &mut web.client.0.stream;

@@ -22,8 +22,10 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
     let mut random = Random::new(11);
     let mut answered = [0; 4];
     for round in 0u32..20_000 {
-        let (kind, host) = (random.below(4) as usize, random.below(256));
-        let (is_v6, is_wrapped) = (kind % 2 == 1, kind >= 2);
+        let kind = random.below(4) as usize;
+        let is_v6 = kind % 2 == 1;
+        let is_wrapped = kind >= 2;
+        let host = random.below(256);
         let client =
             if is_v6 { format!("2001:db8:1::{host:x}") } else { format!("192.0.2.{host}") };
         let id = random.next();

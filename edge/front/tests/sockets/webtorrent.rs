@@ -1,4 +1,4 @@
-//! WebTorrent without TLS.
+//! WebTorrent, and what is the same over TLS.
 
 mod closing;
 mod floods;

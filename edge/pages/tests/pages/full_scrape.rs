@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::Shutdown;
+use std::net::SocketAddr;
 
 use client::codec::bencode::{Value, parse};
 use flate2::read::GzDecoder;
-use tracker::access::{AccessLists, HashList, Mode};
-use tracker::{Access, AnnouncePolicy, AnnounceRequest, Limits, Random, RequestKind, Tracker};
-use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick, limits};
+use tracker::{Limits, Tracker};
+use types::{InfoHash, limits};
 
 use super::*;
+use crate::testing::udp::{self, AnnounceFields, LEECHER, UdpServer};
 
 /// The hash of a torrent; neighbours are far from each other.
 fn hash(number: u32) -> InfoHash {
@@ -21,46 +21,27 @@ fn hash(number: u32) -> InfoHash {
 }
 
 /// Adds `count` torrents with a seeder each.
-pub(super) fn add_torrents(tracker: &Tracker, count: u32) {
-    let view = tracker.view(Tick(0));
-    let (ip, mut random) = ([192, 0, 2, 1].into(), Random::new(1));
-    for number in 0..count {
-        let grant = view
-            .authorize_unverified(ListenerPolicyId(0), ip, RequestKind::Announce, None)
-            .unwrap();
-        let announce = Announce {
-            info_hash: hash(number),
-            peer_id: PeerId([1; 20]),
-            port: 6881,
-            event: Event::Started,
-            left: Some(0),
-            uploaded: 0,
-            downloaded: 0,
-            want: NumWant::Peers(0),
-        };
-        let families = Families::Own;
-        let policy = AnnouncePolicy { peers_max: 0, families, with_downloads: false };
-        let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
-        view.announce(&mut random, &[request], &mut |_, answer| {
-            answer.map(drop).expect("an accepted announce");
-        });
-    }
+pub(super) fn add_torrents(tracker: &Arc<Tracker>, count: u32) {
+    let mut udp = UdpServer::of(tracker);
+    let id = udp.id_of("192.0.2.1");
+    let announce_of = |number| {
+        let fields = AnnounceFields { hash: hash(number).0, left: 0, want: 0, ..LEECHER };
+        udp::announce(id, fields)
+    };
+    let announces: Vec<Vec<u8>> = (0..count).map(announce_of).collect();
+    let from = SocketAddr::from(([192, 0, 2, 1], 5));
+    let datagrams: Vec<_> = announces.iter().map(|packet| (from, &packet[..])).collect();
+    assert_eq!(udp.exchange(&datagrams).len(), count as usize);
 }
 
-/// A server with full scrapes and `count` torrents. Clients have no limits if `is_exempt`.
-fn server(options: HttpOptions, count: u32, is_exempt: bool) -> HttpServer {
+/// A server with full scrapes and `count` torrents, whose clients have no limits.
+fn server(options: HttpOptions, count: u32) -> HttpServer {
     let server = start(options, PageOptions::default());
     add_torrents(&server.tracker, count);
-    allow(&server, is_exempt);
-    server
-}
-
-fn allow(server: &HttpServer, is_exempt: bool) {
     set_policy(&server.tracker, ListenerPolicy { full_scrape: true, ..ListenerPolicy::default() });
-    if is_exempt {
-        let exempt = Networks::parse(["127.0.0.0/8"]).unwrap();
-        server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
-    }
+    let exempt = Networks::parse(["127.0.0.0/8"]).unwrap();
+    server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+    server
 }
 
 /// Checks that a body lists `count` torrents, sorted and each once.
@@ -87,7 +68,7 @@ fn failure(refusal: Refusal, wait_min: u16) -> String {
 #[test]
 fn lists_all_torrents_sorted_in_every_framing() {
     const COUNT: u32 = 3000;
-    let server = server(HttpOptions::default(), COUNT, true);
+    let server = server(HttpOptions::default(), COUNT);
     let mut client = server.client();
     // Requests behind it wait for the end of the list.
     let pipelined = get("/scrape", "") + &get("/scrape?x=y", "") + &get(&announce(1), "");
@@ -131,55 +112,14 @@ fn lists_all_torrents_sorted_in_every_framing() {
 }
 
 #[test]
-fn lists_all_torrents_over_tls() {
-    let server =
-        HttpServer::set_up(setup(HttpOptions::default(), PageOptions::default()).with_tls());
-    add_torrents(&server.tracker, 2000);
-    allow(&server, true);
-    let mut client = server.tls_client();
-    for _ in 0..2 {
-        check(&client.request(get("/scrape", "")).body, 2000);
+fn lists_all_torrents_over_tls_and_to_clients_that_end_their_output() {
+    let server = server(HttpOptions::default(), 5000);
+    for (_, mut client) in server.both_clients() {
+        check(&client.request(get("/scrape", "")).body, 5000);
+        client.send(get("/scrape", "")).0.stream.end_output();
+        check(&client.receive().body, 5000);
+        client.expect_end();
     }
-}
-
-#[test]
-fn lists_only_what_the_listener_serves() {
-    let server = server(HttpOptions::default(), 50, true);
-    let deny: HashList = (10..50).map(hash).collect();
-    let lists = AccessLists { mode: Mode::Deny, deny: Arc::new(deny), ..AccessLists::default() };
-    set_policy(
-        &server.tracker,
-        ListenerPolicy { full_scrape: true, lists, ..ListenerPolicy::default() },
-    );
-    check(&server.client().request(get("/scrape", "")).body, 10);
-    let private =
-        ListenerPolicy { full_scrape: true, access: Access::Private, ..ListenerPolicy::default() };
-    set_policy(&server.tracker, private);
-    let refused = server.client().request(get("/scrape", ""));
-    assert!(refused.has(Refusal::KeyMissing.text()), "{}", refused.text());
-}
-
-//= bep31#retry-in
-//= type=test
-#[test]
-fn tells_clients_when_to_ask_again() {
-    let server = server(HttpOptions::default(), 10, false);
-    let policy = Policy { full_scrapes_per_hour: 2, ..server.tracker.policy() };
-    server.tracker.reconfigure(&policy);
-    let mut client = server.client();
-    check(&client.request(get("/scrape", "")).body, 10);
-    let too_soon = Refusal::FullScrapeTooSoon { wait_min: 0 };
-    assert_eq!(client.request(get("/scrape", "")).text(), failure(too_soon, 5));
-    // Scrapes of single torrents go on.
-    assert!(client.request(get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", "")).has("8:complete"));
-    server.advance(300);
-    check(&client.request(get("/scrape", "")).body, 10);
-    server.advance(300);
-    let busy = Refusal::FullScrapesBusy { wait_min: 0 };
-    assert_eq!(client.request(get("/scrape", "")).text(), failure(busy, 50));
-    let counters = server.finish(Protocol::Http);
-    assert_eq!(counters.refusals[too_soon.index()], 1);
-    assert_eq!(counters.refusals[busy.index()], 1);
 }
 
 /// Clients that have asked for a list and do not read it, as many as may have one.
@@ -198,7 +138,7 @@ const MANY: u32 = 100_000;
 #[test]
 fn serves_others_while_clients_do_not_read() {
     let options = HttpOptions { write_timeout_s: 3, ..patient() };
-    let server = server(options, MANY, true);
+    let server = server(options, MANY);
     let mut held = hold_all(&server);
     let busy = Refusal::FullScrapesBusy { wait_min: 0 };
     let mut client = server.client();
@@ -231,7 +171,7 @@ fn serves_others_while_clients_do_not_read() {
 
 #[test]
 fn ends_lists_of_clients_that_are_gone() {
-    let server = server(HttpOptions::default(), MANY, true);
+    let server = server(HttpOptions::default(), MANY);
     for _ in 0..3 {
         drop(hold_all(&server));
         wait_until("there is room for another list", || {
@@ -243,40 +183,9 @@ fn ends_lists_of_clients_that_are_gone() {
 }
 
 #[test]
-fn answers_half_closed_clients() {
-    let server = server(HttpOptions::default(), 5000, true);
-    let mut client = server.client();
-    client.send(get("/scrape", "")).0.stream.shutdown(Shutdown::Write).unwrap();
-    check(&client.receive().body, 5000);
-    client.expect_end();
-}
-
-#[test]
-fn a_thousand_clients_at_once_get_a_list_or_are_told_to_wait() {
-    let server = server(HttpOptions::default(), 2000, true);
-    let mut clients: Vec<Client> = (0..1000).map(|_| server.client()).collect();
-    clients.iter_mut().for_each(|client| _ = client.send(get("/scrape", "Connection: close\r\n")));
-    let busy = failure(Refusal::FullScrapesBusy { wait_min: 0 }, 1);
-    let mut lists = 0;
-    for mut client in clients {
-        match client.receive() {
-            response if response.text() == busy => {}
-            response => {
-                check(&response.body, 2000);
-                lists += 1;
-            }
-        }
-    }
-    assert!(lists >= 1);
-    let counters = server.finish(Protocol::Http);
-    assert_eq!(counters.full_scrapes, lists);
-    assert_eq!(counters.connections_open, 0);
-}
-
-#[test]
 fn stops_in_the_middle_of_lists() {
     let options = HttpOptions { shutdown_timeout_s: 1, ..patient() };
-    let mut server = server(options, MANY, true);
+    let mut server = server(options, MANY);
     let held = hold_all(&server);
     server.end();
     drop(held);

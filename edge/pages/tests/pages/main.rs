@@ -17,7 +17,7 @@ use std::sync::Arc;
 use front::http::HttpOptions;
 use pages::{ListenerPages, PageOptions, PublicUrl, Site, SiteOptions, StatsForm, StatsOptions};
 use tracker::counters::{DropReason, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicy, ListenerPolicyId, Networks, Policy};
+use tracker::{ListenerPolicy, ListenerPolicyId, Networks};
 use types::Refusal;
 
 use crate::testing::*;
@@ -37,19 +37,15 @@ fn get(target: &str, headers: &str) -> String {
 
 /// Starts a worker at 127.0.0.1 with these pages.
 fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
-    HttpServer::set_up(setup(options, pages))
-}
-
-/// The settings of a worker with these pages.
-fn setup(options: HttpOptions, pages: PageOptions) -> Setup {
-    Setup::with_pages(options, move |tracker, registry| {
+    let setup = Setup::with_pages(options, move |tracker, registry| {
         Arc::new(ListenerPages {
             tracker: Arc::clone(tracker),
             site: Arc::new(Site::new(site_options(registry))),
             listener_policy: ListenerPolicyId(0),
             options: pages.clone(),
         })
-    })
+    });
+    HttpServer::set_up(setup)
 }
 
 /// A site with some announce URLs, one of which only this machine can use.

@@ -1,6 +1,5 @@
 //! Announces of web browsers, which any page can have its visitors send.
 
-use front::webtorrent::WebOptions;
 use tracker::{Access, BanReason, BanRules, KeyId, KeyRules};
 use types::UserKey;
 
@@ -38,7 +37,7 @@ const MARKS: [&str; 12] = [
 ];
 
 /// The headers of BitTorrent clients, besides `Host`.
-const CLIENTS: [&str; 12] = [
+const CLIENTS: [&str; 10] = [
     "",
     "User-Agent: qBittorrent/4.6.2\r\nAccept-Encoding: gzip\r\nConnection: close\r\n",
     "User-Agent: Transmission/4.0.5\r\nAccept: */*\r\nAccept-Encoding: deflate, gzip\r\n",
@@ -49,8 +48,6 @@ const CLIENTS: [&str; 12] = [
     "User-Agent: uTorrent/355(111916090)(45852)\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n",
     "User-Agent: Azureus 5.7.6.0;Windows 10;Java 1.8.0_121\r\nConnection: close\r\n\
      Accept-Encoding: gzip\r\nAccept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2\r\n",
-    "User-Agent: Deluge/2.1.1 libtorrent/2.0.9.0\r\nAccept-Encoding: gzip\r\nConnection: close\r\n",
-    "User-Agent: KTorrent/23.8.5\r\nAccept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2\r\n",
     "User-Agent: WebTorrent/2.8.5 (https://webtorrent.io)\r\nAccept: */*\r\n\
      Accept-Encoding: gzip, deflate, br\r\nConnection: close\r\n",
     // `fetch` of Node.
@@ -66,7 +63,7 @@ fn refusal() -> Vec<u8> {
 
 /// A private tracker that bans after an offence, and serves WebTorrent.
 fn start_banning() -> HttpServer {
-    let server = HttpServer::web(WebOptions::default());
+    let server = HttpServer::start();
     set_access(&server.tracker, Access::Private);
     let key = UserKey::parse(KEY_TEXT).unwrap();
     assert!(server.tracker.passkeys().put(KeyId(1), key, KeyRules::default()));
@@ -83,7 +80,7 @@ fn with_key(key: &str) -> String {
 #[test]
 fn refuses_announces_of_browsers_and_stores_nothing() {
     // Without WebTorrent, a request for a WebSocket is one like others.
-    let server = HttpServer::tls(HttpOptions { web: None, ..behind_proxy() });
+    let server = HttpServer::with(HttpOptions { web: None, ..behind_proxy() });
     let many: String = (0..60).map(|at| format!("X-{at}: {at}\r\n")).collect();
     let last_of_many = many + "Referer: x\r\n";
     let proxied = format!("Via: 1.1 proxy\r\nX-Forwarded-For: 192.0.2.9\r\n{CHROMIUM}");

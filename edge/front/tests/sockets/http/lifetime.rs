@@ -7,7 +7,7 @@ use super::*;
 /// A server with both listeners that has time for the last requests when it stops.
 fn slow_to_stop() -> HttpServer {
     let shutdown_timeout_s = PATIENCE.as_secs() as u32;
-    HttpServer::tls(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() })
+    HttpServer::with(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() })
 }
 
 /// Stops the server, and returns the connections that were closed for being late, without TLS and with it.
@@ -47,7 +47,7 @@ fn closes_a_connection_whose_head_takes_too_long() {
 
 #[test]
 fn closes_idle_connections() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     let timeout_s = HttpOptions::default().idle_timeout_s;
     let request = get(&announce(1, ""), "");
     let mut idle = server.both_clients();
@@ -68,7 +68,7 @@ fn closes_idle_connections() {
 
 #[test]
 fn closes_clients_that_never_read() {
-    let server = HttpServer::tls(HttpOptions { write_timeout_s: 1, ..patient() });
+    let server = HttpServer::with(HttpOptions { write_timeout_s: 1, ..patient() });
     for (_, mut client) in server.both_clients() {
         client.request(get("/none", ""));
         // The responses fill all buffers between client and server long before the requests end.
@@ -89,7 +89,7 @@ fn closes_clients_that_never_read() {
 
 #[test]
 fn answers_clients_that_end_their_output() {
-    let server = HttpServer::tls(patient());
+    let server = HttpServer::with(patient());
     for (_, mut client) in server.both_clients() {
         let requests: String = (1..=100).map(|port| get(&announce(port, ""), "")).collect();
         client.send(requests + "GET /announce?info").0.stream.end_output();

@@ -7,8 +7,7 @@ use super::*;
 #[test]
 fn closes_the_largest_holders_of_unfinished_heads() {
     const LEN: usize = 12_000;
-    const MAX: usize = 20 * LEN;
-    let limits = MemoryLimits { read_max: MAX, ..MemoryLimits::default() };
+    let limits = MemoryLimits { read_max: 20 * LEN, ..MemoryLimits::default() };
     let server = HttpServer::with_memory(patient(), limits);
     let mut small = server.client();
     let request = get(&announce(1, ""), "");

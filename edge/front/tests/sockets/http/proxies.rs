@@ -41,7 +41,7 @@ fn takes_the_address_of_each_request_from_the_configured_header() {
 
 /// The addresses of the listeners without TLS and with it, and the protocols that they count.
 fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
-    [(server.address, Protocol::Http), (server.second_address.unwrap(), Protocol::Https)]
+    [(server.address, Protocol::Http), (server.second_address, Protocol::Https)]
 }
 
 /// The header precedes the first request, or the TLS handshake.
@@ -51,7 +51,7 @@ fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
 fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
         for parts in [1, header.len()] {
-            let mut server = HttpServer::tls(behind_proxy_protocol());
+            let mut server = HttpServer::with(behind_proxy_protocol());
             let clients = doors(&server).map(|(address, _)| {
                 let mut client = Client::connect(address);
                 header.chunks(parts).for_each(|part| _ = client.send(part));
@@ -79,7 +79,7 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
 //= type=test
 #[test]
 fn accepts_proxy_headers_in_one_write_with_what_follows() {
-    let server = HttpServer::tls(behind_proxy_protocol());
+    let server = HttpServer::with(behind_proxy_protocol());
     let request = get(&announce(1, ""), "");
     for header in [LINE, BINARY] {
         let mut client = server.client();
@@ -98,7 +98,7 @@ fn accepts_proxy_headers_in_one_write_with_what_follows() {
 //= type=test
 #[test]
 fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
-    let mut server = HttpServer::tls(behind_proxy_protocol());
+    let mut server = HttpServer::with(behind_proxy_protocol());
     let bad = [
         get(&announce(1, ""), "").into_bytes(),
         b"\x16\x03\x01\x02\0".to_vec(),
@@ -136,7 +136,7 @@ fn rejects_proxy_headers_of_untrusted_addresses() {
     let trusted_proxies = Networks::parse(["10.0.0.0/8"]).unwrap();
     let others = HttpOptions { trusted_proxies, ..behind_proxy_protocol() };
     for options in [others, behind_proxy()] {
-        let mut server = HttpServer::tls(options);
+        let mut server = HttpServer::with(options);
         for (address, protocol) in doors(&server) {
             for header in [LINE, BINARY] {
                 let mut client = Client::connect(address);

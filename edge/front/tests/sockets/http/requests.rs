@@ -10,7 +10,7 @@ use super::*;
 
 #[test]
 fn answers_pipelined_requests_in_order() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     for (protocol, mut client) in server.both_clients() {
         for port in 1..=1000 {
             client.request(get(&announce(port, "&numwant=0"), ""));
@@ -30,7 +30,7 @@ fn answers_pipelined_requests_in_order() {
 
 #[test]
 fn accepts_requests_byte_by_byte() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     for (_, mut client) in server.both_clients() {
         for port in [1, 2] {
             for byte in get(&announce(port, ""), "").bytes() {
@@ -44,7 +44,7 @@ fn accepts_requests_byte_by_byte() {
 /// Requests behind the one that closes are ignored, however many.
 #[test]
 fn closes_in_order_when_the_client_asks_for_it() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     let request = get(&announce(1, ""), "");
     let old = request.replace("HTTP/1.1", "HTTP/1.0");
     let close = get(&announce(1, ""), "Connection: close\r\n");
@@ -95,7 +95,7 @@ fn keeps_connections_after_unknown_paths() {
 
 #[test]
 fn answers_malformed_requests_and_closes() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     let flood = "A: b\r\n".repeat(70);
     let cases = [
         ("POST /announce HTTP/1.1\r\n\r\n".to_owned(), 405),

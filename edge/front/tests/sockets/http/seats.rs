@@ -11,9 +11,8 @@ const DISPLACED: usize = DropReason::Displaced.index();
 const REFUSED: usize = DropReason::ConnectionLimit.index();
 
 fn options(connections_max: usize) -> HttpOptions {
-    let patient = patient();
     let trusted_proxies = behind_proxy().trusted_proxies;
-    HttpOptions { trusted_proxies, proxy_protocol: true, connections_max, ..patient }
+    HttpOptions { trusted_proxies, proxy_protocol: true, connections_max, ..patient() }
 }
 
 fn limit(server: &HttpServer, network_connections: usize) {
@@ -43,10 +42,10 @@ fn networks_with_all_seats_keep_no_other_out() {
         (Protocol::Ws, &upgrade),
         (Protocol::Https, "\x16\x03\x01\x02\0\x01"),
     ] {
-        let server = HttpServer::tls(options(SEATS));
+        let server = HttpServer::with(options(SEATS));
         limit(&server, SHARE);
         let is_tls = counted == Protocol::Https;
-        let to = if is_tls { server.second_address.unwrap() } else { server.address };
+        let to = if is_tls { server.second_address } else { server.address };
         let held: Vec<_> =
             (0..SEATS).map(|number| connect_as(to, &of_five(number), sent)).collect();
         server.wait_for_counts(counted, "connected", |it| it.connections_open == SEATS as u64);
@@ -67,7 +66,7 @@ fn networks_with_all_seats_keep_no_other_out() {
 fn a_full_listener_makes_room_among_its_own() {
     let server = HttpServer::two(options(4 * SEATS), options(SEATS / 4));
     limit(&server, 4 * SHARE);
-    let small = server.second_address.unwrap();
+    let small = server.second_address;
     let elsewhere: Vec<_> = (0..200)
         .map(|number| served_as(server.address, &format!("10.2.{number}.1")).unwrap())
         .collect();

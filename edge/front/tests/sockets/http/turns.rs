@@ -8,7 +8,6 @@ use std::thread;
 
 use client::codec::ws as frames;
 use front::http::{LongBody, PageAnswer, Pages};
-use front::webtorrent::WebOptions;
 use tracker::{FullScrapePermit, View};
 use wire::http::{RequestHead, Status};
 
@@ -40,8 +39,7 @@ impl Pages for Pause {
 fn start() -> (HttpServer, Arc<Pause>) {
     let pause = Arc::<Pause>::default();
     let page = Arc::clone(&pause);
-    let options = HttpOptions { web: Some(WebOptions::default()), ..patient() };
-    let setup = Setup::with_pages(options, move |_, _| Arc::clone(&page) as _);
+    let setup = Setup::with_pages(patient(), move |_, _| Arc::clone(&page) as _);
     (HttpServer::set_up(setup), pause)
 }
 

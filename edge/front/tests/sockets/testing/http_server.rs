@@ -9,14 +9,14 @@ use std::time::Duration;
 use front::Clock;
 use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, Pages, StopOrder, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
-use net::tls::{Certificates, TlsConfig};
+use net::tls::TlsConfig;
 use net::{TcpOptions, bind_tcp};
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Tracker};
 
 use super::{
-    Client, TlsClient, WebClient, certificate, client_config, connect, manual_tick, tls_over,
+    CERTIFICATES, Client, TlsClient, WebClient, client_config, connect, manual_tick, tls_over,
     tracker, wait_until,
 };
 
@@ -33,25 +33,14 @@ pub(crate) struct HttpServer {
     pub(crate) address: SocketAddr,
     /// Of each worker's listener, which speaks no TLS.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Of the first worker's other listener, if there is one.
-    pub(crate) second_address: Option<SocketAddr>,
+    /// Of the first worker's other listener. It speaks TLS for `tracker.test`, unless a test has options for it.
+    pub(crate) second_address: SocketAddr,
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) registry: Arc<MetricsRegistry>,
     pub(crate) stop: watch::Sender<Option<StopOrder>>,
     pub(crate) workers: Vec<JoinHandle<()>>,
     /// The tick that the workers' clock shows.
     tick: &'static AtomicU32,
-}
-
-/// The other listener of a worker.
-#[derive(Default)]
-enum Second {
-    #[default]
-    None,
-    /// One with the same options that speaks TLS.
-    Tls,
-    /// One with these options.
-    Plain(Box<HttpOptions>),
 }
 
 /// Makes the pages of a listener.
@@ -66,8 +55,9 @@ pub(crate) struct Setup {
     tracker: Option<Arc<Tracker>>,
     /// One for each worker; empty = one worker.
     links: Vec<WorkerLink>,
-    second: Second,
     options: HttpOptions,
+    /// Options of a second listener instead of that with TLS.
+    others: Option<HttpOptions>,
     /// Makes the pages of each listener; `None` = there are none.
     pages: Option<Box<MakePages>>,
     memory_limits: MemoryLimits,
@@ -80,11 +70,6 @@ impl Setup {
         make: impl Fn(&Arc<Tracker>, &Arc<MetricsRegistry>) -> Arc<dyn Pages> + 'static,
     ) -> Self {
         Self { options, pages: Some(Box::new(make)), ..Self::default() }
-    }
-
-    /// Adds a listener with the same options that speaks TLS for `tracker.test`.
-    pub(crate) fn with_tls(self) -> Self {
-        Self { second: Second::Tls, ..self }
     }
 }
 
@@ -119,15 +104,9 @@ impl HttpServer {
         Self::set_up(Setup { links: WorkerLink::for_workers(count), options, ..Setup::default() })
     }
 
-    /// One worker with a listener that speaks TLS for `tracker.test`, and one that does not.
-    pub(crate) fn tls(options: HttpOptions) -> Self {
-        Self::set_up(Setup { options, ..Setup::default() }.with_tls())
-    }
-
     /// One worker with a listener with the first options, and one with the others.
     pub(crate) fn two(options: HttpOptions, others: HttpOptions) -> Self {
-        let second = Second::Plain(Box::new(others));
-        Self::set_up(Setup { second, options, ..Setup::default() })
+        Self::set_up(Setup { options, others: Some(others), ..Setup::default() })
     }
 
     /// The workers of a node of a cluster, which shares `tracker` with the other nodes: their stores are the
@@ -137,16 +116,12 @@ impl HttpServer {
     }
 
     pub(crate) fn set_up(setup: Setup) -> Self {
-        let Setup { listen, tracker: shared, mut links, second, options, pages, memory_limits } =
+        let Setup { listen, tracker: shared, mut links, options, others, pages, memory_limits } =
             setup;
         let listen = listen.as_deref().unwrap_or("127.0.0.1:0");
         let tracker = shared.unwrap_or_else(|| tracker(options.non_compact));
         if links.is_empty() {
             links = WorkerLink::for_workers(1);
-        }
-        let certificates = Arc::new(Certificates::default());
-        if matches!(second, Second::Tls) {
-            certificates.replace(vec![certificate("tracker.test")]);
         }
         let registry = Arc::new(MetricsRegistry::default());
         let (stop, stopped) = watch::channel(None);
@@ -163,21 +138,19 @@ impl HttpServer {
             let pages = pages.as_ref().map(|make| make(&tracker, &registry));
             HttpListener { socket, tls, options: options.clone(), pages, http, web }
         };
-        let (mut addresses, mut second_address, mut workers) = (Vec::new(), None, Vec::new());
+        let mut addresses = Vec::new();
+        let mut second_addresses = Vec::new();
+        let mut workers = Vec::new();
         for link in links {
-            let (address, socket) = bind(listen);
-            addresses.push(address);
-            let mut listeners = vec![listener(socket, None, &options)];
-            let other = match &second {
-                Second::None => None,
-                Second::Tls => Some((Some(TlsConfig::new(&certificates)), &options)),
-                Second::Plain(other) => Some((None, other.as_ref())),
+            let [first, second] = [(); 2].map(|()| bind(listen));
+            addresses.push(first.local_addr().unwrap());
+            second_addresses.push(second.local_addr().unwrap());
+            let first = listener(first, None, &options);
+            let second = match &others {
+                Some(others) => listener(second, None, others),
+                None => listener(second, Some(TlsConfig::new(&CERTIFICATES)), &options),
             };
-            if let Some((tls, options)) = other {
-                let (address, socket) = bind(listen);
-                second_address = Some(address);
-                listeners.push(listener(socket, tls, options));
-            }
+            let listeners = vec![first, second];
             let tracker = Arc::clone(&tracker);
             let clock = Clock::manual(tick);
             let worker = HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits };
@@ -185,6 +158,7 @@ impl HttpServer {
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
         let address = addresses[0];
+        let second_address = second_addresses[0];
         Self { address, addresses, second_address, tracker, registry, stop, workers, tick }
     }
 
@@ -200,7 +174,7 @@ impl HttpServer {
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
     pub(crate) fn tls_client(&self) -> TlsClient {
-        tls_over(connect(self.second_address.unwrap()), client_config())
+        tls_over(connect(self.second_address), client_config())
     }
 
     /// A WebSocket to the first worker.
@@ -281,8 +255,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn bind(listen: &str) -> (SocketAddr, TcpListener) {
+fn bind(listen: &str) -> TcpListener {
     let sockets = bind_tcp(listen.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
-    let socket = sockets.into_iter().next().unwrap();
-    (socket.local_addr().unwrap(), socket)
+    sockets.into_iter().next().unwrap()
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, LazyLock};
 
 use harness::http::Connection;
-use net::tls::{Certificate, CertificateFiles};
+use net::tls::{Certificate, CertificateFiles, Certificates};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
@@ -53,15 +53,18 @@ static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
     Authority { issuer: Issuer::new(params, key), der }
 });
 
-/// A certificate for a host, read from files as in life.
-pub(crate) fn certificate(host: &str) -> Certificate {
+/// The certificate of all servers, for `tracker.test`, read from files as in life.
+pub(crate) static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec![host.into()]).unwrap();
+    let params = CertificateParams::new(vec!["tracker.test".into()]).unwrap();
     let chain = params.signed_by(&key, &AUTHORITY.issuer).unwrap().pem();
     let directory = harness::Directory::new().unwrap();
     let file = directory.write("both.pem", &(chain + &key.serialize_pem())).unwrap();
-    Certificate::read(&CertificateFiles { chain: file.clone(), key: file }).unwrap()
-}
+    let files = CertificateFiles { chain: file.clone(), key: file };
+    let certificates = Certificates::default();
+    certificates.replace(vec![Certificate::read(&files).unwrap()]);
+    Arc::new(certificates)
+});
 
 /// A client that trusts [`AUTHORITY`].
 pub(crate) fn client_config() -> Arc<ClientConfig> {

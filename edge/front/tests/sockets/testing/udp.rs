@@ -27,24 +27,30 @@ pub(crate) struct UdpServer {
 
 impl UdpServer {
     pub(crate) fn start() -> Self {
-        Self::with(None)
+        Self::of(&tracker(false))
+    }
+
+    /// A worker of this tracker.
+    pub(crate) fn of(tracker: &Arc<Tracker>) -> Self {
+        Self::with(tracker, None)
     }
 
     /// A server that takes wrapped datagrams from these proxies.
     pub(crate) fn behind(proxies: &[&str]) -> Self {
-        Self::with(Some(Networks::parse(proxies.iter().copied()).unwrap()))
+        let proxies = Networks::parse(proxies.iter().copied()).unwrap();
+        Self::with(&tracker(false), Some(proxies))
     }
 
-    fn with(proxies: Option<Networks>) -> Self {
-        let (tracker, registry) = (tracker(false), MetricsRegistry::default());
+    fn with(tracker: &Arc<Tracker>, proxies: Option<Networks>) -> Self {
+        let registry = MetricsRegistry::default();
         let listener_policy = ListenerPolicyId(0);
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let metrics =
             registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
         let listeners = vec![UdpListener { metrics, listener_policy, proxies }];
         let clock = Clock::manual(manual_tick());
-        let handler = UdpFront::new(Arc::clone(&tracker), listeners, clock, 7);
-        Self { tracker, registry, handler }
+        let handler = UdpFront::new(Arc::clone(tracker), listeners, clock, 7);
+        Self { tracker: Arc::clone(tracker), registry, handler }
     }
 
     /// Returns the connection id of a client.
@@ -119,19 +125,21 @@ pub(crate) fn scrape(id: u64, hashes: &[[u8; 20]]) -> Vec<u8> {
 #[derive(Clone, Copy)]
 pub(crate) struct AnnounceFields {
     pub(crate) hash: [u8; 20],
+    pub(crate) left: u64,
     pub(crate) want: i32,
     pub(crate) port: u16,
 }
 
-pub(crate) const LEECHER: AnnounceFields = AnnounceFields { hash: HASH, want: -1, port: 6881 };
+pub(crate) const LEECHER: AnnounceFields =
+    AnnounceFields { hash: HASH, left: 1, want: -1, port: 6881 };
 
-/// The announce of a leecher that starts.
+/// The announce of a peer that starts.
 pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
     let mut packet = head(id, ANNOUNCE, 9);
     packet.extend(say.hash);
     packet.extend([b'p'; 20]);
     // Downloaded, left and uploaded bytes, then the event.
-    packet.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
+    packet.extend([0, say.left, 0].map(u64::to_be_bytes).as_flattened());
     packet.extend(2_u32.to_be_bytes());
     // IP address and key, which the tracker must ignore.
     packet.extend([203, 0, 113, 9, 1, 2, 3, 4]);

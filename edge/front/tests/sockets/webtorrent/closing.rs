@@ -4,10 +4,12 @@ use super::*;
 
 //= webtorrent#leave
 //= type=test
+//= rfc6455#close-answer
+//= type=test
 #[test]
 fn removes_a_client_from_all_torrents_when_it_leaves() {
-    let server = HttpServer::tls(HttpOptions::default());
-    for ending in 0..3 {
+    let server = HttpServer::start();
+    for ending in 0..4 {
         for (_, mut client) in server.both_web_clients() {
             client.join(1);
             client.announce(&Announce { info_hash: InfoHash([b'i'; 20]), ..leecher(1) });
@@ -19,8 +21,13 @@ fn removes_a_client_from_all_torrents_when_it_leaves() {
                     client.send(&frame);
                     assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
                 }
+                // Without a code.
+                1 => {
+                    client.send([0x88, 0x80, 0, 0, 0, 0]);
+                    assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe8]));
+                }
                 // Half closed; and closed with unread data, which is a reset.
-                1 => client.client.0.stream.end_output(),
+                2 => client.client.0.stream.end_output(),
                 _ => drop(client),
             }
             server.wait_for_web_peers(0);
@@ -30,7 +37,7 @@ fn removes_a_client_from_all_torrents_when_it_leaves() {
 
 #[test]
 fn answers_clients_that_end_their_output() {
-    let server = HttpServer::tls(HttpOptions::default());
+    let server = HttpServer::start();
     for (_, mut client) in server.both_web_clients() {
         client.announce(&leecher(1));
         client.client.0.stream.end_output();
@@ -40,19 +47,9 @@ fn answers_clients_that_end_their_output() {
     }
 }
 
-//= rfc6455#close-answer
-//= type=test
-#[test]
-fn answers_close_frames_without_a_code() {
-    let server = HttpServer::start();
-    let mut client = server.web_client();
-    client.send([0x88, 0x80, 0, 0, 0, 0]);
-    client.expect_close(1000);
-}
-
 #[test]
 fn sends_close_frames_to_all_clients_when_stopping() {
-    let mut server = HttpServer::tls(HttpOptions::default());
+    let mut server = HttpServer::start();
     let mut clients: Vec<_> = (0..10).flat_map(|_| server.both_web_clients()).collect();
     for (peer, (_, client)) in (1..).zip(&mut clients) {
         client.join(peer);

@@ -33,11 +33,11 @@ fn a_flood_of_offers_leaves_the_answers_to_others_at_any_worker() {
 /// A browser that does not read fast enough misses offers, and keeps its connection and its responses.
 #[test]
 fn offers_that_are_not_read_close_no_browser() {
-    let mut server = HttpServer::tls(unlimited_behind_proxy());
+    let mut server = HttpServer::with(unlimited_behind_proxy());
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(100_000));
     let unread = DropReason::RelayUnread.index();
-    let (browsers, hostile) = (server.both_web_clients(), server.both_web_clients());
-    for ((protocol, mut browser), (_, mut hostile)) in browsers.into_iter().zip(hostile) {
+    let pairs = server.both_web_clients().into_iter().zip(server.both_web_clients());
+    for ((protocol, mut browser), (_, mut hostile)) in pairs {
         browser.join(1);
         // The socket buffers of the browser hold a few megabytes.
         server.wait_for_counts(protocol, "offers are dropped", |it| {

@@ -49,7 +49,7 @@ fn delivers_the_close_frame_although_more_data_arrives() {
     sending.join().unwrap();
 }
 
-/// Which messages are malformed is tested with the codec.
+/// The codec has the tests of all malformed messages; here is one of each refusal.
 #[test]
 fn answers_malformed_messages_with_a_failure_reason() {
     let server = HttpServer::start();
@@ -72,7 +72,7 @@ fn answers_malformed_messages_with_a_failure_reason() {
 
 #[test]
 fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
-    let server = HttpServer::tls(unlimited_behind_proxy());
+    let server = HttpServer::with(unlimited_behind_proxy());
     for (protocol, mut slow) in server.both_web_clients() {
         slow.join(1);
         let mut busy = server.web_client();
@@ -91,7 +91,7 @@ fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
 #[test]
 fn delivers_all_responses_to_clients_that_read_late() {
     let web = WebOptions { unread_max: 64 << 20, messages_per_s: 0, ..WebOptions::default() };
-    let server = HttpServer::tls(HttpOptions { web: Some(web), ..HttpOptions::default() });
+    let server = HttpServer::with(HttpOptions { web: Some(web), ..HttpOptions::default() });
     for (_, mut slow) in server.both_web_clients() {
         let rounds = 800;
         (0..rounds).for_each(|round| slow.send(large_scrape(round)));
