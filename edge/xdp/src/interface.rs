@@ -239,13 +239,15 @@ impl Network {
         endpoints
     }
 
-    /// Returns the networks of hosts on the link of an interface.
+    /// Returns the networks of hosts on the link of an interface, each once.
     pub(super) fn on_link(&self, interface: &Interface) -> Vec<IpPrefix> {
+        let is_here =
+            |local: &&LocalAddress| interface.indexes.contains(&local.index) && is_routed(local.ip);
         let mut networks = Vec::new();
-        for local in &self.addresses {
+        for local in self.addresses.iter().filter(is_here) {
+            // Several addresses may be of one network.
             let network = IpPrefix::new(local.ip, local.prefix);
-            let is_here = interface.indexes.contains(&local.index);
-            if is_here && is_routed(local.ip) && !networks.contains(&network) {
+            if !networks.contains(&network) {
                 networks.push(network);
             }
         }

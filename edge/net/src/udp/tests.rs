@@ -3,7 +3,7 @@
 use super::*;
 use std::net::{IpAddr, SocketAddr, UdpSocket as Client};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Echoes datagrams and counts them.
 #[derive(Default)]
@@ -170,14 +170,5 @@ fn closed_clients_do_not_affect_others() {
             let mut buffer = [0; 64];
             while client.recv(&mut buffer).unwrap() != b"here".len() {}
         });
-    }
-}
-
-#[test]
-fn stops_soon_without_traffic() {
-    for engine in ENGINES {
-        let start = Instant::now();
-        serve(engine, "127.0.0.1:0", |_| ());
-        assert!(start.elapsed() < Duration::from_secs(20));
     }
 }
