@@ -1,13 +1,14 @@
 //! The cost of admission: bans, live lists and keys; and of changing them.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN]`. One thread; the
-//! median of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with
-//! `taskset -c 0`.
+//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN|sessions COUNT [bounded]]`.
+//! One thread; the median of slices that take a fraction of a millisecond, since the machine may be busy. Pin
+//! it with `taskset -c 0`. `sessions` measures memory, and only if it is named.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
+use std::fs;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tidegate_tracker::access::{AccessLists, HashList, Mode};
 use tidegate_tracker::{
@@ -23,6 +24,10 @@ const BANS: u32 = 100_000;
 const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
+const SESSIONS: u32 = 16_000_000;
+const BATCH: u32 = 64;
+/// Calls of [`Tracker::sweep`] in a pass.
+const PARTS: u32 = 256;
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
 const POLICY: AnnouncePolicy =
     AnnouncePolicy { peers_max: 50, families: Families::Own, with_downloads: false };
@@ -32,6 +37,9 @@ fn main() {
         [("bans", bans), ("lists", lists), ("keys", keys), ("announces", announces)];
     let named: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| named.iter().any(|word| word == name);
+    if is_named("sessions") {
+        return sessions(is_named("bounded"));
+    }
     let is_any = parts.iter().any(|(name, _)| is_named(name));
     for (name, part) in parts {
         if !is_any || is_named(name) {
@@ -41,7 +49,7 @@ fn main() {
 }
 
 fn bans() {
-    let tracker = tracker();
+    let tracker = tracker(None);
     let (v4, v6) = (addresses_v4(PEERS), addresses_v6(PEERS));
     let look =
         |ips: &[IpAddr]| median_ns(ips, |ip| _ = black_box(tracker.bans().contains(Tick(1), *ip)));
@@ -75,7 +83,7 @@ fn lists() {
 }
 
 fn keys() {
-    let tracker = tracker();
+    let tracker = tracker(None);
     let users: Vec<UserKey> = (0..KEYS).map(user).collect();
     let numbered: Vec<(KeyId, UserKey)> = (0..KEYS).map(|at| (KeyId(at), user(at))).collect();
     let start = Instant::now();
@@ -125,7 +133,7 @@ fn announces() {
 }
 
 fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
-    let tracker = tracker();
+    let tracker = tracker(None);
     let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
     let lists = AccessLists { mode, ..AccessLists::default() };
     let is_private = gate.rules.is_some();
@@ -141,35 +149,11 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
         tracker.denied().insert(&denied);
         tracker.bans().put(&networks());
     }
-    let users: Vec<UserKey> = (0..KEYS).map(user).collect();
-    for (number, user) in users.iter().enumerate() {
-        gate.rules
-            .iter()
-            .for_each(|rules| _ = tracker.passkeys().put(KeyId(number as u32), *user, *rules));
+    if let Some(rules) = gate.rules {
+        add_keys(&tracker, rules);
     }
     let mut random = Random::new(3);
-    let mut batch = |numbers: &[u32]| {
-        let view = tracker.view(Tick(1));
-        let requests: Vec<AnnounceRequest> = numbers
-            .iter()
-            .filter_map(|number| {
-                let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
-                let key = is_private.then(|| key_text(*number));
-                let key = key.as_ref().map(|key| &key[..]);
-                let grant = view.authorize_unverified(LISTENER, from, RequestKind::Announce, key);
-                Some(AnnounceRequest {
-                    grant: grant.ok()?,
-                    via_local_address: false,
-                    announce: announce(*number),
-                    policy: POLICY,
-                })
-            })
-            .collect();
-        view.announce(&mut random, &requests, &mut |_, answer| {
-            let accepted = answer.expect("an accepted announce");
-            accepted.answer.each_v4(|peers| _ = black_box(peers));
-        });
-    };
+    let mut batch = |numbers: &[u32]| serve(&tracker, &mut random, numbers, is_private);
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
     // The sweep moves full segments of the store into huge pages.
@@ -186,6 +170,82 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
         .collect();
     slices.sort_by(f64::total_cmp);
     slices[slices.len() / 2]
+}
+
+fn add_keys(tracker: &Tracker, rules: KeyRules) {
+    (0..KEYS).for_each(|number| _ = tracker.passkeys().put(KeyId(number), user(number), rules));
+}
+
+/// Serves a batch of announces of the peers of these numbers.
+fn serve(tracker: &Tracker, random: &mut Random, numbers: &[u32], is_private: bool) {
+    let view = tracker.view(Tick(1));
+    let requests: Vec<AnnounceRequest> = numbers
+        .iter()
+        .filter_map(|number| {
+            let from = Ipv4Addr::from_bits(0x0100_0000 + number).into();
+            let key = is_private.then(|| key_text(*number));
+            let key = key.as_ref().map(|key| &key[..]);
+            let grant = view.authorize_unverified(LISTENER, from, RequestKind::Announce, key);
+            Some(AnnounceRequest {
+                grant: grant.ok()?,
+                via_local_address: false,
+                announce: announce(*number),
+                policy: POLICY,
+            })
+        })
+        .collect();
+    view.announce(random, &requests, &mut |_, answer| {
+        let accepted = answer.expect("an accepted announce");
+        accepted.answer.each_v4(|peers| _ = black_box(peers));
+    });
+}
+
+/// The memory of key holders' sessions: what they take, and what is left once they have expired. The store has a
+/// budget of 1 MiB, so that it keeps no peers: what grows is the keys' own.
+fn sessions(is_bounded: bool) {
+    let sessions = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(SESSIONS);
+    let tracker = tracker(Some(1 << 20));
+    let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
+    tracker.listener_policies().replace(vec![private]);
+    let torrents = if is_bounded { 1 << 20 } else { 0 };
+    add_keys(&tracker, KeyRules { torrents, ..KeyRules::default() });
+    let mut random = Random::new(1);
+    let mut announce_batch = |start: u32| {
+        let numbers: Vec<u32> = (start..(start + BATCH).min(sessions)).collect();
+        serve(&tracker, &mut random, &numbers, true);
+    };
+    // The store allocates its shards with the first announces.
+    announce_batch(0);
+    let before = resident_mib();
+    report("resident before", before, "MiB");
+    (0..sessions).step_by(BATCH as usize).for_each(&mut announce_batch);
+    (0..PARTS).for_each(|_| tracker.sweep(Tick(1), PARTS));
+    let full = resident_mib();
+    let count = tracker.passkeys().sessions();
+    report(&format!("resident with {count} sessions"), full, "MiB");
+    report("each", (full - before) * 1024.0 * 1024.0 / count as f64, "bytes");
+    let policy = Policy::default();
+    let late = Tick(2 + policy.peer_lifetime_s.max(policy.web_lifetime_s()));
+    let sweep = |_| {
+        let start = Instant::now();
+        tracker.sweep(late, PARTS);
+        start.elapsed()
+    };
+    let mut steps: Vec<Duration> = (0..PARTS).map(sweep).collect();
+    steps.sort_unstable();
+    let left = tracker.passkeys().sessions();
+    report(&format!("resident once all but {left} have expired"), resident_mib(), "MiB");
+    let millis = |at: usize| steps[at].as_secs_f64() * 1000.0;
+    report("one shard's part of the sweep, median", millis(steps.len() / 2), "ms");
+    report("slowest", millis(steps.len() - 1), "ms");
+}
+
+/// Returns the resident memory of this process, or 0 where the system does not say.
+fn resident_mib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
+    kib.unwrap_or_default() / 1024.0
 }
 
 fn announce(number: u32) -> Announce {
@@ -258,7 +318,7 @@ fn key_text(number: u32) -> [u8; 32] {
     text
 }
 
-fn tracker() -> Tracker {
+fn tracker(memory_budget: Option<u64>) -> Tracker {
     let policy = Policy::default();
     let store = StoreOptions {
         shards: 1,
@@ -266,7 +326,7 @@ fn tracker() -> Tracker {
         peer_lifetime_s: policy.peer_lifetime_s,
         web_lifetime_s: policy.web_lifetime_s(),
         keep_peer_ids: false,
-        memory_budget: None,
+        memory_budget,
     };
     let keys = Secrets {
         connection_ids: [2; 16],

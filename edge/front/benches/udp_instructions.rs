@@ -38,7 +38,7 @@ struct Driver {
     front: UdpFront,
     tracker: Arc<Tracker>,
     client: UdpSocket,
-    /// What a client behind each key's URL appends to its announces. Empty if the listener is open.
+    /// The option with the URL of each key, which follows an announce. None if the listener is open.
     options: Vec<Vec<u8>>,
     left: usize,
     number: usize,

@@ -62,7 +62,8 @@ impl LockedKey<'_> {
         // 1. A peer that comes back with another peer id ends its old session.
         let has_replaced = peer.end_predecessor();
         // 2. While sessions are imported, the first report of a client counts nothing yet.
-        let is_first = store.first_reports.add(hash, tag, peer.sessions, event, reported);
+        let session = Session { tag, last: reported };
+        let is_first = store.first_reports.add(hash, session, event, peer.sessions);
         // 3. Move the session and the quota on.
         let found = peer.sessions.find(tag);
         let progress = match (found, event) {

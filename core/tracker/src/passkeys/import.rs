@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use types::{Event, Tick, limits};
 
 use super::export::{self, BadSessions, SessionRecord};
-use super::session::{Reported, Siblings};
+use super::session::{Reported, Session, Siblings};
 use super::sessions::Sessions;
 use super::shard::{Shard, find_key};
 use super::{KeyHash, KeyTotals, PasskeyStore, SessionTag};
@@ -225,17 +225,7 @@ impl PasskeyStore {
         // 3. Skip it if it is no news.
         let known = self.first_reports.add_imported(tag, reported, origin);
         let here = sessions.find(tag);
-        let is_news = match (origin, here) {
-            // What happened here is later. Of two imported sessions the later one holds; rounding may make a
-            // copy a second older.
-            (Origin::EarlierProcess, Some(here)) => {
-                known == Known::No && at.after(2) >= here.last.at
-            }
-            (Origin::EarlierProcess, None) => known != Known::Ended,
-            (Origin::OtherNode, Some(here)) => !here.last.is_later_than(&reported),
-            (Origin::OtherNode, None) => true,
-        };
-        if !is_news {
+        if !is_news(origin, known, here, reported) {
             return false;
         }
         // 4. Skip it if there is no room.
@@ -279,36 +269,43 @@ impl PasskeyStore {
     }
 }
 
+/// Returns whether a report that is imported is later than what is known of its peer: `here` is its session.
+fn is_news(origin: Origin, known: Known, here: Option<Session>, reported: Reported) -> bool {
+    match (origin, here) {
+        // A peer that has announced here did so after its last announce to the earlier process. Of two imported
+        // sessions the later one holds; rounding may make a copy a second older.
+        (Origin::EarlierProcess, Some(here)) => {
+            known == Known::No && reported.at.after(2) >= here.last.at
+        }
+        (Origin::EarlierProcess, None) => known != Known::Ended,
+        (Origin::OtherNode, Some(here)) => !here.last.is_later_than(&reported),
+        (Origin::OtherNode, None) => true,
+    }
+}
+
 impl FirstReports {
     /// Returns whether sessions are being imported beside announces.
     pub(super) fn are_kept(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Keeps a report if it is the first of its client in an import. Returns whether it is; then it counts
-    /// nothing yet. Call before `sessions` has changed.
+    /// Keeps the report in `session` if it is the first of its client in an import. Returns whether it is; then it
+    /// counts nothing yet. Call before `sessions`, those of the shard, have changed.
     #[inline]
     pub(super) fn add(
         &self,
         key: KeyHash,
-        tag: SessionTag,
-        sessions: &Sessions,
+        session: Session,
         event: Event,
-        reported: Reported,
+        sessions: &Sessions,
     ) -> bool {
         // Acquire: what was imported before is seen, too.
-        self.is_on.load(Ordering::Acquire) && self.add_first(key, tag, sessions, event, reported)
+        self.is_on.load(Ordering::Acquire) && self.add_first(key, session, event, sessions)
     }
 
     #[cold]
-    fn add_first(
-        &self,
-        key: KeyHash,
-        tag: SessionTag,
-        sessions: &Sessions,
-        event: Event,
-        reported: Reported,
-    ) -> bool {
+    fn add_first(&self, key: KeyHash, session: Session, event: Event, sessions: &Sessions) -> bool {
+        let tag = session.tag;
         let mut reports = self.reports.lock();
         let is_full = reports.len() >= limits::KEY_FIRST_REPORTS_MAX;
         match reports.entry(tag.client) {
@@ -327,7 +324,7 @@ impl FirstReports {
                 vacant.insert(FirstReport {
                     tag,
                     key,
-                    first: reported,
+                    first: session.last,
                     counts: event != Event::Started,
                     imported: imported.map(|session| (session.tag, session.last)).collect(),
                     ended: ended.into_iter().collect(),

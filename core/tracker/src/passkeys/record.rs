@@ -13,7 +13,7 @@ pub(super) struct KeyRecord {
     pub(super) id: KeyId,
     /// When the key expires, or [`NEVER`].
     pub(super) expires: Tick,
-    /// What was not taken yet.
+    /// Since they were last taken.
     totals: KeyTotals,
     /// Bounds additions to the totals.
     pub(super) credit: Credit,
@@ -36,7 +36,7 @@ pub(super) struct SessionCount {
     earlier: u32,
 }
 
-// What limits.rs says of keys' memory.
+// The figure for a key in limits.rs assumes it.
 const _: () = assert!(size_of::<KeyRecord>() == 88);
 
 /// 136 years after the start.
@@ -87,7 +87,7 @@ impl KeyRecord {
         std::mem::take(&mut self.totals)
     }
 
-    /// Gives a peer that is new, or whose prefix has changed, the place `place` in the quota.
+    /// Counts a peer that is new, or whose prefix has changed, in its place in the quota.
     ///
     /// # Errors
     ///

@@ -54,11 +54,11 @@ pub(super) struct Siblings {
     seeder_at: Tick,
 }
 
-/// What the exported form of a session has room for. With the secret unknown, a second address and port with
+/// The exported form of a session has room for six bytes. With the secret unknown, a second address and port with
 /// the same bits would take 2^48 announces to find.
 pub(super) const ENDPOINT_BITS: u32 = 48;
 
-// What limits.rs says of sessions' memory.
+// The figure for a session in limits.rs assumes it.
 const _: () = assert!(size_of::<Session>() == 40);
 
 impl SessionTag {

@@ -14,7 +14,7 @@ use super::sessions::{Lifetimes, SessionLimits, Sessions};
 use super::{KeyHash, KeyId, KeyTotals, SessionTag};
 
 /// Number of shards, a power of two. Of ten million keys and sixteen million sessions, each has some 40,000
-/// and 65,000: a table of so many doubles within a few milliseconds. With 1024 shards announces take as long,
+/// and 65,000: a table of that size doubles within a few milliseconds. With 1024 shards announces take as long,
 /// but tables are so small that allocators keep their memory when sessions expire.
 pub(super) const SHARDS: usize = 256;
 /// The bits of a hash that choose the shard. Within a table, the lowest and the highest bits count.

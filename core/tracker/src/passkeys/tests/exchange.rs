@@ -318,12 +318,7 @@ fn takes_any_change() {
     let mut body = Vec::new();
     assert!(old.store.take_changed_sessions(Tick(20), 1 << 16, &mut body));
     for _ in 0..5000 {
-        let mut body = body.clone();
-        for _ in 0..1 + random.below(4) {
-            let at = random.below(body.len() as u32) as usize;
-            body[at] = random.below(256) as u8;
-        }
-        body.truncate(random.below(2 * body.len() as u32) as usize);
+        let body = damage(&body, &mut random);
         let time = ImportTime {
             now: Tick(random.below(50)),
             cut_ago_s: random.below(20),
