@@ -9,9 +9,9 @@
 //!   into a [`Line`], so the bytes stay initialised.
 #![allow(unsafe_code)]
 
+use std::alloc::Layout;
 use std::mem::{align_of, size_of};
 use std::ptr::NonNull;
-use std::slice;
 
 use bytemuck::{Pod, Zeroable};
 
@@ -22,8 +22,15 @@ pub struct Line(pub [u64; 8]);
 
 /// Bytes in a line.
 pub const LINE: usize = 64;
-/// Lines in a huge page (2 MiB), to which larger regions are aligned.
-pub const HUGE_LINES: usize = (2 << 20) / LINE;
+/// Lines in a region, which is as large as a huge page (2 MiB).
+pub const HUGE_LINES: usize = REGION / LINE;
+/// Bytes in a region.
+const REGION: usize = 2 << 20;
+/// A region, aligned to its size.
+const LAYOUT: Layout = match Layout::from_size_align(REGION, REGION) {
+    Ok(layout) => layout,
+    Err(_) => panic!("its size is a power of two"),
+};
 
 const _: () = assert!(size_of::<Line>() == LINE);
 const _: () = assert!(align_of::<Line>() == LINE);
@@ -57,13 +64,10 @@ fn whole<T>(bytes: usize) -> usize {
     bytes / size_of::<T>() * size_of::<T>()
 }
 
-/// Contiguous zeroed lines, straight from the operating system where possible. Untouched lines take
+/// A huge page of zeroed lines, straight from the operating system where possible. Untouched lines take
 /// no memory.
 pub struct Region {
-    first: NonNull<Line>,
-    len: usize,
-    /// True if huge pages were requested.
-    is_huge: bool,
+    first: NonNull<[Line; HUGE_LINES]>,
 }
 
 // SAFETY: it owns plain memory, as a boxed slice does.
@@ -72,79 +76,51 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Returns a region of `len` lines. Regions of a huge page or more are aligned to one. Panics
-    /// if `len` is 0.
-    pub fn new(len: usize) -> Self {
-        assert!(len > 0 && len <= isize::MAX as usize / LINE);
-        Self { first: map(len), len, is_huge: false }
+    /// Returns a region of [`HUGE_LINES`] lines, aligned to a huge page.
+    pub fn zeroed() -> Self {
+        Self { first: map() }
     }
 
-    /// Returns a region in huge pages, already touched. Huge pages miss the TLB less. Takes most of
-    /// a millisecond for each: call it off the request path.
-    pub fn huge(len: usize) -> Self {
-        let mut region = Self::new(len);
-        region.advise_huge();
-        for line in region.lines_mut().iter_mut().step_by(4096 / LINE) {
-            *line = Line::default();
-        }
-        region
-    }
-
-    /// Returns true if it is in small pages. A full region should move to a huge one; a region with
-    /// gaps should not, because a huge page takes all the memory it spans.
-    pub fn is_small(&self) -> bool {
-        !self.is_huge
-    }
-
-    /// Moves the contents to `huge`, which must have the same length, and returns the old memory. 2
-    /// MiB take a quarter of a millisecond.
-    pub fn move_to(&mut self, mut huge: Self) -> Self {
-        huge.lines_mut().copy_from_slice(self.lines());
-        std::mem::replace(self, huge)
-    }
-
-    /// Requests huge pages; the system may ignore it.
-    fn advise_huge(&mut self) {
-        self.is_huge = true;
+    /// Asks the system to move the region to a huge page when it finds the time, which misses the TLB less.
+    /// For regions without gaps: a huge page takes all the memory that it spans.
+    pub fn request_huge(&self) {
         #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: the range is this region's own mapping; the advice does not change what it holds.
         unsafe {
-            libc::madvise(self.first.as_ptr().cast(), self.len * LINE, libc::MADV_HUGEPAGE);
+            libc::madvise(self.first.as_ptr().cast(), REGION, libc::MADV_HUGEPAGE);
         }
     }
 
     /// Returns the lines.
     #[inline(always)]
-    pub fn lines(&self) -> &[Line] {
-        // SAFETY: `first` points to `len` initialised lines that this region owns.
-        unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) }
+    pub fn lines(&self) -> &[Line; HUGE_LINES] {
+        // SAFETY: `first` points to initialised lines that this region owns.
+        unsafe { self.first.as_ref() }
     }
 
     /// Returns the lines mutably.
     #[inline(always)]
-    pub fn lines_mut(&mut self) -> &mut [Line] {
+    pub fn lines_mut(&mut self) -> &mut [Line; HUGE_LINES] {
         // SAFETY: as in `lines`, and the borrow is exclusive.
-        unsafe { slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+        unsafe { self.first.as_mut() }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: `first` and `len` came from `map`, and nothing borrows the region any more.
-        unsafe { unmap(self.first, self.len) }
+        // SAFETY: `first` came from `map`, and nothing borrows the region any more.
+        unsafe { unmap(self.first) }
     }
 }
 
 /// Maps zeroed lines. Aborts the process if the system has none, as every allocation does.
 #[cfg(all(unix, not(miri)))]
-fn map(len: usize) -> NonNull<Line> {
-    let bytes = mapped(len);
-    let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { 0 };
+fn map() -> NonNull<[Line; HUGE_LINES]> {
     // SAFETY: a new private anonymous mapping touches nothing that exists.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            bytes + align,
+            2 * REGION,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANON,
             -1,
@@ -152,21 +128,18 @@ fn map(len: usize) -> NonNull<Line> {
         )
     };
     if start == libc::MAP_FAILED {
-        exhausted(len);
+        exhausted();
     }
-    // The mapping is too long by `align`: unmap what is before the first aligned line and after the
-    // last one.
-    let before = start.cast::<u8>().align_offset(align.max(1));
-    let after = align - before;
+    // The mapping is too long: unmap what is before the first aligned line and after the last one.
+    let before = start.cast::<u8>().align_offset(REGION);
+    let after = REGION - before;
     // SAFETY: both ranges are within the new mapping and outside the part that is kept.
     unsafe {
         if before > 0 {
             libc::munmap(start, before);
         }
-        if after > 0 {
-            libc::munmap(start.cast::<u8>().add(before + bytes).cast(), after);
-        }
-        NonNull::new(start.cast::<u8>().add(before).cast()).unwrap_or_else(|| exhausted(len))
+        libc::munmap(start.cast::<u8>().add(before + REGION).cast(), after);
+        NonNull::new(start.cast::<u8>().add(before).cast()).unwrap_or_else(|| exhausted())
     }
 }
 
@@ -174,51 +147,34 @@ fn map(len: usize) -> NonNull<Line> {
 ///
 /// # Safety
 ///
-/// They came from [`map`] with the same `len`, and nothing refers to them.
+/// They came from [`map`], and nothing refers to them.
 #[cfg(all(unix, not(miri)))]
-unsafe fn unmap(first: NonNull<Line>, len: usize) {
+unsafe fn unmap(first: NonNull<[Line; HUGE_LINES]>) {
     // SAFETY: the caller owns the mapping and gives it up.
     unsafe {
-        libc::munmap(first.as_ptr().cast(), mapped(len));
+        libc::munmap(first.as_ptr().cast(), REGION);
     }
 }
 
-/// Returns the bytes to map for `len` lines. From 2 MiB on these are whole huge pages, so that what
-/// is trimmed around the mapping is whole pages of any size. The excess is never touched.
-#[cfg(all(unix, not(miri)))]
-fn mapped(len: usize) -> usize {
-    if len < HUGE_LINES { len * LINE } else { len.next_multiple_of(HUGE_LINES) * LINE }
-}
-
 #[cfg(not(all(unix, not(miri))))]
-fn map(len: usize) -> NonNull<Line> {
-    // SAFETY: the layout is not empty, since `len` is not 0.
-    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(len)) }.cast())
-        .unwrap_or_else(|| exhausted(len))
+fn map() -> NonNull<[Line; HUGE_LINES]> {
+    // SAFETY: the layout is not empty.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(LAYOUT) }.cast()).unwrap_or_else(|| exhausted())
 }
 
 /// Unmaps lines.
 ///
 /// # Safety
 ///
-/// They came from [`map`] with the same `len`, and nothing refers to them.
+/// They came from [`map`], and nothing refers to them.
 #[cfg(not(all(unix, not(miri))))]
-unsafe fn unmap(first: NonNull<Line>, len: usize) {
+unsafe fn unmap(first: NonNull<[Line; HUGE_LINES]>) {
     // SAFETY: the caller says that `map` gave them, with this layout.
-    unsafe { std::alloc::dealloc(first.as_ptr().cast(), layout(len)) }
+    unsafe { std::alloc::dealloc(first.as_ptr().cast(), LAYOUT) }
 }
 
-fn layout(len: usize) -> std::alloc::Layout {
-    let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { LINE };
-    match std::alloc::Layout::array::<Line>(len).and_then(|it| it.align_to(align)) {
-        Ok(layout) => layout,
-        // `Region::new` has checked that the size is below isize::MAX.
-        Err(_) => unreachable!("{len} lines are no layout"),
-    }
-}
-
-fn exhausted(len: usize) -> ! {
-    std::alloc::handle_alloc_error(layout(len))
+fn exhausted() -> ! {
+    std::alloc::handle_alloc_error(LAYOUT)
 }
 
 #[cfg(test)]
@@ -230,17 +186,13 @@ mod tests {
 
     #[test]
     fn regions_are_zeroed_aligned_and_disjoint() {
-        let mut regions: Vec<_> = [1, 64, 65, HUGE_LINES, HUGE_LINES + 64, 3 * HUGE_LINES]
-            .map(Region::new)
-            .into_iter()
-            .collect();
+        let mut regions = [Region::zeroed(), Region::zeroed(), Region::zeroed()];
         for (at, region) in regions.iter_mut().enumerate() {
-            let len = region.lines().len();
             assert!(region.lines().iter().step_by(STEP).all(|line| line.0 == [0; 8]));
-            let align = if len >= HUGE_LINES { HUGE_LINES * LINE } else { LINE };
-            assert_eq!(region.lines().as_ptr() as usize % align, 0);
+            assert_eq!(region.lines().as_ptr() as usize % REGION, 0);
             let lines = region.lines_mut().iter_mut().step_by(STEP);
             lines.for_each(|line| *line = Line([at as u64; 8]));
+            region.request_huge();
         }
         for (at, region) in regions.iter().enumerate() {
             let mut lines = region.lines().iter().step_by(STEP);
@@ -249,23 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn moving_keeps_the_contents() {
-        let mut region = Region::new(HUGE_LINES);
-        region.lines_mut()[7] = Line([7; 8]);
-        let huge = Region::huge(HUGE_LINES);
-        assert!(huge.lines().iter().step_by(STEP).all(|line| line.0 == [0; 8]));
-        let old = region.move_to(huge);
-        assert!(old.is_small() && !region.is_small());
-        assert_eq!(region.lines()[7].0, [7; 8]);
-    }
-
-    #[test]
     fn values_fill_their_lines() {
-        let mut region = Region::new(2);
-        assert_eq!(view::<[u8; 20]>(region.lines()).len(), 6);
-        view_mut::<[u8; 20]>(region.lines_mut())[5] = [9; 20];
-        view_mut::<[u8; 8]>(region.lines_mut())[15] = [7; 8];
-        assert_eq!(region.lines()[1].0[6..], [0x0909_0909_0909_0909, 0x0707_0707_0707_0707]);
-        crate::prefetch(&region.lines()[1]);
+        let mut lines = [Line::default(); 2];
+        assert_eq!(view::<[u8; 20]>(&lines).len(), 6);
+        view_mut::<[u8; 20]>(&mut lines)[5] = [9; 20];
+        view_mut::<[u8; 8]>(&mut lines)[15] = [7; 8];
+        assert_eq!(lines[1].0[6..], [0x0909_0909_0909_0909, 0x0707_0707_0707_0707]);
+        crate::prefetch(&lines[1]);
     }
 }

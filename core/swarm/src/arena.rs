@@ -11,8 +11,7 @@
 //!
 //! With it a v4 peer of a large torrent takes 9.7 bytes of the 8 it needs; with blocks from the global
 //! allocator 10.5, or 14.8 with musl's, of which releases are built. With the sizes of public trackers
-//! a torrent takes 113 bytes instead of 124 or 125. An announce takes 109 instructions more than with
-//! those (`bench/record/2026-11-23-arena.md`).
+//! a torrent takes 113 bytes instead of 124 or 125 (`bench/record/2026-11-23-arena.md`).
 
 use bytemuck::{cast_mut, cast_ref};
 use primitives::memory::{HUGE_LINES, LINE, Line, Region, view, view_mut};
@@ -229,12 +228,6 @@ impl Arena {
         }
     }
 
-    /// Returns a full chunk that is still in small pages.
-    pub(crate) fn full_small_chunk(&mut self) -> Option<&mut Region> {
-        let full = self.chunks.iter_mut().filter(|chunk| chunk.touched == HUGE_LINES as u32);
-        full.filter_map(|chunk| chunk.region.as_mut()).find(|region| region.is_small())
-    }
-
     /// Returns released memory. Drop it after unlocking: that takes long.
     pub(crate) fn take_released(&mut self) -> Vec<Region> {
         std::mem::take(&mut self.released)
@@ -278,6 +271,9 @@ impl Arena {
         if end > chunk.touched {
             self.touched += u64::from(end - chunk.touched);
             chunk.touched = end;
+            if end == HUGE_LINES as u32 {
+                chunk.region.iter().for_each(Region::request_huge);
+            }
         }
     }
 
@@ -286,7 +282,7 @@ impl Arena {
         let vacant = self.chunks.iter().position(|chunk| chunk.region.is_none());
         let at = vacant.unwrap_or(self.chunks.len());
         assert!(at < CHUNKS_MAX, "256 GiB of peers in one shard");
-        let chunk = Chunk { region: Some(Region::new(HUGE_LINES)), ..Chunk::default() };
+        let chunk = Chunk { region: Some(Region::zeroed()), ..Chunk::default() };
         match self.chunks.get_mut(at) {
             Some(vacant) => *vacant = chunk,
             None => self.chunks.push(chunk),
@@ -392,12 +388,12 @@ impl Arena {
 impl Chunk {
     #[inline(always)]
     fn lines(&self) -> &[Line] {
-        self.region.as_ref().map_or(&[], Region::lines)
+        self.region.as_ref().map_or(&[], |region| region.lines())
     }
 
     #[inline(always)]
     fn lines_mut(&mut self) -> &mut [Line] {
-        self.region.as_mut().map_or(&mut [], Region::lines_mut)
+        self.region.as_mut().map_or(&mut [], |region| region.lines_mut())
     }
 }
 

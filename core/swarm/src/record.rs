@@ -256,7 +256,9 @@ impl Records {
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         let number = self.len;
         if number as usize == self.chunks.len() * HUGE_LINES {
-            self.chunks.push(Region::new(HUGE_LINES));
+            // The others are full.
+            self.chunks.last().into_iter().for_each(Region::request_huge);
+            self.chunks.push(Region::zeroed());
         }
         self.len += 1;
         self.touched = self.touched.max(self.len as usize);
@@ -281,12 +283,6 @@ impl Records {
     /// Returns the bytes that the system had to provide.
     pub(crate) fn reserved(&self) -> u64 {
         (self.touched * LINE) as u64
-    }
-
-    /// Returns a full chunk that is still in small pages.
-    pub(crate) fn full_small_chunk(&mut self) -> Option<&mut Region> {
-        let full = self.len as usize / HUGE_LINES;
-        self.chunks.iter_mut().take(full).find(|chunk| chunk.is_small())
     }
 
     /// Returns released memory. Drop it after unlocking: that takes long.

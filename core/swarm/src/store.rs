@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use primitives::Random;
-use primitives::memory::Region;
 use primitives::siphash::siphash;
 use replication::WEB_REFRESH_S;
 use types::{InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits};
@@ -184,7 +183,6 @@ impl Store {
                 // Unmapping takes long, so it happens without the lock.
                 drop(released);
             }
-            self.prepare_memory(shard);
         }
     }
 
@@ -195,17 +193,6 @@ impl Store {
             web_s,
             web_remote_s: WEB_REMOTE_LIFETIME_S.max(web_s.saturating_add(WEB_SILENCE_S)),
             node: self.node.load(Ordering::Relaxed),
-        }
-    }
-
-    /// Moves a shard's tables to huge pages, one region a call.
-    fn prepare_memory(&self, shard: usize) {
-        let wanted = self.lock(shard).wanted_huge_lines();
-        if let Some(prepared) = wanted.map(Region::huge) {
-            let mut shard = self.lock(shard);
-            let released = shard.supply(prepared);
-            MutexGuard::unlock_fair(shard);
-            drop(released);
         }
     }
 

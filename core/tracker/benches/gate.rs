@@ -156,8 +156,6 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     let mut batch = |numbers: &[u32]| serve(&tracker, &mut random, numbers, is_private);
     let mut order: Vec<u32> = (0..peers).collect();
     order.chunks(len).for_each(&mut batch);
-    // The sweep moves full segments of the store into huge pages.
-    tracker.sweep(Tick(1), 20);
     let mut sample_seed = Random::new(4);
     (1..order.len()).for_each(|at| order.swap(at, sample_seed.below(at as u32 + 1) as usize));
     let mut slices: Vec<f64> = order

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use primitives::memory::{HUGE_LINES, Region};
 use replication::{PeerMeta, age_max};
 use types::{Family, PackedV4, PackedV6, PeerKey, Tick, WebPeer};
 
@@ -153,26 +152,6 @@ impl Shard {
             let evicted = evicted.take();
             self.totals.expired -= evicted;
             self.totals.evicted += evicted;
-        }
-    }
-
-    /// Returns the length of a huge-page region that would be useful. The caller prepares it
-    /// without the lock, because that takes long.
-    pub(crate) fn wanted_huge_lines(&mut self) -> Option<usize> {
-        if self.is_full() {
-            return None;
-        }
-        let chunk = self.records.full_small_chunk().or_else(|| self.arena.full_small_chunk());
-        chunk.map(|_| HUGE_LINES)
-    }
-
-    /// Uses a prepared region. Returns the memory that it replaces, or the region itself if it is
-    /// no longer useful.
-    pub(crate) fn supply(&mut self, prepared: Region) -> Option<Region> {
-        let chunk = self.records.full_small_chunk().or_else(|| self.arena.full_small_chunk());
-        match chunk {
-            Some(chunk) if prepared.lines().len() == HUGE_LINES => Some(chunk.move_to(prepared)),
-            _ => Some(prepared),
         }
     }
 
