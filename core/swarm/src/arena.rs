@@ -14,7 +14,7 @@
 //! a torrent takes 113 bytes instead of 124 or 125 (`bench/record/2026-11-23-arena.md`).
 
 use bytemuck::{cast_mut, cast_ref};
-use primitives::memory::{HUGE_LINES, LINE, Line, Region, view, view_mut};
+use primitives::memory::{HUGE_LINES, Line, Region, view};
 use primitives::prefetch;
 
 /// The number of a block's first line; 0 means no block.
@@ -136,24 +136,6 @@ impl Arena {
         block
     }
 
-    /// Copies `len` bytes between two blocks that do not overlap. Positions are in bytes from the
-    /// start of each block.
-    pub(crate) fn copy(&mut self, from: (LineBlock, usize), to: (LineBlock, usize), len: usize) {
-        let place = |(block, at): (LineBlock, usize)| offset_of(block) as usize * LINE + at;
-        let (source, target) = (place(from), place(to));
-        let (source_chunk, target_chunk) = (chunk_of(from.0), chunk_of(to.0));
-        if source_chunk == target_chunk {
-            let bytes: &mut [u8] = view_mut(self.chunks[target_chunk].lines_mut());
-            bytes.copy_within(source..source + len, target);
-        } else if let Ok([a, b]) = self.chunks.get_disjoint_mut([source_chunk, target_chunk]) {
-            let source = &view(a.lines())[source..source + len];
-            let bytes: &mut [u8] = view_mut(b.lines_mut());
-            bytes[target..target + len].copy_from_slice(source);
-        } else {
-            debug_assert!(false, "both blocks are in chunks");
-        }
-    }
-
     /// Returns the lines of a block.
     #[inline(always)]
     pub(crate) fn lines(&self, block: LineBlock, len: u32) -> &[Line] {
@@ -243,9 +225,23 @@ impl Arena {
     /// Moves a block into a new one of `new` lines.
     fn transfer(&mut self, block: LineBlock, old: u32, new: u32) -> LineBlock {
         let moved = self.allocate(new);
-        self.copy((block, 0), (moved, 0), old as usize * LINE);
+        self.copy(block, moved, old as usize);
         self.free(block, old);
         moved
+    }
+
+    /// Copies `len` lines between two blocks.
+    fn copy(&mut self, from: LineBlock, to: LineBlock, len: usize) {
+        let source = offset_of(from) as usize..offset_of(from) as usize + len;
+        let target = offset_of(to) as usize;
+        let (source_chunk, target_chunk) = (chunk_of(from), chunk_of(to));
+        if source_chunk == target_chunk {
+            self.chunks[target_chunk].lines_mut().copy_within(source, target);
+        } else if let Ok([a, b]) = self.chunks.get_disjoint_mut([source_chunk, target_chunk]) {
+            b.lines_mut()[target..target + len].copy_from_slice(&a.lines()[source]);
+        } else {
+            debug_assert!(false, "both blocks are in chunks");
+        }
     }
 
     /// Extends a block in place if enough free lines follow it. Returns false if not.
