@@ -79,9 +79,12 @@ impl Store {
         }
     }
 
-    /// Does every announce, and calls `answer` once with the slot of each, while the lock of its shard is held.
-    /// An announce that comes too soon changes nothing. Up to [`limits::BATCH_MAX`] announces go through
-    /// together; longer slices are split. Announces of one torrent are done in order; answers come in any order.
+    /// Does every announce, and calls `answer` once for each, with its slot, in any order. The lock of the torrent's
+    /// shard is held meanwhile, so `answer` must not call the store. It gets an error for an announce that comes too
+    /// soon, which changes nothing.
+    ///
+    /// Up to [`limits::BATCH_MAX`] announces go through together; longer slices are split. Announces of one torrent
+    /// are done in order.
     pub fn announce(
         &self,
         now: Tick,

@@ -35,6 +35,7 @@ pub(crate) trait FamilyPeers: Entry {
     fn put_inline(record: &mut Record, role: SetRole, peer: Self) -> Option<usize>;
     /// Does what [`Record::take_inline`] does.
     fn take_inline(record: &mut Record, at: usize) -> Self;
+    /// Replaces the metadata of the inline peer at that index.
     fn set_inline_meta(record: &mut Record, at: usize, meta: PeerMeta);
 }
 
@@ -198,7 +199,7 @@ impl TorrentMut<'_> {
         self.put(peer, role, random)
     }
 
-    /// Gives a stored peer new metadata, and moves it to the set of `role` if it is in the other one. Returns its
+    /// Replaces the metadata of a stored peer, and moves it to the set of `role` if it is in the other one. Returns its
     /// place, which is a new one: peers of large torrents change places when they announce.
     #[inline(always)]
     pub(super) fn set_meta<E: FamilyPeers>(

@@ -113,7 +113,9 @@ impl Store {
     /// gone, and one that a block removes is still here if it has announced since.
     /// [`replication::refresh_period_units`] returns the longest period with which other nodes let no live peer expire.
     ///
-    /// Panics if the period is no power of two.
+    /// # Panics
+    ///
+    /// Panics if the period is neither 0 nor a power of two.
     pub fn keep_refreshes(&self, period_units: u32) {
         assert!(
             period_units == 0 || period_units.is_power_of_two(),
