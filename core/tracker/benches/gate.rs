@@ -1,8 +1,8 @@
-//! The cost of admission: bans, live lists and keys; and of changing them.
+//! The cost of admission: announces with bans, lists, keys and quotas.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- bans|lists|keys|announces PEERS LEN|sessions COUNT [bounded]]`.
-//! One thread; the median of slices that take a fraction of a millisecond, since the machine may be busy. Pin
-//! it with `taskset -c 0`. `sessions` measures memory, and only if it is named.
+//! `cargo bench -p tidegate-tracker --bench gate [-- PEERS LEN|sessions COUNT [bounded]]`. One thread; the median
+//! of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
+//! `sessions` measures memory instead.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use tidegate_tracker::access::{AccessLists, HashList, Mode};
+use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
     ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
@@ -18,8 +18,6 @@ use tidegate_tracker::{
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
-const SLICES: usize = 300;
-const SLICE: usize = 4096;
 const BANS: u32 = 100_000;
 const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
@@ -33,74 +31,9 @@ const POLICY: AnnouncePolicy =
     AnnouncePolicy { peers_max: 50, families: Families::Own, with_downloads: false };
 
 fn main() {
-    let parts: [(&str, fn()); 4] =
-        [("bans", bans), ("lists", lists), ("keys", keys), ("announces", announces)];
     let named: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| named.iter().any(|word| word == name);
-    if is_named("sessions") {
-        return sessions(is_named("bounded"));
-    }
-    let is_any = parts.iter().any(|(name, _)| is_named(name));
-    for (name, part) in parts {
-        if !is_any || is_named(name) {
-            part();
-        }
-    }
-}
-
-fn bans() {
-    let tracker = tracker(None);
-    let (v4, v6) = (addresses_v4(PEERS), addresses_v6(PEERS));
-    let look =
-        |ips: &[IpAddr]| median_ns(ips, |ip| _ = black_box(tracker.bans().contains(Tick(1), *ip)));
-    report("ban lookup, none banned", look(&v4), "ns");
-    let banned = networks();
-    let start = Instant::now();
-    tracker.bans().put(&banned);
-    report("100,000 networks banned at once", millis(start), "ms");
-    report("ban lookup among 100,000, v4", look(&v4), "ns");
-    report("ban lookup among 100,000, v6", look(&v6), "ns");
-    let start = Instant::now();
-    tracker.bans().put(&banned[..1]);
-    report("one network more", millis(start), "ms");
-}
-
-fn lists() {
-    let mut random = Random::new(1);
-    let mut hashes = |count: u32| (0..count).map(|_| hash(&mut random)).collect::<Vec<_>>();
-    let (listed, others) = (hashes(ENTRIES), hashes(ENTRIES));
-    let live = HashList::default();
-    let start = Instant::now();
-    listed.chunks(10_000).for_each(|part| _ = live.insert(part));
-    let per_s = f64::from(ENTRIES) / start.elapsed().as_secs_f64();
-    report("live list, import by 10,000", per_s / 1e6, "M/s");
-    for (name, probes) in [("found", &listed), ("not found", &others)] {
-        let look = median_ns(probes, |hash| _ = black_box(live.contains(hash)));
-        report(&format!("live list lookup, {name}"), look, "ns");
-    }
-    report("one entry in", median_ns(&others, |hash| _ = live.insert(&[*hash])), "ns");
-    report("one entry out", median_ns(&others, |hash| _ = live.remove(&[*hash])), "ns");
-}
-
-fn keys() {
-    let tracker = tracker(None);
-    let users: Vec<UserKey> = (0..KEYS).map(user).collect();
-    let numbered: Vec<(KeyId, UserKey)> = (0..KEYS).map(|at| (KeyId(at), user(at))).collect();
-    let start = Instant::now();
-    for (id, key) in &numbered {
-        tracker.passkeys().put(*id, *key, KeyRules::default());
-    }
-    report("one key made", start.elapsed().as_nanos() as f64 / f64::from(KEYS), "ns");
-    let from = IpAddr::from([8, 8, 8, 8]);
-    let admit = |tracker: &Tracker, key: Option<&[u8]>| {
-        _ = black_box(tracker.view(Tick(1)).authorize(LISTENER, from, RequestKind::Scrape, key));
-    };
-    report("authorize, open listener", median_ns(&users, |_| admit(&tracker, None)), "ns");
-    tracker
-        .listener_policies()
-        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
-    let good = median_ns(&users, |key| admit(&tracker, Some(key.as_bytes())));
-    report("authorize, a key of 10,000", good, "ns");
+    if is_named("sessions") { sessions(is_named("bounded")) } else { announces() }
 }
 
 /// An operator's settings.
@@ -285,16 +218,6 @@ fn v6(random: &mut Random) -> IpAddr {
     Ipv6Addr::from_bits((address >> 3) | (1 << 125)).into()
 }
 
-fn addresses_v4(count: u32) -> Vec<IpAddr> {
-    let mut random = Random::new(1);
-    (0..count).map(|_| Ipv4Addr::from_bits(random.next() as u32).into()).collect()
-}
-
-fn addresses_v6(count: u32) -> Vec<IpAddr> {
-    let mut random = Random::new(2);
-    (0..count).map(|_| v6(&mut random)).collect()
-}
-
 fn hash(random: &mut Random) -> InfoHash {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&random.next().to_be_bytes());
@@ -334,23 +257,6 @@ fn tracker(memory_budget: Option<u64>) -> Tracker {
         previous: None,
     };
     Tracker::new(&Options { policy, store }, &keys)
-}
-
-fn median_ns<T>(probes: &[T], mut look: impl FnMut(&T)) -> f64 {
-    let mut probes = probes.iter().cycle();
-    let mut slices: Vec<f64> = (0..SLICES)
-        .map(|_| {
-            let start = Instant::now();
-            probes.by_ref().take(SLICE).for_each(&mut look);
-            start.elapsed().as_nanos() as f64 / SLICE as f64
-        })
-        .collect();
-    slices.sort_by(f64::total_cmp);
-    slices[slices.len() / 2]
-}
-
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1000.0
 }
 
 fn report(what: &str, figure: f64, unit: &str) {

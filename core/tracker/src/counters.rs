@@ -199,10 +199,10 @@ pub struct Listener {
 /// The published counters of all workers.
 #[derive(Default)]
 pub struct MetricsRegistry {
-    published: Mutex<Vec<(Listener, Slot)>>,
+    published: Mutex<Vec<(Listener, SharedCopy)>>,
 }
 
-type Slot = Arc<Mutex<Published>>;
+type SharedCopy = Arc<Mutex<Published>>;
 
 /// The last published copy of a worker's counters.
 #[derive(Default)]
@@ -216,13 +216,13 @@ struct Published {
 pub struct WorkerMetrics {
     /// The running counters.
     pub counters: Counters,
-    published: Slot,
+    published: SharedCopy,
 }
 
 impl MetricsRegistry {
     /// Returns new counters for a worker of `listener`. Several workers may serve the same listener.
     pub fn register(&self, listener: Listener) -> WorkerMetrics {
-        let published = Slot::default();
+        let published = SharedCopy::default();
         lock(&self.published).push((listener, Arc::clone(&published)));
         WorkerMetrics { counters: Counters::default(), published }
     }
@@ -230,8 +230,8 @@ impl MetricsRegistry {
     /// Returns what was published last, summed up by listener, in the order of registration.
     pub fn read(&self) -> Vec<(Listener, Counters)> {
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
-        for (listener, slot) in lock(&self.published).iter() {
-            let published = lock(slot);
+        for (listener, copy) in lock(&self.published).iter() {
+            let published = lock(copy);
             match sums.iter_mut().find(|(known, _)| known == listener) {
                 Some((_, sum)) => sum.add(&published.counters),
                 None => sums.push((*listener, published.counters.clone())),
@@ -244,7 +244,7 @@ impl MetricsRegistry {
     /// few times a second: a number that does not change belongs to a stuck worker.
     pub fn publish_counts(&self) -> Vec<(Listener, u64)> {
         let all = lock(&self.published);
-        all.iter().map(|(listener, slot)| (*listener, lock(slot).times)).collect()
+        all.iter().map(|(listener, copy)| (*listener, lock(copy).times)).collect()
     }
 }
 
