@@ -195,10 +195,4 @@ mod tests {
         assert_eq!(prefixes(&["10.0.1.0/24", "10.0.2.0/24"]), "10.0.1.0/24 10.0.2.0/24");
         assert_eq!(prefixes(&["255.255.255.255"]), "255.255.255.255/32");
     }
-
-    #[test]
-    fn bad_networks_are_named() {
-        let error = Networks::parse(["10.0.0.0/8", "10.0.0/33"]).unwrap_err();
-        assert!(error.to_string().starts_with("`10.0.0/33` is neither"));
-    }
 }

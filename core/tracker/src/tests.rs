@@ -224,13 +224,6 @@ fn stopped_leaves_and_gets_no_peers() {
     assert_eq!((counts.seeders(), counts.leechers()), (0, 59));
 }
 
-#[test]
-fn counts_include_the_announcing_peer() {
-    let tracker = tracker(Policy::default());
-    let counts = announce(&tracker, &[request(1, 1)]).answers[0].1.unwrap().counts;
-    assert_eq!((counts.seeders(), counts.leechers()), (0, 1));
-}
-
 //= bep7#source-address
 //= type=test
 #[test]

@@ -3,16 +3,6 @@
 use super::*;
 
 #[test]
-fn listener_without_keys_refuses_a_key() {
-    let tracker = tracker(Policy::default());
-    let (listener_policy, from) = (ListenerPolicyId(0), [10, 0, 0, 1].into());
-    let view = tracker.view(Tick(0));
-    let authorize = |key| view.authorize(listener_policy, from, RequestKind::Announce, key).err();
-    assert_eq!(authorize(None), None);
-    assert_eq!(authorize(Some(b"k")), Some(Refusal::KeyUnexpected));
-}
-
-#[test]
 fn lists_hold_for_scrapes_too() {
     let tracker = crowd(Policy::default());
     announce(&tracker, &[request(1, 2)]);
