@@ -8,10 +8,7 @@ use primitives::Random;
 use replication::block::{Block, BlockError, Groups, Header, Kind, write};
 use replication::{Counting, MergeTime};
 use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{
-    Families, InfoHash, PeerId, PeerKey, Role,
-    SwarmCounts, Tick,
-};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick};
 
 const LIFETIME_S: u32 = 2700;
 /// Early enough that older marks are before tick 0.

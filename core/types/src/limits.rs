@@ -268,7 +268,7 @@ pub const PEERS_PER_NETWORK: u16 = 64;
 /// scans: 4096 take 32 KiB, some microseconds.
 pub const PEERS_PER_NETWORK_MAX: u16 = 4096;
 
-/// Entries of one access list: 24 to 48 bytes each, 2.8 GB for so many.
+/// Entries of one access list: 24 to 48 bytes each, 2.8 GB for this many on average.
 pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 /// Fewest characters of a user's key: 16 of 64 kinds make 96 bits, which cannot be guessed.
 pub const USER_KEY_LEN_MIN: usize = 16;

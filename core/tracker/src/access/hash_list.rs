@@ -3,7 +3,7 @@
 //! Plain form: a hash table. Departures:
 //! 1. It is sharded, and each shard has a lock of its own: a change does not wait for lookups in other
 //!    shards, and a million entries that are added are no pause.
-//! 2. Hashes are keyed: whoever can add torrents to a list cannot make lookups slow.
+//! 2. Hashes are keyed: users who add torrents to a list cannot make lookups slow.
 //!
 //! An entry takes 24 to 48 bytes, as the tables double. Sorted arrays with a directory, one for files and one
 //! that changes, took 21 and 25 bytes; they were no faster (`bench/record/2026-11-23-hash-list.md`).
