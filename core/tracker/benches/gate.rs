@@ -5,6 +5,9 @@
 //! `sessions` measures memory instead.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
+#[path = "build/tracker.rs"]
+mod build;
+
 use std::fs;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +16,7 @@ use std::time::{Duration, Instant};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
-    UserKey,
+    ListenerPolicyId, Policy, Random, RequestKind, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -66,7 +68,7 @@ fn announces() {
 }
 
 fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
-    let tracker = tracker(None);
+    let tracker = build::tracker(1, None);
     let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
     let lists = AccessLists { mode, ..AccessLists::default() };
     let is_private = gate.rules.is_some();
@@ -135,7 +137,7 @@ fn serve(tracker: &Tracker, random: &mut Random, numbers: &[u32], is_private: bo
 /// budget of 1 MiB, so that it keeps no peers: what grows is the keys' own.
 fn sessions(is_bounded: bool) {
     let sessions = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(SESSIONS);
-    let tracker = tracker(Some(1 << 20));
+    let tracker = build::tracker(1, Some(1 << 20));
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![private]);
     let torrents = if is_bounded { 1 << 20 } else { 0 };
@@ -237,26 +239,6 @@ fn key_text(number: u32) -> [u8; 32] {
         *letter += ((number % KEYS) >> (4 * at)) as u8 & 15;
     }
     text
-}
-
-fn tracker(memory_budget: Option<u64>) -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 1,
-        hash_key: [1; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget,
-    };
-    let keys = Secrets {
-        connection_ids: [2; 16],
-        offers: [3; 16],
-        limits: [4; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    Tracker::new(&Options { policy, store }, &keys)
 }
 
 fn report(what: &str, figure: f64, unit: &str) {

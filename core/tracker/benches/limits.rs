@@ -5,15 +5,15 @@
 //! addresses of the case. Pin it with `taskset -c 0`.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
+#[path = "build/tracker.rs"]
+mod build;
+
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use primitives::Random;
-use tidegate_tracker::{
-    Limits, ListenerPolicyId, Networks, Options, Policy, Rate, RequestKind, Secrets, StoreOptions,
-    Tracker,
-};
+use tidegate_tracker::{Limits, ListenerPolicyId, Networks, Rate, RequestKind};
 use types::Tick;
 
 const SLICES: u32 = 1000;
@@ -51,7 +51,7 @@ fn limited(announces: Rate) -> Limits {
 }
 
 fn median_ns(case: &Case) -> f64 {
-    let tracker = tracker();
+    let tracker = build::tracker(1, None);
     tracker.limiter().replace(case.limits.clone());
     let mut addresses = case.addresses.iter().cycle();
     let mut slice = |number| {
@@ -67,26 +67,6 @@ fn median_ns(case: &Case) -> f64 {
     let mut slices: Vec<f64> = (0..SLICES).map(&mut slice).collect();
     slices.sort_by(f64::total_cmp);
     slices[slices.len() / 2]
-}
-
-fn tracker() -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 1,
-        hash_key: [1; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let keys = Secrets {
-        connection_ids: [2; 16],
-        offers: [3; 16],
-        limits: [4; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    Tracker::new(&Options { policy, store }, &keys)
 }
 
 fn v4(count: usize) -> Vec<IpAddr> {

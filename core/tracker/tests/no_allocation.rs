@@ -1,13 +1,15 @@
 //! With keys, quotas, bans, live lists and durable counts, the announce of a known peer allocates nothing,
 //! and neither does a scrape.
 
+#[path = "../benches/build/tracker.rs"]
+mod build;
+
 use std::net::IpAddr;
 
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
-    UserKey,
+    ListenerPolicyId, Random, RequestKind, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, SwarmCounts, Tick};
 
@@ -19,23 +21,7 @@ fn key(number: u32) -> UserKey {
 }
 
 fn tracker() -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 4,
-        hash_key: [3; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let keys = Secrets {
-        connection_ids: [5; 16],
-        offers: [6; 16],
-        limits: [7; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    let tracker = Tracker::new(&Options { policy, store }, &keys);
+    let tracker = build::tracker(4, None);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy {
         lists,
