@@ -94,12 +94,14 @@ fn report(peer: u8, bytes: (u64, u64)) -> TestReport {
     TestReport { bytes, ..TestReport::new(1, peer, peer) }
 }
 
-/// Whichever node a client announces at, it is counted as if there were one.
+/// Clients announce at any node, and are counted and refused as if there were one.
 #[test]
 fn clients_that_change_nodes_are_counted_exactly() {
     let mut random = Random::new(11);
     for round in 0..40 {
-        let rules = if round % 2 == 0 { KeyRules::default() } else { bounded(3, 8) };
+        let bounds =
+            KeyRules { torrents: 2, peers_per_torrent: 3, addresses: 5, ..KeyRules::default() };
+        let rules = if round % 2 == 0 { KeyRules::default() } else { bounds };
         let mut pair = Pair::new(rules);
         let one = TestNode::new(0, rules);
         let mut bytes = [(0, 0); 8];
@@ -117,7 +119,8 @@ fn clients_that_change_nodes_are_counted_exactly() {
             if event == Event::Started {
                 *bytes = (0, 0);
             }
-            let report = TestReport { event, ..report(peer as u8, *bytes) };
+            let torrent = InfoHash([random.below(3) as u8; 20]);
+            let report = TestReport { event, torrent, ..report(peer as u8, *bytes) };
             assert_eq!(pair.by(node, &report), one.announce(pair.ms, &report));
             pair.exchange();
             pair.wait(900 + u64::from(random.below(1000)));
@@ -170,43 +173,21 @@ fn a_log_that_lags_behind_does_no_harm() {
 }
 
 #[test]
-fn quotas_hold_at_all_nodes() {
-    let rules = KeyRules { torrents: 2, peers_per_torrent: 2, addresses: 3, ..KeyRules::default() };
-    let mut pair = Pair::new(rules);
-    let peer = |torrent, peer, host| TestReport::new(torrent, peer, host);
-    assert_eq!(pair.by(0, &peer(1, 1, 1)), None);
-    assert_eq!(pair.by(1, &peer(1, 2, 2)), None);
-    assert_eq!(pair.by(0, &peer(2, 3, 3)), None);
+fn replaced_and_expired_sessions_leave_the_quotas_of_all_nodes() {
+    let mut pair = Pair::new(bounded(1, 1));
+    assert_eq!(pair.by(0, &TestReport::new(1, 1, 1)), None);
     pair.exchange();
-    for node in 0..2 {
-        let refused = [peer(1, 4, 3), peer(3, 1, 1), peer(2, 5, 5)].map(|it| pair.by(node, &it));
-        let expected = [Refusal::KeyPeers, Refusal::KeyTorrents, Refusal::KeyAddresses];
-        assert_eq!(refused, expected.map(Some), "node {node}");
-        // The same peers are good everywhere.
-        let same = [peer(1, 1, 1), peer(1, 2, 2), peer(2, 3, 3)].map(|it| pair.by(node, &it));
-        assert_eq!(same, [None; 3]);
-    }
-    pair.wait(1000);
-    // A peer stops at a node where it did not start: the other one has room, too.
-    let stop = TestReport { event: Event::Stopped, ..peer(2, 3, 3) };
-    assert_eq!(pair.by(1, &stop), None);
-    pair.exchange();
-    assert_eq!(pair.sessions(), [2, 2]);
-    assert_eq!(pair.by(0, &peer(4, 4, 4)), None);
-    pair.exchange();
-    assert_eq!(pair.by(1, &peer(5, 4, 4)), Some(Refusal::KeyTorrents));
     // A peer that comes back with another peer id replaces its session everywhere.
     pair.wait(1000);
-    assert_eq!(pair.by(1, &TestReport { port: 6881, ..peer(4, 9, 4) }), None);
+    assert_eq!(pair.by(1, &TestReport::new(1, 2, 1)), None);
     pair.exchange();
-    assert_eq!(pair.sessions(), [3, 3]);
-    // All expire everywhere, and the quotas are empty.
+    assert_eq!(pair.sessions(), [1, 1]);
     pair.wait(1000 * u64::from(LIFETIME_S) + 2000);
     for node in &pair.nodes {
         node.store.sweep(node.now(pair.ms), 1, LIFETIME_S, LIFETIME_S);
     }
     assert_eq!(pair.sessions(), [0, 0]);
-    assert_eq!(pair.by(0, &peer(8, 8, 8)), None);
+    assert_eq!(pair.by(0, &TestReport::new(8, 8, 8)), None);
 }
 
 /// Within the second, each node admits what its own quota allows. Afterwards the peer that is one too many is
