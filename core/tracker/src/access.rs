@@ -94,21 +94,7 @@ mod tests {
         let list = |bytes: &[u8]| {
             Arc::new(bytes.iter().map(|byte| InfoHash([*byte; 20])).collect::<HashList>())
         };
-        AccessLists { mode, allow: list(&[1, 2]), torrents: list(&[]), deny: list(&[2, 3]) }
-    }
-
-    #[test]
-    fn torrents_of_a_folder_are_allowed() {
-        let live = LiveLists::new([1; 16]);
-        let torrents = Arc::new([InfoHash([3; 20]), InfoHash([4; 20])].into_iter().collect());
-        let admits = |mode, byte| {
-            let lists = AccessLists { torrents: Arc::clone(&torrents), ..lists(mode) };
-            lists.admit(&live, &InfoHash([byte; 20]))
-        };
-        assert_eq!(admits(Mode::Allow, 4), Ok(()));
-        assert_eq!(admits(Mode::Both, 4), Ok(()));
-        assert_eq!(admits(Mode::Both, 3), Err(Refusal::Denied));
-        assert_eq!(admits(Mode::Allow, 5), Err(Refusal::NotAllowed));
+        AccessLists { mode, allow: list(&[1, 2]), torrents: list(&[3, 5]), deny: list(&[2, 3]) }
     }
 
     #[test]
@@ -116,18 +102,18 @@ mod tests {
         let live = LiveLists::new([1; 16]);
         let verdicts = |mode| {
             let lists = lists(mode);
-            [1, 2, 3, 4].map(|byte| lists.admit(&live, &InfoHash([byte; 20])))
+            [1, 2, 3, 4, 5].map(|byte| lists.admit(&live, &InfoHash([byte; 20])))
         };
         let (no, bad) = (Err(Refusal::NotAllowed), Err(Refusal::Denied));
-        assert_eq!(verdicts(Mode::Open), [Ok(()); 4]);
-        assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), no, no]);
-        assert_eq!(verdicts(Mode::Deny), [Ok(()), bad, bad, Ok(())]);
-        assert_eq!(verdicts(Mode::Both), [Ok(()), bad, bad, no]);
+        assert_eq!(verdicts(Mode::Open), [Ok(()); 5]);
+        assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), Ok(()), no, Ok(())]);
+        assert_eq!(verdicts(Mode::Deny), [Ok(()), bad, bad, Ok(()), Ok(())]);
+        assert_eq!(verdicts(Mode::Both), [Ok(()), bad, bad, no, Ok(())]);
         live.allow.insert(&[InfoHash([4; 20])]);
         live.deny.insert(&[InfoHash([1; 20])]);
-        assert_eq!(verdicts(Mode::Open), [Ok(()); 4]);
-        assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), no, Ok(())]);
-        assert_eq!(verdicts(Mode::Deny), [bad, bad, bad, Ok(())]);
-        assert_eq!(verdicts(Mode::Both), [bad, bad, bad, Ok(())]);
+        assert_eq!(verdicts(Mode::Open), [Ok(()); 5]);
+        assert_eq!(verdicts(Mode::Allow), [Ok(()); 5]);
+        assert_eq!(verdicts(Mode::Deny), [bad, bad, bad, Ok(()), Ok(())]);
+        assert_eq!(verdicts(Mode::Both), [bad, bad, bad, Ok(()), Ok(())]);
     }
 }

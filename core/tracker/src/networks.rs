@@ -134,11 +134,8 @@ mod tests {
     /// Compares random networks with a scan of the list.
     #[test]
     fn ranges_contain_what_the_networks_contain() {
-        let mut state = 1_u64;
-        let mut random = |below: u32| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as u32 % below
-        };
+        let mut numbers = primitives::Random::new(1);
+        let mut random = |below| numbers.below(below);
         for _ in 0..300 {
             let texts: Vec<String> = (0..random(8))
                 .map(|_| match random(2) {

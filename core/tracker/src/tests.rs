@@ -87,13 +87,26 @@ pub(crate) fn leecher(info_hash: InfoHash, peer: u8) -> Announce {
     }
 }
 
-fn request(host: u8, hash: u8) -> AnnounceRequest {
+/// The first announce of a leecher, by the first listener.
+pub(crate) fn request(host: u8, hash: u8) -> AnnounceRequest {
     AnnounceRequest {
         grant: UnverifiedGrant::unchecked(ListenerPolicyId(0), [10, 0, 0, host].into()),
         via_local_address: true,
         announce: leecher(InfoHash([hash; 20]), host),
         policy: POLICY,
     }
+}
+
+/// The announce of a leecher at `from` by the listener of that number.
+fn request_from(listener: u16, from: &str, hash: u8) -> AnnounceRequest {
+    let grant = UnverifiedGrant::unchecked(ListenerPolicyId(listener), from.parse().unwrap());
+    AnnounceRequest { grant, ..request(1, hash) }
+}
+
+/// Turns an announce into the last one of its peer.
+fn stop(mut request: AnnounceRequest) -> AnnounceRequest {
+    request.announce.event = Event::Stopped;
+    request
 }
 
 /// Puts a policy in force for the only listener.
@@ -194,17 +207,12 @@ fn numwant_is_respected_and_capped() {
     assert_eq!(peers_for(&tracker, NumWant::Peers(0)), 0);
     assert_eq!(peers_for(&tracker, NumWant::Peers(5)), 5);
     assert_eq!(peers_for(&tracker, NumWant::Peers(500)), 30);
+    let mut capped_by_protocol = with(|_| ());
+    capped_by_protocol.policy.peers_max = 3;
+    assert_eq!(announce(&tracker, &[capped_by_protocol]).peers.len(), 3);
     let low = Policy { numwant_default: 50, numwant_max: 7, ..policy };
     tracker.reconfigure(&low);
     assert_eq!(peers_for(&tracker, NumWant::Default), 7);
-}
-
-#[test]
-fn protocol_caps_peers() {
-    let tracker = crowd(Policy::default());
-    let mut capped = with(|_| ());
-    capped.policy.peers_max = 3;
-    assert_eq!(announce(&tracker, &[capped]).peers.len(), 3);
 }
 
 //= bep15#announce-stopped
@@ -214,11 +222,9 @@ fn protocol_caps_peers() {
 #[test]
 fn stopped_leaves_and_gets_no_peers() {
     let tracker = crowd(Policy::default());
-    let seen = announce(&tracker, &[AnnounceRequest { ..request(1, 1) }]);
+    let seen = announce(&tracker, &[request(1, 1)]);
     assert_eq!(seen.peers.len(), 50);
-    let mut leaving = request(1, 1);
-    leaving.announce.event = Event::Stopped;
-    let seen = announce(&tracker, &[leaving]);
+    let seen = announce(&tracker, &[stop(request(1, 1))]);
     assert!(seen.peers.is_empty());
     let counts = seen.answers[0].1.unwrap().counts;
     assert_eq!((counts.seeders(), counts.leechers()), (0, 59));
@@ -254,24 +260,9 @@ fn refusals_do_not_affect_the_rest_of_the_batch() {
 }
 
 #[test]
-fn jitter_is_added_to_the_interval() {
-    let policy =
-        Policy { interval_s: 100, interval_min_s: 50, interval_jitter_s: 10, ..Policy::default() };
-    let tracker = tracker(policy);
-    let mut random = Random::new(7);
-    let mut intervals = std::collections::BTreeSet::new();
-    for _ in 0..500 {
-        let seen = announce_by(&tracker.view(Tick(1)), &mut random, &[request(1, 1)]);
-        let accepted = seen.answers[0].1.unwrap();
-        assert_eq!(accepted.interval_min_s, 50);
-        intervals.insert(accepted.interval_s);
-    }
-    assert_eq!(intervals, (100..=110).collect());
-}
-
-#[test]
 fn answers_of_a_batch_have_intervals_of_their_own() {
-    let policy = Policy { interval_s: 100, interval_jitter_s: 9, ..Policy::default() };
+    let policy =
+        Policy { interval_s: 100, interval_min_s: 50, interval_jitter_s: 9, ..Policy::default() };
     let tracker = tracker(policy);
     let mut random = Random::new(7);
     let requests: Vec<AnnounceRequest> = (1..=50).map(|port| request(1, port)).collect();
@@ -279,7 +270,9 @@ fn answers_of_a_batch_have_intervals_of_their_own() {
     for _ in 0..100 {
         let seen = announce_by(&tracker.view(Tick(1)), &mut random, &requests);
         for (_, answer) in &seen.answers {
-            totals[answer.unwrap().interval_s as usize - 100] += 1;
+            let accepted = answer.unwrap();
+            assert_eq!(accepted.interval_min_s, 50);
+            totals[accepted.interval_s as usize - 100] += 1;
         }
     }
     // 5,000 answers: 500 of each interval, give or take.
@@ -326,8 +319,8 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
     let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
     tracker.limiter().replace(Limits { exempt, ..Limits::default() });
     let by = |from: &str, port| {
-        let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
-        let mut request = AnnounceRequest { grant, via_local_address: false, ..request(1, 1) };
+        let mut request = request_from(0, from, 1);
+        request.via_local_address = false;
         request.announce.port = port;
         request
     };
@@ -342,9 +335,7 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
     // Two hosts with the same port cannot both be reached at one address.
     announce(&tracker, &[by("10.1.2.4", 1)]);
     assert_eq!(tracker.totals().v4.leechers, u64::from(caps));
-    let mut stop = by("10.1.2.3", 1);
-    stop.announce.event = Event::Stopped;
-    announce(&tracker, &[stop]);
+    announce(&tracker, &[stop(by("10.1.2.3", 1))]);
     assert_eq!(tracker.totals().v4.leechers, u64::from(caps) - 1);
     // Bans hold for the address that they announce from.
     let banned = tracker.bans().put(&[("10.1.2.0/24".parse().unwrap(), None)]);
@@ -364,8 +355,7 @@ fn policy_decides_about_addresses_that_are_not_public() {
     let admits = |private_addresses, from: &str, via_local_address| {
         let tracker = tracker(Policy::default());
         set_policy(&tracker, ListenerPolicy { private_addresses, ..ListenerPolicy::default() });
-        let grant = UnverifiedGrant::unchecked(ListenerPolicyId(0), from.parse().unwrap());
-        let request = AnnounceRequest { grant, via_local_address, ..request(1, 1) };
+        let request = AnnounceRequest { via_local_address, ..request_from(0, from, 1) };
         let refusal = announce(&tracker, &[request]).refusals()[0];
         assert!(matches!(refusal, None | Some(Refusal::AddressNotPublic)), "{refusal:?}");
         assert_eq!(tracker.totals().torrents, u64::from(refusal.is_none()));

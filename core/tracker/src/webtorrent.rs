@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_are_answered_once_in_time_and_by_their_receiver() {
+    fn tags_of_offers_depend_on_torrent_offer_and_both_peers() {
         let tracker = tracker(Policy::default());
         let [one, two] = [1, 2].map(|number| PeerId([number; 20]));
         let tag = tracker.offer_tag(&HASH, &OfferId([3; 20]), &one, &two);
@@ -272,14 +272,6 @@ mod tests {
         ] {
             assert_ne!(tag, other);
         }
-        let network = tracker.offer_network([192, 0, 2, 1].into());
-        let mut offers = Offers::default();
-        assert_eq!(offers.take(Tick(0), tag), None);
-        offers.remember(Tick(0), tag, ConnectionKey(7), network);
-        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S), tag), Some(ConnectionKey(7)));
-        assert_eq!(offers.take(Tick(1), tag), None);
-        offers.remember(Tick(0), tag, ConnectionKey(7), network);
-        assert_eq!(offers.take(Tick(limits::OFFER_LIFETIME_S + 1), tag), None);
     }
 
     #[test]

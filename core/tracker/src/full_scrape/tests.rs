@@ -2,18 +2,13 @@
 
 use super::*;
 use crate::access::{AccessLists, HashList, Mode};
-use crate::tests::{POLICY, announce_by, leecher, set_policy, tracker};
-use crate::{Access, AnnounceRequest, Limits, ListenerPolicy, Networks, Random, UnverifiedGrant};
+use crate::tests::{announce_by, leecher, request, set_policy, tracker};
+use crate::{Access, AnnounceRequest, Limits, ListenerPolicy, Networks, Random};
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
 
 fn announce(tracker: &Tracker, info_hash: InfoHash) {
-    let request = AnnounceRequest {
-        grant: UnverifiedGrant::unchecked(LISTENER, [10, 0, 0, 1].into()),
-        via_local_address: true,
-        announce: leecher(info_hash, 1),
-        policy: POLICY,
-    };
+    let request = AnnounceRequest { announce: leecher(info_hash, 1), ..request(1, 1) };
     let seen = announce_by(&tracker.view(Tick(0)), &mut Random::new(1), &[request]);
     assert_eq!(seen.refusals(), [None]);
 }

@@ -81,19 +81,6 @@ fn agrees_with_a_map_while_all_prefixes_have_room() {
 }
 
 #[test]
-fn rate_holds_after_the_burst() {
-    let limiter = limiter(announces(rate(10, 50)));
-    assert_eq!(admitted(&limiter, 0, v4(1), 1000), 50);
-    assert_eq!(admitted(&limiter, 0, v4(2), 1000), 50);
-    for now in 1..100 {
-        assert_eq!(admitted(&limiter, now, v4(1), 1000), 10);
-    }
-    assert_eq!(admitted(&limiter, 103, v4(1), 1000), 40);
-    assert_eq!(admitted(&limiter, 1000, v4(1), 1000), 50);
-    assert!((0..100).all(|now| admitted(&limiter, 1001 + now, v4(3), 10) == 10), "at the rate");
-}
-
-#[test]
 fn burst_is_at_least_the_rate() {
     let limiter = limiter(announces(rate(10, 1)));
     assert_eq!(admitted(&limiter, 0, v4(1), 100), 10);

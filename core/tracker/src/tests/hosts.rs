@@ -1,4 +1,4 @@
-//! Bounds on a host, and the networks that are exempt from them.
+//! Bounds on the peers of a host, and the networks that are exempt from them.
 
 use super::*;
 
@@ -36,24 +36,4 @@ fn peers_of_other_nodes_and_of_the_journal_keep_to_the_caps() {
     tracker.limiter().replace(Limits { exempt, ..Limits::default() });
     assert_eq!(merge_host(&tracker, 3), 20);
     assert_eq!(merge_host(&tracker, 4), 11);
-}
-
-#[test]
-fn exempt_networks_are_not_banned_automatically() {
-    let tracker = tracker(Policy::default());
-    let exempt = Networks::parse(["10.0.0.0/8"]).unwrap();
-    tracker.limiter().replace(Limits { exempt, prefix_v4: 24, ..Limits::default() });
-    tracker.bans().set_rules(BanRules { malformed_per_min: 1, time_s: 60, ..BanRules::default() });
-    let [monitor, stranger] = ["10.0.0.1", "8.8.8.8"].map(|ip| ip.parse::<IpAddr>().unwrap());
-    for from in [monitor, stranger] {
-        (0..5).for_each(|_| tracker.view(Tick(0)).report_offence(from, BanReason::Malformed));
-    }
-    tracker.sweep(Tick(0), 1);
-    let view = tracker.view(Tick(0));
-    let admits =
-        |from| view.authorize(ListenerPolicyId(0), from, RequestKind::Announce, None).err();
-    assert_eq!([admits(monitor), admits(stranger)], [None, Some(Refusal::Banned)]);
-    assert_eq!(view.authorize_connect(stranger), Err(Refusal::Banned));
-    assert_eq!(admits("8.8.8.9".parse().unwrap()), Some(Refusal::Banned), "the prefix is");
-    assert_eq!(admits("8.8.9.8".parse().unwrap()), None);
 }

@@ -30,13 +30,9 @@ fn each_listener_has_its_own_lists_and_addresses() {
         ..ListenerPolicy::default()
     };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), strict]);
-    let by = |listener_policy, hash, from: &str| {
-        let listener_policy = ListenerPolicyId(listener_policy);
-        let grant = UnverifiedGrant::unchecked(listener_policy, from.parse().unwrap());
-        AnnounceRequest { grant, ..request(1, hash) }
-    };
     let public = "8.8.8.8";
-    let requests = [by(0, 1, public), by(1, 1, public), by(1, 2, public), by(1, 2, "10.0.0.1")];
+    let requests = [(0, public, 1), (1, public, 1), (1, public, 2), (1, "10.0.0.1", 2)]
+        .map(|(listener, from, hash)| request_from(listener, from, hash));
     let refusals = announce(&tracker, &requests).refusals();
     let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
     assert_eq!(refusals, expected, "in one batch");
@@ -45,42 +41,24 @@ fn each_listener_has_its_own_lists_and_addresses() {
     assert_eq!([by(0), by(1)], [Ok(()), Err(Refusal::Denied)]);
 }
 
+/// An announce with a key by the listener of that number. All peers have one address.
+fn with_key(view: &View<'_>, listener: u16, key: UserKey, peer: u8, hash: u8) -> AnnounceRequest {
+    let (from, kind, key) = ([8; 4].into(), RequestKind::Announce, Some(key.as_bytes()));
+    let grant = view.authorize_unverified(ListenerPolicyId(listener), from, kind, key).unwrap();
+    AnnounceRequest { grant, ..request(peer, hash) }
+}
+
 #[test]
-fn private_listeners_require_a_key_for_every_kind_of_request() {
+fn quotas_of_keys_hold_within_a_batch() {
     let tracker = tracker(Policy::default());
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
-    let admit = |listener_policy, asked, key| {
-        let view = tracker.view(Tick(0));
-        view.authorize(ListenerPolicyId(listener_policy), [8; 4].into(), asked, key)
-    };
-    for asked in [RequestKind::Announce, RequestKind::Scrape, RequestKind::Other] {
-        assert_eq!(admit(1, asked, None), Err(Refusal::KeyMissing));
-        assert_eq!(admit(1, asked, Some(b"0123456789abcdeg")), Err(Refusal::KeyUnknown));
-        assert_eq!(admit(0, asked, Some(key.as_bytes())), Err(Refusal::KeyUnexpected));
-        assert!(admit(0, asked, None).is_ok() && admit(1, asked, Some(key.as_bytes())).is_ok());
-    }
-    let grant = |key: &str| {
-        let (from, kind) = ([10, 0, 0, 1].into(), RequestKind::Announce);
-        let view = tracker.view(Tick(0));
-        view.authorize_unverified(ListenerPolicyId(1), from, kind, Some(key.as_bytes())).unwrap()
-    };
-    let by = |hash| AnnounceRequest { grant: grant(key.as_str()), ..request(1, hash) };
-    let mut guess = AnnounceRequest { grant: grant("0123456789abcdeg"), ..request(1, 1) };
-    guess.announce.port = 0;
-    let refusals = announce(&tracker, &[guess]).refusals();
-    assert_eq!(refusals, [Some(Refusal::KeyUnknown)], "whatever else is wrong");
-    let stop = |hash| {
-        let mut stop = by(hash);
-        stop.announce.event = Event::Stopped;
-        stop
-    };
-    let requests = [by(1), by(2), by(1), stop(1), by(2), request(1, 3)];
+    let by = |hash| with_key(&tracker.view(Tick(0)), 1, key, 1, hash);
+    let requests = [by(1), by(2), by(1), stop(by(1)), by(2), request(1, 3)];
     let refusals = announce(&tracker, &requests).refusals();
-    let expected = [None, Some(Refusal::KeyTorrents), None, None, None, None];
-    assert_eq!(refusals, expected, "in one batch");
+    assert_eq!(refusals, [None, Some(Refusal::KeyTorrents), None, None, None, None]);
     let mut totals = Vec::new();
     tracker.passkeys().take_totals(&mut totals);
     assert_eq!((totals[0].0, totals[0].1.announces), (KeyId(5), 4));
@@ -98,30 +76,22 @@ fn a_stop_by_another_key_is_answered_and_changes_nothing() {
         ["bob-456789abcdef", "eve-456789abcdef"].map(|key| UserKey::parse(key).unwrap());
     tracker.passkeys().put(KeyId(1), bob, KeyRules::default());
     tracker.passkeys().put(KeyId(2), eve, KeyRules { torrents: 9, ..KeyRules::default() });
-    let by = |key: UserKey, peer: u8, event| {
-        let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(0)));
-        let key = Some(key.as_bytes());
-        let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
-        let mut request = AnnounceRequest { grant, ..request(peer, 1) };
-        request.announce.event = event;
-        request
-    };
+    let start = |key, peer| with_key(&tracker.view(Tick(0)), 0, key, peer, 1);
+    let end = |key, peer| stop(start(key, peer));
     let leechers = |requests: &[AnnounceRequest]| {
         let seen = announce(&tracker, requests);
         assert!(seen.peers.is_empty());
         let answers = seen.answers.into_iter();
         answers.map(|(_, answer)| answer.unwrap().counts.leechers()).collect::<Vec<_>>()
     };
-    assert_eq!(leechers(&[by(bob, 1, Event::Started)]), [1]);
+    assert_eq!(leechers(&[start(bob, 1)]), [1]);
     // With the peer's id, with another one, and in one batch.
-    let stops =
-        [by(eve, 1, Event::Stopped), by(eve, 2, Event::Stopped), by(bob, 2, Event::Stopped)];
-    assert_eq!(leechers(&stops), [1, 1, 1]);
-    assert_eq!(leechers(&[by(bob, 1, Event::Stopped)]), [0]);
+    assert_eq!(leechers(&[end(eve, 1), end(eve, 2), end(bob, 2)]), [1, 1, 1]);
+    assert_eq!(leechers(&[end(bob, 1)]), [0]);
     // Its key counts a peer with bounds by address and port, whatever its id is by now.
-    assert_eq!(leechers(&[by(eve, 1, Event::Started)]), [1]);
-    assert_eq!(leechers(&[by(bob, 1, Event::Stopped)]), [1]);
-    assert_eq!(leechers(&[by(eve, 2, Event::Stopped)]), [0]);
+    assert_eq!(leechers(&[start(eve, 1)]), [1]);
+    assert_eq!(leechers(&[end(bob, 1)]), [1]);
+    assert_eq!(leechers(&[end(eve, 2)]), [0]);
 }
 
 /// Permits torrent 1 for ten seconds.
@@ -173,10 +143,8 @@ fn sessions_expire_with_their_peers() {
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let at = |now, hash| {
-        let (from, kind, view) = ([8; 4].into(), RequestKind::Announce, tracker.view(Tick(now)));
-        let key = Some(key.as_bytes());
-        let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, key).unwrap();
-        let request = AnnounceRequest { grant, ..request(1, hash) };
+        let view = tracker.view(Tick(now));
+        let request = with_key(&view, 0, key, 1, hash);
         announce_by(&view, &mut Random::new(1), &[request]).refusals()[0]
     };
     assert_eq!([at(0, 1), at(50, 2)], [None, Some(Refusal::KeyTorrents)]);
@@ -199,13 +167,8 @@ fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
         .replace([Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy).to_vec());
     let torrent = InfoHash([1; 20]);
     let refusals = || {
-        let by = |listener| {
-            let from = [10, 0, 0, 1].into();
-            let grant = UnverifiedGrant::unchecked(ListenerPolicyId(listener), from);
-            AnnounceRequest { grant, ..request(1, 1) }
-        };
-        [0, 1, 2]
-            .map(|listener_policy| announce(&tracker, &[by(listener_policy)]).answers[0].1.err())
+        let by = |listener| announce(&tracker, &[request_from(listener, "10.0.0.1", 1)]);
+        [0, 1, 2].map(|listener| by(listener).answers[0].1.err())
     };
     let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
     assert_eq!(refusals(), [None, no, None]);
