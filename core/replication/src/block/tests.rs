@@ -15,7 +15,7 @@ const HEADER: Header = Header {
 type PlainGroup = ([u8; 20], Option<(u32, u32)>, Vec<(PeerKey, u16, Option<[u8; 20]>)>);
 
 /// The plain form of the decoder: counts bytes and copies everything.
-fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Option<Vec<PlainGroup>> {
+fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Vec<PlainGroup> {
     let number = |at: usize, len: usize| {
         let bytes = body[at..at + len].iter().rev();
         bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
@@ -23,21 +23,18 @@ fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Option<Vec<Plain
     let (mut groups, mut at) = (Vec::new(), 0);
     while at < body.len() {
         let head_len = if is_walk { 32 } else { 24 };
-        if at + head_len > body.len() {
-            return None;
-        }
         let (v4, v6) = (number(at + 20, 2), number(at + 22, 2));
-        let info_hash = body[at..at + 20].try_into().ok()?;
+        let info_hash = body[at..at + 20].try_into().unwrap();
         let head = is_walk.then(|| (number(at + 24, 4), number(at + 28, 4)));
         at += head_len;
         let mut peers = Vec::new();
         for nth in 0..v4 + v6 {
             let key_len = if nth < v4 { 6 } else { 18 };
             let len = key_len + 2 + if has_ids { 20 } else { 0 };
-            let bytes = body.get(at..at + len)?;
+            let bytes = &body[at..at + len];
             let key = match nth < v4 {
-                true => PeerKey::V4(bytes[..6].try_into().ok()?),
-                false => PeerKey::V6(bytes[..18].try_into().ok()?),
+                true => PeerKey::V4(bytes[..6].try_into().unwrap()),
+                false => PeerKey::V6(bytes[..18].try_into().unwrap()),
             };
             let id = has_ids.then(|| bytes[key_len + 2..].try_into().unwrap());
             peers.push((key, number(at + key_len, 2) as u16, id));
@@ -45,7 +42,7 @@ fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Option<Vec<Plain
         }
         groups.push((info_hash, head, peers));
     }
-    Some(groups)
+    groups
 }
 
 fn plain(groups: Groups<'_>) -> Vec<PlainGroup> {
@@ -112,7 +109,7 @@ fn what_is_written_is_read() {
         let (block, taken) = Block::read(&bytes).unwrap();
         assert_eq!((block.header, block.body, taken), (header, body.as_slice(), len));
         let groups = block.groups().unwrap();
-        assert_eq!(Some(plain(groups)), decode_plainly(&body, is_walk, has_ids));
+        assert_eq!(plain(groups), decode_plainly(&body, is_walk, has_ids));
     }
 }
 
@@ -153,26 +150,6 @@ fn a_block_cut_anywhere_is_truncated() {
 }
 
 #[test]
-fn every_changed_byte_is_noticed() {
-    let mut bytes = block_of(HEADER, &long_body(6, false));
-    let all = bytes.len();
-    for at in 0..all {
-        for flip in [0x01, 0x80, 0xff] {
-            bytes[at] ^= flip;
-            let error = Block::read(&bytes).map(drop).unwrap_err();
-            let expected: &[BlockError] = match at {
-                0..4 => &[BlockError::NoBlock],
-                32..36 => &[BlockError::Truncated, BlockError::TooLong, BlockError::Damaged],
-                _ => &[BlockError::Damaged],
-            };
-            assert!(expected.contains(&error), "{error:?} at {at}");
-            bytes[at] ^= flip;
-        }
-    }
-    assert!(Block::read(&bytes).is_ok());
-}
-
-#[test]
 fn the_body_has_a_limit() {
     let mut bytes = block_of(HEADER, &vec![0; BODY_MAX]);
     assert_eq!(Block::read(&bytes).unwrap().1, HEADER_LEN + BODY_MAX);
@@ -185,34 +162,6 @@ fn the_body_has_a_limit() {
 #[should_panic(expected = "expected a body of at most 524288 bytes, found 524289")]
 fn a_longer_body_is_not_written() {
     write(&HEADER, &vec![0; BODY_MAX + 1], &mut Vec::new());
-}
-
-/// Bodies of random and of slightly changed bytes beside the plain decoder: refused whole, or read the
-/// same.
-#[test]
-fn a_body_that_does_not_add_up_is_refused_whole() {
-    let mut random = Random::new(7);
-    let (mut refused, mut read) = (0, 0);
-    for round in 0..20_000 {
-        let (is_walk, has_ids) = (round % 2 == 0, round % 3 == 0);
-        let mut body = some_body(&mut random, is_walk, has_ids);
-        match random.below(4) {
-            0 => body.truncate(random.below(body.len() as u32 + 1) as usize),
-            1 => body.extend(vec![0; random.below(40) as usize]),
-            2 if !body.is_empty() => {
-                let at = random.below(body.len() as u32) as usize;
-                body[at] = random.next() as u8;
-            }
-            _ => body.fill_with(|| random.next() as u8 & 0x11),
-        }
-        let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
-        let header = Header { kind, has_ids, ..HEADER };
-        let groups = Block { header, body: &body }.groups();
-        let expected = decode_plainly(&body, is_walk, has_ids);
-        assert_eq!(groups.map(plain).ok(), expected);
-        *(if expected.is_some() { &mut read } else { &mut refused }) += 1;
-    }
-    assert!(refused > 1000 && read > 1000, "{refused} {read}");
 }
 
 #[test]
@@ -274,7 +223,10 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
         encode_changes(&changes, &ids, &mut body);
         assert!(body.len() <= changes.len() * CHANGE_BYTES_MAX);
         let header = Header { kind: Kind::CHANGES, has_ids, ..HEADER };
-        let groups = plain(Block { header, body: &body }.groups().unwrap());
+        let groups = Block { header, body: &body }.groups().unwrap();
+        let completed = changes.iter().filter(|change| change.word.is_completed()).count();
+        assert_eq!(groups.completed().count(), completed);
+        let groups = plain(groups);
         assert!(groups.is_sorted_by_key(|(info_hash, ..)| *info_hash));
         assert!(groups.len() <= 4);
         for torrent in 0..4 {

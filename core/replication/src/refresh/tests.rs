@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use types::{PeerKey, Tick};
+use types::PeerKey;
 
 use super::*;
-use crate::meta::PeerMeta;
 
 /// The plain form: the last announce was in an earlier period.
 fn is_due_plainly(age: u32, unit: u32, phase: u32, period: u32) -> bool {
@@ -36,49 +35,10 @@ fn the_first_announce_in_a_period_is_due() {
     }
 }
 
-/// Returns the longest time in seconds between two refreshes of a peer that announces within `interval_s`, of
-/// all histories. What comes after an announce depends on its time within the period, and on how long ago
-/// the last refresh was.
-fn longest_silence(period: u32, interval_s: u32) -> u32 {
-    let (span, silence_max) = (period * AGE_UNIT_S, (period * AGE_UNIT_S + interval_s) * 2);
-    let mut longest = 0;
-    let mut is_known = vec![false; (span * silence_max) as usize];
-    // Right after a refresh at any time.
-    let mut waiting: Vec<(u32, u32)> = (0..span).map(|at| (at, 0)).collect();
-    while let Some((at, silence)) = waiting.pop() {
-        for step in 0..=interval_s {
-            let now = at + step;
-            let age = now / AGE_UNIT_S - at / AGE_UNIT_S;
-            let after = silence + step;
-            let next = if is_due(age, now / AGE_UNIT_S, || 0, period) {
-                longest = longest.max(after);
-                (now % span, 0)
-            } else {
-                (now % span, after)
-            };
-            let known = &mut is_known[(next.0 * silence_max + next.1) as usize];
-            if !std::mem::replace(known, true) {
-                waiting.push(next);
-            }
-        }
-    }
-    longest
-}
-
-#[test]
-fn no_history_is_silent_for_longer_than_a_period_and_an_interval() {
-    for period in [1, 2, 4, 8] {
-        for interval_s in [1, 15, 16, 17, 40, 100, 250] {
-            let longest = longest_silence(period, interval_s);
-            let bound = period * AGE_UNIT_S + interval_s;
-            // The last second of a period and the first one of the next are an announce apart.
-            assert_eq!(longest, bound - 1, "period {period}, interval {interval_s}");
-        }
-    }
-}
-
-/// As [`longest_silence`], in units, for a peer that goes between two nodes whose periods begin `shift` units
-/// apart. Both receive a refresh at once.
+/// Returns the longest time in units between two refreshes of a peer that announces within `interval`, of all
+/// histories. It goes between two nodes whose periods begin `shift` units apart, and which both receive a
+/// refresh at once; or stays at one of them. What comes after an announce depends on its time within the
+/// period, on the ages that the nodes know, and on how long ago the last refresh was.
 fn longest_silence_of_two(period: u32, interval: u32, shift: u32) -> u32 {
     let mut longest = 0;
     let mut is_known = BTreeSet::new();
@@ -106,7 +66,7 @@ fn longest_silence_of_two(period: u32, interval: u32, shift: u32) -> u32 {
 }
 
 #[test]
-fn nor_is_one_that_goes_between_nodes_with_other_periods() {
+fn no_history_is_silent_for_longer_than_a_period_and_an_interval() {
     for (period, interval) in [(1, 5), (2, 5), (4, 3), (4, 9), (8, 5)] {
         for shift in 0..period {
             let longest = longest_silence_of_two(period, interval, shift);
@@ -130,17 +90,6 @@ fn periods_leave_no_peer_silent_for_a_lifetime() {
                 assert!(2 * period * AGE_UNIT_S + interval_s + SLACK_S > lifetime_s);
             }
         }
-    }
-}
-
-/// Marks wrap, and refreshes are sent all the same.
-#[test]
-fn ages_of_wrapped_marks_count() {
-    for now in [Tick(16 * (1 << 14) - 3), Tick(16 * (1 << 14) * 5 + 40)] {
-        let mark = PeerMeta::new(Tick(now.0 - 600), false, false);
-        let unit = now.0 / AGE_UNIT_S;
-        assert!(is_due(mark.age(now), unit, || 0, 32));
-        assert!(!is_due(PeerMeta::new(now, false, false).age(now), unit, || 0, 1));
     }
 }
 
