@@ -253,14 +253,4 @@ mod tests {
         assert_eq!(entries[3].meta(), PeerMeta(0xffff));
         assert_eq!(PackedV4::find(&[], 0, [0; 6]), None);
     }
-
-    #[test]
-    fn v6_keeps_key_and_meta_apart() {
-        let mut entry = PackedV6::new([9; 18], PeerMeta(0x1234));
-        entry.set_meta(PeerMeta(0x4321));
-        assert_eq!(entry, PackedV6::new([9; 18], PeerMeta(0x4321)));
-        assert_eq!(PackedV6::find(&[entry], 1, [9; 18]), Some(0));
-        assert_eq!(PackedV6::find(&[entry], 0, [9; 18]), None);
-        assert_eq!(entry.peer_key(), PeerKey::V6([9; 18]));
-    }
 }

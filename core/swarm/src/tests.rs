@@ -4,23 +4,27 @@ mod caps;
 mod cluster;
 mod inspect;
 mod memory;
-mod merge;
+pub(crate) mod merge;
 mod replicate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
+use replication::block::{self, Change, Header, Kind, Word};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick,
-    TooSoon,
+    TooSoon, WebPeer,
 };
 
-use crate::{Action, Answer, Options, PeerCaps, Store, StoreAnnounce, Totals};
+use crate::{
+    Action, Answer, Options, PeerCaps, RelayTargets, Store, StoreAnnounce, StoreWebAnnounce, Totals,
+};
 
 const LIFETIME_S: u32 = 1000;
+pub(crate) const ROLES: [Role; 3] = [Role::Seeder, Role::Leecher, Role::PartialSeed];
 
-fn options(shards: usize) -> Options {
+pub(crate) fn options(shards: usize) -> Options {
     Options {
         shards,
         hash_key: [7; 16],
@@ -155,7 +159,7 @@ fn v6(number: u32) -> PeerKey {
     PeerKey::new(IpAddr::V6(Ipv6Addr::from(u128::from(number) + (0x2001_0db8 << 96))), 6881)
 }
 
-fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
+pub(crate) fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     StoreAnnounce {
         slot: 0,
         info_hash: InfoHash([torrent; 20]),
@@ -168,6 +172,79 @@ fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
         want: 50,
         families: Families::Own,
     }
+}
+
+/// Returns the announce of a browser with a local address.
+pub(crate) fn web_update(torrent: u8, peer: WebPeer, role: Role) -> StoreWebAnnounce {
+    StoreWebAnnounce {
+        info_hash: InfoHash([torrent; 20]),
+        peer,
+        address: Ipv4Addr::LOCALHOST.into(),
+        role,
+        action: Action::Update { completed: false },
+        min_interval_s: 0,
+        caps: PeerCaps::default(),
+        want: 0,
+    }
+}
+
+fn join(store: &Store, now: u32, request: &StoreWebAnnounce) {
+    let mut random = Random::new(u64::from(now));
+    store.announce_web(Tick(now), &mut random, request, &mut RelayTargets::new()).unwrap();
+}
+
+fn counts(store: &Store, torrent: u8) -> SwarmCounts {
+    let mut counts = [SwarmCounts::default()];
+    store.scrape(&[InfoHash([torrent; 20])], &mut counts);
+    counts[0]
+}
+
+pub(crate) fn header(kind: Kind, node: u16) -> Header {
+    Header { kind, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 }
+}
+
+/// Returns the bytes of a block.
+fn written(header: &Header, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    block::write(header, body, &mut bytes);
+    bytes
+}
+
+/// Returns the bytes of a block of changes.
+fn block_of(node: u16, changes: &[Change]) -> Vec<u8> {
+    let mut body = Vec::new();
+    block::encode_changes(changes, &[], &mut body);
+    written(&header(Kind::CHANGES, node), &body)
+}
+
+/// Returns a word as a block may have it, likely or not.
+pub(crate) fn random_word(random: &mut Random) -> Word {
+    let role = ROLES[random.below(3) as usize];
+    match random.below(12) {
+        0 => Word::gone(),
+        1 => Word(Word::gone().0 | random.below(70) as u16),
+        2 => Word::completed(role),
+        3 => Word(random.next() as u16),
+        _ => Word::present(random.below(60), role, random.below(4) == 0),
+    }
+}
+
+/// Calls `run` with seeds from 1000 until it has done as many operations as TIDEGATE_TWIN_OPERATIONS says.
+#[expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a test for a person who waits"
+)]
+fn for_operations(mut run: impl FnMut(u64) -> u64) {
+    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
+    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
+    let (mut done, mut seed) = (0, 1000);
+    while done < operations {
+        println!("seed {seed}");
+        done += run(seed);
+        seed += 1;
+    }
+    println!("{done} operations, seeds 1000 to {}", seed - 1);
 }
 
 /// Numbers announces by their index.
@@ -313,11 +390,9 @@ fn sweep_both(store: &Store, twin: &mut BTreeMap<InfoHash, TwinTorrent>, now: u3
     }
     twin.retain(|_, torrent| !torrent.peers.is_empty());
     for torrent in 0..scale.torrents {
-        let hash = InfoHash([torrent as u8; 20]);
-        let mut counts = [SwarmCounts::default()];
-        store.scrape(&[hash], &mut counts);
-        let expected = twin.get(&hash).map(TwinTorrent::counts).unwrap_or_default();
-        assert_eq!(counts[0], expected);
+        let torrent = torrent as u8;
+        let expected = twin.get(&InfoHash([torrent; 20])).map(TwinTorrent::counts);
+        assert_eq!(counts(store, torrent), expected.unwrap_or_default());
     }
     check_totals(&store.totals(), twin);
 }
@@ -351,23 +426,14 @@ fn agrees_with_the_twin_on_large_swarms() {
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
 #[test]
 #[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
-#[expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_macros,
-    reason = "a test for a person who waits"
-)]
 fn agrees_with_the_twin_for_long() {
-    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
-    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
-    let (mut done, mut seed) = (0, 1000);
-    while done < operations {
+    for_operations(|seed| {
         // More rounds than above, so that sets grow into pages and shrink again.
-        done += compare(seed, &Scale { torrents: 200, peers: 12, rounds: 1500 });
-        done += compare(seed, &Scale { torrents: 4, peers: 500, rounds: 1500 });
-        done += compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 600 });
-        seed += 1;
-    }
-    println!("{done} operations, seeds 1000 to {}", seed - 1);
+        let small = compare(seed, &Scale { torrents: 200, peers: 12, rounds: 1500 });
+        let dense = compare(seed, &Scale { torrents: 4, peers: 500, rounds: 1500 });
+        let paged = compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 600 });
+        small + dense + paged
+    });
 }
 
 //= bep3#announce-completed-once
@@ -382,18 +448,8 @@ fn a_download_counts_once_for_each_peer() {
     announce(&store, 1, &[update(1, v4(1), Role::Leecher)]);
     announce(&store, 2, &[completed(v4(1)), completed(v4(1)), completed(v4(2))]);
     announce(&store, 3, &[update(1, v4(1), Role::Leecher), completed(v4(1)), completed(v6(1))]);
-    let mut counts = [SwarmCounts::default()];
-    store.scrape(&[InfoHash([1; 20])], &mut counts);
-    assert_eq!(counts[0].downloads, 3);
+    assert_eq!(counts(&store, 1).downloads, 3);
     assert_eq!(store.totals().downloads, 3);
-}
-
-#[test]
-fn stopping_in_an_unknown_torrent_does_not_create_it() {
-    let store = store(1);
-    let stop = StoreAnnounce { action: Action::Stop, ..update(9, v4(1), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[stop])[0].counts, Some(SwarmCounts::default()));
-    assert_eq!(store.totals().torrents, 0);
 }
 
 /// Checks that every other peer is chosen as often as chance predicts (chi-square). The bounds are
@@ -453,24 +509,6 @@ fn every_peer_of_a_large_swarm_has_about_the_same_probability() {
         let share = seen.get(&v4(number)).copied().unwrap_or(0);
         assert!(share * 2 > expected && share < expected * 2, "{number}: {share} of {expected}");
     }
-}
-
-#[test]
-fn seeders_get_leechers_only_and_leechers_get_both() {
-    let store = store(1);
-    for number in 0..200 {
-        let role = if number % 2 == 0 { Role::Seeder } else { Role::Leecher };
-        announce(&store, 1, &[update(1, v4(number), role)]);
-    }
-    for role in [Role::Seeder, Role::PartialSeed] {
-        let request = StoreAnnounce { want: 200, ..update(1, v4(1000), role) };
-        let answer = &announce(&store, 1, &[request])[0];
-        assert!(answer.peers.len() >= 100 && answer.peers.len() <= 101);
-        let odd = |peer: &PeerKey| peer.socket_addr().ip() != v4(0).socket_addr().ip();
-        assert!(answer.peers.iter().all(odd));
-    }
-    let request = StoreAnnounce { want: 200, ..update(1, v4(1000), Role::Leecher) };
-    assert_eq!(announce(&store, 1, &[request])[0].peers.len(), 200);
 }
 
 #[test]
@@ -544,10 +582,7 @@ fn threads_share_the_store() {
             store.sweep(Tick(1), 10);
         }
     });
-    let mut counts = [SwarmCounts::default(); 20];
-    let hashes: Vec<InfoHash> = (0..20).map(|byte| InfoHash([byte; 20])).collect();
-    store.scrape(&hashes, &mut counts);
-    let sum: u64 = counts.iter().map(|counts| u64::from(counts.leechers())).sum();
+    let sum: u64 = (0..20).map(|torrent| u64::from(counts(&store, torrent).leechers())).sum();
     assert_eq!(sum, store.totals().v4.leechers);
     assert!(sum > 20_000, "{sum}");
 }

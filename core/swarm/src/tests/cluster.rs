@@ -1,6 +1,6 @@
 //! Stores of several nodes, which hear each other by blocks.
 
-use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::block::Block;
 use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore, phase, refresh_period_units};
 
 use super::*;
@@ -51,14 +51,8 @@ impl Node {
             assert_eq!(self.store.take_changes(shard, &mut changes, &mut ids), 0);
             self.changes.append(&mut changes);
         }
-        let mut body = Vec::new();
-        block::encode_changes(&self.changes, &[], &mut body);
-        let node = self.number;
-        let header =
-            Header { kind: Kind::CHANGES, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
-        let mut bytes = Vec::new();
-        block::write(&header, &body, &mut bytes);
-        (!body.is_empty()).then_some(Cut { at, node, bytes })
+        let bytes = block_of(self.number, &self.changes);
+        (!self.changes.is_empty()).then_some(Cut { at, node: self.number, bytes })
     }
 
     /// Returns a block of a walk.
@@ -68,11 +62,7 @@ impl Node {
             let head = block::Head { downloads: 0, born_min: 0 };
             block::GroupWriter::new(&mut body, *info_hash, Some(head)).push(*peer, *word, None);
         }
-        let (kind, node) = (Kind::WALK, self.number);
-        let header = Header { kind, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
-        let mut bytes = Vec::new();
-        block::write(&header, &body, &mut bytes);
-        Cut { at, node, bytes }
+        Cut { at, node: self.number, bytes: written(&header(Kind::WALK, self.number), &body) }
     }
 
     fn merge(&self, now: u32, cut: &Cut, counting: Counting) {
@@ -316,6 +306,7 @@ impl Cluster {
 }
 
 /// The order of the log decides, whatever nodes have heard at once, and whatever announces came in between.
+/// The log may be read again from an earlier position.
 #[test]
 fn nodes_that_apply_a_log_in_its_order_end_equal() {
     for seed in 1..=12 {
@@ -333,72 +324,9 @@ fn nodes_that_apply_a_log_in_its_order_end_equal() {
             assert_eq!(node.peers(now), first, "seed {seed}");
             assert_eq!(node.downloads(), downloads, "seed {seed}");
         }
-    }
-}
-
-/// As it does when the log is read again from an earlier position.
-#[test]
-fn a_log_that_is_applied_twice_changes_nothing() {
-    let mut cluster = Cluster::new(99);
-    cluster.run(300, &Scale { torrents: 4, peers: 40, rounds: 0 });
-    let now = BEGIN + 300;
-    let expected = cluster.nodes[0].peers(now);
-    let downloads = cluster.nodes[0].downloads();
-    for cut in &cluster.log {
-        cluster.nodes[0].merge(now, cut, Counting::None);
-    }
-    assert_eq!(cluster.nodes[0].peers(now), expected);
-    assert_eq!(cluster.nodes[0].downloads(), downloads);
-}
-
-#[test]
-fn each_completed_download_counts_whatever_its_peer_is() {
-    let completed = Word::completed(Role::Seeder);
-    let changes = [
-        (v4(1), completed),
-        (v4(1), Word::gone()),
-        (v6(2), completed),
-        (v6(2), completed),
-        (v4(3), Word::present(0, Role::Seeder, true)),
-    ]
-    .map(|(peer, word)| {
-        let info_hash = InfoHash([1; 20]);
-        Change { info_hash, peer, word, is_refresh: false }
-    });
-    let mut body = Vec::new();
-    block::encode_changes(&changes, &[], &mut body);
-    let header =
-        Header { kind: Kind::CHANGES, has_ids: false, node: 2, boot: 1, number: 1, cut_ms: 1 };
-    let groups = Block { header, body: &body }.groups().unwrap();
-    let listed: Vec<_> = groups.completed().collect();
-    assert_eq!(listed, [v4(1), v6(2), v6(2)].map(|peer| (InfoHash([1; 20]), peer)));
-    for (counting, expected) in
-        [(Counting::ByPeer, [2, 3]), (Counting::Each, [3, 6]), (Counting::None, [0, 0])]
-    {
-        let store = store(1);
-        for expected in expected {
-            let time = MergeTime { now: Tick(9), cut_ago_s: 0, epoch_min: 0 };
-            store.merge(time, counting, &mut Random::new(1), groups, 0..1);
-            let mut counts = [SwarmCounts::default()];
-            store.scrape(&[InfoHash([1; 20])], &mut counts);
-            assert_eq!(counts[0].downloads, expected, "{counting:?}");
-            // In any case it is known that they have completed: an own announce does not count again.
-            let again = StoreAnnounce {
-                action: Action::Update { completed: true },
-                ..update(1, v6(2), Role::Seeder)
-            };
-            announce(&store, 9, &[again]);
-            store.scrape(&[InfoHash([1; 20])], &mut counts);
-            assert_eq!(counts[0].downloads, expected, "{counting:?}");
-        }
-        // Those past their lifetime count, too, if each does.
-        let old = MergeTime { now: Tick(9), cut_ago_s: 9 * LIFETIME_S, epoch_min: 0 };
-        let merged = store.merge(old, counting, &mut Random::new(1), groups, 0..1);
-        assert_eq!((merged.old, merged.peers), (5, 0));
-        let mut counts = [SwarmCounts::default()];
-        store.scrape(&[InfoHash([1; 20])], &mut counts);
-        let more = if counting == Counting::Each { 3 } else { 0 };
-        assert_eq!(counts[0].downloads, expected[1] + more);
+        let node = &cluster.nodes[0];
+        cluster.log.iter().for_each(|cut| node.merge(now, cut, Counting::None));
+        assert_eq!((node.peers(now), node.downloads()), (first, downloads), "applied twice");
     }
 }
 

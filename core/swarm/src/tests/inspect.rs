@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use types::{ConnectionKey, WebPeer};
+use types::ConnectionKey;
 
 use super::*;
-use crate::{PeerInfo, RelayTargets, StoreWebAnnounce, TorrentEvent, TorrentStats};
+use crate::{PeerInfo, TorrentEvent, TorrentStats};
 
 /// Everything visible of the store equals the twin, except that the store may hold torrents without
 /// peers.
@@ -97,25 +97,16 @@ fn a_removed_torrent_leaves_nothing() {
     store.listen(true);
     let empty = store.totals().memory_used;
     for number in 0..20_000 {
-        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][number as usize % 3];
+        let role = ROLES[number as usize % 3];
         let peer = if number % 2 == 0 { v4(number) } else { v6(number) };
         let request = StoreAnnounce { want: 0, ..update(1, peer, role) };
         announce(&store, number / 100, &[request]);
     }
     for number in 0..300 {
         let peer = WebPeer { connection: ConnectionKey(number), peer_id: PeerId([3; 20]) };
-        let request = StoreWebAnnounce {
-            info_hash: InfoHash([1; 20]),
-            peer,
-            role: [Role::Seeder, Role::PartialSeed][number as usize % 2],
-            action: Action::Update { completed: number == 0 },
-            min_interval_s: 0,
-            address: Ipv4Addr::LOCALHOST.into(),
-            caps: PeerCaps::default(),
-            want: 0,
-        };
-        let mut summary = RelayTargets::new();
-        store.announce_web(Tick(0), &mut Random::new(1), &request, &mut summary).unwrap();
+        let role = [Role::Seeder, Role::PartialSeed][number as usize % 2];
+        let action = Action::Update { completed: number == 0 };
+        join(&store, 0, &StoreWebAnnounce { action, ..web_update(1, peer, role) });
     }
     announce(&store, 0, &[update(2, v4(1), Role::Leecher)]);
     let inspect = store.inspect(Tick(200), &InfoHash([1; 20]), 100).unwrap();
@@ -176,20 +167,9 @@ fn reports_age_of_torrents_and_lag_of_the_sweep() {
     assert!(first_seen[&3].0 > 300 * 86_400 && first_seen[&3].0 < 90_000_000);
     // The first torrent gets WebTorrent peers: that flag shares a word with its age.
     let peer = WebPeer { connection: ConnectionKey(1), peer_id: PeerId([3; 20]) };
-    let (info_hash, action) = (InfoHash([2; 20]), Action::Update { completed: false });
-    let request = StoreWebAnnounce {
-        info_hash,
-        peer,
-        role: Role::Seeder,
-        action,
-        min_interval_s: 0,
-        address: Ipv4Addr::LOCALHOST.into(),
-        caps: PeerCaps::default(),
-        want: 0,
-    };
-    let mut summary = RelayTargets::new();
-    store.announce_web(Tick(5000), &mut Random::new(1), &request, &mut summary).unwrap();
-    assert_eq!(store.inspect(Tick(5000), &info_hash, 0).unwrap().stats.first_seen, first_seen[&2]);
+    join(&store, 5000, &web_update(2, peer, Role::Seeder));
+    let details = store.inspect(Tick(5000), &InfoHash([2; 20]), 0).unwrap();
+    assert_eq!(details.stats.first_seen, first_seen[&2]);
     sweep_all(&store, 6000);
     assert_eq!(store.expiry_lag_s(Tick(6000)), 0);
     assert_eq!(store.expiry_lag_s(Tick(6030)), 30);

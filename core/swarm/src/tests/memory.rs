@@ -1,9 +1,8 @@
 //! The memory budget under attack. `benches/hostile.rs` is the same at full scale.
 
-use types::{ConnectionKey, WebPeer};
+use types::ConnectionKey;
 
 use super::*;
-use crate::{RelayTargets, StoreWebAnnounce};
 
 const STEP_S: u32 = 60;
 /// Steps after which every peer announces again.
@@ -161,9 +160,8 @@ fn counts_of_networks_follow_all_removals() {
                 } else {
                     honest(random.below(400))
                 };
-                let roles = [Role::Seeder, Role::Leecher, Role::PartialSeed];
                 let stops = [Action::Stop, request.action][random.below(5).min(1) as usize];
-                let role = roles[random.below(3) as usize];
+                let role = ROLES[random.below(3) as usize];
                 // Most in a few torrents, so that caps replace peers.
                 let info_hash = match random.below(3) {
                     0 => request.info_hash,
@@ -192,21 +190,12 @@ fn web_request(node: u8, torrent: u32, address: Ipv4Addr) -> StoreWebAnnounce {
     let mut info_hash = [3; 20];
     info_hash[..4].copy_from_slice(&torrent.to_be_bytes());
     let connection = ConnectionKey::new(node, 1, 7, torrent as usize);
+    let peer = WebPeer { connection, peer_id: PeerId([7; 20]) };
     StoreWebAnnounce {
         info_hash: InfoHash(info_hash),
-        peer: WebPeer { connection, peer_id: PeerId([7; 20]) },
-        role: Role::Leecher,
-        action: Action::Update { completed: false },
-        min_interval_s: 0,
         address: address.into(),
-        caps: PeerCaps::default(),
-        want: 0,
+        ..web_update(0, peer, Role::Leecher)
     }
-}
-
-fn join(store: &Store, now: u32, request: &StoreWebAnnounce) {
-    let mut random = Random::new(u64::from(now));
-    store.announce_web(Tick(now), &mut random, request, &mut RelayTargets::default()).unwrap();
 }
 
 /// Returns whether the store has the browser of a request.
@@ -218,7 +207,7 @@ fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
 
 /// Merges browsers that another node reports.
 fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> replication::Merged {
-    use replication::block::{Block, Header, Kind, WebChange, Word, encode_web_changes};
+    use replication::block::{Block, WebChange, encode_web_changes};
     let word = Word::present(0, Role::Leecher, false);
     let change = |request: &StoreWebAnnounce| {
         let StoreWebAnnounce { info_hash, peer, address, .. } = *request;
@@ -226,8 +215,7 @@ fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> replicat
     };
     let mut body = Vec::new();
     encode_web_changes(&requests.iter().map(change).collect::<Vec<_>>(), &mut body);
-    let node = node.into();
-    let header = Header { kind: Kind::WEB, has_ids: false, node, boot: 1, number: 1, cut_ms: 1 };
+    let header = header(Kind::WEB, node.into());
     let groups = Block { header, body: &body }.web_groups().unwrap();
     let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
     store.merge_web(time, replication::Counting::None, groups, 0..store.shards())

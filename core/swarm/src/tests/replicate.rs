@@ -1,6 +1,6 @@
 //! Changes and walks, replayed: what they say is what the store holds.
 
-use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::block::Block;
 use replication::{AGE_UNIT_S, Counting, MergeTime, PeerMeta, ReplicatedStore, WalkTime, age_max};
 
 use super::*;
@@ -133,9 +133,7 @@ impl<'a> Journal<'a> {
             return;
         }
         let has_ids = self.store.keeps_peer_ids();
-        let header = Header { kind, has_ids, node: 0, boot: 1, number: 1, cut_ms: 0 };
-        let mut bytes = Vec::new();
-        block::write(&header, &self.body, &mut bytes);
+        let bytes = written(&Header { has_ids, ..header(kind, 0) }, &self.body);
         self.body.clear();
         self.cuts.push(Cut { at, bytes });
     }
@@ -391,23 +389,13 @@ fn changes_and_walks_tell_what_the_store_holds() {
 /// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
 #[test]
 #[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
-#[expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_macros,
-    reason = "a test for a person who waits"
-)]
 fn changes_and_walks_tell_what_the_store_holds_for_long() {
-    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
-    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
-    let (mut done, mut rounds, mut seed) = (0, 0, 1000_u64);
-    while done < operations {
+    for_operations(|seed| {
+        let operations = 300_000;
         let budget = [None, None, Some(1 << 20), Some(4 << 20)][seed as usize % 4];
-        let keeps_ids = seed.is_multiple_of(2);
-        println!("seed {seed}");
-        rounds += run(Case { seed, operations: 300_000, keeps_ids, budget });
-        (done, seed) = (done + 300_000, seed + 1);
-    }
-    println!("{done} operations, {rounds} rounds, seeds 1000 to {}", seed - 1);
+        run(Case { seed, operations, keeps_ids: seed.is_multiple_of(2), budget });
+        operations.into()
+    });
 }
 
 fn take(store: &Store) -> (Vec<Change>, Vec<PeerId>, u64) {
@@ -459,7 +447,7 @@ fn changes_are_what_happens_to_peers_and_nothing_else() {
         }
     }
     // Neither the sweep nor merged peers are changes.
-    let journal = Cut { at: 8, bytes: block_of(&[comes(v4(77), Role::Seeder)]) };
+    let journal = Cut { at: 8, bytes: block_of(0, &[comes(v4(77), Role::Seeder)]) };
     let time = MergeTime { now: Tick(8), cut_ago_s: 0, epoch_min: EPOCH_MIN };
     store.merge(
         time,
@@ -483,7 +471,7 @@ fn a_walk_since_a_moment_before_the_start_visits_restored_peers() {
         word: Word::present(age, Role::Leecher, false),
         is_refresh: false,
     };
-    let block = Cut { at: 0, bytes: block_of(&[change(v4(1), 3), change(v4(2), 9)]) };
+    let block = Cut { at: 0, bytes: block_of(0, &[change(v4(1), 3), change(v4(2), 9)]) };
     let time = MergeTime { now: Tick(5), cut_ago_s: 5, epoch_min: EPOCH_MIN };
     let groups = block.block().groups().unwrap();
     store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1);
@@ -515,7 +503,7 @@ fn other_nodes_hear_what_they_may_not_know() {
         // It announces at 64 s. Blocks that were cut at 48 s and 64 s say that it is gone.
         announce(&store, 64, &[update(1, peer, Role::Seeder)]);
         take(&store);
-        let gone = block_of(&[Change { is_refresh: false, ..change(peer, Word::gone()) }]);
+        let gone = block_of(0, &[Change { is_refresh: false, ..change(peer, Word::gone()) }]);
         let gone = Cut { at: 0, bytes: gone };
         let merge = |cut_ago_s| {
             let time = MergeTime { now: Tick(80), cut_ago_s, epoch_min: EPOCH_MIN };
@@ -527,15 +515,6 @@ fn other_nodes_hear_what_they_may_not_know() {
         assert_eq!(take(&store).0, [expected]);
         assert_eq!((merge(16), take(&store).0), (1, vec![]));
     }
-}
-
-fn block_of(changes: &[Change]) -> Vec<u8> {
-    let (mut body, mut bytes) = (Vec::new(), Vec::new());
-    block::encode_changes(changes, &[], &mut body);
-    let header =
-        Header { kind: Kind::CHANGES, has_ids: false, node: 0, boot: 1, number: 1, cut_ms: 0 };
-    block::write(&header, &body, &mut bytes);
-    bytes
 }
 
 #[test]

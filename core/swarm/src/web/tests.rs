@@ -7,11 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
 use replication::AGE_UNIT_S;
-use types::{
-    ConnectionKey, Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon, WebPeer,
-};
+use types::{ConnectionKey, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon, WebPeer};
 
-use super::{Host, RelayTargets, WebAnnounceSummary};
+use super::{Host, RelayTargets};
+use crate::tests::{ROLES, options, update, web_update};
 use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, StoreWebAnnounce};
 
 const WEB_LIFETIME_S: u32 = 10 * AGE_UNIT_S;
@@ -20,29 +19,17 @@ const UPDATE: Action = Action::Update { completed: false };
 
 fn store() -> Store {
     Store::new(&Options {
-        shards: 2,
-        hash_key: [7; 16],
         peer_lifetime_s: 400 * AGE_UNIT_S,
         web_lifetime_s: WEB_LIFETIME_S,
         keep_peer_ids: false,
-        memory_budget: None,
+        ..options(2)
     })
 }
 
 /// An IP leecher announces; returns the counts of the answer.
 fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
-    let request = StoreAnnounce {
-        slot: 0,
-        info_hash: InfoHash([torrent; 20]),
-        peer: PeerKey::V4([10, 0, 0, 1, 1, 1]),
-        peer_id: PeerId::default(),
-        role: Role::Leecher,
-        action,
-        min_interval_s: 0,
-        caps: PeerCaps::default(),
-        want: 50,
-        families: Families::Own,
-    };
+    let peer = PeerKey::V4([10, 0, 0, 1, 1, 1]);
+    let request = StoreAnnounce { action, ..update(torrent, peer, Role::Leecher) };
     let mut counts = SwarmCounts::default();
     store.announce(now, &mut Random::new(1), &[request], &mut |_, answer| {
         counts = answer.expect("no minimal interval").counts;
@@ -61,16 +48,7 @@ fn web_request(
     action: Action,
     want: u16,
 ) -> StoreWebAnnounce {
-    StoreWebAnnounce {
-        info_hash: InfoHash([torrent; 20]),
-        peer,
-        address: Ipv4Addr::LOCALHOST.into(),
-        role,
-        action,
-        min_interval_s: 0,
-        caps: PeerCaps::default(),
-        want,
-    }
+    StoreWebAnnounce { action, want, ..web_update(torrent, peer, role) }
 }
 
 /// The expected role, and whether the download has been counted.
@@ -81,16 +59,18 @@ struct Model {
 }
 
 impl Model {
-    fn take(&mut self, request: &StoreWebAnnounce) {
+    /// Returns true if the announce counts as a download.
+    fn take(&mut self, request: &StoreWebAnnounce) -> bool {
         let torrent = request.info_hash.0[0];
         let key = (torrent, request.peer.connection.0, request.peer.peer_id.0[0]);
         let Action::Update { completed } = request.action else {
             self.peers.remove(&key);
-            return;
+            return false;
         };
         let counted = self.peers.get(&key).is_some_and(|(_, counted)| *counted);
         self.downloads[torrent as usize] += u32::from(completed && !counted);
         self.peers.insert(key, (request.role, counted || completed));
+        completed && !counted
     }
 
     fn of(&self, torrent: u8) -> Vec<(WebPeer, Role)> {
@@ -133,7 +113,7 @@ fn agrees_with_a_naive_model() {
     for round in 0..10_000_u32 {
         let torrent = sample_seed.below(TORRENTS.into()) as u8;
         let peer = peer(sample_seed.below(90).into(), sample_seed.below(2) as u8);
-        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][sample_seed.below(3) as usize];
+        let role = ROLES[sample_seed.below(3) as usize];
         let completed = role == Role::Seeder && sample_seed.below(4) == 0;
         let request = match sample_seed.below(5) {
             0 => web_request(torrent, peer, role, Action::Stop, 0),
@@ -145,11 +125,11 @@ fn agrees_with_a_naive_model() {
                 sample_seed.below(12) as u16,
             ),
         };
-        model.take(&request);
+        let downloaded = model.take(&request);
         let mut chosen = RelayTargets::new();
-        let counts =
-            store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap().counts;
-        model.check(&request, counts, &chosen);
+        let summary = store.announce_web(Tick(0), &mut random, &request, &mut chosen).unwrap();
+        assert_eq!(summary.downloaded, downloaded);
+        model.check(&request, summary.counts, &chosen);
         if round % 100 == 0 {
             store.sweep(Tick(0), 10);
         }
@@ -185,26 +165,6 @@ fn silent_peers_expire_and_empty_torrents_with_them() {
     assert_eq!((store.totals().web.leechers, store.totals().torrents), (0, 1));
     sweep(410 * AGE_UNIT_S);
     assert_eq!(store.totals().torrents, 0);
-}
-
-#[test]
-fn counts_of_ip_and_web_peers_add_up_on_both_sides() {
-    let (store, mut random, now) = (store(), Random::new(1), Tick(0));
-    let request = web_request(3, peer(1, 1), Role::Seeder, Action::Update { completed: true }, 9);
-    let mut chosen = RelayTargets::new();
-    assert!(store.announce_web(now, &mut random, &request, &mut chosen).unwrap().downloaded);
-    let counts = announce_plain(&store, now, 3, UPDATE);
-    assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
-    let WebAnnounceSummary { counts, downloaded } =
-        store.announce_web(now, &mut random, &request, &mut chosen).unwrap();
-    assert!(!downloaded, "once is enough");
-    assert_eq!((counts.seeders(), counts.leechers(), counts.downloads), (1, 1, 1));
-    assert!(chosen.is_empty(), "a plain peer cannot speak WebRTC");
-    let counts = announce_plain(&store, now, 3, Action::Stop);
-    assert_eq!((counts.seeders(), counts.leechers()), (1, 0));
-    let mut scraped = [SwarmCounts::default()];
-    store.scrape(&[request.info_hash], &mut scraped);
-    assert_eq!(scraped[0].seeders(), 1);
 }
 
 #[test]
@@ -263,7 +223,7 @@ fn a_new_peer_above_a_cap_replaces_the_oldest_of_its_host_or_of_the_heaviest_cus
             model.remove(&peer);
             continue;
         }
-        let role = [Role::Seeder, Role::Leecher, Role::PartialSeed][random.below(3) as usize];
+        let role = ROLES[random.below(3) as usize];
         let request = StoreWebAnnounce {
             address,
             caps: CAPS,
