@@ -13,6 +13,8 @@ use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::{query_key, query_token};
 
+use crate::connection_error::ConnectionError;
+
 /// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteClient {
@@ -32,17 +34,6 @@ enum ProxyState {
     /// A proxy whose PROXY header names no client. Its requests are its own (health checks), so their
     /// forwarded headers are not trusted.
     ProxyLocal,
-}
-
-/// The result of parsing the first bytes of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeaderProgress {
-    /// The header is complete, or none is expected. Its length: the client's own input follows.
-    Complete(usize),
-    /// The input is a part of a PROXY header: more must come.
-    Partial,
-    /// The input is not a PROXY header, though one is expected. The connection must be closed.
-    Invalid,
 }
 
 impl RemoteClient {
@@ -68,23 +59,23 @@ impl RemoteClient {
         self.state == ProxyState::ExpectsProxyHeader
     }
 
-    /// Parses `input`, all first bytes that have come, before TLS and HTTP see them. Returns
-    /// `Complete(0)` if no header is expected.
-    #[inline]
-    pub(crate) fn read_proxy_header(&mut self, input: &[u8]) -> HeaderProgress {
-        if self.expects_proxy_header() {
-            self.parse_header(input)
-        } else {
-            HeaderProgress::Complete(0)
-        }
-    }
-
+    /// Parses `input`, all first bytes that have come, before TLS and HTTP see them. Returns the length of the
+    /// header, behind which the client's own input follows, or `None` if only a part of it has come. Call it
+    /// only while a header is expected.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConnectionError::BadProxyHeader`] if the input is not a PROXY header: the connection must be
+    /// closed.
     //= proxy#no-guessing
-    fn parse_header(&mut self, input: &[u8]) -> HeaderProgress {
+    pub(crate) fn read_proxy_header(
+        &mut self,
+        input: &[u8],
+    ) -> Result<Option<usize>, ConnectionError> {
         let header = match proxy::read(input) {
             ParsedProxyHeader::Complete(header) => header,
-            ParsedProxyHeader::Partial { .. } => return HeaderProgress::Partial,
-            ParsedProxyHeader::Invalid(_) => return HeaderProgress::Invalid,
+            ParsedProxyHeader::Partial { .. } => return Ok(None),
+            ParsedProxyHeader::Invalid(_) => return Err(ConnectionError::BadProxyHeader),
         };
         self.state = ProxyState::ProxyLocal;
         if let Some(route) = header.route {
@@ -92,7 +83,7 @@ impl RemoteClient {
             self.via_local_address = Scope::of(route.server.ip()) != Scope::Public;
             self.state = ProxyState::Direct;
         }
-        HeaderProgress::Complete(header.len)
+        Ok(Some(header.len))
     }
 
     /// The closest address that is known: the client's, or that of a proxy whose requests name it.

@@ -114,16 +114,6 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_tick_of_a_test() {
-        static TICK: AtomicU32 = AtomicU32::new(7);
-        let clock = Clock::manual(&TICK);
-        assert_eq!((clock.now(), clock.moment().tick()), (Tick(7), Tick(7)));
-        TICK.fetch_add(1, Ordering::Relaxed);
-        assert_eq!((clock.now(), clock.moment().tick()), (Tick(8), Tick(8)));
-        assert_eq!(clock.elapsed(), Duration::from_secs(8));
-    }
-
-    #[test]
     fn measures_one_step_of_sixteen() {
         let (clock, mut sampling) = (Clock::after(Duration::from_secs(5)), Sampling::default());
         let moments: Vec<_> = (0..64).filter_map(|_| sampling.begin(&clock)).collect();

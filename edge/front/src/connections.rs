@@ -97,17 +97,6 @@ struct Slot {
 /// Later than any deadline.
 const NEVER: Tick = Tick(u32::MAX);
 
-/// The last part of a WebSocket's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InputEnd {
-    /// A whole message, or input that waits for the tracker.
-    Message,
-    /// The beginning of a message.
-    NewMessage,
-    /// More of the message that had begun before.
-    SameMessage,
-}
-
 /// The activity of a connection. It decides the meaning of the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -203,7 +192,7 @@ impl Connections {
         }
         let slot = self.slots.remove(key.place());
         slot.count_closed();
-        self.uncount_memory(slot.memory);
+        self.memory.replace(slot.memory, MemoryUse::default());
         self.leave_seat(&slot);
         if let Some(writer) = slot.writer {
             writer.abort();
@@ -217,7 +206,7 @@ impl Connections {
         debug_assert!(slot.client.is_none(), "upgraded twice");
         slot.count_closed();
         slot.client = Some(client);
-        slot.count_opened();
+        slot.counters(Counters::connection_opened);
         slot.alive(now);
         if !slot.output.is_empty() {
             slot.is_dirty = true;
@@ -306,17 +295,20 @@ impl Connections {
         }
     }
 
-    /// Records the last part of a WebSocket's input. A message must end in time, from its first byte on,
-    /// whatever control frames come in between.
-    pub(crate) fn note_input_end(&mut self, now: Tick, key: ConnectionKey, end: InputEnd) {
+    /// Records that a WebSocket's input ends inside a message, which must end in time from its first byte on,
+    /// whatever control frames come in between. `is_new` = the input has the message's first byte.
+    pub(crate) fn await_message_end(&mut self, now: Tick, key: ConnectionKey, is_new: bool) {
         let Some(slot) = self.slot_mut(key) else { return };
-        match end {
-            InputEnd::Message => slot.message_deadline = NEVER,
-            InputEnd::SameMessage if slot.message_deadline != NEVER => {}
-            InputEnd::SameMessage | InputEnd::NewMessage => {
-                let timeout_s = slot.listener.web_options.message_timeout_s;
-                slot.message_deadline = now.after(timeout_s);
-            }
+        if is_new || slot.message_deadline == NEVER {
+            let timeout_s = slot.listener.web_options.message_timeout_s;
+            slot.message_deadline = now.after(timeout_s);
+        }
+    }
+
+    /// Records that a WebSocket's input ends with a whole message, or waits for the tracker.
+    pub(crate) fn note_message_end(&mut self, key: ConnectionKey) {
+        if let Some(slot) = self.slot_mut(key) {
+            slot.message_deadline = NEVER;
         }
     }
 
@@ -363,10 +355,6 @@ impl Slot {
         } else {
             count(&mut self.listener.http());
         }
-    }
-
-    fn count_opened(&self) {
-        self.counters(Counters::connection_opened);
     }
 
     fn count_closed(&self) {

@@ -48,7 +48,7 @@ use crate::listener::Listener;
 use crate::tasks::Tasks;
 use crate::webtorrent::relay::Relay;
 use crate::webtorrent::{self, WorkerLink};
-use crate::worker::{Worker, new_read_buffer};
+use crate::worker::Worker;
 use handshakes::HandshakeTurns;
 use http_service::HttpService;
 
@@ -99,6 +99,8 @@ pub struct StopOrder {
     pub idle_grace: Duration,
 }
 
+/// The most that one read takes.
+const READ_MAX: usize = 64 * 1024;
 /// The time between two scans, which check deadlines and publish counters.
 const SCAN_PERIOD: Duration = Duration::from_millis(250);
 /// The time between two checks of a stopping worker for connections that have not ended.
@@ -185,7 +187,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
     let connections =
-        Connections::new((relay.node(), relay.worker_number()), generation, start.memory_limits);
+        Connections::new((relay.link.node(), relay.link.worker), generation, start.memory_limits);
     let tracker = Arc::clone(&start.tracker);
     let service = HttpService::new(tracker, start.clock, random);
     let worker = Worker {
@@ -197,7 +199,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
         service: RefCell::new(service),
         relay: RefCell::new(relay),
         flush: Notify::new(),
-        read_buffer: new_read_buffer(),
+        read_buffer: RefCell::new(vec![0; READ_MAX].into()),
         handshakes: HandshakeTurns::default(),
         connections_max,
         seats: Cell::new(connections_max),

@@ -26,9 +26,6 @@ const EXHAUSTED_CLOSED_MAX: usize = 64;
 /// Connections by which the worker tries to hold more at each scan, after that.
 const RECOVERED_PER_SCAN: usize = 16;
 
-/// The most that one read takes.
-const READ_MAX: usize = 64 * 1024;
-
 /// One worker: a thread with its listeners and connections.
 pub(crate) struct Worker {
     pub(crate) tracker: Arc<Tracker>,
@@ -51,10 +48,6 @@ pub(crate) struct Worker {
     pub(crate) seats: Cell<usize>,
     /// True if the worker stops: each response is then its connection's last.
     pub(crate) stopping: Cell<bool>,
-}
-
-pub(crate) fn new_read_buffer() -> RefCell<Box<[u8]>> {
-    RefCell::new(vec![0; READ_MAX].into())
 }
 
 impl Worker {

@@ -79,7 +79,7 @@ impl MemoryUse {
 
     /// Counts the memory of a connection that had `before`, and has `after`.
     #[inline]
-    fn replace(&mut self, before: Self, after: Self) {
+    pub(super) fn replace(&mut self, before: Self, after: Self) {
         for ((sum, before), after) in self.0.iter_mut().zip(before.0).zip(after.0) {
             *sum = *sum - before + after;
         }
@@ -184,11 +184,6 @@ impl Connections {
         }
     }
 
-    /// Stops counting the memory of a slot that was removed.
-    pub(super) fn uncount_memory(&mut self, memory: MemoryUse) {
-        self.memory.replace(memory, MemoryUse::default());
-    }
-
     /// Writes the output that this turn of the reactor has brought: what sockets take is not unsent.
     #[cold]
     fn write_all(&mut self, now: Tick) {
@@ -239,7 +234,7 @@ impl Connections {
             slot.end();
             slot.output = Default::default();
             let memory = std::mem::take(&mut slot.memory);
-            self.uncount_memory(memory);
+            self.memory.replace(memory, MemoryUse::default());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use types::{ConnectionKey, limits};
 
-use crate::client::{HeaderProgress, RemoteClient};
+use crate::client::RemoteClient;
 use crate::connection_error::ConnectionError;
 use crate::worker::Worker;
 
@@ -20,14 +20,10 @@ pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> Result<(), 
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    match client.read_proxy_header(input) {
-        HeaderProgress::Complete(len) => {
-            (&mut &*stream).read_exact(buffer.get_mut(..len).unwrap_or_default())?;
-            Ok(())
-        }
-        HeaderProgress::Partial => Ok(()),
-        HeaderProgress::Invalid => Err(ConnectionError::BadProxyHeader),
+    if let Some(len) = client.read_proxy_header(input)? {
+        (&mut &*stream).read_exact(buffer.get_mut(..len).unwrap_or_default())?;
     }
+    Ok(())
 }
 
 /// Waits for the header, and reads it; the client's address may change. Returns false if the other end has
@@ -48,10 +44,9 @@ pub(super) async fn read(
         }
         let before = seen.len();
         seen.extend_from_slice(buffer.get(..len).unwrap_or_default());
-        let header_len = match client.read_proxy_header(&seen) {
-            HeaderProgress::Complete(all) => all.saturating_sub(before),
-            HeaderProgress::Partial => len,
-            HeaderProgress::Invalid => return Err(ConnectionError::BadProxyHeader),
+        let header_len = match client.read_proxy_header(&seen)? {
+            Some(all) => all.saturating_sub(before),
+            None => len,
         };
         // Consume what belongs to the header. The bytes were peeked at, so they are there.
         let header = buffer.get_mut(..header_len).unwrap_or_default();

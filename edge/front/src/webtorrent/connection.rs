@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts the task of a connection that has been upgraded.
 pub(crate) fn start(worker: &Rc<Worker>, session: Session) {
-    let client = Rc::clone(session.client());
+    let client = Rc::clone(&session.client);
     worker.connections.borrow_mut().upgrade(worker.now(), session.key, client);
     worker.notify_flush();
     let connection = WsConnection { worker: Rc::clone(worker), key: session.key };

@@ -3,7 +3,7 @@
 
 use std::cell::RefMut;
 
-use tracker::{Random, Tracker};
+use tracker::Tracker;
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
@@ -21,7 +21,7 @@ pub(super) struct WsContext<'a> {
     pub(super) tracker: &'a Tracker,
     pub(super) connections: RefMut<'a, Connections>,
     clock: Clock,
-    relay: RefMut<'a, Relay>,
+    pub(super) relay: RefMut<'a, Relay>,
 }
 
 impl WsContext<'_> {
@@ -39,11 +39,6 @@ impl WsContext<'_> {
         drop(context);
         worker.notify_flush();
         result
-    }
-
-    /// The source of random numbers.
-    pub(super) fn random(&mut self) -> &mut Random {
-        &mut self.relay.random
     }
 
     /// Starts to measure a message, if it is one of those that are measured.
@@ -73,7 +68,7 @@ impl WsContext<'_> {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let worker = to.worker();
-        if to.node() != self.relay.node() {
+        if to.node() != self.relay.link.node() {
             self.relay_to_node(to, content, listener, write);
         } else if worker == self.relay.link.worker {
             if self.connections.relay(self.now, to, |out| ws::text_with(out, write)) {

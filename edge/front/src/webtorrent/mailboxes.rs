@@ -23,7 +23,7 @@ pub(super) struct WorkerMailboxes {
 #[derive(Clone)]
 pub struct WorkerLink {
     /// The number of this worker.
-    pub(super) worker: usize,
+    pub(crate) worker: usize,
     pub(super) mailboxes: Arc<WorkerMailboxes>,
 }
 
@@ -51,7 +51,7 @@ impl WorkerLink {
     }
 
     /// Returns the number of this node; 0 outside clusters.
-    pub(super) fn node(&self) -> u8 {
+    pub(crate) fn node(&self) -> u8 {
         self.mailboxes.remote.as_ref().map_or(0, |remote| remote.node)
     }
 }

@@ -11,7 +11,7 @@ use crate::clock::Sampling;
 pub(crate) struct Relay {
     pub(super) random: Random,
     pub(super) sampling: Sampling,
-    pub(super) link: WorkerLink,
+    pub(crate) link: WorkerLink,
     /// Messages that wait for the next flush, by the worker that they are for.
     pub(super) outgoing: Vec<MessageBatch>,
     /// Likewise, for the few other nodes of a cluster that there are.
@@ -22,16 +22,6 @@ impl Relay {
     pub(crate) fn new(random: Random, link: WorkerLink) -> Self {
         let outgoing = (0..link.mailboxes.workers()).map(|_| MessageBatch::default()).collect();
         Self { random, sampling: Sampling::default(), link, outgoing, letters: BTreeMap::new() }
-    }
-
-    /// The number of this worker.
-    pub(crate) fn worker_number(&self) -> usize {
-        self.link.worker
-    }
-
-    /// The number of this node; 0 outside clusters.
-    pub(crate) fn node(&self) -> u8 {
-        self.link.node()
     }
 
     /// Returns true if messages wait for another worker or node.

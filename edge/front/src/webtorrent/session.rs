@@ -16,7 +16,7 @@ use super::mailboxes::Content;
 use super::ws_client::WsClient;
 use crate::buffer::InputBuffer;
 use crate::connection_error::ConnectionError;
-use crate::connections::{Connections, InputEnd};
+use crate::connections::Connections;
 use crate::listener::Listener;
 use crate::reject_log;
 
@@ -24,7 +24,7 @@ use crate::reject_log;
 pub(crate) struct Session {
     pub(super) key: ConnectionKey,
     listener: Rc<Listener>,
-    client: Rc<WsClient>,
+    pub(super) client: Rc<WsClient>,
     reader: Reader,
     /// The start of a frame, or input that waits for the next second.
     input: InputBuffer,
@@ -83,10 +83,6 @@ impl Session {
         }
     }
 
-    pub(super) fn client(&self) -> &Rc<WsClient> {
-        &self.client
-    }
-
     /// Serves the messages in `fresh`, behind input that waited.
     pub(super) fn receive(&mut self, context: &mut WsContext<'_>, fresh: &mut [u8]) -> NextInput {
         self.listener.ws().bytes_in += fresh.len() as u64;
@@ -95,12 +91,11 @@ impl Session {
         self.input = input;
         let is_unfinished =
             self.reader.is_inside_message() || (next == NextInput::Read && !self.input.is_empty());
-        let end = match (is_unfinished, is_new) {
-            (false, _) => InputEnd::Message,
-            (true, true) => InputEnd::NewMessage,
-            (true, false) => InputEnd::SameMessage,
-        };
-        context.connections.note_input_end(context.now, self.key, end);
+        if is_unfinished {
+            context.connections.await_message_end(context.now, self.key, is_new);
+        } else {
+            context.connections.note_message_end(self.key);
+        }
         self.count_memory(&mut context.connections, context.now);
         next
     }
@@ -274,7 +269,7 @@ impl Session {
             offers: announce.offers.len() as u16,
         };
         let mut targets = RelayTargets::new();
-        let accepted = view.announce_web(context.random(), &request, &mut targets)?;
+        let accepted = view.announce_web(&mut context.relay.random, &request, &mut targets)?;
         let chosen = targets.len();
         targets.truncate(view.admit_offers(ip, chosen));
         self.keep_peer(context, (info_hash, peer_id), position, event);
