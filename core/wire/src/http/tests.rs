@@ -74,6 +74,7 @@ fn browsers_are_known_by_single_headers() {
         "sec-fetch-site: none",
         "Sec-Fetch-Dest: image",
         "Host: x\nReferer: x\nHost: y",
+        "User-Agent: app/1.0\nUser-Agent: Mozilla/5.0",
     ] {
         assert!(is_browser(header), "{header}");
     }
@@ -85,7 +86,8 @@ fn browsers_are_known_by_single_headers() {
         "User-Agent: Mozilla",
         "User-Agenx: Mozilla/5.0",
         "X: Mozilla/5.0\nUser-Agent: x",
-        "Sec-Fetch-Mode: cors",
+        "User-Agent: BitTorrent (not Mozilla/5.0)\nX-Origin: x\nOrigins: x\nReferrer: x",
+        "User-Agent: node\nAccept-Language: *\nSec-Fetch-Mode: cors",
         "Sec-Fetch-User: ?1",
         "Accept: text/html",
     ] {

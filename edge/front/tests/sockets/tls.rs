@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use harness::http::Connection;
-use rustls::{ClientConnection, RootCertStore};
+use rustls::ClientConnection;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{Limits, Rate};
 
@@ -67,17 +67,6 @@ fn closes_unfinished_handshakes_and_serves_others() {
 }
 
 #[test]
-fn explains_tls_on_a_plain_port() {
-    let server = HttpServer::start();
-    let mut stream = connect(server.address);
-    stream.write_all(&hello()).unwrap();
-    let text = String::from_utf8(read_all(stream)).unwrap();
-    assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
-    assert!(text.ends_with("this port does not use TLS: use an http:// or ws:// URL\n"), "{text}");
-    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadHttp.index()], 1);
-}
-
-#[test]
 fn answers_garbage_with_an_alert_and_counts_it() {
     let server = HttpServer::start();
     for garbage in
@@ -88,17 +77,6 @@ fn answers_garbage_with_an_alert_and_counts_it() {
         assert_eq!((received[0], &received[3..5]), (21, [0, 2].as_slice()), "{received:?}");
     }
     assert_eq!(server.finish(Protocol::Https).drops[DropReason::BadTls.index()], 4);
-}
-
-#[test]
-fn counts_clients_that_reject_the_certificate() {
-    let server = HttpServer::start();
-    let stream = connect(server.second_address);
-    let mut client = tls_over(stream, config_with(RootCertStore::empty()));
-    assert!(client.0.stream.write_all(b"x").is_err());
-    let bad_tls = DropReason::BadTls.index();
-    server.wait_for_counts(Protocol::Https, "the failed handshake", |it| it.drops[bad_tls] == 1);
-    assert_eq!(server.finish(Protocol::Https).tls_handshakes, 0);
 }
 
 #[test]

@@ -15,13 +15,13 @@ use tracker::{
     Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
 };
 
-pub(crate) use client::{AnyClient, Client, Stream, connect};
+pub(crate) use client::{AnyClient, Client, Stream, announce, connect, get};
 pub(crate) use harness::{PATIENCE, wait_until};
 pub(crate) use http_server::{HttpServer, Setup, patient};
 pub(crate) use proxy::{
     PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
 };
-pub(crate) use tls_client::{CERTIFICATES, TlsClient, client_config, config_with, tls_over};
+pub(crate) use tls_client::{CERTIFICATES, TlsClient, client_config, tls_over};
 pub(crate) use web_client::{
     CLOSE_S, HASH, MASK, Received, WebClient, announce_frame, announced, announces_of_torrents,
     answered, large_scrape, leecher, offer_id, offered, offering, offering_json, peer_id,

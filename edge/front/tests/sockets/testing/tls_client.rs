@@ -70,11 +70,6 @@ pub(crate) static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
 pub(crate) fn client_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(AUTHORITY.der.clone()).unwrap();
-    config_with(roots)
-}
-
-/// A client with these roots.
-pub(crate) fn config_with(roots: RootCertStore) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     builder.with_root_certificates(roots).with_no_client_auth().into()

@@ -49,19 +49,14 @@ fn delivers_the_close_frame_although_more_data_arrives() {
     sending.join().unwrap();
 }
 
-/// The codec has the tests of all malformed messages; here is one of each refusal.
+/// The codec has the tests of all malformed messages; here is one of each place that refuses.
 #[test]
 fn answers_malformed_messages_with_a_failure_reason() {
     let server = HttpServer::start();
     let mut client = server.web_client();
-    let ids = r#""info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"pppppppppppppppppppp""#;
     for (text, refusal) in [
         ("[".repeat(60_000), Refusal::NotJson),
-        (r#"{"action":"dance"}"#.into(), Refusal::UnknownAction),
         (r#"{"action":"announce"}"#.into(), Refusal::InfoHashMissing),
-        (format!(r#"{{"action":"announce",{ids},"offers":[null]}}"#), Refusal::OfferMalformed),
-        (format!(r#"{{"action":"announce",{ids},"answer":7}}"#), Refusal::AnswerMalformed),
-        (r#"{"action":"scrape","info_hash":[null]}"#.into(), Refusal::InfoHashString),
         (r#"{"action":"scrape"}"#.into(), Refusal::FullScrape),
     ] {
         client.send_text(&text);

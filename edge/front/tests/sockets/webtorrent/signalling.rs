@@ -126,42 +126,6 @@ fn serves_several_torrents_and_peer_ids_on_one_connection() {
     server.wait_for_web_peers(0);
 }
 
-#[test]
-fn scrapes_one_several_and_repeated_torrents() {
-    let server = HttpServer::start();
-    let mut client = server.web_client();
-    client.join(1);
-    let stats = ScrapeStats { seeders: 0, downloads: Some(0), leechers: 1 };
-    let file = ScrapeEntry { info_hash: HASH, stats };
-    let unknown = InfoHash([b'u'; 20]);
-    let stats = ScrapeStats { leechers: 0, ..stats };
-    let nothing = ScrapeEntry { info_hash: unknown, stats };
-    for (requested, files) in [
-        (vec![HASH], vec![file]),
-        (vec![unknown], vec![nothing]),
-        (vec![HASH, unknown, HASH], vec![file, nothing]),
-    ] {
-        client.scrape(&requested);
-        assert_eq!(client.receive(), Received::Scraped(files));
-    }
-}
-
-#[test]
-fn applies_access_lists_to_announces_and_scrapes() {
-    use tracker::access::{AccessLists, HashList, Mode};
-    let server = HttpServer::start();
-    let deny = HashList::parse("6868686868686868686868686868686868686868\n".as_bytes()).unwrap();
-    let lists = AccessLists { mode: Mode::Deny, deny: deny.into(), ..AccessLists::default() };
-    set_lists(&server.tracker, lists);
-    let mut client = server.web_client();
-    let denied = failure(Refusal::Denied);
-    assert_eq!(client.join(1), denied);
-    client.scrape(&[HASH]);
-    assert_eq!(client.receive(), denied);
-    drop(client);
-    assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::Denied.index()], 2);
-}
-
 //= webtorrent#kinds-apart
 //= type=test
 #[test]

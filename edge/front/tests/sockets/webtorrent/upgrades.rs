@@ -15,20 +15,6 @@ fn status(server: &HttpServer, request: &str) -> u16 {
     server.client().send(request).receive_head().status
 }
 
-//= rfc6455#client-handshake
-//= type=test
-//= rfc6455#extensions
-//= type=test
-#[test]
-fn ignores_the_case_of_upgrade_headers() {
-    let server = HttpServer::start();
-    let mut client = server.client();
-    let head = client.send(request("/", "")).receive_head();
-    assert_eq!(head.status, 101);
-    assert_eq!(head.header("Sec-WebSocket-Protocol"), None);
-    assert_eq!(head.header("Sec-WebSocket-Extensions"), None);
-}
-
 #[test]
 fn accepts_frames_with_the_upgrade_request() {
     let mut server = HttpServer::start();
@@ -126,15 +112,4 @@ fn applies_the_lists_of_origins() {
         });
         assert_eq!(made, expected);
     }
-}
-
-#[test]
-fn limits_http_and_websocket_connections_together() {
-    let server = HttpServer::with(HttpOptions { connections_max: 2, ..HttpOptions::default() });
-    let (one, _two) = (server.web_client(), server.web_client());
-    assert_eq!(server.client().send(request("/", "")).receive_rest(), b"");
-    drop(one);
-    wait_until("another is let in", || {
-        server.client().send(request("/", "")).0.receive_head().is_ok()
-    });
 }
