@@ -38,27 +38,3 @@ impl Challenges {
         Some(proof.answer.clone())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_one_token_at_a_time() {
-        let challenges = Challenges::default();
-        let asked = |token: &str| {
-            challenges.answer(format!("/.well-known/acme-challenge/{token}").as_bytes())
-        };
-        assert_eq!(asked(""), None);
-        challenges.replace("one", "one.thumb");
-        assert_eq!(asked("one").as_deref(), Some("one.thumb"));
-        for other in ["", "on", "one/", "one.thumb", "two"] {
-            assert_eq!(asked(other), None, "{other}");
-        }
-        assert_eq!(challenges.answer(b"/one"), None);
-        challenges.replace("two", "two.thumb");
-        assert_eq!((asked("one"), asked("two")), (None, Some("two.thumb".into())));
-        challenges.clear();
-        assert_eq!(asked("two"), None);
-    }
-}

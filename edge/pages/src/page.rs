@@ -114,34 +114,21 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 
     use super::*;
 
-    /// Encodes 32 bytes in base64.
-    fn base64(bytes: &[u8]) -> String {
-        const DIGITS: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        let mut text = String::new();
-        for three in bytes.chunks(3) {
-            let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
-            let bits = bits << (24 - 8 * three.len());
-            let digits = (0..=three.len()).map(|at| DIGITS[(bits >> (18 - 6 * at) & 63) as usize]);
-            text.extend(digits.map(char::from));
-            text.extend(std::iter::repeat_n('=', 3 - three.len()));
-        }
-        text
-    }
-
     #[test]
     fn policy_names_the_style_by_its_hash() {
         let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
-        let hash = base64(suite.common.hash_provider.hash(STYLE.as_bytes()).as_ref());
+        let hash = STANDARD.encode(suite.common.hash_provider.hash(STYLE.as_bytes()));
         assert!(PAGE_HEADERS.contains(&format!("'sha256-{hash}'")), "expected {hash}");
     }
 
     #[test]
-    fn urls_are_escaped() {
+    fn urls_are_escaped_and_have_no_default_ports() {
         let url = PublicUrl {
             scheme: "ws",
             port: 80,
@@ -152,5 +139,15 @@ mod tests {
         assert_eq!(url_text(&url, "t.test", false), "ws://t.test/a&amp;b&quot;&lt;c&gt;&#39;");
         let root = PublicUrl { path: "/".into(), port: 8080, ..url };
         assert_eq!(url_text(&root, "t.test", true), "ws://t.test:8080/KEY");
+        for (scheme, port, expected) in [
+            ("http", 80, "http://t.test/"),
+            ("http", 443, "http://t.test:443/"),
+            ("https", 443, "https://t.test/"),
+            ("wss", 443, "wss://t.test/"),
+            ("udp", 80, "udp://t.test:80/"),
+        ] {
+            let url = PublicUrl { scheme, port, ..root.clone() };
+            assert_eq!(url_text(&url, "t.test", false), expected);
+        }
     }
 }

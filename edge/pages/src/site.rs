@@ -165,7 +165,10 @@ impl Site {
         };
         for (listener, counters) in self.options.registry.read() {
             match listener.protocol {
-                Protocol::Udp => figures.udp.add(&counters, counters_of(&counters)),
+                Protocol::Udp => {
+                    let requests = counters.requests.as_flattened().iter().sum();
+                    figures.udp.add(&counters, requests);
+                }
                 Protocol::Http | Protocol::Https => {
                     figures.tcp.add(&counters, counters.connections_opened);
                 }
@@ -220,11 +223,6 @@ fn insert(top: &mut Vec<(u32, InfoHash)>, count: u32, info_hash: InfoHash) {
     let at = top.partition_point(|(other, _)| *other >= count);
     top.insert(at, (count, info_hash));
     top.truncate(TOP_MAX);
-}
-
-/// Returns all requests that were counted.
-fn counters_of(counters: &Counters) -> u64 {
-    counters.requests.as_flattened().iter().sum()
 }
 
 impl Traffic {
@@ -291,25 +289,5 @@ mod tests {
         let mut few = Vec::new();
         insert(&mut few, 0, InfoHash([1; 20]));
         assert_eq!(few, []);
-    }
-
-    #[test]
-    fn default_ports_are_not_shown() {
-        let url = |scheme, port| PublicUrl {
-            scheme,
-            port,
-            path: String::new(),
-            listener_policy: ListenerPolicyId(0),
-            is_loopback: false,
-        };
-        let shown = |scheme, port| url(scheme, port).shown_port();
-        assert_eq!(
-            [shown("http", 80), shown("ws", 80), shown("wss", 443), shown("https", 443)],
-            [None; 4]
-        );
-        assert_eq!(
-            (shown("udp", 80), shown("http", 443), shown("wss", 1)),
-            (Some(80), Some(443), Some(1))
-        );
     }
 }

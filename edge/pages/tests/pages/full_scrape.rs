@@ -71,7 +71,7 @@ fn lists_all_torrents_sorted_in_every_framing() {
     let server = server(HttpOptions::default(), COUNT);
     let mut client = server.client();
     // Requests behind it wait for the end of the list.
-    let pipelined = get("/scrape", "") + &get("/scrape?x=y", "") + &get(&announce(1), "");
+    let pipelined = get("/scrape", "") + &get("/scrape?x=y", "") + &get(&announce(1, ""), "");
     client.send(pipelined);
     for _ in 0..2 {
         let all = client.receive();
@@ -80,7 +80,7 @@ fn lists_all_torrents_sorted_in_every_framing() {
         check(&all.body, COUNT);
     }
     assert!(client.receive().has("8:interval"));
-    client.request(get(&(announce(1) + "&event=stopped"), ""));
+    client.request(get(&(announce(1, "") + "&event=stopped"), ""));
     let zipped = client.request(get("/scrape", "Accept-Encoding: deflate, gzip\r\n"));
     assert_eq!(zipped.header("Content-Encoding"), Some("gzip"));
     assert_eq!(zipped.header("Vary"), Some("Accept-Encoding"));
@@ -144,7 +144,7 @@ fn serves_others_while_clients_do_not_read() {
     let mut client = server.client();
     for port in 1..=100 {
         assert_eq!(client.request(get("/scrape", "")).text(), failure(busy, 1));
-        assert!(client.request(get(&announce(port), "")).has("8:interval"));
+        assert!(client.request(get(&announce(port, ""), "")).has("8:interval"));
     }
     // One reads all after all, and another one may begin.
     let first = held.remove(0);

@@ -22,19 +22,6 @@ use types::Refusal;
 
 use crate::testing::*;
 
-/// The target of an announce by a leecher at `port`.
-fn announce(port: u16) -> String {
-    format!(
-        "/announce?info_hash=aaaaaaaaaaaaaaaaaaaa&peer_id=-XX0001-{port:012}&port={port}\
-         &uploaded=0&downloaded=0&left=1"
-    )
-}
-
-/// A request for `target`; each of `headers` ends with `\r\n`.
-fn get(target: &str, headers: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\n{headers}\r\n")
-}
-
 /// Starts a worker at 127.0.0.1 with these pages.
 fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
     let setup = Setup::with_pages(options, move |tracker, registry| {

@@ -27,7 +27,7 @@ fn modes_of_opentracker_are_served_whatever_the_form() {
         let exempt = Networks::parse(["127.0.0.1"]).unwrap();
         server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
         add_torrents(&server.tracker, 3);
-        server.client().request(get(&announce(1), ""));
+        server.client().request(get(&announce(1, ""), ""));
         let text = |target: &str| {
             let (status, content_type, text) = read(&server, target, "");
             assert_eq!((status, &*content_type), (200, "text/plain"), "{target}");
@@ -36,12 +36,9 @@ fn modes_of_opentracker_are_served_whatever_the_form() {
         let peers = "4\n3\nopentracker serving 4 torrents\nopentracker";
         assert_eq!(text("/stats?format=txt&mode=peer"), peers);
         server.advance(1);
-        assert_eq!(text("/stats?mode=version"), "tidegate 1.2.3\n");
-        assert!(text("/stats?mode=completed").contains("\n7265 seconds (2 hours)\n"));
         let a = "61".repeat(20);
         let lines = text("/stats?mode=tpbs&format=txt");
         assert!(lines.lines().count() == 4 && lines.contains(&format!("{a}:0:1\n")), "{lines}");
-        assert!(text("/stats?mode=tpbs").starts_with("d5:filesd20:"));
         assert!(text("/stats?mode=statedump").contains(&format!("\n{a}:")));
         let top = text("/stats?mode=top10");
         assert!(
@@ -59,14 +56,14 @@ fn modes_of_opentracker_are_served_whatever_the_form() {
             StatsForm::Opentracker => assert_eq!((&*content_type, &*text), ("text/plain", peers)),
             StatsForm::Page => assert!(text.contains("<h1>4 torrents (4 active)</h1>"), "{text}"),
         }
-        server.wait_for_counts(Protocol::Http, "lists are counted", |it| it.full_scrapes == 3);
+        server.wait_for_counts(Protocol::Http, "lists are counted", |it| it.full_scrapes == 2);
     }
 }
 
 #[test]
 fn json_of_bittorrent_tracker_is_beside_the_page() {
     let server = start_stats("/secret/stats", StatsForm::Page);
-    server.client().request(get(&announce(1), ""));
+    server.client().request(get(&announce(1, ""), ""));
     let json = "{\"torrents\":1,\"activeTorrents\":1,\"peersAll\":1,\"peersSeederOnly\":0,\
                 \"peersLeecherOnly\":1,\"peersSeederAndLeecher\":0,\"peersIPv4\":1,\"peersIPv6\":0,";
     for (target, accept) in
@@ -80,7 +77,7 @@ fn json_of_bittorrent_tracker_is_beside_the_page() {
         assert_eq!(read(&server, target, "").0, 404, "{target}");
     }
     // All clients get the same overview for half a minute.
-    server.client().request(get(&announce(1).replace("aaaaa", "bbbbb"), ""));
+    server.client().request(get(&announce(1, "").replace("aaaaa", "bbbbb"), ""));
     assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":1,"));
     server.advance(30);
     assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":2,"));
