@@ -8,10 +8,9 @@
 //! valgrind --tool=callgrind --separate-threads=yes BINARY keep-alive 64 40000
 //! ```
 //!
-//! Arguments: `keep-alive`, `close` or `idle`; connections (for `idle`, connections to hold);
-//! requests. `idle` prints the resident memory for each connection instead.
+//! Arguments: `keep-alive` or `close`; connections; requests.
 
-#![expect(clippy::print_stdout, reason = "the result goes to standard output")]
+mod shared;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,11 +22,10 @@ use tidegate_front::Clock;
 use tidegate_front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, StopOrder, serve};
 use tidegate_front::webtorrent::WorkerLink;
 use tokio::sync::watch;
+use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicyId, Options, Policy, Secrets, StoreOptions, Tracker};
 
-const TORRENTS: usize = 256;
-const PEERS: usize = 64;
+use shared::{PEERS, TORRENTS, tracker};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
@@ -39,8 +37,7 @@ fn main() {
     match word(0, "keep-alive").as_str() {
         "keep-alive" => keep_alive(address, connections, requests),
         "close" => close(address, requests),
-        "idle" => idle(address, connections),
-        other => panic!("expected keep-alive, close or idle, found {other}"),
+        other => panic!("expected keep-alive or close, found {other}"),
     }
     stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
     worker.join().expect("the worker panicked");
@@ -49,23 +46,6 @@ fn main() {
 type Started = (SocketAddr, watch::Sender<Option<StopOrder>>, std::thread::JoinHandle<()>);
 
 fn start() -> Started {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 2,
-        hash_key: [3; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [5; 16],
-        offers: [6; 16],
-        limits: [7; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    let tracker = Arc::new(Tracker::new(&Options { policy, store }, &secrets));
     let registry = Arc::new(MetricsRegistry::default());
     let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
     let socket = socket.expect("cannot bind").remove(0);
@@ -75,7 +55,7 @@ fn start() -> Started {
     });
     let options = HttpOptions::default();
     let worker = HttpWorker {
-        tracker,
+        tracker: tracker(),
         listeners: vec![HttpListener { socket, tls: None, options, pages: None, http, web }],
         clock: Clock::start(),
         seed: 1,
@@ -91,14 +71,13 @@ fn start() -> Started {
 fn request(number: usize, extra: &str) -> Vec<u8> {
     let (torrent, peer) = (number % TORRENTS, number / TORRENTS % PEERS);
     // Every third byte is one that a URL may have as it is.
-    let hash: String = (0..20)
+    let hash: String = (2..20)
         .map(|at| match (torrent * 31 + at * 7) % 256 {
             byte if byte % 3 == 0 => char::from(b'A' + (byte % 26) as u8).to_string(),
             byte => format!("%{byte:02x}"),
         })
         .collect();
     let hash = format!("{hash}%{:02x}%{:02x}", torrent / 256, torrent % 256);
-    let hash = hash_of_twenty(&hash);
     format!(
         "GET /announce?info_hash={hash}&peer_id=-qB4620-{peer:012}&port={}&uploaded=1073741824&\
          downloaded=734003200&left={}&corrupt=0&key=5A8C11F0&event=&numwant=50&compact=1&\
@@ -108,18 +87,6 @@ fn request(number: usize, extra: &str) -> Vec<u8> {
         peer % 4 * 1_048_576
     )
     .into_bytes()
-}
-
-/// The last 20 bytes of a percent-encoded text.
-fn hash_of_twenty(text: &str) -> String {
-    let mut units = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let (unit, behind) = rest.split_at(if rest.starts_with('%') { 3 } else { 1 });
-        units.push(unit);
-        rest = behind;
-    }
-    units.split_off(units.len() - 20).concat()
 }
 
 fn keep_alive(address: SocketAddr, connections: usize, requests: usize) {
@@ -154,27 +121,4 @@ fn answer(client: &mut TcpStream, buffer: &mut [u8]) {
     let len = client.read(buffer).expect("cannot read");
     let answer = &buffer[..len];
     assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", answer.escape_ascii());
-}
-
-fn idle(address: SocketAddr, connections: usize) {
-    // One connection first, so that what the worker allocates once is not counted.
-    keep_alive(address, 1, TORRENTS * PEERS);
-    let before = resident_bytes();
-    let mut buffer = vec![0; 65536];
-    let mut clients = Vec::with_capacity(connections);
-    for number in 0..connections {
-        let mut client = TcpStream::connect(address).expect("cannot connect");
-        client.write_all(&request(number, "")).expect("cannot send");
-        answer(&mut client, &mut buffer);
-        clients.push(client);
-    }
-    let grown = resident_bytes().saturating_sub(before);
-    println!("{} bytes a connection", grown / connections as u64);
-}
-
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

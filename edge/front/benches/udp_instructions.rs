@@ -13,6 +13,8 @@
 //! counted with the rest. With the word `private` behind it the listener is private, and each announce has
 //! one of 256 keys in its URL.
 
+mod shared;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,13 +24,12 @@ use tidegate_front::Clock;
 use tidegate_front::udp::{UdpFront, UdpListener};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{
-    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Options, Policy, Secrets,
-    StoreOptions, Tracker, UserKey,
+    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Tracker, UserKey,
 };
 use types::Tick;
 
-const TORRENTS: usize = 256;
-const PEERS: usize = 64;
+use shared::{PEERS, TORRENTS, tracker};
+
 const KEYS: u32 = 256;
 const ANNOUNCE_LEN: usize = 98;
 
@@ -69,26 +70,6 @@ fn main() {
     driver.send();
     let worker = UdpWorker::new(sockets, Engine::Auto);
     run_udp(worker, &mut driver, &stop).expect("the worker failed");
-}
-
-fn tracker() -> Arc<Tracker> {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 2,
-        hash_key: [3; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [5; 16],
-        offers: [6; 16],
-        limits: [7; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
 }
 
 /// Makes the listener private, adds keys, and returns the option with the URL of each.
