@@ -10,7 +10,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
+    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
 };
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 use netlink_packet_route::route::{
@@ -278,7 +278,7 @@ fn link(message: LinkMessage) -> Link {
                 link.is_generic = xdp.iter().any(|it| matches!(it, LinkXdp::SkbProgId(_)));
             }
             LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| match info {
-                LinkInfo::Kind(kind) => link.kind = kind_name(kind),
+                LinkInfo::Kind(kind) => link.kind = kind.to_string(),
                 LinkInfo::Data(InfoData::Vlan(data)) => {
                     link.vlan = data.iter().find_map(|info| match info {
                         InfoVlan::Id(id) => Some(*id),
@@ -298,10 +298,6 @@ fn program_id(attribute: &LinkXdp) -> Option<u32> {
         LinkXdp::ProgId(id) | LinkXdp::DrvProgId(id) | LinkXdp::SkbProgId(id) => Some(*id),
         _ => None,
     }
-}
-
-fn kind_name(kind: &InfoKind) -> String {
-    kind.to_string()
 }
 
 fn local_address(message: &AddressMessage) -> Option<LocalAddress> {

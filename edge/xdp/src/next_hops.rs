@@ -50,25 +50,3 @@ impl NextHops {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_on_the_link_get_replies_directly() {
-        let gateway = [2, 0, 0, 0, 0, 1];
-        let hops = NextHops {
-            v4: NextHop::OffLink(gateway),
-            v6: NextHop::Unknown,
-            on_link: vec!["203.0.113.0/24".parse().unwrap()],
-        };
-        let of = |ip: &str| hops.of(ip.parse().unwrap());
-        assert_eq!(of("203.0.113.9"), Destination::Back);
-        assert_eq!(of("198.18.0.9"), Destination::Mac(gateway));
-        assert_eq!(of("2001:db8::9"), Destination::Unknown);
-        let hops = NextHops { v4: NextHop::Always(gateway), ..hops };
-        assert_eq!(hops.of([203, 0, 113, 9].into()), Destination::Mac(gateway));
-        assert_eq!(NextHops::default().of([198, 18, 0, 9].into()), Destination::Back);
-    }
-}

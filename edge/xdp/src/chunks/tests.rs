@@ -97,25 +97,3 @@ fn no_chunk_is_lost_or_doubled() {
         assert_eq!(all, expected, "seed {seed}, {refused} refused");
     }
 }
-
-#[test]
-fn replies_are_behind_requests_in_the_same_chunk() {
-    let memory = Memory::new();
-    let (mut rings, mut kernel) = (memory.rings(), memory.kernel());
-    rings.fill_all(3);
-    assert!(kernel.fill.pop().is_some());
-    let at = kernel.fill.pop().unwrap();
-    assert!(kernel.rx.push(Descriptor { at: at + 256, len: 140, options: 0 }));
-    kernel.rx.publish();
-    assert_eq!(rings.upcoming(0), Some(4096 + 256));
-    assert_eq!(rings.upcoming(1), None);
-    let (chunk, request) = rings.receive().unwrap();
-    assert_eq!(request, Span { at: 4096 + 256, len: 140 });
-    let reply = chunk.reply_frame(100);
-    assert_eq!(chunk.reply_at() + 100, reply.at + u32::from(reply.len));
-    assert!(rings.transmit(chunk, reply, 24));
-    rings.publish();
-    let sent = kernel.tx.pop().unwrap();
-    assert_eq!(sent.at, u64::from(reply.at) + 24);
-    assert_eq!(sent.len, HEADERS_MAX as u32 - 24 + 100);
-}

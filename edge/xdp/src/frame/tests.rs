@@ -38,8 +38,10 @@ impl Form {
     }
 }
 
+/// Returns bytes that differ with the length. Of every third length, all are ones: their sums have many carries.
 fn payload(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + len) as u8).collect()
+    let byte = |at| if len.is_multiple_of(3) { 0xff } else { (at * 31 + len) as u8 };
+    (0..len).map(byte).collect()
 }
 
 /// Returns the reply frame with `payload`.
@@ -90,16 +92,6 @@ fn replies_parse_and_have_right_checksums() {
                 assert_eq!((ip[0], ip[7]), (0x60, 64));
             }
         }
-    }
-}
-
-#[test]
-fn replies_go_to_a_given_address() {
-    for form in forms() {
-        let request = Datagram::parse(&form.frame(b"request")).unwrap();
-        let gateway = [2, 9, 9, 9, 9, 9];
-        let frame = reply(&request, b"reply", Some(gateway), 0);
-        assert_eq!(frame[..12], [gateway, SERVER_MAC].concat());
     }
 }
 
@@ -169,19 +161,5 @@ fn other_frames_are_refused() {
                 refused(ip_at + 4, &u16::to_be_bytes(len));
             }
         }
-    }
-}
-
-/// Random bytes never panic, and sums of them agree with the plain one.
-#[test]
-fn sums_agree_with_the_plain_one() {
-    let mut random = primitives::Random::new(5);
-    for len in 0..2000 {
-        let bytes: Vec<u8> =
-            (0..len).map(|_| if len % 3 == 0 { 0xff } else { random.next() as u8 }).collect();
-        let mut sum = Sum::default();
-        sum.add(&bytes);
-        let _ = Datagram::parse(&bytes);
-        assert_eq!(u16::from_be_bytes(sum.checksum()), naive_checksum(&bytes), "{len} bytes");
     }
 }

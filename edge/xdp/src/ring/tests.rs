@@ -88,24 +88,6 @@ fn entries_cross_threads() {
 }
 
 #[test]
-fn a_ring_is_taken_over_where_it_was_left() {
-    let mapping = memory(4, 100);
-    let mut old = Producer::<u64>::new(Arc::clone(&mapping), &LAYOUT, 4);
-    assert!(old.push(1) && old.push(2));
-    old.publish();
-    drop(old);
-    let mut new = Producer::<u64>::new(Arc::clone(&mapping), &LAYOUT, 4);
-    assert!(new.push(3) && new.push(4) && !new.push(5));
-    new.publish();
-    let mut consumer = Consumer::<u64>::new(Arc::clone(&mapping), &LAYOUT, 4);
-    assert_eq!((consumer.pop(), consumer.pop()), (Some(1), Some(2)));
-    consumer.release();
-    drop(consumer);
-    let mut consumer = Consumer::<u64>::new(mapping, &LAYOUT, 4);
-    assert_eq!([(); 3].map(|()| consumer.pop()), [Some(3), Some(4), None]);
-}
-
-#[test]
 fn layouts_are_checked() {
     let refuses = |layout: RingLayout, len: u32| {
         let mapping = zeros(4096);

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use super::*;
 use crate::chunks::Rings;
 use crate::maps::NextHop;
-use crate::test_frames::{SERVER_MAC, frame, tagged, udp_checksum};
+use crate::test_frames::{CLIENT_MAC, SERVER_MAC, frame, tagged, udp_checksum};
 use crate::test_kernel::{COUNT, Kernel, Memory, TX_LEN};
 
 const V4: &str = "192.0.2.1:6969";
@@ -128,17 +128,24 @@ fn replies_without_a_place_are_counted_as_blocked() {
 #[test]
 fn replies_go_to_the_next_hop() {
     let mut driver = Driver::new(&[V4, V6]);
-    let requests = [frame(CLIENT_V4, V4, b"x"), frame(CLIENT_V6, V6, b"x")];
+    let on_link = frame("[2001:db8:2::9]:4096", V6, b"x");
+    let requests = [frame(CLIENT_V4, V4, b"x"), frame(CLIENT_V6, V6, b"x"), on_link];
     let gateway = [2, 9, 9, 9, 9, 9];
-    let hops = NextHops { v4: NextHop::Unknown, v6: NextHop::Always(gateway), on_link: Vec::new() };
-    driver.queue.next_hops.store(Arc::new(hops));
-    let replies = driver.serve(&requests);
-    assert_eq!(replies.len(), 1);
-    assert_eq!(replies[0][..12], [gateway, SERVER_MAC].concat());
+    for (v6, expected) in [
+        (NextHop::Always(gateway), [gateway, gateway]),
+        (NextHop::OffLink(gateway), [gateway, CLIENT_MAC]),
+    ] {
+        let on_link = vec!["2001:db8:2::/48".parse().unwrap()];
+        let hops = NextHops { v4: NextHop::Unknown, v6, on_link };
+        driver.queue.next_hops.store(Arc::new(hops));
+        let replies = driver.serve(&requests);
+        let ends: Vec<&[u8]> = replies.iter().map(|reply| &reply[..12]).collect();
+        assert_eq!(ends, expected.map(|mac| [mac, SERVER_MAC].concat()));
+    }
     // No datagram can be sent to port 0.
     driver.queue.next_hops.store(Arc::default());
     assert!(driver.serve(&[frame("198.18.0.1:0", V4, b"x")]).is_empty());
-    assert_eq!((driver.echo.refused, driver.echo.blocked), (2, 0));
+    assert_eq!((driver.echo.refused, driver.echo.blocked), (3, 0));
     assert!(driver.has_all_chunks());
 }
 
