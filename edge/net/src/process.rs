@@ -330,17 +330,6 @@ mod tests {
     }
 
     #[test]
-    fn pins_a_thread_to_its_core() {
-        let core = *cores().last().unwrap();
-        std::thread::spawn(move || {
-            pin_to_core(core).unwrap();
-            assert_eq!(cores(), [core]);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
     fn own_addresses_exclude_loopback() {
         assert!(own_addresses().iter().all(|ip| !ip.is_loopback() && !ip.is_unspecified()));
     }

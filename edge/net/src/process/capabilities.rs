@@ -32,23 +32,3 @@ pub fn missing_capabilities(needed: &[Capability]) -> Vec<String> {
     let has = |one: &Capability| caps::has_cap(None, CapSet::Effective, *one).unwrap_or(false);
     needed.iter().filter(|one| !has(one)).map(ToString::to_string).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drops_all_for_good() {
-        // Capabilities are those of a thread.
-        let thread = std::thread::spawn(|| {
-            let had = drop_capabilities().unwrap();
-            let all = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
-            assert_eq!(missing_capabilities(&all), ["CAP_BPF", "CAP_NET_ADMIN"]);
-            assert!(caps::raise(None, CapSet::Effective, Capability::CAP_BPF).is_err());
-            assert_eq!(drop_capabilities().unwrap(), Vec::<String>::new());
-            had
-        });
-        let had = thread.join().unwrap();
-        assert!(had.is_sorted() && had.iter().all(|name| name.starts_with("CAP_")), "{had:?}");
-    }
-}

@@ -139,9 +139,7 @@ impl Launcher {
         }
         Ok(())
     }
-}
 
-impl Launcher {
     /// Exchanges the XDP program of a link: bpf(2) is denied in the sandbox.
     ///
     /// # Errors

@@ -107,12 +107,16 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Returns what is found where these files exist.
-    fn found(files: &[(&str, &str)]) -> Option<u64> {
-        memory_from(&|path| {
+    /// Returns a system that has only these files.
+    fn system(files: &[(&str, &str)]) -> impl Fn(&Path) -> Option<String> {
+        move |path| {
             let file = files.iter().find(|(name, _)| Path::new("/").join(name) == path)?;
             Some(file.1.into())
-        })
+        }
+    }
+
+    fn found(files: &[(&str, &str)]) -> Option<u64> {
+        memory_from(&system(files))
     }
 
     const INFO: (&str, &str) = ("proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
@@ -144,12 +148,7 @@ mod tests {
 
     #[test]
     fn what_machine_and_groups_leave_is_available() {
-        let available = |files: &[(&str, &str)]| {
-            available_from(&|path| {
-                let file = files.iter().find(|(name, _)| Path::new("/").join(name) == path)?;
-                Some(file.1.into())
-            })
-        };
+        let available = |files: &[(&str, &str)]| available_from(&system(files));
         let info = ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable:    1048576 kB\n");
         assert_eq!(available(&[]), None);
         assert_eq!(available(&[info]), Some(1024 * MIB));

@@ -85,17 +85,6 @@ mod tests {
         assert!(Notifier::to(&path).unwrap().notify("READY=1").is_err());
     }
 
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn sends_to_abstract_names() {
-        use std::os::linux::net::SocketAddrExt;
-        let name = format!("tidegate-notify-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
-        let watcher = UnixDatagram::bind_addr(&address).unwrap();
-        Notifier::to(Path::new(&format!("@{name}"))).unwrap().notify("READY=1").unwrap();
-        assert_eq!(watcher.recv(&mut [0; 99]).unwrap(), 7);
-    }
-
     #[test]
     fn reads_watchdog_interval_of_own_pid_only() {
         let time = |pid: Option<&str>, time: Option<&str>| {

@@ -289,11 +289,12 @@ impl fmt::Debug for Certificate {
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use CertificateErrorKind as Kind;
         write!(f, "{}: ", self.path.display())?;
-        match &self.kind {
-            CertificateErrorKind::Unreadable(error) => {
+        let text = match &self.kind {
+            Kind::Unreadable(error) => {
                 write!(f, "cannot be read: {error}")?;
-                f.write_str(match error.kind() {
+                match error.kind() {
                     io::ErrorKind::NotFound if self.path.is_relative() => {
                         ": the path starts in the working directory of the process"
                     }
@@ -302,51 +303,43 @@ impl fmt::Display for CertificateError {
                         ": the user of the process needs the permission to read it"
                     }
                     _ => "",
-                })
+                }
             }
-            CertificateErrorKind::Pem(PemError::MissingSectionEnd { .. }) => {
-                f.write_str("is truncated: BEGIN without END: copy the whole file")
+            Kind::X509(number) => {
+                write!(f, "certificate {number} ")?;
+                "is not a valid X.509 certificate: get it again from its issuer"
             }
-            CertificateErrorKind::Pem(_) => {
-                f.write_str("is not PEM: expected base64 between BEGIN and END")
+            Kind::Rejected(error) => {
+                write!(f, "the certificate cannot be used ({error})")?;
+                ": issue another one"
             }
-            CertificateErrorKind::Binary => f.write_str(
+            Kind::Pem(PemError::MissingSectionEnd { .. }) => {
+                "is truncated: BEGIN without END: copy the whole file"
+            }
+            Kind::Pem(_) => "is not PEM: expected base64 between BEGIN and END",
+            Kind::Binary => {
                 "is binary (DER): convert it to PEM by `openssl x509 -inform der -in OLD -out NEW`, or \
-                 a key by `openssl pkey` with the same options",
-            ),
-            CertificateErrorKind::NoCertificate => {
-                f.write_str("contains no certificate: expected PEM with BEGIN CERTIFICATE")
+                 a key by `openssl pkey` with the same options"
             }
-            CertificateErrorKind::NoKey => f.write_str(
-                "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
-            ),
-            CertificateErrorKind::Swapped => {
-                f.write_str("contains what the other file should: swap chain and key")
+            Kind::NoCertificate => "contains no certificate: expected PEM with BEGIN CERTIFICATE",
+            Kind::NoKey => "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
+            Kind::Swapped => "contains what the other file should: swap chain and key",
+            Kind::Password => {
+                "is encrypted: remove its password by `openssl pkey -in OLD -out NEW`"
             }
-            CertificateErrorKind::Password => {
-                f.write_str("is encrypted: remove its password by `openssl pkey -in OLD -out NEW`")
-            }
-            CertificateErrorKind::X509(number) => {
-                write!(
-                    f,
-                    "certificate {number} is not a valid X.509 certificate: get it again from its issuer"
-                )
-            }
-            CertificateErrorKind::Version => f.write_str(
+            Kind::Version => {
                 "the certificate has X.509 version 1, which clients reject: \
-                 issue it with a subjectAltName, which makes it version 3",
-            ),
-            CertificateErrorKind::Rejected(error) => {
-                write!(f, "the certificate cannot be used ({error}): issue another one")
+                 issue it with a subjectAltName, which makes it version 3"
             }
-            CertificateErrorKind::Key => f.write_str(
+            Kind::Key => {
                 "unsupported key: expected RSA of at least 2048 bits, \
-                 ECDSA on P-256, P-384 or P-521, or Ed25519",
-            ),
-            CertificateErrorKind::Mismatch => f.write_str(
-                "does not match the certificate: name the key with which the certificate was requested",
-            ),
-        }
+                 ECDSA on P-256, P-384 or P-521, or Ed25519"
+            }
+            Kind::Mismatch => {
+                "does not match the certificate: name the key with which the certificate was requested"
+            }
+        };
+        f.write_str(text)
     }
 }
 

@@ -370,15 +370,6 @@ fn limits_handshake_messages() {
 }
 
 #[test]
-fn rejects_overlong_records() {
-    for version in VERSIONS {
-        let mut pair = Pair::connected(version);
-        let error = pair.deliver_to_server(vec![23, 3, 3, 0x48, 1, 0, 0]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidData);
-    }
-}
-
-#[test]
 fn alerts_without_a_certificate() {
     let server = TlsConfig::new(&Arc::default());
     let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
