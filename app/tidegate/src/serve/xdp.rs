@@ -211,7 +211,7 @@ impl OpenXdp {
         std::mem::take(&mut self.xdp.take_over)
     }
 
-    /// Gives a UDP worker its list of blocked networks. Returns its AF_XDP sockets.
+    /// Sets the list of blocked networks of a UDP worker. Returns its AF_XDP sockets.
     pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) -> WorkerQueues {
         worker.blocks = Some(self.xdp.control.blocks());
         self.xdp.queues.get_mut(number).map(std::mem::take).unwrap_or_default()
