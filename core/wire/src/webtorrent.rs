@@ -10,8 +10,6 @@
 
 mod json;
 mod message;
-#[cfg(test)]
-mod tests;
 mod write;
 
 pub use message::{

@@ -123,27 +123,22 @@ fn reads_passkey_from_the_path() {
 
 #[test]
 fn rejects_invalid_requests_by_kind() {
-    let error_of = |text: &str| match read_head(text.as_bytes()) {
-        ParsedRequest::Invalid(error) => error,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(error_of(&request("POST /announce HTTP/1.1")), RequestError::MethodNotAllowed);
-    assert_eq!(error_of("\x16\x03\x01\x02"), RequestError::Tls);
-    assert_eq!(error_of("\x16\x02"), RequestError::BadRequest);
-    assert_eq!(error_of(&request("GET / HTTP/1.1\nContent-Length: 5")), RequestError::BadRequest);
-    assert_eq!(
-        error_of(&request("GET / HTTP/1.1\nTransfer-Encoding: chunked")),
-        RequestError::BadRequest
-    );
-    let flood =
-        request(&format!("GET / HTTP/1.1{}", "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1)));
-    assert_eq!(error_of(&flood), RequestError::HeadersTooLarge);
+    let headers = "\na: b".repeat(limits::HTTP_HEADERS_MAX + 1);
     let long = format!("GET /{}", "a".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(error_of(&long), RequestError::UriTooLong);
-    let wide = format!("GET / HTTP/1.1\r\na: {}", "b".repeat(limits::HTTP_HEAD_MAX));
-    assert_eq!(error_of(&wide), RequestError::HeadersTooLarge);
-    // Complete, but over the limit.
-    assert_eq!(error_of(&format!("{long} HTTP/1.1\r\n\r\n")), RequestError::UriTooLong);
+    for (text, expected) in [
+        (&*request("POST /announce HTTP/1.1"), RequestError::MethodNotAllowed),
+        ("\x16\x03\x01\x02", RequestError::Tls),
+        ("\x16\x02", RequestError::BadRequest),
+        (&request("GET / HTTP/1.1\nContent-Length: 5"), RequestError::BadRequest),
+        (&request("GET / HTTP/1.1\nTransfer-Encoding: chunked"), RequestError::BadRequest),
+        (&request(&format!("GET / HTTP/1.1{headers}")), RequestError::HeadersTooLarge),
+        (&format!("GET / HTTP/1.1\r\na: {long}"), RequestError::HeadersTooLarge),
+        (&long, RequestError::UriTooLong),
+        // Complete, but over the limit.
+        (&request(&format!("{long} HTTP/1.1")), RequestError::UriTooLong),
+    ] {
+        assert_eq!(read_head(text.as_bytes()), ParsedRequest::Invalid(expected), "{text}");
+    }
 }
 
 #[test]
@@ -151,17 +146,17 @@ fn rejects_malformed_parameters() {
     let hash = "x".repeat(20);
     let refusal = |text: &str| query_of(text).unwrap_err();
     assert_eq!(refusal(""), Refusal::InfoHashMissing);
-    assert_eq!(refusal("info_hash=abc"), Refusal::InfoHashMalformed);
-    assert_eq!(refusal(&format!("info_hash={}%0", "x".repeat(19))), Refusal::InfoHashMalformed);
-    assert_eq!(refusal(&format!("info_hash={}%zz", "x".repeat(19))), Refusal::InfoHashMalformed);
-    assert_eq!(refusal(&format!("info_hash={hash}x")), Refusal::InfoHashMalformed);
+    for bad in ["abc", &hash[1..], &format!("{}%0", &hash[1..]), &format!("{}%zz", &hash[1..])] {
+        assert_eq!(refusal(&format!("info_hash={bad}")), Refusal::InfoHashMalformed, "{bad}");
+    }
     assert_eq!(refusal(&format!("info_hash={hash}")), Refusal::PeerIdMalformed);
     let with = |more: &str| format!("info_hash={hash}&peer_id={hash}{more}");
     for port in ["", "&port", "&port=", "&port=-1", "&port=65536", "&port=1x"] {
         assert_eq!(refusal(&with(port)), Refusal::PortMalformed, "{port}");
     }
-    assert_eq!(refusal(&with("&port=1&left=abc")), Refusal::LeftMalformed);
-    assert_eq!(refusal(&with("&port=1&left=-")), Refusal::LeftMalformed);
+    for left in ["abc", "-"] {
+        assert_eq!(refusal(&with(&format!("&port=1&left={left}"))), Refusal::LeftMalformed);
+    }
 }
 
 //= bep3#announce-left

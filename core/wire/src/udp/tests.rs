@@ -275,29 +275,3 @@ fn joins_url_data_options() {
     assert!(read(&none).1.url_data(&mut buffer).is_empty());
     assert_eq!(read(&none).1.single_url_data(), None);
 }
-
-/// Whatever a field holds, it is a value of that field and touches no other.
-#[test]
-fn random_fields_do_not_affect_each_other() {
-    let sound = announce_bytes(b"");
-    for at in 16..98 {
-        for byte in [0, 1, 0x7f, 0x80, 0xff] {
-            let mut bytes = sound.clone();
-            bytes[at] = byte;
-            let mut parsed = read(&bytes).0;
-            match at {
-                16..36 => parsed.info_hash = ANNOUNCE.info_hash,
-                36..56 => parsed.peer_id = ANNOUNCE.peer_id,
-                56..64 => parsed.downloaded = ANNOUNCE.downloaded,
-                64..72 => parsed.left = ANNOUNCE.left,
-                72..80 => parsed.uploaded = ANNOUNCE.uploaded,
-                80..84 => parsed.event = ANNOUNCE.event,
-                // Address and key are ignored.
-                84..92 => {}
-                92..96 => parsed.want = ANNOUNCE.want,
-                _ => parsed.port = ANNOUNCE.port,
-            }
-            assert_eq!(parsed, ANNOUNCE, "byte {at} is {byte}");
-        }
-    }
-}

@@ -9,6 +9,7 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, limits};
 use wire::webtorrent::{
@@ -23,8 +24,8 @@ pub(crate) enum Parsed<'a> {
     Scrape(Result<Vec<InfoHash>, Refusal>),
 }
 
-/// Checks that both parsers agree about `bytes`, and that relays and refusals made from the message are
-/// JSON with the same values. Returns the result.
+/// Checks that both parsers agree about `bytes`, and that relays and refusals made from the message have the same
+/// values. Returns the result.
 pub(crate) fn check(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
     let fast = read_fast(bytes);
     assert_eq!(fast, read_with_serde(bytes), "{}", bytes.escape_ascii());
@@ -32,16 +33,15 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
         Ok(Parsed::Announce(announce)) => {
             let relay = Relay::new(&announce.info_hash, &announce.peer_id);
             for offer in &announce.offers {
-                let mut out = Vec::new();
-                relay.offer(&mut out, offer);
-                check_relay(&out, (announce.info_hash, announce.peer_id, offer.id), offer.json);
+                let ids = [announce.info_hash.0, announce.peer_id.0, offer.id.0];
+                check_relay(|out| relay.offer(out, offer), ids, "offer", offer.json);
             }
         }
         Ok(Parsed::Answer(answer)) => {
-            let mut out = Vec::new();
             let relay = Relay::new(&answer.info_hash, &answer.peer_id);
-            relay.answer(&mut out, &answer.offer_id, answer.json);
-            check_relay(&out, (answer.info_hash, answer.peer_id, answer.offer_id), answer.json);
+            let ids = [answer.info_hash.0, answer.peer_id.0, answer.offer_id.0];
+            let write = |out: &mut Vec<u8>| relay.answer(out, &answer.offer_id, answer.json);
+            check_relay(write, ids, "answer", answer.json);
         }
         Ok(Parsed::Scrape(Ok(_))) => {}
         Ok(Parsed::Scrape(Err(refusal))) => check_refusal(*refusal, Some(Action::Scrape), None),
@@ -52,21 +52,27 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
     fast
 }
 
-/// Checks that a relay has these ids, and the offer or answer unchanged.
-fn check_relay(relay: &[u8], ids: (InfoHash, PeerId, OfferId), json: &str) {
-    let Members(members) = serde_json::from_slice(relay).unwrap();
-    let [info_hash, peer_id, offer_id] = ["info_hash", "peer_id", "offer_id"]
-        .map(|name| twenty_bytes(named(&members, name)).unwrap());
-    assert_eq!((InfoHash(info_hash), PeerId(peer_id), OfferId(offer_id)), ids);
-    assert!([named(&members, "offer"), named(&members, "answer")].contains(&json));
+/// Checks that a relay has these ids, written as `JSON.stringify` does, and the offer or answer unchanged.
+fn check_relay(write: impl Fn(&mut Vec<u8>), ids: [[u8; 20]; 3], key: &str, json: &str) {
+    let mut relay = Vec::new();
+    write(&mut relay);
+    let [info_hash, peer_id, offer_id] =
+        ids.map(|id| Value::from(id.map(char::from).iter().collect::<String>()));
+    let expected = format!(
+        r#"{{"action":"announce","info_hash":{info_hash},"peer_id":{peer_id},"offer_id":{offer_id},"{key}":{json}}}"#
+    );
+    assert_eq!(String::from_utf8_lossy(&relay), expected);
 }
 
-fn check_refusal(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
+/// Checks that a refusal is JSON that names its text, the action and the torrent.
+pub(crate) fn check_refusal(refusal: Refusal, action: Option<Action>, info_hash: Option<InfoHash>) {
     let mut out = Vec::new();
     failure(&mut out, refusal, action, info_hash.as_ref());
     let Members(members) = serde_json::from_slice(&out).unwrap();
     assert_eq!(string(named(&members, "failure reason")).as_deref(), Some(refusal.text()));
     assert_eq!(twenty_bytes(named(&members, "info_hash")).map(InfoHash), info_hash);
+    let name = action.map(|action| format!("{action:?}").to_lowercase());
+    assert_eq!(string(named(&members, "action")), name);
 }
 
 fn read_fast(bytes: &[u8]) -> Result<Parsed<'_>, MessageError> {
