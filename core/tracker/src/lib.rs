@@ -51,7 +51,7 @@ pub use listener_policies::{
 };
 pub use networks::Networks;
 pub use passkeys::{
-    BadSessions, ImportedSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionWalk,
+    BadSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionOrigin, SessionWalk,
 };
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
@@ -246,10 +246,13 @@ impl Tracker {
         &self.passkeys
     }
 
-    /// Imports sessions that [`PasskeyStore::export_sessions`] of another process has exported. `cut_ago_s`
-    /// are the seconds that count as passed since. `is_exact` says that nothing that the process did later
-    /// is missing; otherwise, the next report of each peer counts nothing. Skips sessions whose lifetime has passed or whose key
-    /// does not exist any more, and all if the process had another secret.
+    /// Imports sessions that [`PasskeyStore::export_sessions`] of another process has exported, and returns how many
+    /// were news. Skips sessions whose lifetime has passed or whose key does not exist any more, and all if the
+    /// process had another secret.
+    ///
+    /// `cut_ago_s` are the seconds that count as passed since. Those of another node are whole seconds of unix time
+    /// now less whole seconds then: of two reports of a peer the later one holds, wherever it was made, if ticks
+    /// begin with the seconds of unix time.
     ///
     /// Quotas hold for imported peers, too: call it when the keys are there. Peers that are here already
     /// come first.
@@ -261,31 +264,11 @@ impl Tracker {
         &self,
         now: Tick,
         cut_ago_s: u32,
-        is_exact: bool,
+        origin: SessionOrigin,
         body: &[u8],
-    ) -> Result<ImportedSessions, BadSessions> {
+    ) -> Result<u64, BadSessions> {
         let lifetime_s = self.policy.load().peer_lifetime_s;
-        let time = ImportTime { now, cut_ago_s, lifetime_s };
-        self.passkeys.import_sessions(time, is_exact, body)
-    }
-
-    /// Imports sessions that [`PasskeyStore::take_changed_sessions`] of another node has taken. `cut_ago_s`
-    /// are the seconds since: whole seconds of unix time now less whole seconds then. Of two reports of a peer
-    /// the later one holds, wherever it was made, if ticks begin with the seconds of unix time. Skips sessions
-    /// as [`Self::import_sessions`] does.
-    ///
-    /// # Errors
-    ///
-    /// If the body does not add up. Nothing is imported then.
-    pub fn import_changed_sessions(
-        &self,
-        now: Tick,
-        cut_ago_s: u32,
-        body: &[u8],
-    ) -> Result<ImportedSessions, BadSessions> {
-        let lifetime_s = self.policy.load().peer_lifetime_s;
-        let time = ImportTime { now, cut_ago_s, lifetime_s };
-        self.passkeys.import_changed_sessions(time, body)
+        self.passkeys.import_sessions(ImportTime { now, cut_ago_s, lifetime_s }, origin, body)
     }
 
     /// Returns the tokens of listeners that ask for them.

@@ -28,7 +28,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use primitives::prefetch_all;
@@ -36,7 +36,6 @@ use primitives::siphash::siphash_128;
 use types::{Event, InfoHash, PeerId, Refusal, Role, Tick, UserKey, limits};
 
 use crate::RequestKind;
-use changes::SessionChanges;
 use credit::{Credit, CreditRule, bytes_per_ms};
 use import::FirstReports;
 use record::KeyRecord;
@@ -46,7 +45,7 @@ use shard::{SHARDS, Shard, find_key, shard_of};
 pub(crate) use account::LockedKey;
 pub use export::{BadSessions, SessionWalk};
 pub(crate) use import::ImportTime;
-pub use import::ImportedSessions;
+pub use import::SessionOrigin;
 pub(crate) use session::{PeerIdentity, SessionTag};
 
 /// The number of a key's record.
@@ -96,7 +95,7 @@ pub struct PasskeyStore {
     /// The hash of each key.
     hashes: Mutex<BTreeMap<KeyId, KeyHash>>,
     first_reports: FirstReports,
-    changes: SessionChanges,
+    keeps_changes: AtomicBool,
     /// The longest lifetime of a session, seconds.
     lifetime_max_s: AtomicU32,
     /// Bytes of a key in a millisecond; 0 = unlimited.
@@ -129,7 +128,11 @@ impl PasskeyStore {
     /// Returns an empty store. `secret` keeps clients from aiming at shards. Sessions can be imported by
     /// processes that have the same one.
     pub(crate) fn new(secret: [u8; 16]) -> Self {
-        let session_limits = Arc::new(SessionLimits::default());
+        Self::with_limits(secret, SessionLimits::default())
+    }
+
+    fn with_limits(secret: [u8; 16], session_limits: SessionLimits) -> Self {
+        let session_limits = Arc::new(session_limits);
         let shard = |_| Mutex::new(Shard::new(Arc::clone(&session_limits)));
         Self {
             secret,
@@ -138,7 +141,7 @@ impl PasskeyStore {
             swept: AtomicUsize::default(),
             hashes: Mutex::default(),
             first_reports: FirstReports::default(),
-            changes: SessionChanges::default(),
+            keeps_changes: AtomicBool::default(),
             lifetime_max_s: AtomicU32::new(limits::PEER_LIFETIME_S_MAX),
             bytes_per_ms: AtomicU64::new(bytes_per_ms(limits::KEY_MBIT_PER_S)),
             imported_at: AtomicU32::default(),
@@ -197,13 +200,17 @@ impl PasskeyStore {
 
     /// Returns the number of peers with a key that are remembered.
     pub fn sessions(&self) -> usize {
-        self.session_limits.count()
+        self.session_limits.count.load(Ordering::Relaxed)
     }
 
-    /// Lowers the bounds of sessions, of all keys together ([`limits::KEY_SESSIONS_MAX`]) and of each
-    /// ([`limits::KEY_SESSIONS_OF_ONE_MAX`]).
-    pub fn set_session_limits(&self, all: usize, of_key: u32) {
-        self.session_limits.set(all, of_key);
+    /// Keeps sessions that change from now on for [`SessionWalk::of_changes`].
+    pub fn keep_session_changes(&self) {
+        self.keeps_changes.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn keeps_changes(&self) -> bool {
+        self.keeps_changes.load(Ordering::Relaxed)
     }
 
     /// Sets the rate in Mbit/s above which what the peers of a key report is not credited; 0 = unlimited.

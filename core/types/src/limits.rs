@@ -289,7 +289,7 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 /// provider, and some more as IPv6 privacy addresses change.
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
 /// Sessions of key holders' peers that changed since the other nodes of a cluster were told, a second or so
-/// ago: 16 bytes each, and 72 for each that ended. Further ones are not told: what such a peer transferred
+/// ago: 16 bytes each, and 80 for each that ended. Further ones are not told: what such a peer transferred
 /// since it was told last counts twice if it announces at another node next.
 pub const KEY_SESSION_CHANGES_MAX: usize = 1 << 20;
 /// Clients of key holders whose first report is kept while sessions of an earlier process are imported,

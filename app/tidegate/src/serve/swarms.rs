@@ -16,7 +16,7 @@ use journal::{Failure, Journal, KINDS, Lock, Pace, SKIPPED, State, Status, Write
 use net::process::cores;
 use replication::{Clocks, Feed, Now};
 use tracing::{error, info, warn};
-use tracker::Tracker;
+use tracker::{SessionOrigin, Tracker};
 
 use super::Event;
 use super::transfer::{Reception, session_source};
@@ -319,7 +319,8 @@ impl Task {
         let (tracker, clocks) = (Arc::clone(&self.tracker), Arc::clone(&self.clocks));
         let journal = journal.with_sessions(Box::new(move |ago_s, is_newest, body| {
             // A body that does not add up is of another version.
-            let _ = tracker.import_sessions(clocks().tick, ago_s, is_newest, body);
+            let origin = SessionOrigin::EarlierProcess { is_exact: is_newest };
+            let _ = tracker.import_sessions(clocks().tick, ago_s, origin, body);
         }));
         let merged = journal.restore(store, &self.clocks, threads, status, &self.stop);
         self.report.is_restoring.store(false, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use journal::{Milestone, SendOrders, SessionSource};
 use net::process::{available_memory_bytes, lower_priority};
 use replication::{Clocks, Encoder, Feed, Now};
 use tracing::{info, warn};
-use tracker::{SessionWalk, Tracker};
+use tracker::{SessionOrigin, SessionWalk, Tracker};
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
@@ -238,9 +238,9 @@ impl SwarmTarget {
         let mut sessions = 0;
         let mut take_sessions = |ago_s: u32, body: &[u8]| {
             // A body that does not add up is of another version.
-            let imported =
-                tracker.import_sessions(clocks().tick, ago_s, true, body).unwrap_or_default();
-            sessions += imported.stored;
+            let origin = SessionOrigin::EarlierProcess { is_exact: true };
+            let imported = tracker.import_sessions(clocks().tick, ago_s, origin, body);
+            sessions += imported.unwrap_or_default();
         };
         let mut result = Ok(());
         loop {

@@ -6,7 +6,7 @@ use types::{Event, Refusal, Tick};
 
 use super::record::KeyRecord;
 use super::session::{Reported, Session};
-use super::sessions::{NoRoom, PlacedSession, QuotaPlace, Sessions};
+use super::sessions::{NoRoom, QuotaPlace, SessionRecord, Sessions};
 use super::shard::{Shard, find_key};
 use super::{KeyHash, KeyTotals, PasskeyStore, Report, SessionTag};
 
@@ -73,12 +73,12 @@ impl LockedKey<'_> {
             (Some(session), _) => peer.renew(session),
         };
         let progress = progress.inspect_err(|_| {
-            if is_first {
-                store.first_reports.forget(tag);
+            if store.first_reports.are_kept() {
+                store.first_reports.forget(tag, is_first);
             }
         })?;
-        if store.changes.are_kept() && !report.is_web && event != Event::Stopped {
-            store.changes.renewed(tag);
+        if store.keeps_changes() && !report.is_web && event != Event::Stopped {
+            peer.sessions.keep_renewed(tag);
         }
         // 4. Add the peer's progress to the key's totals.
         let progress = if is_first { KeyTotals::default() } else { progress };
@@ -99,7 +99,7 @@ impl Announcing<'_> {
         let old = quota.and_then(|quota| quota.predecessor(place.torrent, self.tag));
         let Some(old) = old else { return false };
         if let Some(session) = self.sessions.find(old) {
-            self.end(session);
+            self.end(old, session.last);
         }
         true
     }
@@ -135,7 +135,7 @@ impl Announcing<'_> {
     /// Ends the session of a peer that stops. Returns its progress.
     fn stop(&mut self, session: Session) -> KeyTotals {
         let progress = self.progress(session);
-        self.end(Session { last: self.reported, ..session });
+        self.end(self.tag, self.reported);
         progress
     }
 
@@ -159,14 +159,16 @@ impl Announcing<'_> {
         }
     }
 
-    /// Ends a session, and keeps its end for the other nodes.
-    fn end(&mut self, session: Session) {
-        if self.store.changes.are_kept() {
-            let place = self.sessions.place(session.tag);
-            self.store.changes.ended(self.now, PlacedSession { session, place });
-        }
+    /// Ends a session, and keeps its end for the other nodes, with its last report as one of now.
+    fn end(&mut self, tag: SessionTag, last: Reported) {
         let period_s = self.store.lifetime_max_s();
-        self.key.end_session(self.now, period_s, session.tag, self.sessions);
+        let ended = self.key.end_session(self.now, period_s, tag, self.sessions);
+        if self.store.keeps_changes()
+            && let Some(ended) = ended
+        {
+            let session = Session { tag, last: Reported { at: self.now, ..last } };
+            self.sessions.keep_ended(SessionRecord { session, ..ended });
+        }
     }
 }
 

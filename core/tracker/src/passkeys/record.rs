@@ -4,7 +4,7 @@ use types::{Refusal, Tick};
 
 use super::credit::Credit;
 use super::quota::QuotaState;
-use super::sessions::{QuotaPlace, Sessions};
+use super::sessions::{QuotaPlace, SessionRecord, Sessions};
 use super::{KeyHash, KeyId, KeyRules, KeyTotals, SessionTag};
 
 /// A key.
@@ -115,19 +115,20 @@ impl KeyRecord {
         }
     }
 
-    /// Ends a session of the key, if it exists. `period_s` is the period of [`SessionCount`].
+    /// Ends and returns a session of the key, if it exists. `period_s` is the period of [`SessionCount`].
     pub(super) fn end_session(
         &mut self,
         now: Tick,
         period_s: u32,
         tag: SessionTag,
         sessions: &mut Sessions,
-    ) {
-        let Some(ended) = sessions.remove(tag) else { return };
+    ) -> Option<SessionRecord> {
+        let ended = sessions.remove(tag)?;
         self.sessions.remove(now, period_s, ended.session.last.at);
         if let Some(place) = ended.place {
             self.leave_quota(tag, place);
         }
+        Some(ended)
     }
 }
 

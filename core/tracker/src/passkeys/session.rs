@@ -29,14 +29,14 @@ pub(crate) enum PeerIdentity {
 }
 
 /// A peer of a key in a torrent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) tag: SessionTag,
     pub(super) last: Reported,
 }
 
 /// The last report of a peer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) uploaded: u64,
     pub(super) downloaded: u64,
@@ -113,6 +113,12 @@ impl Reported {
             is_seeder: report.role == Role::Seeder,
             is_web: report.is_web,
         }
+    }
+
+    /// Returns the report with counts that no later one exceeds, so that the peer's next report counts nothing: it
+    /// may have made one since this one, which was counted.
+    pub(super) fn without_counts(self) -> Self {
+        Self { uploaded: u64::MAX, downloaded: u64::MAX, is_seeder: false, ..self }
     }
 
     /// Returns the peer's progress to its next report, without what its siblings have reported already: a

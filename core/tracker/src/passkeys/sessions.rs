@@ -1,15 +1,16 @@
-//! The sessions of a shard, and their places in the quotas of their keys.
+//! The sessions of a shard, their places in the quotas of their keys, and those that have changed.
 //!
 //! Only peers of keys with bounds have a place. Places are in a table of their own, since they would make every
 //! session larger by half.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use types::{Tick, limits};
 
 use super::KeyHash;
+use super::changes::SessionChanges;
 use super::session::{Reported, Session, SessionTag, Siblings};
 use super::shard::{prefetch_entry, shrink_if_sparse};
 
@@ -18,7 +19,8 @@ pub(super) struct Sessions {
     table: HashTable<Session>,
     /// The sessions of the table that count against a quota.
     places: HashTable<(SessionTag, QuotaPlace)>,
-    limits: Arc<SessionLimits>,
+    pub(super) changes: SessionChanges,
+    pub(super) limits: Arc<SessionLimits>,
 }
 
 /// A peer's place in the quota of its key: torrent and address, as keyed hashes.
@@ -30,17 +32,21 @@ pub(super) struct QuotaPlace {
 }
 
 /// A session, and its peer's place in the quota of its key if it has one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlacedSession {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionRecord {
     pub(super) session: Session,
     pub(super) place: Option<QuotaPlace>,
+    pub(super) has_ended: bool,
 }
 
-/// The number of sessions in all shards, and how many there may be.
+/// The numbers of sessions and of changes in all shards, and their bounds.
 pub(super) struct SessionLimits {
-    count: AtomicUsize,
-    all_max: AtomicUsize,
-    of_key_max: AtomicU32,
+    pub(super) count: AtomicUsize,
+    /// Changes that were not taken yet.
+    pub(super) changes: AtomicUsize,
+    pub(super) all_max: usize,
+    pub(super) of_key_max: u32,
+    pub(super) changes_max: usize,
 }
 
 /// Why there is no room for a session.
@@ -62,7 +68,12 @@ pub(super) struct Lifetimes {
 impl Sessions {
     /// Returns an empty table. `limits` are those of all shards.
     pub(super) fn new(limits: Arc<SessionLimits>) -> Self {
-        Self { table: HashTable::new(), places: HashTable::new(), limits }
+        Self {
+            table: HashTable::new(),
+            places: HashTable::new(),
+            changes: SessionChanges::default(),
+            limits,
+        }
     }
 
     /// Prefetches the session `tag`, and its place if it may have one.
@@ -79,8 +90,12 @@ impl Sessions {
     }
 
     /// Returns a session and its place.
-    pub(super) fn find_placed(&self, tag: SessionTag) -> Option<PlacedSession> {
-        self.find(tag).map(|session| PlacedSession { session, place: self.place(tag) })
+    pub(super) fn find_record(&self, tag: SessionTag) -> Option<SessionRecord> {
+        self.find(tag).map(|session| self.record(session))
+    }
+
+    fn record(&self, session: Session) -> SessionRecord {
+        SessionRecord { session, place: self.place(session.tag), has_ended: false }
     }
 
     /// Returns a session's place in the quota of its key.
@@ -103,11 +118,9 @@ impl Sessions {
     }
 
     /// Appends all sessions but those of WebTorrent peers to `into`.
-    pub(super) fn copy(&self, into: &mut Vec<PlacedSession>) {
+    pub(super) fn copy(&self, into: &mut Vec<SessionRecord>) {
         let plain = self.table.iter().filter(|session| !session.last.is_web);
-        let placed =
-            |session: &Session| PlacedSession { session: *session, place: self.place(session.tag) };
-        into.extend(plain.map(placed));
+        into.extend(plain.map(|session| self.record(*session)));
     }
 
     /// Checks whether a new session has room. `of_key` is how many its key has.
@@ -116,12 +129,12 @@ impl Sessions {
     ///
     /// If its key or its client has too many sessions, or all keys together have.
     pub(super) fn check_room(&self, tag: SessionTag, of_key: u32) -> Result<(), NoRoom> {
-        if of_key >= self.limits.of_key_max.load(Ordering::Relaxed)
+        if of_key >= self.limits.of_key_max
             || self.of_client(tag.client).count() >= limits::KEY_SESSIONS_OF_CLIENT_MAX
         {
             return Err(NoRoom::OfKey);
         }
-        if self.limits.count() >= self.limits.all_max.load(Ordering::Relaxed) {
+        if self.limits.count.load(Ordering::Relaxed) >= self.limits.all_max {
             return Err(NoRoom::OfAll);
         }
         Ok(())
@@ -148,11 +161,12 @@ impl Sessions {
     }
 
     /// Removes and returns a session and its place.
-    pub(super) fn remove(&mut self, tag: SessionTag) -> Option<PlacedSession> {
+    pub(super) fn remove(&mut self, tag: SessionTag) -> Option<SessionRecord> {
         let found = self.table.find_entry(tag.client, |session| session.tag == tag).ok()?;
         let (session, _) = found.remove();
         self.limits.count.fetch_sub(1, Ordering::Relaxed);
-        Some(PlacedSession { session, place: remove_place(&mut self.places, tag) })
+        let place = remove_place(&mut self.places, tag);
+        Some(SessionRecord { session, place, has_ended: true })
     }
 
     /// Removes sessions whose lifetime has passed. Calls `expired` with each.
@@ -160,7 +174,7 @@ impl Sessions {
         &mut self,
         now: Tick,
         lifetimes: Lifetimes,
-        mut expired: impl FnMut(PlacedSession),
+        mut expired: impl FnMut(SessionRecord),
     ) {
         let over = self.table.extract_if(|session| {
             let last = session.last;
@@ -168,7 +182,8 @@ impl Sessions {
         });
         for session in over {
             self.limits.count.fetch_sub(1, Ordering::Relaxed);
-            expired(PlacedSession { session, place: remove_place(&mut self.places, session.tag) });
+            let place = remove_place(&mut self.places, session.tag);
+            expired(SessionRecord { session, place, has_ended: true });
         }
     }
 
@@ -191,22 +206,11 @@ fn remove_place(
 impl Default for SessionLimits {
     fn default() -> Self {
         Self {
-            count: AtomicUsize::new(0),
-            all_max: AtomicUsize::new(limits::KEY_SESSIONS_MAX),
-            of_key_max: AtomicU32::new(limits::KEY_SESSIONS_OF_ONE_MAX),
+            count: AtomicUsize::default(),
+            changes: AtomicUsize::default(),
+            all_max: limits::KEY_SESSIONS_MAX,
+            of_key_max: limits::KEY_SESSIONS_OF_ONE_MAX,
+            changes_max: limits::KEY_SESSION_CHANGES_MAX,
         }
-    }
-}
-
-impl SessionLimits {
-    /// Returns the number of sessions in all shards.
-    pub(super) fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Sets how many sessions there may be, of all keys and of each.
-    pub(super) fn set(&self, all: usize, of_key: u32) {
-        self.all_max.store(all.min(limits::KEY_SESSIONS_MAX), Ordering::Relaxed);
-        self.of_key_max.store(of_key.min(limits::KEY_SESSIONS_OF_ONE_MAX), Ordering::Relaxed);
     }
 }

@@ -9,7 +9,7 @@ use cluster::{Figures, Host, PeerTimes, Position, Store};
 use front::Clock;
 use replication::Now;
 use tracker::counters::MetricsRegistry;
-use tracker::{RequestKind, Tracker};
+use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
 use types::InfoHash;
 
 use super::records::position_of_records;
@@ -26,6 +26,7 @@ pub(super) struct TrackerHost {
     records: Arc<Records>,
     /// When announces were last counted, and how many there were.
     announces: Mutex<(Instant, u64)>,
+    session_changes: Mutex<SessionWalk>,
 }
 
 impl TrackerHost {
@@ -35,9 +36,10 @@ impl TrackerHost {
         registry: Arc<MetricsRegistry>,
         records: Arc<Records>,
     ) -> Self {
-        tracker.passkeys().keep_session_changes(true);
+        tracker.passkeys().keep_session_changes();
         let announces = Mutex::new((Instant::now(), 0));
-        Self { tracker, clock, registry, records, announces }
+        let session_changes = Mutex::new(SessionWalk::of_changes());
+        Self { tracker, clock, registry, records, announces, session_changes }
     }
 
     fn announces_per_s(&self) -> u64 {
@@ -88,11 +90,12 @@ impl Host for TrackerHost {
     }
 
     fn take_sessions(&self, now: Now, body: &mut Vec<u8>) -> bool {
-        self.tracker.passkeys().take_changed_sessions(now.tick, SESSIONS_BYTES, body)
+        let mut walk = self.session_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tracker.passkeys().export_sessions(now.tick, &mut walk, SESSIONS_BYTES, body)
     }
 
     fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]) {
         // A body that does not add up is of another version.
-        let _ = self.tracker.import_changed_sessions(now.tick, ago_s, body);
+        let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
 }

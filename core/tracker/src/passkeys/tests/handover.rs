@@ -7,23 +7,13 @@ fn time(now: u32, cut_ago_s: u32, lifetime_s: u32) -> ImportTime {
     ImportTime { now: Tick(now), cut_ago_s, lifetime_s }
 }
 
-/// Exports the sessions of `old` and imports them into `new`. Returns what the import did.
-pub(super) fn hand_over(
-    old: &PasskeyStore,
-    new: &PasskeyStore,
-    now: Tick,
-    lifetime_s: u32,
-) -> ImportedSessions {
-    let (mut walk, mut body, mut sum) =
-        (SessionWalk::new(true), Vec::new(), ImportedSessions::default());
-    while old.export_sessions(now, &mut walk, 200, &mut body) {
-        assert!(body.len() <= 212, "{} bytes", body.len());
-        let imported = new.import_sessions(time(now.0, 0, lifetime_s), true, &body).unwrap();
-        sum.stored += imported.stored;
-        sum.skipped += imported.skipped;
-        body.clear();
-    }
-    sum
+const EXACT: SessionOrigin = SessionOrigin::EarlierProcess { is_exact: true };
+
+/// Exports the sessions of `old` and imports them into `new`. Returns how many were news.
+pub(super) fn hand_over(old: &PasskeyStore, new: &PasskeyStore, now: Tick, lifetime_s: u32) -> u64 {
+    let time = time(now.0, 0, lifetime_s);
+    let bodies = bodies(old, now, SessionWalk::new(true)).into_iter();
+    bodies.map(|body| new.import_sessions(time, EXACT, &body).unwrap()).sum()
 }
 
 fn reports(torrent: u8, peer: u8, host: u8, bytes: u64) -> TestReport {
@@ -39,9 +29,13 @@ fn uploaded(store: &PasskeyStore) -> u64 {
 
 /// Two processes with the same key.
 fn processes(rules: KeyRules) -> [PasskeyStore; 2] {
-    let both = [store(), store()];
-    assert!(both.iter().all(|it| it.put(KeyId(1), key(1), rules)));
-    both
+    [(); 2].map(|()| process(rules, SessionLimits::default()))
+}
+
+fn process(rules: KeyRules, limits: SessionLimits) -> PasskeyStore {
+    let store = store_with(limits);
+    assert!(store.put(KeyId(1), key(1), rules));
+    store
 }
 
 #[test]
@@ -65,8 +59,7 @@ fn reports_during_an_import_count_at_its_end() {
     by(&new, 4, Event::Started, 0);
     by(&new, 6, Event::None, 5000);
     assert_eq!(uploaded(&new), 10, "only what follows a first report");
-    let imported = hand_over(&old, &new, Tick(11), 100);
-    assert_eq!(imported, ImportedSessions { stored: 1, skipped: 4 });
+    assert_eq!(hand_over(&old, &new, Tick(11), 100), 1);
     // A journal may have them twice.
     hand_over(&old, &new, Tick(11), 100);
     assert_eq!(uploaded(&new), 0);
@@ -95,7 +88,8 @@ fn old_copies_hold_places_but_count_nothing() {
         body
     };
     for (is_last, is_exact) in [(false, true), (true, false)] {
-        new.import_sessions(time(20, 0, 100), is_exact, &export(is_last)).unwrap();
+        let origin = SessionOrigin::EarlierProcess { is_exact };
+        new.import_sessions(time(20, 0, 100), origin, &export(is_last)).unwrap();
     }
     assert_eq!(by(&new, 2, 0), Some(Refusal::KeyTorrents));
     assert_eq!((by(&new, 1, 5000), totals(&new)[&KeyId(1)].seeding_s), (None, 0));
@@ -103,7 +97,7 @@ fn old_copies_hold_places_but_count_nothing() {
     // The last copy replaces earlier ones.
     let [_, new] = processes(rules);
     for is_last in [false, true] {
-        new.import_sessions(time(20, 10, 100), true, &export(is_last)).unwrap();
+        new.import_sessions(time(20, 10, 100), EXACT, &export(is_last)).unwrap();
     }
     assert_eq!((by(&new, 1, 5000), uploaded(&new)), (None, 4000));
 }
@@ -141,33 +135,34 @@ fn an_older_copy_does_not_bring_back_a_replaced_session() {
 
 #[test]
 fn sessions_count_towards_the_bound_of_their_key() {
-    let [old, new] = processes(bounded(100, 0));
-    let by =
-        |store, torrent| announce(store, Tick(10), &key(1), &TestReport::new(torrent, 1, 1)).err();
+    let of_at_most = |of_key_max| {
+        process(bounded(100, 0), SessionLimits { of_key_max, ..SessionLimits::default() })
+    };
+    let by = |store: &PasskeyStore, torrent| {
+        announce(store, Tick(10), &key(1), &TestReport::new(torrent, 1, 1)).err()
+    };
+    let [old, new, small] = [100, 20, 7].map(of_at_most);
     assert!((0..20).all(|torrent| by(&old, torrent).is_none()));
-    new.set_session_limits(1 << 20, 20);
-    assert_eq!(hand_over(&old, &new, Tick(500), 1000).stored, 20);
+    assert_eq!(hand_over(&old, &new, Tick(500), 1000), 20);
     assert_eq!([by(&new, 5), by(&new, 50)], [None, Some(Refusal::KeySessions)]);
-    let [_, small] = processes(bounded(100, 0));
-    small.set_session_limits(1 << 20, 7);
-    let imported = hand_over(&old, &small, Tick(500), 1000);
-    assert_eq!(imported, ImportedSessions { stored: 7, skipped: 13 });
+    assert_eq!(hand_over(&old, &small, Tick(500), 1000), 7);
 }
 
 #[test]
 fn skips_what_does_not_belong_here() {
     let [old, new] = processes(bounded(9, 9));
     announce(&old, Tick(10), &key(1), &reports(1, 1, 1, 1000)).unwrap();
-    let none = ImportedSessions { stored: 0, skipped: 1 };
-    assert_eq!(hand_over(&old, &new, Tick(111), 100), none, "too old");
-    assert_eq!(hand_over(&old, &store(), Tick(20), 100), none, "no such key");
+    assert_eq!(hand_over(&old, &new, Tick(111), 100), 0, "too old");
+    assert_eq!(hand_over(&old, &store(), Tick(20), 100), 0, "no such key");
     let other = PasskeyStore::new([2; 16]);
     other.put(KeyId(1), key(1), KeyRules::default());
-    assert_eq!(hand_over(&old, &other, Tick(20), 100), none, "another secret");
+    assert_eq!(hand_over(&old, &other, Tick(20), 100), 0, "another secret");
     let mut body = Vec::new();
     assert!(old.export_sessions(Tick(20), &mut SessionWalk::new(true), 4096, &mut body));
-    assert_eq!(new.import_sessions(time(20, 81, 100), true, &body[..20]), Err(BadSessions));
-    let imported = |ago_s| new.import_sessions(time(200, ago_s, 100), true, &body).unwrap().stored;
+    assert_eq!(new.import_sessions(time(20, 81, 100), EXACT, &body[..20]), Err(BadSessions));
+    let as_changes = new.import_sessions(time(20, 0, 100), SessionOrigin::OtherNode, &body);
+    assert_eq!(as_changes, Err(BadSessions));
+    let imported = |ago_s| new.import_sessions(time(200, ago_s, 100), EXACT, &body).unwrap();
     assert_eq!((imported(91), imported(50)), (0, 1));
     assert_eq!(imported(60), 0, "an earlier copy");
     assert_eq!(imported(5), 1, "a later copy");
@@ -179,18 +174,26 @@ fn skips_what_does_not_belong_here() {
 fn takes_any_bytes() {
     let mut random = Random::new(9);
     let [old, new] = processes(bounded(3, 3));
-    for number in 0..40 {
-        let report = TestReport { port: number, ..reports(1 + (number % 3) as u8, 1, 1, 5) };
+    old.keep_session_changes();
+    for port in 0..40 {
+        let event = if port % 3 == 0 { Event::Stopped } else { Event::None };
+        let torrent = 1 + (port % 4) as u8;
+        let report = TestReport { event, port: port / 2, ..reports(torrent, 1, 1, 5) };
         let _ = announce(&old, Tick(10), &key(1), &report);
     }
-    let mut body = Vec::new();
-    assert!(old.export_sessions(Tick(20), &mut SessionWalk::new(true), 1 << 16, &mut body));
-    for _ in 0..5000 {
-        let body = damage(&body, &mut random);
+    let walks = [SessionWalk::new(true), SessionWalk::of_changes()];
+    let exports = walks.map(|mut walk| {
+        let mut body = Vec::new();
+        assert!(old.export_sessions(Tick(20), &mut walk, 1 << 16, &mut body));
+        body
+    });
+    for round in 0..10_000 {
+        let origin = [EXACT, SessionOrigin::OtherNode][round % 2];
+        let body = damage(&exports[round % 2], &mut random);
         if random.below(2) == 0 {
             new.begin_import();
         }
-        let _ = new.import_sessions(time(random.below(50), random.below(20), 100), true, &body);
+        let _ = new.import_sessions(time(random.below(50), random.below(20), 100), origin, &body);
         let report = reports(1, 1 + random.below(3) as u8, 1, random.below(100).into());
         let _ = announce(&new, Tick(40), &key(1), &report);
         new.finish_import();
