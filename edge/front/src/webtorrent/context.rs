@@ -7,7 +7,6 @@ use tracker::Tracker;
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
-use super::letters::Outcome;
 use super::mailboxes::{Content, MessageBatch};
 use super::relay::Relay;
 use crate::Clock;
@@ -105,7 +104,10 @@ impl WsContext<'_> {
             if envelope.listener.is_none()
                 && let Some(remote) = &self.relay.link.mailboxes.remote
             {
-                remote.count(if is_sent { Outcome::Delivered } else { Outcome::Gone }, 1);
+                remote.count(|counts| match is_sent {
+                    true => counts.delivered += 1,
+                    false => counts.gone += 1,
+                });
             }
         }
     }

@@ -18,7 +18,6 @@
 //! here, and a node speaks only for its own connections.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,18 +58,7 @@ pub(super) struct Remote {
     pub(super) node: u8,
     outgoing: Mutex<Outgoing>,
     arrived: Notify,
-    counts: [AtomicU64; 6],
-}
-
-/// Indices of [`Remote::counts`].
-#[derive(Clone, Copy)]
-pub(super) enum Outcome {
-    Sent,
-    Unsent,
-    Delivered,
-    Gone,
-    MailboxFull,
-    Misaddressed,
+    counts: Mutex<LetterCounts>,
 }
 
 /// Letters that wait for the cluster's thread.
@@ -116,7 +104,7 @@ impl RemoteLetters {
     /// moment. Returns nothing if nothing waits, or nothing may be taken yet.
     pub fn take(&self, now: Duration) -> Vec<(u8, Vec<u8>)> {
         let Some(remote) = &self.0.remote else { return Vec::new() };
-        let mut outgoing = remote.lock();
+        let mut outgoing = lock(&remote.outgoing);
         outgoing.refill(now);
         let Outgoing { bodies, bytes, allowed, .. } = &mut *outgoing;
         let mut taken = Vec::new();
@@ -126,7 +114,7 @@ impl RemoteLetters {
             {
                 *bytes -= body.bytes.len();
                 *allowed -= body.bytes.len() as i64;
-                remote.count(Outcome::Sent, body.letters);
+                remote.count(|counts| counts.sent += body.letters);
                 taken.push((*node, body.bytes));
             }
         }
@@ -156,17 +144,17 @@ impl RemoteLetters {
                 Content::Answer => true,
             };
             if to.node() != remote.node || !speaks_for_itself {
-                remote.count(Outcome::Misaddressed, 1);
+                remote.count(|counts| counts.misaddressed += 1);
             } else if to.worker() >= self.0.workers() {
                 // A process of this node had more workers once.
-                remote.count(Outcome::Gone, 1);
+                remote.count(|counts| counts.gone += 1);
             } else {
                 let batch = batches.entry(to.worker()).or_default();
                 batch.push(to, content, None, |out| ws::text(out, text));
             }
         }
         for (worker, mut batch) in batches {
-            self.0.post(worker, &mut batch, |_| remote.count(Outcome::MailboxFull, 1));
+            self.0.post(worker, &mut batch, |_| remote.count(|counts| counts.mailbox_full += 1));
         }
         Ok(())
     }
@@ -174,9 +162,7 @@ impl RemoteLetters {
     /// Returns the numbers of letters since the start, by outcome.
     pub fn counts(&self) -> LetterCounts {
         let Some(remote) = &self.0.remote else { return LetterCounts::default() };
-        let counts = remote.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-        let [sent, unsent, delivered, gone, mailbox_full, misaddressed] = counts;
-        LetterCounts { sent, unsent, delivered, gone, mailbox_full, misaddressed }
+        *lock(&remote.counts)
     }
 }
 
@@ -194,7 +180,7 @@ impl Remote {
             node,
             outgoing: Mutex::new(outgoing),
             arrived: Notify::new(),
-            counts: Default::default(),
+            counts: Mutex::default(),
         }
     }
 
@@ -206,10 +192,10 @@ impl Remote {
         batch: &mut MessageBatch,
         mut lost: impl FnMut(Option<usize>),
     ) {
-        let mut outgoing = self.lock();
+        let mut outgoing = lock(&self.outgoing);
         for (envelope, text) in batch.messages() {
             if !outgoing.push(node, envelope, text) {
-                self.count(Outcome::Unsent, 1);
+                self.count(|counts| counts.unsent += 1);
                 lost(envelope.listener);
             }
         }
@@ -218,13 +204,13 @@ impl Remote {
         self.arrived.notify_one();
     }
 
-    pub(super) fn count(&self, outcome: Outcome, letters: u64) {
-        self.counts[outcome as usize].fetch_add(letters, Ordering::Relaxed);
+    pub(super) fn count(&self, count: impl FnOnce(&mut LetterCounts)) {
+        count(&mut lock(&self.counts));
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Outgoing> {
-        self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Outgoing {
