@@ -205,19 +205,6 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_in_order_and_once() {
-        let mailboxes = WorkerMailboxes::new(2, None);
-        assert!(post(&mailboxes, 1, &mut batch(7, b"one")).is_empty());
-        assert!(post(&mailboxes, 1, &mut batch(8, b"two!")).is_empty());
-        let all = mailboxes.collect(1, MessageBatch::default());
-        assert_eq!(all.frames, b"onetwo!");
-        let envelopes: Vec<_> = all.envelopes.iter().map(|one| (one.to.0, one.len)).collect();
-        assert_eq!(envelopes, [(7, 3), (8, 4)]);
-        assert!(mailboxes.collect(1, all).is_empty());
-        assert!(mailboxes.collect(0, MessageBatch::default()).is_empty());
-    }
-
-    #[test]
     fn full_mailbox_reports_each_lost_message() {
         let mailboxes = WorkerMailboxes::new(1, None);
         let big = vec![0; limits::EXCHANGE_BYTES_MAX];
