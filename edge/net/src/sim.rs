@@ -1,6 +1,6 @@
 //! An engine without sockets: datagrams are handled at once, on the caller's thread.
 
-use crate::udp::{Batch, Handler, REPLY_MAX, REQUEST_MAX};
+use crate::udp::{Batch, Handler, REQUEST_MAX};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The destination of all datagrams.
@@ -13,18 +13,7 @@ pub fn exchange(
     socket: usize,
     datagrams: &[(SocketAddr, &[u8])],
 ) -> Vec<(SocketAddr, Vec<u8>)> {
-    exchange_within(REPLY_MAX, handler, socket, datagrams)
-}
-
-/// The same with `room` bytes for each reply, at most [`REPLY_MAX`].
-pub fn exchange_within(
-    room: usize,
-    handler: &mut impl Handler,
-    socket: usize,
-    datagrams: &[(SocketAddr, &[u8])],
-) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut batch = Batch::new();
-    batch.limit_replies(room);
     let mut replies = Vec::new();
     for part in datagrams.chunks(crate::BATCH_MAX) {
         batch.clear(LOCAL);

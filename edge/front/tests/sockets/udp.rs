@@ -5,12 +5,17 @@ mod proxies;
 
 use std::net::SocketAddr;
 
+use client::codec::udp::{Reply, decode_reply};
 use tracker::counters::{Clients, DropReason};
 use tracker::{Access, BanRules, KeyId, KeyRules, Limits, Random, Rate};
-use types::{Refusal, Tick, UserKey, limits};
+use types::{Announce, InfoHash, NumWant, Refusal, Tick, UserKey, limits};
+use wire::udp::action;
 
 use crate::testing::set_access;
 use crate::testing::udp::*;
+
+/// An announce that asks for as many peers as there are.
+const GREEDY: Announce = Announce { want: NumWant::Peers(u16::MAX), ..LEECHER };
 
 /// The tracker must not amplify: an attacker who forges a victim's address cannot make it send the victim, or
 /// the proxy that wraps its datagrams, more bytes than the attacker has sent.
@@ -31,9 +36,14 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
         let id = random.next();
         let mut packet = match round % 5 {
             0 => connect(round),
-            1 => announce(id, AnnounceFields { want: i32::MAX, ..LEECHER }),
+            1 => announce(id, &GREEDY),
             2 => scrape(id, &[HASH; 74]),
-            3 => head(id, random.below(5), round),
+            3 => {
+                // An action that may not exist.
+                let mut packet = scrape(id, &[]);
+                packet[11] = random.below(5) as u8;
+                packet
+            }
             _ => (0..random.below(200)).map(|_| random.below(256) as u8).collect(),
         };
         let from = if is_wrapped { PROXY } else { &client };
@@ -54,36 +64,20 @@ fn unverified_bytes_out_never_exceed_bytes_in() {
     assert!(answered.iter().all(|answered| *answered > 500), "connects are answered");
 }
 
-/// Engines may have less room than a socket's longest datagram.
-#[test]
-fn fills_the_room_of_the_engine_at_most() {
-    let mut server = UdpServer::start();
-    server.populate(300);
-    for (client, stride, longest) in [("10.2.0.1", 6, 1472), ("2001:db8:1::1", 18, 1452)] {
-        let id = server.id_of(client);
-        let packet = announce(id, AnnounceFields { want: 200, ..LEECHER });
-        for room in [20, 500, 1232, 1472] {
-            let peers = (longest.min(room) - 20) / stride;
-            let reply = server.request_within(room, client, &packet);
-            assert_eq!(reply.len(), 20 + stride * peers.min(200), "{client}, {room} bytes");
-        }
-    }
-}
-
 #[test]
 fn samples_only_clients_that_are_served() {
     let mut server = UdpServer::start();
     set_access(&server.tracker, Access::Private);
     let key = UserKey::parse("user-key-012345678").unwrap();
     server.tracker.passkeys().put(KeyId(1), key, KeyRules::default());
-    let packet = announce(server.id_of("10.0.0.1"), LEECHER);
-    for (url, action) in [
-        (b"\x02\x1c/announce/user-key-012345679", ERROR),
-        (b"\x02\x1c/announce/user-key-012345678", ANNOUNCE),
+    let packet = announce(server.id_of("10.0.0.1"), &LEECHER);
+    for (url, expected) in [
+        (b"\x02\x1c/announce/user-key-012345679", action::ERROR),
+        (b"\x02\x1c/announce/user-key-012345678", action::ANNOUNCE),
     ] {
         for _ in 0..Clients::ONE_OF {
             let reply = server.request("10.0.0.1", &[&packet[..], url].concat());
-            assert_eq!(u32_at(&reply, 0), action);
+            assert_eq!(reply[..4], expected.to_be_bytes());
         }
     }
     assert_eq!(server.counters().clients.counts(), (&[(*b"pppppppp", 1)][..], 0));
@@ -95,7 +89,7 @@ fn unverified_offences_ban_only_by_their_own_rule() {
     let client = "192.0.2.1";
     let id = server.id_of(client);
     let forge = |server: &mut UdpServer| {
-        (0..9).for_each(|_| assert_eq!(server.request(client, &announce(id ^ 1, LEECHER)), b""));
+        (0..9).for_each(|_| assert_eq!(server.request(client, &announce(id ^ 1, &LEECHER)), b""));
         !server.tracker.bans().is_empty()
     };
     let others = BanRules { malformed_per_min: 1, wrong_keys_per_min: 1, ..BanRules::default() };
@@ -106,7 +100,7 @@ fn unverified_offences_ban_only_by_their_own_rule() {
     assert!(forge(&mut server));
     // Bans hold from the next sweep on.
     server.tracker.sweep(Tick(0), 1);
-    assert_eq!(server.request(client, &announce(id, LEECHER)), b"");
+    assert_eq!(server.request(client, &announce(id, &LEECHER)), b"");
     assert_eq!(server.counters().drops[DropReason::Banned.index()], 1);
 }
 
@@ -123,8 +117,8 @@ fn keeps_answers_with_their_requests_in_mixed_batches() {
             let mut packet = match number % 5 {
                 0 => connect(0),
                 1 => scrape(id, &[HASH]),
-                2 => announce(id ^ 1, LEECHER),
-                _ => announce(id, AnnounceFields { port, hash: [low; 20], ..LEECHER }),
+                2 => announce(id ^ 1, &LEECHER),
+                _ => announce(id, &Announce { port, info_hash: InfoHash([low; 20]), ..LEECHER }),
             };
             packet[12..16].copy_from_slice(&number.to_be_bytes());
             (from, packet)
@@ -134,13 +128,15 @@ fn keeps_answers_with_their_requests_in_mixed_batches() {
     let replies = server.exchange(&datagrams);
     assert_eq!(replies.len(), 400, "all but the forged are answered");
     for (to, reply) in &replies {
-        let number = u32_at(reply, 4);
+        let (number, reply) = decode_reply(reply).unwrap();
         assert_eq!(to.port(), 1000 + number as u16);
-        let action = match number % 10 {
-            3 => ERROR,
-            other => [CONNECT, SCRAPE, ERROR, ANNOUNCE, ANNOUNCE][other as usize % 5],
+        let is_expected = match number % 10 {
+            0 | 5 => matches!(reply, Reply::Connect { .. }),
+            1 | 6 => matches!(reply, Reply::Scrape(_)),
+            3 => matches!(reply, Reply::Error(_)),
+            _ => matches!(reply, Reply::Announce { .. }),
         };
-        assert_eq!(u32_at(reply, 0), action, "{number}");
+        assert!(is_expected, "{number}: {reply:?}");
     }
     let counters = server.counters();
     assert_eq!(counters.responses[0], [100, 150, 100, 0, 50]);
@@ -160,11 +156,11 @@ fn charges_unverified_packets_to_no_client() {
     let mut connects = 0;
     for _ in 0..1000 {
         connects += usize::from(!server.request(victim, &connect(1)).is_empty());
-        assert_eq!(server.request(victim, &announce(id ^ 1, LEECHER)), b"");
+        assert_eq!(server.request(victim, &announce(id ^ 1, &LEECHER)), b"");
         assert_eq!(server.request(victim, &scrape(id ^ 1, &[HASH])), b"");
     }
     assert_eq!(connects, rate.burst as usize);
-    for own in [announce(id, LEECHER), scrape(id, &[HASH])] {
+    for own in [announce(id, &LEECHER), scrape(id, &[HASH])] {
         assert_eq!(server.request(victim, &own).len(), 20);
     }
     assert_eq!(server.request("192.0.2.2", &connect(1)).len(), 16);

@@ -56,11 +56,6 @@ impl Batch {
         batch
     }
 
-    /// Sets the room of all replies, at most [`REPLY_MAX`] bytes.
-    pub(crate) fn limit_replies(&mut self, room: usize) {
-        self.slots.iter_mut().for_each(|slot| slot.room = room.min(REPLY_MAX) as u16);
-    }
-
     /// Returns a batch in `area`, for engines that add datagrams where they are:
     /// [`Batch::push_slot`].
     pub fn over(area: Area) -> Self {

@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use client::codec::bencode::{Value, parse};
 use flate2::read::GzDecoder;
 use tracker::{Limits, Tracker};
-use types::{InfoHash, limits};
+use types::{Announce, InfoHash, NumWant, limits};
 
 use super::*;
-use crate::testing::udp::{self, AnnounceFields, LEECHER, UdpServer};
+use crate::testing::udp::{self, LEECHER, UdpServer};
 
 /// The hash of a torrent; neighbours are far from each other.
 fn hash(number: u32) -> InfoHash {
@@ -25,8 +25,8 @@ pub(super) fn add_torrents(tracker: &Arc<Tracker>, count: u32) {
     let mut udp = UdpServer::of(tracker);
     let id = udp.id_of("192.0.2.1");
     let announce_of = |number| {
-        let fields = AnnounceFields { hash: hash(number).0, left: 0, want: 0, ..LEECHER };
-        udp::announce(id, fields)
+        let seeder = Announce { info_hash: hash(number), left: Some(0), ..LEECHER };
+        udp::announce(id, &Announce { want: NumWant::Peers(0), ..seeder })
     };
     let announces: Vec<Vec<u8>> = (0..count).map(announce_of).collect();
     let from = SocketAddr::from(([192, 0, 2, 1], 5));

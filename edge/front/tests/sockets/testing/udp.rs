@@ -1,22 +1,31 @@
-//! The handler of datagrams behind the sim engine, and datagrams put together byte by byte.
+//! The handler of datagrams behind the sim engine, and requests as clients write them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use client::codec::udp as codec;
 use front::Clock;
 use front::udp::{UdpFront, UdpListener};
 use net::sim;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
-use types::{Refusal, Tick};
+use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
 use super::{manual_tick, tracker};
 
-pub(crate) const HASH: [u8; 20] = [0xab; 20];
-pub(crate) const CONNECT: u32 = 0;
-pub(crate) const ANNOUNCE: u32 = 1;
-pub(crate) const SCRAPE: u32 = 2;
-pub(crate) const ERROR: u32 = 3;
+pub(crate) const HASH: InfoHash = InfoHash([0xab; 20]);
+
+/// The announce of a leecher that starts.
+pub(crate) const LEECHER: Announce = Announce {
+    info_hash: HASH,
+    peer_id: PeerId([b'p'; 20]),
+    port: 6881,
+    event: Event::Started,
+    left: Some(1),
+    uploaded: 0,
+    downloaded: 0,
+    want: NumWant::Default,
+};
 
 /// A worker with one listener, whose datagrams come from tests instead of sockets. Its clock stands still.
 pub(crate) struct UdpServer {
@@ -60,14 +69,8 @@ impl UdpServer {
 
     /// Returns the reply to a datagram that comes from an address. It is empty if there is none.
     pub(crate) fn request(&mut self, from: &str, packet: &[u8]) -> Vec<u8> {
-        self.request_within(usize::MAX, from, packet)
-    }
-
-    /// The same with an engine that has `room` bytes for each reply.
-    pub(crate) fn request_within(&mut self, room: usize, from: &str, packet: &[u8]) -> Vec<u8> {
         let from = SocketAddr::new(from.parse().unwrap(), 5);
-        let room = room.min(net::REPLY_MAX);
-        let replies = sim::exchange_within(room, &mut self.handler, 0, &[(from, packet)]);
+        let replies = self.exchange(&[(from, packet)]);
         assert!(replies.iter().all(|(to, _)| *to == from));
         replies.into_iter().next().map(|(_, reply)| reply).unwrap_or_default()
     }
@@ -82,12 +85,12 @@ impl UdpServer {
 
     /// Announces `count` leechers of each family.
     pub(crate) fn populate(&mut self, count: u16) {
-        let announce_none = |id| announce(id, AnnounceFields { want: 0, ..LEECHER });
         for number in 0..count {
             let [high, low] = number.to_be_bytes();
             let v4 = IpAddr::from([10, 1, high, low]).to_string();
             for ip in [v4, format!("2001:db8::{number:x}")] {
-                let packet = announce_none(self.id_of(&ip));
+                let alone = Announce { want: NumWant::Peers(0), ..LEECHER };
+                let packet = announce(self.id_of(&ip), &alone);
                 assert_eq!(self.request(&ip, &packet).len(), 20);
             }
         }
@@ -100,62 +103,23 @@ impl UdpServer {
     }
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-pub(crate) fn head(id: u64, action: u32, transaction: u32) -> Vec<u8> {
-    let mut packet = id.to_be_bytes().to_vec();
-    packet.extend(action.to_be_bytes());
-    packet.extend(transaction.to_be_bytes());
-    packet
-}
-
+/// Returns a request to connect.
 pub(crate) fn connect(transaction: u32) -> Vec<u8> {
-    head(0x417_2710_1980, CONNECT, transaction)
-}
-
-pub(crate) fn scrape(id: u64, hashes: &[[u8; 20]]) -> Vec<u8> {
-    let mut packet = head(id, SCRAPE, 8);
-    packet.extend(hashes.as_flattened());
+    let mut packet = Vec::new();
+    codec::connect(&mut packet, transaction);
     packet
 }
 
-/// The fields of an announce that tests vary.
-#[derive(Clone, Copy)]
-pub(crate) struct AnnounceFields {
-    pub(crate) hash: [u8; 20],
-    pub(crate) left: u64,
-    pub(crate) want: i32,
-    pub(crate) port: u16,
-}
-
-pub(crate) const LEECHER: AnnounceFields =
-    AnnounceFields { hash: HASH, left: 1, want: -1, port: 6881 };
-
-/// The announce of a peer that starts.
-pub(crate) fn announce(id: u64, say: AnnounceFields) -> Vec<u8> {
-    let mut packet = head(id, ANNOUNCE, 9);
-    packet.extend(say.hash);
-    packet.extend([b'p'; 20]);
-    // Downloaded, left and uploaded bytes, then the event.
-    packet.extend([0, say.left, 0].map(u64::to_be_bytes).as_flattened());
-    packet.extend(2_u32.to_be_bytes());
-    // IP address and key, which the tracker must ignore.
-    packet.extend([203, 0, 113, 9, 1, 2, 3, 4]);
-    packet.extend(say.want.to_be_bytes());
-    packet.extend(say.port.to_be_bytes());
-    assert_eq!(packet.len(), 98);
+/// Returns an announce with a connection id.
+pub(crate) fn announce(id: u64, announce: &Announce) -> Vec<u8> {
+    let mut packet = Vec::new();
+    codec::announce(&mut packet, id, 9, announce, b"");
     packet
 }
 
-/// Returns leechers, seeders and the peers' bytes of a reply to an announce.
-pub(crate) fn parse_announce(reply: &[u8]) -> (u32, u32, &[u8]) {
-    let head = [u32_at(reply, 0), u32_at(reply, 4), u32_at(reply, 8)];
-    assert_eq!(head, [ANNOUNCE, 9, 1800], "{}", reply.escape_ascii());
-    (u32_at(reply, 12), u32_at(reply, 16), &reply[20..])
-}
-
-pub(crate) fn is_error(reply: &[u8], refusal: Refusal) -> bool {
-    u32_at(reply, 0) == ERROR && reply[8..] == *refusal.text().as_bytes()
+/// Returns a scrape with a connection id.
+pub(crate) fn scrape(id: u64, hashes: &[InfoHash]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    codec::scrape(&mut packet, id, 8, hashes);
+    packet
 }
