@@ -80,21 +80,6 @@ fn answers_garbage_with_an_alert_and_counts_it() {
 }
 
 #[test]
-fn survives_clients_that_leave_during_the_handshake() {
-    let server = HttpServer::start();
-    let hello = hello();
-    for number in 1..30 {
-        send(&server, &hello[..hello.len() * number / 29]);
-    }
-    server.wait_for_counts(Protocol::Https, "all are closed", |it| it.connections_closed == 29);
-    assert_eq!(server.tls_client().request(PROBE).status, 404);
-    // The whole ClientHello was answered, and the client has not read the answer.
-    let drops = server.finish(Protocol::Https).drops;
-    assert_eq!(drops[DropReason::BadTls.index()] + drops[DropReason::Reset.index()], 29);
-    assert!(drops[DropReason::BadTls.index()] >= 28);
-}
-
-#[test]
 fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     let server = HttpServer::start();
     let stream = send(&server, &hello()[..100]);

@@ -15,7 +15,7 @@ use std::time::Duration;
 use client::codec::ws as frames;
 use client::{ScrapeEntry, ScrapeStats};
 use front::http::{HttpOptions, MemoryLimits};
-use front::webtorrent::WebOptions;
+use front::webtorrent::{WebOptions, WorkerLink};
 use tracker::RequestKind;
 use tracker::counters::{Counters, DropReason, Protocol};
 use types::{Event, InfoHash, Refusal};

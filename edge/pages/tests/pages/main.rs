@@ -14,7 +14,7 @@ mod testing;
 
 use std::sync::Arc;
 
-use front::http::HttpOptions;
+use front::http::{HttpOptions, Pages};
 use pages::{ListenerPages, PageOptions, PublicUrl, Site, SiteOptions, StatsForm, StatsOptions};
 use tracker::counters::{DropReason, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicy, ListenerPolicyId, Networks};
@@ -24,15 +24,22 @@ use crate::testing::*;
 
 /// Starts a worker at 127.0.0.1 with these pages.
 fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
-    let setup = Setup::with_pages(options, move |tracker, registry| {
-        Arc::new(ListenerPages {
-            tracker: Arc::clone(tracker),
-            site: Arc::new(Site::new(site_options(registry))),
-            listener_policy: ListenerPolicyId(0),
-            options: pages.clone(),
-        })
-    });
-    HttpServer::set_up(setup)
+    let tracker = tracker(options.non_compact);
+    let registry = Arc::<MetricsRegistry>::default();
+    let pages = ListenerPages {
+        tracker: Arc::clone(&tracker),
+        site: Arc::new(Site::new(site_options(&registry))),
+        listener_policy: ListenerPolicyId(0),
+        options: pages,
+    };
+    let pages: Option<Arc<dyn Pages>> = Some(Arc::new(pages));
+    HttpServer::set_up(Setup {
+        tracker: Some(tracker),
+        registry,
+        options,
+        pages,
+        ..Setup::default()
+    })
 }
 
 /// A site with some announce URLs, one of which only this machine can use.

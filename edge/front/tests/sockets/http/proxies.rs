@@ -1,7 +1,5 @@
 //! The client's address behind proxies. Whom a header names and who may send it is tested with `RemoteClient`.
 
-use std::io::Write;
-
 use tracker::counters::Counters;
 use types::Refusal;
 
@@ -72,24 +70,6 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
                 assert_eq!(counters.requests[0][1], 2);
             }
         }
-    }
-}
-
-//= proxy#whole-header
-//= type=test
-#[test]
-fn accepts_proxy_headers_in_one_write_with_what_follows() {
-    let server = HttpServer::with(behind_proxy_protocol());
-    let request = get(&announce(1, ""), "");
-    for header in [LINE, BINARY] {
-        let mut client = server.client();
-        client.send([header, request.as_bytes()].concat());
-        assert!(client.receive().has(external_ip([192, 0, 2, 9])));
-        let mut client = server.tls_client();
-        let mut both = header.to_vec();
-        client.0.stream.conn.write_tls(&mut both).unwrap();
-        client.0.stream.sock.write_all(&both).unwrap();
-        assert!(client.request(&request).has(external_ip([192, 0, 2, 9])));
     }
 }
 
@@ -180,7 +160,9 @@ fn applies_the_head_timeout_to_proxy_headers() {
 #[test]
 fn accepts_private_clients_that_reached_a_private_address() {
     // Without a PROXY header, the socket's local address counts, also at a wildcard listener.
-    let mut server = HttpServer::at("0.0.0.0:0", behind_proxy());
+    let listen = Some("0.0.0.0:0");
+    let options = behind_proxy();
+    let mut server = HttpServer::set_up(Setup { listen, options, ..Setup::default() });
     server.address.set_ip([127, 0, 0, 1].into());
     assert!(!server.client().request(forwarded(1, "10.0.0.1")).has("failure"));
     let server = HttpServer::with(behind_proxy_protocol());

@@ -64,7 +64,11 @@ fn networks_with_all_seats_keep_no_other_out() {
 /// The listener's seats are taken, and those of a larger one are not.
 #[test]
 fn a_full_listener_makes_room_among_its_own() {
-    let server = HttpServer::two(options(4 * SEATS), options(SEATS / 4));
+    let server = HttpServer::set_up(Setup {
+        options: options(4 * SEATS),
+        others: Some(options(SEATS / 4)),
+        ..Setup::default()
+    });
     limit(&server, 4 * SHARE);
     let small = server.second_address;
     let elsewhere: Vec<_> = (0..200)

@@ -38,9 +38,8 @@ impl Pages for Pause {
 /// Returns a server whose page `/pause` is the other.
 fn start() -> (HttpServer, Arc<Pause>) {
     let pause = Arc::<Pause>::default();
-    let page = Arc::clone(&pause);
-    let setup = Setup::with_pages(patient(), move |_, _| Arc::clone(&page) as _);
-    (HttpServer::set_up(setup), pause)
+    let pages = Some(Arc::clone(&pause) as _);
+    (HttpServer::set_up(Setup { options: patient(), pages, ..Setup::default() }), pause)
 }
 
 /// Has one connection send `input`, which ends with an announce, while the worker is busy, and two others a

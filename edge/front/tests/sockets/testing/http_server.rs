@@ -1,6 +1,6 @@
 //! Workers that serve HTTP, WebTorrent and both over TLS.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
@@ -43,34 +43,22 @@ pub(crate) struct HttpServer {
     tick: &'static AtomicU32,
 }
 
-/// Makes the pages of a listener.
-type MakePages = dyn Fn(&Arc<Tracker>, &Arc<MetricsRegistry>) -> Arc<dyn Pages>;
-
 /// The settings of a test's workers.
 #[derive(Default)]
 pub(crate) struct Setup {
     /// The address to listen on; `None` = 127.0.0.1.
-    listen: Option<String>,
+    pub(crate) listen: Option<&'static str>,
     /// `None` = one of their own.
-    tracker: Option<Arc<Tracker>>,
-    /// One for each worker; empty = one worker.
-    links: Vec<WorkerLink>,
-    options: HttpOptions,
+    pub(crate) tracker: Option<Arc<Tracker>>,
+    pub(crate) registry: Arc<MetricsRegistry>,
+    /// One for each worker, which has listeners of its own; empty = one worker.
+    pub(crate) links: Vec<WorkerLink>,
+    pub(crate) options: HttpOptions,
     /// Options of a second listener instead of that with TLS.
-    others: Option<HttpOptions>,
-    /// Makes the pages of each listener; `None` = there are none.
-    pages: Option<Box<MakePages>>,
-    memory_limits: MemoryLimits,
-}
-
-impl Setup {
-    /// One worker at 127.0.0.1 whose listeners have the pages that `make` makes.
-    pub(crate) fn with_pages(
-        options: HttpOptions,
-        make: impl Fn(&Arc<Tracker>, &Arc<MetricsRegistry>) -> Arc<dyn Pages> + 'static,
-    ) -> Self {
-        Self { options, pages: Some(Box::new(make)), ..Self::default() }
-    }
+    pub(crate) others: Option<HttpOptions>,
+    /// The pages of each listener.
+    pub(crate) pages: Option<Arc<dyn Pages>>,
+    pub(crate) memory_limits: MemoryLimits,
 }
 
 impl HttpServer {
@@ -89,77 +77,51 @@ impl HttpServer {
         Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
     }
 
-    /// One worker at an address.
-    pub(crate) fn at(listen: &str, options: HttpOptions) -> Self {
-        Self::set_up(Setup { listen: Some(listen.to_owned()), options, ..Setup::default() })
-    }
-
     /// One worker at 127.0.0.1 whose buffers may take this much memory.
     pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
         Self::set_up(Setup { options, memory_limits, ..Setup::default() })
     }
 
-    /// Several workers, each with a listener of its own.
-    pub(crate) fn workers(count: usize, options: HttpOptions) -> Self {
-        Self::set_up(Setup { links: WorkerLink::for_workers(count), options, ..Setup::default() })
-    }
-
-    /// One worker with a listener with the first options, and one with the others.
-    pub(crate) fn two(options: HttpOptions, others: HttpOptions) -> Self {
-        Self::set_up(Setup { options, others: Some(others), ..Setup::default() })
-    }
-
-    /// The workers of a node of a cluster, which shares `tracker` with the other nodes: their stores are the
-    /// same, and their connections are not.
-    pub(crate) fn node(tracker: Arc<Tracker>, links: Vec<WorkerLink>) -> Self {
-        Self::set_up(Setup { tracker: Some(tracker), links, ..Setup::default() })
-    }
-
-    pub(crate) fn set_up(setup: Setup) -> Self {
-        let Setup { listen, tracker: shared, mut links, options, others, pages, memory_limits } =
-            setup;
-        let listen = listen.as_deref().unwrap_or("127.0.0.1:0");
-        let tracker = shared.unwrap_or_else(|| tracker(options.non_compact));
-        if links.is_empty() {
-            links = WorkerLink::for_workers(1);
-        }
-        let registry = Arc::new(MetricsRegistry::default());
+    pub(crate) fn set_up(mut setup: Setup) -> Self {
+        let tracker = setup.tracker.take().unwrap_or_else(|| tracker(setup.options.non_compact));
+        let links = match std::mem::take(&mut setup.links) {
+            links if links.is_empty() => WorkerLink::for_workers(1),
+            links => links,
+        };
         let (stop, stopped) = watch::channel(None);
         let tick = manual_tick();
-        let listener = |socket: TcpListener, tls: Option<TlsConfig>, options: &HttpOptions| {
-            let address = socket.local_addr().unwrap();
-            let protocols = match tls {
-                Some(_) => [Protocol::Https, Protocol::Wss],
-                None => [Protocol::Http, Protocol::Ws],
-            };
-            let listener_policy = ListenerPolicyId(0);
-            let [http, web] = protocols
-                .map(|protocol| registry.register(Listener { protocol, address, listener_policy }));
-            let pages = pages.as_ref().map(|make| make(&tracker, &registry));
-            HttpListener { socket, tls, options: options.clone(), pages, http, web }
-        };
         let mut addresses = Vec::new();
         let mut second_addresses = Vec::new();
         let mut workers = Vec::new();
         for link in links {
-            let [first, second] = [(); 2].map(|()| bind(listen));
-            addresses.push(first.local_addr().unwrap());
-            second_addresses.push(second.local_addr().unwrap());
-            let first = listener(first, None, &options);
-            let second = match &others {
-                Some(others) => listener(second, None, others),
-                None => listener(second, Some(TlsConfig::new(&CERTIFICATES)), &options),
+            let first = setup.listener(None, &setup.options);
+            let second = match &setup.others {
+                Some(others) => setup.listener(None, others),
+                None => setup.listener(Some(TlsConfig::new(&CERTIFICATES)), &setup.options),
             };
-            let listeners = vec![first, second];
-            let tracker = Arc::clone(&tracker);
-            let clock = Clock::manual(tick);
-            let worker = HttpWorker { tracker, listeners, clock, seed: 7, link, memory_limits };
+            addresses.push(first.socket.local_addr().unwrap());
+            second_addresses.push(second.socket.local_addr().unwrap());
+            let worker = HttpWorker {
+                tracker: Arc::clone(&tracker),
+                listeners: vec![first, second],
+                clock: Clock::manual(tick),
+                seed: 7,
+                link,
+                memory_limits: setup.memory_limits,
+            };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
         }
-        let address = addresses[0];
-        let second_address = second_addresses[0];
-        Self { address, addresses, second_address, tracker, registry, stop, workers, tick }
+        Self {
+            address: addresses[0],
+            addresses,
+            second_address: second_addresses[0],
+            tracker,
+            registry: setup.registry,
+            stop,
+            workers,
+            tick,
+        }
     }
 
     /// Advances the clock of all workers. A deadline of `n` seconds has passed after `n + 1`.
@@ -255,7 +217,21 @@ impl Drop for HttpServer {
     }
 }
 
-fn bind(listen: &str) -> TcpListener {
-    let sockets = bind_tcp(listen.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
-    sockets.into_iter().next().unwrap()
+impl Setup {
+    /// Binds a listener and registers its metrics.
+    fn listener(&self, tls: Option<TlsConfig>, options: &HttpOptions) -> HttpListener {
+        let address = self.listen.unwrap_or("127.0.0.1:0").parse().unwrap();
+        let socket = bind_tcp(address, 1, &TcpOptions::default()).unwrap().remove(0);
+        let address = socket.local_addr().unwrap();
+        let protocols = match tls {
+            Some(_) => [Protocol::Https, Protocol::Wss],
+            None => [Protocol::Http, Protocol::Ws],
+        };
+        let listener_policy = ListenerPolicyId(0);
+        let [http, web] = protocols.map(|protocol| {
+            self.registry.register(Listener { protocol, address, listener_policy })
+        });
+        let pages = self.pages.clone();
+        HttpListener { socket, tls, options: options.clone(), pages, http, web }
+    }
 }

@@ -6,9 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use harness::http::Connection;
 use net::tls::{Certificate, CertificateFiles, Certificates};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tracker::counters::Protocol;
 
@@ -39,37 +38,25 @@ impl HttpServer {
 
 pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// The authority that clients trust.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    der: CertificateDer<'static>,
-}
+/// The key of all servers, with a certificate for `tracker.test` that it signs itself.
+static KEY: LazyLock<CertifiedKey<KeyPair>> =
+    LazyLock::new(|| generate_simple_self_signed(["tracker.test".to_owned()]).unwrap());
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let der = params.self_signed(&key).unwrap().der().clone();
-    Authority { issuer: Issuer::new(params, key), der }
-});
-
-/// The certificate of all servers, for `tracker.test`, read from files as in life.
+/// The certificate of all servers, read from files as in life.
 pub(crate) static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
-    let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(vec!["tracker.test".into()]).unwrap();
-    let chain = params.signed_by(&key, &AUTHORITY.issuer).unwrap().pem();
     let directory = harness::Directory::new().unwrap();
-    let file = directory.write("both.pem", &(chain + &key.serialize_pem())).unwrap();
+    let both = KEY.cert.pem() + &KEY.signing_key.serialize_pem();
+    let file = directory.write("both.pem", &both).unwrap();
     let files = CertificateFiles { chain: file.clone(), key: file };
     let certificates = Certificates::default();
     certificates.replace(vec![Certificate::read(&files).unwrap()]);
     Arc::new(certificates)
 });
 
-/// A client that trusts [`AUTHORITY`].
+/// The configuration of a client that trusts the certificate of all servers.
 pub(crate) fn client_config() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(AUTHORITY.der.clone()).unwrap();
+    roots.add(KEY.cert.der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions().unwrap();
     builder.with_root_certificates(roots).with_no_client_auth().into()

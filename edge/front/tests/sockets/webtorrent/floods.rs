@@ -11,7 +11,11 @@ const HOSTILE: &str = "93.184.216.34";
 #[test]
 fn a_flood_of_offers_leaves_the_answers_to_others_at_any_worker() {
     for worker in [0, 1] {
-        let server = HttpServer::workers(2, unlimited_behind_proxy());
+        let server = HttpServer::set_up(Setup {
+            links: WorkerLink::for_workers(2),
+            options: unlimited_behind_proxy(),
+            ..Setup::default()
+        });
         let mut offered = web_client_at(&server, HONEST[0]);
         let mut offerer = WebClient::expect_upgrade(upgrade_from(&server, worker, HONEST[1]));
         offered.join(1);
@@ -68,7 +72,7 @@ fn offers_that_are_not_read_close_no_browser() {
 
 #[test]
 fn offers_over_the_rate_are_not_relayed_and_their_announce_is_answered() {
-    let server = HttpServer::workers(1, unlimited_behind_proxy());
+    let server = HttpServer::with(unlimited_behind_proxy());
     let announces = Rate { per_s: 100_000, burst: 0 };
     server.tracker.limiter().replace(Limits { announces, ..Limits::default() });
     let per_connection = limits::WEB_PEERS_PER_CONNECTION as u8;

@@ -49,22 +49,6 @@ fn delivers_the_close_frame_although_more_data_arrives() {
     sending.join().unwrap();
 }
 
-/// The codec has the tests of all malformed messages; here is one of each place that refuses.
-#[test]
-fn answers_malformed_messages_with_a_failure_reason() {
-    let server = HttpServer::start();
-    let mut client = server.web_client();
-    for (text, refusal) in [
-        ("[".repeat(60_000), Refusal::NotJson),
-        (r#"{"action":"announce"}"#.into(), Refusal::InfoHashMissing),
-        (r#"{"action":"scrape"}"#.into(), Refusal::FullScrape),
-    ] {
-        client.send_text(&text);
-        assert_eq!(client.receive(), failure(refusal), "{text:.80}");
-    }
-    assert_eq!(client.join(1), announced(0, 1));
-}
-
 #[test]
 fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
     let server = HttpServer::with(unlimited_behind_proxy());
@@ -80,23 +64,6 @@ fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
         });
         server.advance(CLOSE_S + 1);
         server.wait_for_web_peers(0);
-    }
-}
-
-#[test]
-fn delivers_all_responses_to_clients_that_read_late() {
-    let web = WebOptions { unread_max: 64 << 20, messages_per_s: 0, ..WebOptions::default() };
-    let server = HttpServer::with(HttpOptions { web: Some(web), ..HttpOptions::default() });
-    for (_, mut slow) in server.both_web_clients() {
-        let rounds = 800;
-        (0..rounds).for_each(|round| slow.send(large_scrape(round)));
-        for round in 0..rounds {
-            let Received::Scraped(files) = slow.receive() else { panic!("{round}") };
-            assert_eq!(files.len(), 128);
-            let mut numbers = files.iter().map(|file| &file.info_hash.0[..2]);
-            assert!(numbers.all(|number| number == round.to_be_bytes()), "{round}");
-        }
-        slow.expect_nothing();
     }
 }
 
@@ -130,23 +97,6 @@ fn a_connection_has_few_peers_of_a_torrent() {
     assert_eq!(client.receive(), announced(0, u64::from(most) - 1));
     assert_eq!(client.join(100), announced(0, most.into()));
     assert_eq!(server.finish(Protocol::Ws).refusals[Refusal::TooManyPeers.index()], 3);
-}
-
-/// Otherwise one address could crowd out the browsers of others.
-#[test]
-fn an_address_has_few_peers_of_a_torrent_over_all_its_connections() {
-    let server = HttpServer::with(behind_proxy());
-    assert_eq!(web_client_at(&server, "45.0.0.1").join(200), announced(0, 1));
-    let per_connection = limits::WEB_PEERS_PER_CONNECTION as u8;
-    let mut honest = web_client_at(&server, "45.0.1.1");
-    honest.join(201);
-    let mut hostile: Vec<WebClient> =
-        (0..20).map(|_| web_client_at(&server, "93.184.216.34")).collect();
-    for (number, client) in (0..).step_by(per_connection.into()).zip(&mut hostile) {
-        (number..number + per_connection).for_each(|peer| _ = client.join(peer));
-    }
-    server.wait_for_web_peers(1 + u64::from(limits::PEERS_PER_ADDRESS));
-    assert_eq!(honest.join(201), announced(0, 1 + u64::from(limits::PEERS_PER_ADDRESS)));
 }
 
 #[test]

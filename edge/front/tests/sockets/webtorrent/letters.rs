@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use front::webtorrent::{BadLetters, LetterCounts, RemoteLetters, WorkerLink};
+use front::webtorrent::{BadLetters, LetterCounts, RemoteLetters};
 use tracker::{PreviousSecrets, Tracker};
 use types::{ConnectionKey, limits};
 
@@ -30,7 +30,8 @@ impl Nodes {
         let [one, two] = [0, 1].map(|at| {
             let (links, letters) =
                 WorkerLink::for_workers_of_node(workers, number(at), bytes_per_s);
-            (HttpServer::node(Arc::clone(tracker), links), letters)
+            let tracker = Some(Arc::clone(tracker));
+            (HttpServer::set_up(Setup { tracker, links, ..Setup::default() }), letters)
         });
         Self { servers: [one.0, two.0], letters: [one.1, two.1] }
     }
@@ -95,37 +96,6 @@ fn head(body: &[u8]) -> (ConnectionKey, u64, ConnectionKey) {
     (ConnectionKey(number(0)), number(9), ConnectionKey(number(17)))
 }
 
-//= webtorrent#relay-answer
-//= type=test
-#[test]
-fn answers_need_the_right_tag() {
-    let mut nodes = Nodes::start(1, UNLIMITED);
-    let (mut one, two, body) = nodes.offer();
-    let (to, tag, from) = head(&body);
-    let mut forged = body.clone();
-    forged[9..17].copy_from_slice(&(tag ^ 1).to_le_bytes());
-    nodes.deliver(&forged).unwrap();
-    assert!(matches!(one.receive(), Received::Offer { .. }));
-    one.answer(1, 2, offer_id(1));
-    one.expect_nothing();
-    // A node speaks only for its own connections, and is spoken to only about its own.
-    let third = ConnectionKey::new(3, 0, 0, 0);
-    let offer = |to, from| letter(to, 0, tag, from, "{}");
-    for wrong in
-        [offer(to, third), offer(third, from), offer(to, to), offer(ConnectionKey(0), from)]
-    {
-        nodes.deliver(&wrong).unwrap();
-    }
-    nodes.letters[0].deliver(3, &body).unwrap();
-    one.expect_nothing();
-    assert_eq!(nodes.letters[0].counts().misaddressed, 5);
-    assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
-    drop((one, two));
-    nodes.servers[0].end();
-    let drops = nodes.servers[0].counters(Protocol::Ws).drops;
-    assert_eq!(drops[DropReason::UnmatchedAnswer.index()], 1);
-}
-
 /// While the secret changes, other nodes issue by the old one, or by the new one already.
 #[test]
 fn answers_to_offers_of_both_secrets_are_accepted() {
@@ -152,27 +122,6 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
             assert!(matches!(two.receive(), Received::Answer { .. }));
         }
     }
-}
-
-#[test]
-fn letters_to_connections_that_are_gone_are_counted() {
-    let nodes = Nodes::start(2, UNLIMITED);
-    let (one, _two, body) = nodes.offer();
-    let (to, tag, from) = head(&body);
-    drop(one);
-    nodes.servers[0].wait_for_web_peers(1);
-    nodes.deliver(&body).unwrap();
-    // Workers and places that do not exist.
-    let strangers = [
-        ConnectionKey::new(1, 2, 0, 0),
-        ConnectionKey::new(1, limits::WORKERS_MAX - 1, 0, 0),
-        ConnectionKey::new(1, 1, 7, (1 << 24) - 1),
-        ConnectionKey(to.0 ^ 1 << 24),
-    ];
-    let all: Vec<u8> = strangers.iter().flat_map(|to| letter(*to, 0, tag, from, "{}")).collect();
-    nodes.deliver(&all).unwrap();
-    nodes.wait_for(0, "lost letters", |counts| counts.gone == 5);
-    assert_eq!(nodes.letters[0].counts().delivered, 0);
 }
 
 #[test]

@@ -29,7 +29,8 @@ fn refuses_messages_over_the_rate_and_keeps_the_connection() {
 
 #[test]
 fn limits_connections_per_prefix_over_workers_and_protocols() {
-    let server = HttpServer::workers(2, HttpOptions::default());
+    let server =
+        HttpServer::set_up(Setup { links: WorkerLink::for_workers(2), ..Setup::default() });
     server.tracker.limiter().replace(held(3));
     let clients = || {
         let mut clients = [0, 1].map(|worker| server.web_client_of(worker));

@@ -107,27 +107,6 @@ fn closes_the_largest_holders_of_unfinished_messages() {
     server.wait_for_counts(Protocol::Ws, "one is left", |it| it.connections_open == 1);
 }
 
-#[test]
-fn closes_the_largest_holders_of_unsent_output() {
-    let web = WebOptions { unread_max: 64 << 20, messages_per_s: 0, ..WebOptions::default() };
-    let options = HttpOptions { web: Some(web), ..HttpOptions::default() };
-    let limits = MemoryLimits { unsent_max: 1 << 20, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(options, limits);
-    let mut slow = server.web_client();
-    slow.join(1);
-    let mut busy = server.web_client();
-    busy.join(2);
-    server.wait_for_counts(Protocol::Ws, "the client that does not read is closed", |it| {
-        // The server may close it while it still sends.
-        let _ = slow.client.0.send(large_scrape(0).repeat(10));
-        busy.expect_nothing();
-        it.drops[DropReason::UnsentMemory.index()] == 1
-    });
-    server.wait_for_web_peers(1);
-    drop((slow, busy));
-    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::SlowReader.index()], 0);
-}
-
 /// Messages of others that wait for many clients close none of them. When they take too much memory, those
 /// that read nothing at all make room.
 #[test]

@@ -61,31 +61,6 @@ fn upgrades_at_the_configured_paths() {
     assert_eq!(status(&off, &request("/ws", "")), 404);
 }
 
-#[test]
-fn explains_the_endpoint_to_browsers() {
-    let server = HttpServer::start();
-    let mut client = server.client();
-    let page = client.request("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
-    assert_eq!((page.status, page.header("Upgrade")), (426, Some("websocket")));
-    assert!(page.has("WebTorrent clients connect here by WebSocket"), "{}", page.text());
-}
-
-//= rfc6455#version
-//= type=test
-#[test]
-fn answers_malformed_upgrade_requests_with_their_fault() {
-    let server = HttpServer::start();
-    let good = request("/", "");
-    for (request, expected) in [
-        (good.replace("13\r\n", "8\r\n"), 426),
-        (good.replace("==\r\n", "\r\n"), 400),
-        (good.replace("keep-alive, Upgrade", "keep-alive"), 400),
-    ] {
-        assert_eq!(status(&server, &request), expected, "{request}");
-    }
-    assert_eq!(server.finish(Protocol::Http).drops[DropReason::BadUpgrade.index()], 3);
-}
-
 //= rfc6455#origin
 //= type=test
 #[test]
