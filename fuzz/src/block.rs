@@ -113,7 +113,7 @@ fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: Groups<'_>) {
     store.merge(time, counting, &mut random, groups, 0..1);
     let torrents = store.totals().torrents;
     check_sums(store, torrents);
-    for group in groups.iter().take(8) {
+    for group in groups.take(8) {
         for action in [Action::Update { completed: true }, Action::Stop] {
             announce(store, &mut random, group.info_hash, action);
         }
@@ -148,13 +148,13 @@ fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Act
 }
 
 /// Of a block of changes in an empty store.
-fn check_downloads(store: &Store, counting: Counting, groups: Groups<'_>) {
+fn check_downloads(store: &Store, counting: Counting, mut groups: Groups<'_>) {
     let mut downloads = 0;
     store.each_torrent(|stats| downloads += u64::from(stats.counts.downloads));
-    if groups.iter().any(|group| group.head.is_some()) {
+    let completed = groups.completed().count() as u64;
+    if groups.any(|group| group.head.is_some()) {
         return;
     }
-    let completed = groups.completed().count() as u64;
     match counting {
         Counting::None => assert_eq!(downloads, 0),
         // Not if there is no memory for a torrent.

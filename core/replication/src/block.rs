@@ -34,12 +34,8 @@ mod web;
 
 use types::{InfoHash, PeerId, PeerKey, Role};
 
-pub use group::{Group, GroupPeer, Groups, GroupsIter, Head, Peers};
-pub use group::{GroupWriter, WALK_GROUP_LEN};
-pub use web::{
-    WEB_CHANGE_BYTES_MAX, WebChange, WebGroup, WebGroups, WebGroupsIter, WebPeers,
-    encode_web_changes,
-};
+pub use group::{Group, GroupPeer, GroupWriter, Groups, Head, Peers, WALK_GROUP_LEN};
+pub use web::{WEB_CHANGE_BYTES_MAX, WebChange, WebGroup, WebGroups, WebPeers, encode_web_changes};
 
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 40;
@@ -87,30 +83,6 @@ pub struct Header {
     pub number: u64,
     /// When it was cut, unix ms.
     pub cut_ms: u64,
-}
-
-impl Header {
-    /// Returns the bytes before the checksum.
-    fn bytes(&self, body_len: u32) -> [u8; CRC_AT] {
-        let mut bytes = [0; CRC_AT];
-        let mut rest = bytes.as_mut_slice();
-        let mut put = |field: &[u8]| {
-            if let Some((place, after)) =
-                std::mem::take(&mut rest).split_at_mut_checked(field.len())
-            {
-                place.copy_from_slice(field);
-                rest = after;
-            }
-        };
-        put(&MAGIC);
-        put(&[self.kind.0, u8::from(self.has_ids) * HAS_IDS]);
-        put(&self.node.to_le_bytes());
-        put(&self.boot.to_le_bytes());
-        put(&self.number.to_le_bytes());
-        put(&self.cut_ms.to_le_bytes());
-        put(&body_len.to_le_bytes());
-        bytes
-    }
 }
 
 /// The defect of an invalid block.
@@ -210,10 +182,17 @@ pub fn write(header: &Header, body: &[u8], out: &mut Vec<u8>) {
         "expected a body of at most {BODY_MAX} bytes, found {}",
         body.len()
     );
-    let bytes = header.bytes(body.len() as u32);
+    let start = out.len();
     out.reserve(HEADER_LEN + body.len());
-    out.extend_from_slice(&bytes);
-    out.extend_from_slice(&checksum(&bytes, body).to_le_bytes());
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[header.kind.0, u8::from(header.has_ids) * HAS_IDS]);
+    out.extend_from_slice(&header.node.to_le_bytes());
+    out.extend_from_slice(&header.boot.to_le_bytes());
+    out.extend_from_slice(&header.number.to_le_bytes());
+    out.extend_from_slice(&header.cut_ms.to_le_bytes());
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    let checksum = checksum(&out[start..], body);
+    out.extend_from_slice(&checksum.to_le_bytes());
     out.extend_from_slice(body);
 }
 

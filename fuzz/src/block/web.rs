@@ -76,7 +76,7 @@ fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: WebGroups<'_>)
     let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
     store.merge_web(time, counting, groups, 1..2);
     store.merge_web(time, counting, groups, 0..1);
-    for group in groups.iter().take(8) {
+    for group in groups.take(8) {
         let announce = StoreWebAnnounce {
             info_hash: group.info_hash,
             peer: WebPeer {

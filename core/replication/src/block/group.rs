@@ -16,56 +16,34 @@ const V6_LEN: usize = 18;
 const WORD_LEN: usize = 2;
 const ID_LEN: usize = 20;
 
-/// The groups of a block, whose lengths have been checked.
+/// Yields the groups of a block, whose lengths have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups<'a> {
-    pub(crate) body: &'a [u8],
-    pub(crate) is_walk: bool,
-    pub(crate) has_ids: bool,
-}
-
-impl<'a> Groups<'a> {
-    /// Returns the groups of a body, or `None` if they do not add up to it.
-    pub(super) fn check(body: &'a [u8], is_walk: bool, has_ids: bool) -> Option<Self> {
-        let groups = Self { body, is_walk, has_ids };
-        let mut iter = groups.iter();
-        iter.by_ref().for_each(drop);
-        iter.rest.is_empty().then_some(groups)
-    }
-
-    /// Returns the torrents and peers of completed downloads, as many as [`crate::Counting::Each`] counts.
-    pub fn completed(&self) -> impl Iterator<Item = (InfoHash, PeerKey)> + use<'a> {
-        self.iter().flat_map(|Group { info_hash, v4, v6, .. }| {
-            let v4 = v4.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V4(peer.key));
-            let v6 = v6.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V6(peer.key));
-            v4.chain(v6).map(move |peer| (info_hash, peer))
-        })
-    }
-
-    /// Returns the groups one by one.
-    pub fn iter(&self) -> GroupsIter<'a> {
-        GroupsIter { rest: self.body, is_walk: self.is_walk, has_ids: self.has_ids }
-    }
-}
-
-impl<'a> IntoIterator for Groups<'a> {
-    type Item = Group<'a>;
-    type IntoIter = GroupsIter<'a>;
-
-    fn into_iter(self) -> GroupsIter<'a> {
-        self.iter()
-    }
-}
-
-/// Yields groups.
-#[derive(Clone, Debug)]
-pub struct GroupsIter<'a> {
     rest: &'a [u8],
     is_walk: bool,
     has_ids: bool,
 }
 
-impl<'a> Iterator for GroupsIter<'a> {
+impl<'a> Groups<'a> {
+    /// Returns the groups of a body, or `None` if they do not add up to it.
+    pub(super) fn check(body: &'a [u8], is_walk: bool, has_ids: bool) -> Option<Self> {
+        let groups = Self { rest: body, is_walk, has_ids };
+        let mut all = groups;
+        all.by_ref().for_each(drop);
+        all.rest.is_empty().then_some(groups)
+    }
+
+    /// Returns the torrents and peers of completed downloads, as many as [`crate::Counting::Each`] counts.
+    pub fn completed(self) -> impl Iterator<Item = (InfoHash, PeerKey)> + use<'a> {
+        self.flat_map(|Group { info_hash, v4, v6, .. }| {
+            let v4 = v4.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V4(peer.key));
+            let v6 = v6.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V6(peer.key));
+            v4.chain(v6).map(move |peer| (info_hash, peer))
+        })
+    }
+}
+
+impl<'a> Iterator for Groups<'a> {
     type Item = Group<'a>;
 
     #[inline]

@@ -52,7 +52,7 @@ fn plain(groups: Groups<'_>) -> Vec<PlainGroup> {
         let head = group.head.map(|head| (head.downloads, head.born_min));
         (group.info_hash.0, head, v4.chain(v6).collect())
     };
-    groups.iter().map(plain).collect()
+    groups.map(plain).collect()
 }
 
 fn some_peer(random: &mut Random) -> (PeerKey, Word) {
@@ -274,7 +274,8 @@ fn a_torrent_continues_in_another_group() {
     group.push_v4([9; 6], Word(3), None);
     drop(group);
     let groups = Groups::check(&body, true, false).unwrap();
-    let lens: Vec<_> = groups.iter().map(|group| (group.v4.len(), group.v6.len())).collect();
+    let lens: Vec<_> = groups.map(|group| (group.v4.len(), group.v6.len())).collect();
     assert_eq!(lens, [(65_535, 0), (4465, 1), (1, 0)]);
-    assert!(groups.iter().all(|group| group.info_hash == InfoHash([1; 20]) && group.head == head));
+    let mut groups = groups;
+    assert!(groups.all(|group| group.info_hash == InfoHash([1; 20]) && group.head == head));
 }

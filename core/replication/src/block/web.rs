@@ -62,22 +62,22 @@ pub fn encode_web_changes(changes: &[WebChange], body: &mut Vec<u8>) {
     }
 }
 
-/// The groups of a block of WebTorrent peers, whose lengths and nodes have been checked.
+/// Yields the groups of a block of WebTorrent peers, whose lengths and nodes have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct WebGroups<'a> {
     node: u8,
-    body: &'a [u8],
+    rest: &'a [u8],
 }
 
 impl<'a> WebGroups<'a> {
     /// Returns the groups of a body that `node` wrote; `None` if they do not add up to it, or if a connection
     /// is another node's.
     pub(super) fn check(body: &'a [u8], node: u16) -> Option<Self> {
-        let groups = Self { node: u8::try_from(node).ok()?, body };
-        let mut iter = groups.iter();
+        let groups = Self { node: u8::try_from(node).ok()?, rest: body };
         let is_own = |peer: WebChange| peer.peer.connection.node() == groups.node;
-        let are_own = iter.by_ref().all(|mut group| group.peers.all(is_own));
-        (are_own && iter.rest.is_empty()).then_some(groups)
+        let mut all = groups;
+        let are_own = all.by_ref().all(|mut group| group.peers.all(is_own));
+        (are_own && all.rest.is_empty()).then_some(groups)
     }
 
     /// Returns the node that holds the connections of all peers.
@@ -85,36 +85,16 @@ impl<'a> WebGroups<'a> {
         self.node
     }
 
-    /// Returns the groups one by one.
-    pub fn iter(&self) -> WebGroupsIter<'a> {
-        WebGroupsIter { rest: self.body }
-    }
-
     /// Returns the torrents, and the addresses of clients, of completed downloads, as many as
     /// [`crate::Counting::Each`] counts.
-    pub fn completed(&self) -> impl Iterator<Item = (InfoHash, IpAddr)> + use<'a> {
+    pub fn completed(self) -> impl Iterator<Item = (InfoHash, IpAddr)> + use<'a> {
         let completed =
             |peer: WebChange| peer.word.is_completed().then_some((peer.info_hash, peer.address));
-        self.iter().flat_map(move |group| group.peers.filter_map(completed))
+        self.flat_map(move |group| group.peers.filter_map(completed))
     }
 }
 
-impl<'a> IntoIterator for WebGroups<'a> {
-    type Item = WebGroup<'a>;
-    type IntoIter = WebGroupsIter<'a>;
-
-    fn into_iter(self) -> WebGroupsIter<'a> {
-        self.iter()
-    }
-}
-
-/// Yields groups.
-#[derive(Clone, Debug)]
-pub struct WebGroupsIter<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for WebGroupsIter<'a> {
+impl<'a> Iterator for WebGroups<'a> {
     type Item = WebGroup<'a>;
 
     fn next(&mut self) -> Option<WebGroup<'a>> {

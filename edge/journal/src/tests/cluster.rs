@@ -54,7 +54,7 @@ fn only_encoders_that_want_refreshes_get_them() {
             let header = Block::read(&blocks[0]).unwrap().0.header;
             assert_eq!((header.node, header.boot, header.has_ids), (node, boot, keeps_ids));
             let groups = Block::read(&blocks[0]).unwrap().0.groups().unwrap();
-            let ids = groups.iter().flat_map(|group| group.v4.map(|peer| peer.id.is_some()));
+            let ids = groups.flat_map(|group| group.v4.map(|peer| peer.id.is_some()));
             assert!(ids.into_iter().all(|has_id| has_id == keeps_ids));
         }
     }
@@ -86,7 +86,7 @@ fn blocks_of_web_peers_are_cut_on_demand() {
     let sink = &mut |kind: Kind, bytes: &[u8]| {
         assert_eq!((kind, bytes.len() <= 64 * 1024), (Kind::WEB, true));
         let groups = Block::read(bytes).unwrap().0.web_groups().unwrap();
-        peers += groups.iter().map(|group| group.peers.len()).sum::<usize>();
+        peers += groups.map(|group| group.peers.len()).sum::<usize>();
         Ok(())
     };
     assert_eq!(encoder.web_changes(clock.now(), sink).unwrap(), 0);

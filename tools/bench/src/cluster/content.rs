@@ -125,7 +125,7 @@ mod tests {
             assert_eq!((len, block.header.node), (bytes.len(), u16::from(writer)));
             assert!(block.header.cut_ms >= last && block.header.cut_ms <= now_ms);
             last = block.header.cut_ms;
-            found += block.groups().unwrap().iter().map(|it| it.v4.len()).sum::<usize>();
+            found += block.groups().unwrap().map(|it| it.v4.len()).sum::<usize>();
         }
         assert_eq!(found, content.records());
     }

@@ -65,7 +65,7 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
         assert!(body.len() <= changes.len() * WEB_CHANGE_BYTES_MAX);
         let groups = Block { header: header(Kind::WEB, 5), body: &body }.web_groups().unwrap();
         assert_eq!(groups.node(), 5);
-        let found: Vec<_> = groups.iter().flat_map(|group| group.peers).collect();
+        let found: Vec<_> = groups.flat_map(|group| group.peers).collect();
         let mut expected = changes.clone();
         expected.sort_by_key(|change| change.info_hash);
         assert_eq!(found, expected);
@@ -82,7 +82,7 @@ fn a_torrent_with_many_changes_continues_in_another_group() {
         .collect();
     let body = body_of(&changes);
     let groups = Block { header: header(Kind::WEB, 2), body: &body }.web_groups().unwrap();
-    let lens: Vec<_> = groups.into_iter().map(|group| group.peers.len()).collect();
+    let lens: Vec<_> = groups.map(|group| group.peers.len()).collect();
     assert_eq!(lens, [65_535, 70_000 - 65_535]);
 }
 
