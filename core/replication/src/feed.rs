@@ -51,17 +51,13 @@ struct Batch {
 }
 
 impl Batch {
-    fn append(&mut self, other: &Self) {
-        self.changes.extend_from_slice(&other.changes);
-        self.ids.extend_from_slice(&other.ids);
-    }
-
-    /// Appends all but refreshes.
-    fn append_changed(&mut self, other: &Self) {
-        let is_changed = |(_, change): &(usize, &Change)| !change.is_refresh;
-        for (at, change) in other.changes.iter().enumerate().filter(is_changed) {
-            self.changes.push(*change);
-            self.ids.extend(other.ids.get(at));
+    /// Appends the changes of `other`; refreshes only if `wants_refreshes`.
+    fn append(&mut self, other: &Self, wants_refreshes: bool) {
+        for (at, change) in other.changes.iter().enumerate() {
+            if wants_refreshes || !change.is_refresh {
+                self.changes.push(*change);
+                self.ids.extend(other.ids.get(at));
+            }
         }
     }
 
@@ -114,10 +110,8 @@ impl Outlets {
             outlet.missed += missed;
             if outlet.waiting.changes.len() + self.taken.changes.len() > limits::CHANGES_MAX {
                 outlet.missed += self.taken.changes.len() as u64;
-            } else if outlet.wants_refreshes {
-                outlet.waiting.append(&self.taken);
             } else {
-                outlet.waiting.append_changed(&self.taken);
+                outlet.waiting.append(&self.taken, outlet.wants_refreshes);
             }
         }
         self.taken.clear();
@@ -128,7 +122,7 @@ impl Outlets {
         let Some(outlet) = self.outlets.iter_mut().find(|outlet| outlet.key == key) else {
             return 0;
         };
-        into.append(&outlet.waiting);
+        into.append(&outlet.waiting, true);
         if outlet.waiting.changes.len() > BLOCK_CHANGES {
             // Memory that a stall took is returned.
             outlet.waiting = Batch::default();
