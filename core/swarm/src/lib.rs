@@ -25,6 +25,7 @@ mod events;
 mod index;
 mod inspect;
 mod options;
+mod queue;
 mod record;
 mod role;
 mod set;

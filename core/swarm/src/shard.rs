@@ -20,14 +20,15 @@ use std::sync::Arc;
 use primitives::memory::{LINE, Region};
 use primitives::siphash::siphash;
 use replication::Removals;
+use replication::block::WebChange;
 use types::{InfoHash, SwarmCounts, Tick};
 
 use crate::arena::Arena;
 use crate::changes::ChangeQueue;
-use crate::events::EventQueue;
 use crate::index::Index;
+use crate::queue::BoundedQueue;
 use crate::record::{Record, Records};
-use crate::web::{WebChangeQueue, WebSwarm};
+use crate::web::WebSwarm;
 use crate::{Options, PeerCaps, TorrentEvent, Totals};
 
 use merge::Stopped;
@@ -66,13 +67,13 @@ pub(crate) struct Shard {
     cursor: sweep::Cursor,
     pass: sweep::Pass,
     /// Events of torrents, if they are listened to.
-    pub(crate) event_queue: EventQueue,
+    pub(crate) events: BoundedQueue<TorrentEvent>,
     /// Changes of peers, if they are kept.
     pub(crate) changes: ChangeQueue,
     /// The period of refreshes, in units of age; 0 = they are not kept.
     pub(crate) refresh_period: u32,
     /// Changes of this node's WebTorrent peers, if they are kept.
-    pub(crate) web_changes: WebChangeQueue,
+    pub(crate) web_changes: BoundedQueue<WebChange>,
 }
 
 impl Shard {
@@ -93,10 +94,10 @@ impl Shard {
             totals: Totals::default(),
             cursor: sweep::Cursor::default(),
             pass: sweep::Pass::default(),
-            event_queue: EventQueue::default(),
+            events: BoundedQueue::default(),
             changes: ChangeQueue::default(),
             refresh_period: 0,
-            web_changes: WebChangeQueue::default(),
+            web_changes: BoundedQueue::default(),
         }
     }
 
@@ -190,7 +191,7 @@ impl Shard {
         let number = self.records.push(Record::new(info_hash, now));
         let Self { key, index, records, .. } = self;
         index.insert(hash, number, |number| siphash::<1, 3>(key, &records.at(number).info_hash.0));
-        self.event_queue.push(|| TorrentEvent::Added(info_hash));
+        self.events.push(|| TorrentEvent::Added(info_hash));
         number
     }
 
@@ -205,6 +206,6 @@ impl Shard {
             let hash = siphash::<1, 3>(&self.key, &self.records.at(number).info_hash.0);
             self.index.renumber(hash, moved, number);
         }
-        self.event_queue.push(|| TorrentEvent::Removed(info_hash));
+        self.events.push(|| TorrentEvent::Removed(info_hash));
     }
 }

@@ -6,7 +6,6 @@
 //! form: an `IndexMap` for each role, with a keyed hash, and a tree of the peers by network and host,
 //! which finds those that a cap counts.
 
-mod changes;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +23,6 @@ use types::{FamilyCounts, PackedV4, PackedV6, PeerKey, SwarmCounts, Tick, WebPee
 use crate::PeerCaps;
 use crate::entry::{Entry, half};
 use crate::role::{ByRole, SetRole};
-pub(crate) use changes::WebChangeQueue;
 
 /// The result of a WebTorrent announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +82,7 @@ impl Host {
             }
         }
     }
-}
 
-impl Host {
     /// Returns the bytes that name the network, as [`Entry::network`] does.
     pub(crate) fn network(&self) -> &[u8] {
         let len = if self.is_v6 { 6 } else { 3 };

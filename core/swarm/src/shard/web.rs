@@ -145,7 +145,7 @@ impl Shard {
             let record = self.records.at_mut(number);
             record.downloads = record.downloads.saturating_add(1);
             self.totals.downloads += 1;
-            self.event_queue.push(|| TorrentEvent::Completed(announce.info_hash));
+            self.events.push(|| TorrentEvent::Completed(announce.info_hash));
         }
         Ok(downloaded)
     }

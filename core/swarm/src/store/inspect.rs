@@ -136,12 +136,12 @@ impl Store {
     /// them.
     pub fn listen(&self, listens: bool) {
         let room = if listens { limits::EVENTS_MAX.div_ceil(self.shards.len()) } else { 0 };
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).event_queue.set_capacity(room));
+        (0..self.shards.len()).for_each(|shard| self.lock(shard).events.set_capacity(room));
     }
 
     /// Moves kept events to `events`; those of one torrent are in order. Returns how many were lost
     /// because the queues were full.
     pub fn take_events(&self, events: &mut Vec<TorrentEvent>) -> u64 {
-        (0..self.shards.len()).map(|shard| self.lock(shard).event_queue.drain_into(events)).sum()
+        (0..self.shards.len()).map(|shard| self.lock(shard).events.drain_into(events)).sum()
     }
 }
