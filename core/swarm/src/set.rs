@@ -209,27 +209,9 @@ impl<E: Entry> PeerSet<E> {
         &page.slice(arena)[..page.len as usize]
     }
 
-    /// Drops the peers of the last page. Returns about how many lines they took; 0 if the set is
-    /// empty.
-    pub(crate) fn pop_page(&mut self, arena: &mut Arena) -> u32 {
-        if !self.is_paged() {
-            let page = self.dense_page();
-            page.free(arena);
-            *self = Self::default();
-            return page.lines();
-        }
-        let PageRef { block: pages, len: lines } = self.head(arena);
-        let last = self.page(arena, pages - 1);
-        last.free(arena);
-        if pages > 2 {
-            self.raw.word -= last.len;
-            self.set_ref(arena, 0, PageRef { block: pages - 1, len: lines });
-        } else {
-            let first = self.page(arena, 0);
-            arena.free(self.raw.block, lines);
-            (self.raw.block, self.raw.word) = (first.block, first.len);
-        }
-        last.lines() + 1
+    /// Returns all peers.
+    pub(crate) fn iter(self, arena: &Arena) -> impl Iterator<Item = &E> {
+        (0..self.pages(arena)).flat_map(move |page| self.entries(arena, page))
     }
 
     /// Keeps the peers of a page for which `keep` returns true, and moves the page out of draining

@@ -36,9 +36,10 @@ use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;
 pub use answer::Answer;
+pub(crate) use inspect::Found;
 pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebPurge};
 pub(crate) use sweep::Lifetimes;
-pub(crate) use walk::{Walk, WalkOutput};
+pub(crate) use walk::{Part, Walk, WalkOutput};
 
 /// Tells whether an address is exempt from caps.
 pub(crate) type Exempt = dyn Fn(IpAddr) -> bool + Send + Sync;

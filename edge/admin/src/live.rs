@@ -40,7 +40,7 @@ impl Live {
                 tracker.store().remove(hash);
             }
             RecordOp::PeersRemoved { address } => {
-                tracker.store().remove_peers_at(api.clock_reading().tick, *address);
+                tracker.store().remove_peers_at(*address);
             }
             _ => {}
         }

@@ -3,17 +3,30 @@
 
 use std::net::IpAddr;
 
-use primitives::memory::LINE;
 use replication::{AGE_UNIT_S, PeerMeta};
 use types::{Family, InfoHash, PackedV4, PackedV6, PeerKey, Tick};
 
 use super::Shard;
 use super::torrent::FamilyPeers;
-use super::walk::Walk;
+use super::walk::{Part, Walk};
 use crate::entry::Entry;
 use crate::role::SetRole;
-use crate::set::PeerSet;
 use crate::{PeerInfo, TorrentDetails, TorrentStats};
+
+/// A peer that a walk has found.
+pub(crate) struct Found {
+    pub(crate) info_hash: InfoHash,
+    pub(crate) role: SetRole,
+    pub(crate) peer: PeerKey,
+    pub(crate) meta: PeerMeta,
+}
+
+impl Found {
+    /// Returns what operators see of the peer.
+    pub(crate) fn info(&self, now: Tick) -> PeerInfo {
+        PeerInfo { address: Some(self.peer.socket_addr()), ..seen(now, self.role, self.meta) }
+    }
+}
 
 impl Shard {
     /// Appends the stats of those of up to `count` torrents before number `end` that `is_wanted` to
@@ -53,8 +66,8 @@ impl Shard {
         // Each kind's share is proportional: the share of all peers up to its last one, less the
         // share of those before its first.
         let (mut sum, mut before) = (0, 0);
-        let mut share = |len: usize| {
-            sum += len as u64;
+        let mut share = |len: u32| {
+            sum += u64::from(len);
             let until = wanted * sum / total.max(1);
             (until - std::mem::replace(&mut before, until)) as usize
         };
@@ -63,23 +76,21 @@ impl Shard {
         if record.is_spilled() {
             let sets = record.sets();
             for role in SetRole::BOTH {
-                self.inspect_set(&sets.v4[role], &mut share, |entry| {
-                    peers.push(self.peer(now, info_hash, entry, role));
-                });
-                self.inspect_set(&sets.v6[role], &mut share, |entry| {
-                    peers.push(self.peer(now, info_hash, entry, role));
-                });
+                let v4 = sets.v4[role].iter(&self.arena).take(share(sets.v4[role].len()));
+                peers.extend(v4.map(|entry| self.peer(now, info_hash, entry, role)));
+                let v6 = sets.v6[role].iter(&self.arena).take(share(sets.v6[role].len()));
+                peers.extend(v6.map(|entry| self.peer(now, info_hash, entry, role)));
             }
         } else {
             let inline = record.inline_peers();
-            for (at, entry) in inline.iter().take(share(inline.len())).enumerate() {
+            for (at, entry) in inline.iter().take(share(record.inline_len.into())).enumerate() {
                 peers.push(self.peer(now, info_hash, entry, record.inline_role(at)));
             }
         }
         if let Some(swarm) = self.web.get(info_hash).filter(|_| record.has_web()) {
             for role in SetRole::BOTH {
                 let all = swarm.peers(role);
-                let share = share(all.len());
+                let share = share(all.len() as u32);
                 peers.extend(all.take(share).map(|(peer, meta)| PeerInfo {
                     address: None,
                     id: Some(peer.peer_id),
@@ -88,17 +99,6 @@ impl Shard {
             }
         }
         Some(TorrentDetails { stats, peers })
-    }
-
-    fn inspect_set<E: Entry>(
-        &self,
-        set: &PeerSet<E>,
-        mut share: impl FnMut(usize) -> usize,
-        visit: impl FnMut(&E),
-    ) {
-        let pages = 0..set.pages(&self.arena);
-        let entries = pages.flat_map(|page| set.entries(&self.arena, page));
-        entries.take(share(set.len() as usize)).for_each(visit);
     }
 
     fn peer<E: Entry>(
@@ -113,189 +113,112 @@ impl Shard {
         PeerInfo { address: Some(key.socket_addr()), id, ..seen(now, role, entry.meta()) }
     }
 
-    /// Calls `visit` with the peers at `ip` in about the next `lines` lines of a walk, and removes
-    /// those for which it returns true. Returns false at the end of the walk.
-    pub(crate) fn walk_address(
+    /// Visits the peers at `ip`, or all, in about the next `lines` lines of a walk, and removes those for which
+    /// `is_gone` returns true.
+    pub(crate) fn retain_peers(
         &mut self,
-        now: Tick,
         walk: &mut Walk,
         lines: u32,
-        ip: IpAddr,
-        visit: &mut impl FnMut(&InfoHash, PeerInfo) -> bool,
-    ) -> bool {
+        ip: Option<IpAddr>,
+        mut is_gone: impl FnMut(Found) -> bool,
+    ) {
         let mut left = lines;
         while left > 0
             && let Some(number) = walk.torrent(&self.records)
         {
             let info_hash = self.records.at(number).info_hash;
-            let visited = self.visit_address(walk, number, ip, |role, meta, key| {
-                let address = Some(key.socket_addr());
-                visit(&info_hash, PeerInfo { address, ..seen(now, role, meta) })
-            });
+            let part = match ip {
+                Some(ip) => walk.part.of_family(Family::of(ip)),
+                None => Some(walk.part),
+            };
+            let mut visited = 0;
+            let mut next = None;
+            if let Some(part) = part {
+                (visited, next) = self.retain_part(number, part, |found| {
+                    ip.is_none_or(|ip| found.peer.socket_addr().ip() == ip) && is_gone(found)
+                });
+            }
+            walk.advance(info_hash, next);
             left = left.saturating_sub(1 + visited);
         }
-        walk.has_more()
     }
 
-    /// Appends the addresses of the peers in about the next `lines` lines of a walk to `addresses`. Returns
-    /// false at the end of the walk.
-    pub(crate) fn addresses(
-        &self,
-        walk: &mut Walk,
-        lines: u32,
-        addresses: &mut Vec<IpAddr>,
-    ) -> bool {
-        let mut left = lines;
-        while left > 0
-            && let Some(number) = walk.torrent(&self.records)
-        {
-            let (record, before) = (self.records.at(number), addresses.len());
-            if record.is_spilled() {
-                let (family, role) = walk.set();
-                let next = match family {
-                    Family::V4 => self.addresses_in(walk, &record.sets().v4[role], addresses),
-                    Family::V6 => self.addresses_in(walk, &record.sets().v6[role], addresses),
-                };
-                walk.advance(record.info_hash, next);
-            } else {
-                addresses.extend(record.inline_peers().iter().map(address));
-                walk.leave();
-            }
-            let lines = (addresses.len() - before) * size_of::<PackedV4>() / LINE;
-            left = left.saturating_sub(1 + lines as u32);
-        }
-        walk.has_more()
-    }
-
-    /// Appends the addresses in the next page of a set. Returns the place behind it.
-    fn addresses_in<E: Entry>(
-        &self,
-        walk: &Walk,
-        set: &PeerSet<E>,
-        addresses: &mut Vec<IpAddr>,
-    ) -> Option<u64> {
-        if set.len() == 0 {
-            return None;
-        }
-        let (page, next) = walk.page(set, &self.arena);
-        addresses.extend(set.entries(&self.arena, page).iter().map(address));
-        next
-    }
-
-    /// Calls `visit` with the peers at `ip` in the current part of the walk, and removes those for
-    /// which it returns true. Returns the lines visited.
-    fn visit_address(
+    /// Removes the peers for which `is_gone` returns true from a part of a torrent. Returns the lines visited,
+    /// and the next part.
+    fn retain_part(
         &mut self,
-        walk: &mut Walk,
         number: u32,
-        ip: IpAddr,
-        mut visit: impl FnMut(SetRole, PeerMeta, PeerKey) -> bool,
-    ) -> u32 {
+        part: Part,
+        mut is_gone: impl FnMut(Found) -> bool,
+    ) -> (u32, Option<Part>) {
         let record = self.records.at(number);
         let info_hash = record.info_hash;
-        let (v4, v6);
-        let octets = match ip {
-            IpAddr::V4(ip) => (v4 = ip.octets(), v4.as_slice()).1,
-            IpAddr::V6(ip) => (v6 = ip.octets(), v6.as_slice()).1,
-        };
         let mut gone = Vec::new();
-        let mut is_gone = |role, meta, key: &[u8], peer| {
-            let is_gone = key.starts_with(octets) && visit(role, meta, peer);
+        let mut is_gone = |role, peer, meta| {
+            let is_gone = is_gone(Found { info_hash, role, peer, meta });
             gone.extend(is_gone.then_some(peer));
             is_gone
         };
-        let mut lines = 0;
-        if !record.is_spilled() {
-            self.torrent(number).retain_inline(|role, entry, _| {
-                is_gone(role, entry.meta(), &entry.wire(), entry.peer_key())
-            });
-            walk.leave();
-        } else if walk.skip_to(Family::of(ip)) {
-            lines = match ip {
-                IpAddr::V4(_) => self.visit_part::<PackedV4>(walk, number, is_gone),
-                IpAddr::V6(_) => self.visit_part::<PackedV6>(walk, number, is_gone),
-            };
-        }
+        let visited = if record.is_spilled() {
+            match part.family {
+                Family::V4 => self.retain_in_set::<PackedV4>(number, part, is_gone),
+                Family::V6 => self.retain_in_set::<PackedV6>(number, part, is_gone),
+            }
+        } else {
+            self.torrent(number)
+                .retain_inline(|role, entry, _| is_gone(role, entry.peer_key(), entry.meta()));
+            (0, None)
+        };
         gone.into_iter().for_each(|peer| self.changes.push_gone(&info_hash, &peer));
-        lines
+        visited
     }
 
-    /// Removes the peers for which `is_gone` returns true from the current part of the walk. Returns
-    /// the lines visited.
-    fn visit_part<E: FamilyPeers>(
+    fn retain_in_set<E: FamilyPeers>(
         &mut self,
-        walk: &mut Walk,
         number: u32,
-        mut is_gone: impl FnMut(SetRole, PeerMeta, &[u8], PeerKey) -> bool,
-    ) -> u32 {
-        let (_, role) = walk.set();
-        let record = self.records.at(number);
-        let (page, next) = walk.page(&E::sets(record.sets())[role], &self.arena);
+        part: Part,
+        mut is_gone: impl FnMut(SetRole, PeerKey, PeerMeta) -> bool,
+    ) -> (u32, Option<Part>) {
+        let role = part.role;
+        let set = &E::sets(self.records.at(number).sets())[role];
         // First, because pages merge when peers are removed.
-        walk.advance(record.info_hash, next);
-        let is_gone =
-            |entry: &E, _: &_| is_gone(role, entry.meta(), entry.key().as_ref(), entry.peer_key());
-        self.torrent(number).retain_page(role, page, is_gone).lines
+        let (page, place) = part.page(set, &self.arena);
+        let is_gone = |entry: &E, _: &_| is_gone(role, entry.peer_key(), entry.meta());
+        let visited = self.torrent(number).retain_page(role, page, is_gone);
+        (visited.lines, part.next(place))
     }
 
-    /// Removes about `lines` lines of a torrent's peers, and finally the torrent. Returns whether
+    /// Removes about `lines` lines of a torrent's peers from `part` on, and finally the torrent. Returns whether
     /// it is gone; `None` if there is no such torrent.
     pub(crate) fn remove_some(
         &mut self,
         info_hash: &InfoHash,
         hash: u64,
+        part: &mut Part,
         lines: u32,
     ) -> Option<bool> {
         let number = self.find(info_hash, hash)?;
         let mut left = lines;
         while left > 0 {
-            let cost = self.remove_part(number);
-            if cost == 0 {
+            let record = self.records.at(number);
+            if record.is_empty() {
                 self.delete(number);
                 return Some(true);
             }
-            left = left.saturating_sub(cost);
+            let visited = if record.has_web() {
+                let lines =
+                    SetRole::BOTH.map(|role| self.visit_web(number, role, 0, |_, _, _| true).lines);
+                lines.into_iter().sum()
+            } else {
+                let (lines, next) = self.retain_part(number, *part, |_| true);
+                // Others may have come to the parts before.
+                *part = next.unwrap_or_default();
+                lines
+            };
+            left = left.saturating_sub(1 + visited);
         }
         Some(false)
     }
-
-    /// Removes some peers of a torrent. Returns the lines they took; 0 if none are left.
-    fn remove_part(&mut self, number: u32) -> u32 {
-        let record = self.records.at(number);
-        if record.has_web() {
-            let lines =
-                SetRole::BOTH.map(|role| self.visit_web(number, role, 0, |_, _, _| true).lines);
-            return lines.into_iter().sum();
-        }
-        if !record.is_spilled() {
-            let info_hash = record.info_hash;
-            for peer in record.inline_peers() {
-                self.changes.push_gone(&info_hash, &peer.peer_key());
-            }
-            return u32::from(self.torrent(number).retain_inline(|_, _, _| true) > 0);
-        }
-        for role in SetRole::BOTH {
-            let cost = self.pop_page_of::<PackedV4>(number, role)
-                + self.pop_page_of::<PackedV6>(number, role);
-            if cost > 0 {
-                return cost;
-            }
-        }
-        0
-    }
-
-    fn pop_page_of<E: FamilyPeers>(&mut self, number: u32, role: SetRole) -> u32 {
-        let info_hash = self.records.at(number).info_hash;
-        let mut gone = Vec::new();
-        let visit = |peer: &E| gone.push(peer.peer_key());
-        let lines = self.torrent(number).pop_page(role, visit);
-        gone.iter().for_each(|peer| self.changes.push_gone(&info_hash, peer));
-        lines
-    }
-}
-
-fn address<E: Entry>(entry: &E) -> IpAddr {
-    entry.peer_key().socket_addr().ip()
 }
 
 fn seen(now: Tick, role: SetRole, meta: PeerMeta) -> PeerInfo {

@@ -349,32 +349,6 @@ impl TorrentMut<'_> {
         Visited { next: (page + 1 < pages).then_some(page + 1), lines, gone }
     }
 
-    /// Removes the peers of a set's last page, which `visit` gets to see. Returns the lines that they took; 0 if
-    /// the set is empty.
-    pub(super) fn pop_page<E: FamilyPeers>(
-        &mut self,
-        role: SetRole,
-        mut visit: impl FnMut(&E),
-    ) -> u32 {
-        let Self { record, arena, networks, totals, ids, .. } = self;
-        let (info_hash, mut partial) = (record.info_hash, 0);
-        let set = &mut E::sets_mut(record.sets_mut())[role];
-        let before = set.len();
-        let last = set.pages(arena).saturating_sub(1);
-        for peer in set.entries(arena, last) {
-            visit(peer);
-            partial += u32::from(peer.meta().is_partial());
-            networks.remove::<E>(peer.key());
-            ids.as_mut().and_then(|ids| ids.remove(&(info_hash, peer.peer_key())));
-        }
-        let lines = set.pop_page(arena);
-        let gone = before - set.len();
-        record.partial_seeds -= partial;
-        totals.partial_seeds -= u64::from(partial);
-        *E::totals(totals).of_mut(role) -= u64::from(gone);
-        lines
-    }
-
     /// Returns the peers that share pages with `key`, and the places where these begin.
     pub(super) fn near<E: FamilyPeers>(&self, key: E::Key) -> [(Place, &[E]); 2] {
         if !self.record.is_spilled() {

@@ -22,12 +22,12 @@ use super::Shard;
 use super::torrent::peer_hash;
 use crate::arena::Arena;
 use crate::entry::Entry;
-use crate::record::Records;
+use crate::record::{Records, Sets};
 use crate::role::SetRole;
 use crate::set::PeerSet;
 #[cfg(test)]
 use {
-    crate::record::{Record, Sets},
+    crate::record::Record,
     replication::PeerMeta,
     types::{PeerId, PeerKey, Role},
 };
@@ -39,9 +39,16 @@ pub(crate) struct Walk {
     left: u32,
     /// The current torrent, if some of its peers have been visited.
     torrent: Option<InfoHash>,
-    /// The current set. Families come in order, and the roles of each.
-    family: Family,
-    role: SetRole,
+    /// The next part of the current torrent.
+    pub(super) part: Part,
+}
+
+/// The part of a torrent that a walk visits next: all inline peers, or some of a set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// The set. Families come in order, and the roles of each.
+    pub(super) family: Family,
+    pub(super) role: SetRole,
     /// Peers of the set at lower places have been visited; see [`place`].
     from: u64,
 }
@@ -54,16 +61,50 @@ const AHEAD: u32 = 3;
 /// The lines of cold memory that take as long as looking up a peer id.
 const ID_LINES: u32 = 2;
 
+impl Default for Part {
+    fn default() -> Self {
+        Self { family: Family::V4, role: SetRole::Seeders, from: 0 }
+    }
+}
+
+impl Part {
+    /// Returns the page that a part of a set is in, and the place behind it; `None` behind the last page.
+    pub(super) fn page<E: Entry>(self, set: &PeerSet<E>, arena: &Arena) -> (u32, Option<u64>) {
+        let (page, last) = set.page_from(arena, (self.from >> 32) as u32);
+        (page, (u64::from(last) << 32 | u64::from(u32::MAX)).checked_add(1))
+    }
+
+    /// Returns the part behind this one: from that place of the set on, or of the next set. Returns `None` if
+    /// the torrent has no more sets.
+    pub(super) fn next(self, place: Option<u64>) -> Option<Self> {
+        let (family, role, from) = match (place, self.family, self.role) {
+            (Some(from), family, role) => (family, role, from),
+            (None, family, SetRole::Seeders) => (family, SetRole::Leechers, 0),
+            (None, Family::V4, SetRole::Leechers) => (Family::V6, SetRole::Seeders, 0),
+            (None, Family::V6, SetRole::Leechers) => return None,
+        };
+        Some(Self { family, role, from })
+    }
+
+    /// Returns the first part of a family from this one on.
+    pub(super) fn of_family(self, family: Family) -> Option<Self> {
+        match (self.family, family) {
+            (Family::V4, Family::V6) => Some(Self { family, ..Self::default() }),
+            (Family::V6, Family::V4) => None,
+            _ => Some(self),
+        }
+    }
+}
+
 impl Default for Walk {
     fn default() -> Self {
-        let (family, role) = (Family::V4, SetRole::Seeders);
-        Self { left: u32::MAX, torrent: None, family, role, from: 0 }
+        Self { left: u32::MAX, torrent: None, part: Part::default() }
     }
 }
 
 impl Walk {
     /// Returns true if torrents are left.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.left > 0
     }
 
@@ -76,53 +117,12 @@ impl Walk {
         number
     }
 
-    /// Returns the family and role of the current set.
-    #[inline]
-    pub(super) fn set(&self) -> (Family, SetRole) {
-        (self.family, self.role)
-    }
-
-    /// Moves on to the first set of a family that comes. Returns false if the torrent has no more of it.
-    pub(super) fn skip_to(&mut self, family: Family) -> bool {
-        match (self.family, family) {
-            (Family::V4, Family::V6) => {
-                *self = Self { family, role: SetRole::Seeders, from: 0, ..*self };
-            }
-            (Family::V6, Family::V4) => {
-                self.leave();
-                return false;
-            }
-            _ => {}
-        }
-        true
-    }
-
-    /// Returns the next page of the current set, and the place behind it; `None` behind the last.
-    pub(super) fn page<E: Entry>(&self, set: &PeerSet<E>, arena: &Arena) -> (u32, Option<u64>) {
-        let (page, last) = set.page_from(arena, (self.from >> 32) as u32);
-        (page, (u64::from(last) << 32 | u64::from(u32::MAX)).checked_add(1))
-    }
-
-    /// Moves on behind a part of the current set that was visited. Returns false if the torrent has no
-    /// more sets.
-    pub(super) fn advance(&mut self, info_hash: InfoHash, next: Option<u64>) -> bool {
-        let torrent = Some(info_hash);
-        let (family, role, from) = match (next, self.family, self.role) {
-            (Some(from), family, role) => (family, role, from),
-            (None, family, SetRole::Seeders) => (family, SetRole::Leechers, 0),
-            (None, Family::V4, SetRole::Leechers) => (Family::V6, SetRole::Seeders, 0),
-            (None, Family::V6, SetRole::Leechers) => {
-                self.leave();
-                return false;
-            }
+    /// Moves on to a part of the current torrent, or to the next torrent.
+    pub(super) fn advance(&mut self, info_hash: InfoHash, next: Option<Part>) {
+        *self = match next {
+            Some(part) => Self { torrent: Some(info_hash), part, ..*self },
+            None => Self { left: self.left.saturating_sub(1), ..Self::default() },
         };
-        *self = Self { torrent, family, role, from, ..*self };
-        true
-    }
-
-    /// Moves on to the next torrent.
-    pub(super) fn leave(&mut self) {
-        *self = Self { left: self.left.saturating_sub(1), ..Self::default() };
     }
 }
 
@@ -189,52 +189,47 @@ impl Shard {
         let mut group = GroupWriter::new(output.body, info_hash, Some(head));
         if !record.is_spilled() {
             let (seeders, leechers) = record.inline_peers().split_at(record.inline_seeders.into());
-            walk.leave();
+            walk.advance(info_hash, None);
             return self.write(&mut group, of(SetRole::Seeders), seeders)
                 + self.write(&mut group, of(SetRole::Leechers), leechers);
         }
-        let sets = record.sets();
+        let Sets { v4, v6 } = record.sets();
         let mut visited = 0;
-        let mut stays = true;
-        while stays {
-            let (family, role) = walk.set();
-            stays = match family {
-                Family::V4 if sets.v4[role].len() == 0 => walk.advance(info_hash, None),
-                Family::V6 if sets.v6[role].len() == 0 => walk.advance(info_hash, None),
+        let mut next = Some(walk.part);
+        while let Some(part) = next {
+            let role = part.role;
+            let (lines, place) = match part.family {
+                Family::V4 if v4[role].len() == 0 => (0, None),
+                Family::V6 if v6[role].len() == 0 => (0, None),
                 // Not before empty sets are skipped: else the next step would begin with a group
                 // without peers.
                 _ if visited >= lines => break,
-                Family::V4 => {
-                    let (lines, next) = self.walk_part(walk, &mut group, of(role), &sets.v4[role]);
-                    visited += lines;
-                    walk.advance(info_hash, next)
-                }
-                Family::V6 => {
-                    let (lines, next) = self.walk_part(walk, &mut group, of(role), &sets.v6[role]);
-                    visited += lines;
-                    walk.advance(info_hash, next)
-                }
+                Family::V4 => self.walk_part(part, &mut group, of(role), &v4[role]),
+                Family::V6 => self.walk_part(part, &mut group, of(role), &v6[role]),
             };
+            visited += lines;
+            next = part.next(place);
         }
+        walk.advance(info_hash, next);
         visited
     }
 
     /// Visits the next part of a set. Returns the lines visited, and the place behind the part.
     fn walk_part<E: Entry>(
         &self,
-        walk: &Walk,
+        part: Part,
         group: &mut GroupWriter<'_>,
         of: Visit,
         set: &PeerSet<E>,
     ) -> (u32, Option<u64>) {
-        let (page, next) = walk.page(set, &self.arena);
+        let (page, next) = part.page(set, &self.arena);
         let entries = set.entries(&self.arena, page);
         if entries.len() <= PART_PEERS {
             return (self.write(group, of, entries), next);
         }
         let mut ahead: Vec<(u64, E)> =
             entries.iter().map(|entry| (place(&self.key, entry), *entry)).collect();
-        ahead.retain(|(place, _)| *place >= walk.from);
+        ahead.retain(|(place, _)| *place >= part.from);
         if ahead.len() <= PART_PEERS {
             let chosen: Vec<E> = ahead.into_iter().map(|(_, entry)| entry).collect();
             return (self.write(group, of, &chosen), next);
@@ -281,13 +276,11 @@ impl Shard {
             }
             let Sets { v4, v6 } = record.sets();
             for role in SetRole::BOTH {
-                for page in 0..v4[role].pages(&self.arena) {
-                    let entries = v4[role].entries(&self.arena, page).iter();
-                    entries.for_each(|entry| visit(record, role, entry.peer_key(), entry.meta()));
+                for entry in v4[role].iter(&self.arena) {
+                    visit(record, role, entry.peer_key(), entry.meta());
                 }
-                for page in 0..v6[role].pages(&self.arena) {
-                    let entries = v6[role].entries(&self.arena, page).iter();
-                    entries.for_each(|entry| visit(record, role, entry.peer_key(), entry.meta()));
+                for entry in v6[role].iter(&self.arena) {
+                    visit(record, role, entry.peer_key(), entry.meta());
                 }
             }
         }

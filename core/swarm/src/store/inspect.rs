@@ -7,7 +7,7 @@ use parking_lot::MutexGuard;
 use types::{InfoHash, Tick, limits};
 
 use super::Store;
-use crate::shard::Walk;
+use crate::shard::{Found, Part, Walk};
 use crate::{PeerInfo, TorrentDetails, TorrentEvent, TorrentStats};
 
 /// Torrents read under one lock: some microseconds, because records are contiguous.
@@ -59,9 +59,10 @@ impl Store {
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         let hash = self.hash(info_hash);
         let mut was_there = false;
+        let mut part = Part::default();
         loop {
             let mut shard = self.lock(self.shard_of(hash));
-            let removed = shard.remove_some(info_hash, hash, STEP_LINES);
+            let removed = shard.remove_some(info_hash, hash, &mut part, STEP_LINES);
             let released = shard.take_released();
             MutexGuard::unlock_fair(shard);
             drop(released);
@@ -77,14 +78,38 @@ impl Store {
     /// WebTorrent peers are not included. Walks over all peers; one that announces meanwhile may be
     /// missed or found twice.
     pub fn peers_at(&self, now: Tick, ip: IpAddr, peers_max: usize) -> Vec<(InfoHash, PeerInfo)> {
-        let mut found = Vec::new();
-        self.walk_address(now, ip, |info_hash, peer| {
-            if found.len() < peers_max {
-                found.push((*info_hash, peer));
+        let mut peers = Vec::new();
+        self.retain_at(ip, |found| {
+            if peers.len() < peers_max {
+                peers.push((found.info_hash, found.info(now)));
             }
             false
         });
-        found
+        peers
+    }
+
+    /// Removes the peers at an address and returns how many there were. One that announces
+    /// meanwhile may stay.
+    pub fn remove_peers_at(&self, ip: IpAddr) -> u64 {
+        let mut gone = 0;
+        self.retain_at(ip, |_| {
+            gone += 1;
+            true
+        });
+        gone
+    }
+
+    /// Removes the peers at an address for which `is_gone` returns true. It is called with a lock held.
+    fn retain_at(&self, ip: IpAddr, mut is_gone: impl FnMut(Found) -> bool) {
+        let ip = Some(ip.to_canonical());
+        for shard in 0..self.shards.len() {
+            let mut walk = Walk::default();
+            while walk.has_more() {
+                let mut held = self.lock(shard);
+                held.retain_peers(&mut walk, STEP_LINES, ip, &mut is_gone);
+                MutexGuard::unlock_fair(held);
+            }
+        }
     }
 
     /// Calls `visit` with the address of every peer in every torrent, without holding a lock. WebTorrent
@@ -93,41 +118,14 @@ impl Store {
         let mut addresses = Vec::new();
         for shard in 0..self.shards.len() {
             let mut walk = Walk::default();
-            let mut goes_on = true;
-            while goes_on {
-                let held = self.lock(shard);
-                goes_on = held.addresses(&mut walk, STEP_LINES, &mut addresses);
+            while walk.has_more() {
+                let mut held = self.lock(shard);
+                held.retain_peers(&mut walk, STEP_LINES, None, |found| {
+                    addresses.push(found.peer.socket_addr().ip());
+                    false
+                });
                 MutexGuard::unlock_fair(held);
                 addresses.drain(..).for_each(&mut visit);
-            }
-        }
-    }
-
-    /// Removes the peers at an address and returns how many there were. One that announces
-    /// meanwhile may stay.
-    pub fn remove_peers_at(&self, now: Tick, ip: IpAddr) -> u64 {
-        let mut gone = 0;
-        self.walk_address(now, ip, |_, _| {
-            gone += 1;
-            true
-        });
-        gone
-    }
-
-    fn walk_address(
-        &self,
-        now: Tick,
-        ip: IpAddr,
-        mut visit: impl FnMut(&InfoHash, PeerInfo) -> bool,
-    ) {
-        let ip = ip.to_canonical();
-        for shard in 0..self.shards.len() {
-            let mut walk = Walk::default();
-            let mut goes_on = true;
-            while goes_on {
-                let mut held = self.lock(shard);
-                goes_on = held.walk_address(now, &mut walk, STEP_LINES, ip, &mut visit);
-                MutexGuard::unlock_fair(held);
             }
         }
     }

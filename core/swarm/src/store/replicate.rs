@@ -42,7 +42,7 @@ impl ReplicatedStore for Store {
     }
 
     fn keeps_peer_ids(&self) -> bool {
-        Self::keeps_peer_ids(self)
+        self.keeps_peer_ids
     }
 
     fn keep_changes(&self, capacity: usize) {
@@ -100,11 +100,6 @@ impl Store {
     /// Returns how many shards there are.
     pub fn shards(&self) -> usize {
         self.shards.len()
-    }
-
-    /// Returns true if the store keeps peer ids.
-    pub fn keeps_peer_ids(&self) -> bool {
-        self.keeps_peer_ids
     }
 
     /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces

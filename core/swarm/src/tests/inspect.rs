@@ -86,8 +86,8 @@ pub(super) fn remove_some(
         torrent.peers.retain(|key, _| key.socket_addr().ip() != ip);
         gone += before - torrent.peers.len();
     }
-    assert_eq!(store.remove_peers_at(now, ip), gone as u64);
-    assert_eq!(store.remove_peers_at(now, ip), 0);
+    assert_eq!(store.remove_peers_at(ip), gone as u64);
+    assert_eq!(store.remove_peers_at(ip), 0);
 }
 
 /// Removing a torrent removes all kinds of peers and frees their memory.

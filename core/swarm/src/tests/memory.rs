@@ -173,7 +173,7 @@ fn counts_of_networks_follow_all_removals() {
         announce(&store, now * 20, &requests);
         match random.below(20) {
             0 => drop(store.remove(&InfoHash([random.below(3) as u8; 20]))),
-            1 => drop(store.remove_peers_at(Tick(now * 20), Ipv4Addr::new(20, 0, 1, 9).into())),
+            1 => drop(store.remove_peers_at(Ipv4Addr::new(20, 0, 1, 9).into())),
             2 => store.sweep(Tick(now * 20), 1),
             _ => {}
         }

@@ -254,7 +254,7 @@ impl Driver<'_> {
             1..6 => {
                 let public = PeerKey::new(Ipv4Addr::new(20, 1, a, b).into(), 6881);
                 let ip = self.pick([v4(number), v6(number), public]).socket_addr().ip();
-                self.store.remove_peers_at(Tick(self.now), ip);
+                self.store.remove_peers_at(ip);
             }
             _ => self.store.sweep(Tick(self.now), 10),
         }
@@ -430,7 +430,7 @@ fn changes_are_what_happens_to_peers_and_nothing_else() {
             let stop = StoreAnnounce { action: Action::Stop, ..says(Role::Seeder) };
             announce(&store, 6, &[stop, stop]);
             announce(&store, 7, &[StoreAnnounce { action: completed, ..says(Role::Seeder) }]);
-            assert_eq!(store.remove_peers_at(Tick(8), peer.socket_addr().ip()), 1);
+            assert_eq!(store.remove_peers_at(peer.socket_addr().ip()), 1);
             let (changes, ids, missed) = take(&store);
             let expected = [
                 comes(peer, Role::Leecher),
@@ -637,6 +637,6 @@ fn removing_the_peers_of_an_address_misses_none_while_pages_merge() {
         .map(|request| StoreAnnounce { want: 0, ..request })
         .collect();
     announce(&store, 1, &requests);
-    assert_eq!(store.remove_peers_at(Tick(1), same), 4000);
+    assert_eq!(store.remove_peers_at(same), 4000);
     assert_eq!(store.totals().v4.leechers, 0);
 }

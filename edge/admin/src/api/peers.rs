@@ -112,8 +112,7 @@ async fn remove(
     Query(query): Query<AddressQuery>,
 ) -> Result<Json<RemovedPeers>, Problem> {
     let ip = address(&query.address)?;
-    let removed =
-        walk(&api, move |api| api.tracker().store().remove_peers_at(api.tick(), ip)).await?;
+    let removed = walk(&api, move |api| api.tracker().store().remove_peers_at(ip)).await?;
     api.records().tell(RecordOp::PeersRemoved { address: ip }).await?;
     api.audit(&caller, format_args!("removed {removed} peers of {ip}"));
     Ok(Json(RemovedPeers { removed }))
