@@ -2,8 +2,8 @@
 //!
 //! A direct interface to the system call, without libbpf and without BTF: the XDP program needs nothing
 //! else. Every call needs CAP_BPF, and attaching CAP_NET_ADMIN; the verifier accepts offsets into frames
-//! that are not constant only with CAP_PERFMON. Before Linux 5.8, it is CAP_SYS_ADMIN for all. Programs and links are released when their descriptors close, so a process that dies leaves
-//! nothing attached.
+//! that are not constant only with CAP_PERFMON. Before Linux 5.8, it is CAP_SYS_ADMIN for all. Programs and
+//! links are released when their descriptors close, so a process that dies leaves nothing attached.
 //!
 //! Instructions are words of 64 bits as they are in memory: opcode, registers, offset, immediate.
 
@@ -29,6 +29,7 @@ mod command {
     pub(super) const LINK_UPDATE: i32 = 29;
 }
 
+const KEY_LEN: u32 = size_of::<u32>() as u32;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 const XDP_FLAGS_GENERIC: u32 = 1 << 1;
@@ -58,15 +59,13 @@ pub enum MapKind {
     Devices,
 }
 
-/// The properties of a map that [`create_map`] creates.
+/// The properties of a map that [`create_map`] creates. Its keys are numbers of 4 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct MapSpec {
     /// Its name for those who list maps: at most 15 letters, digits, dots and underscores.
     pub name: &'static str,
     /// Its kind.
     pub kind: MapKind,
-    /// Bytes of a key; 4 unless it is a hash table.
-    pub key_len: u32,
     /// Bytes of a value.
     pub value_len: u32,
     /// Maximum number of entries.
@@ -120,7 +119,7 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
     };
     let mut attributes = MapCreate {
         map_type,
-        key_len: spec.key_len,
+        key_len: KEY_LEN,
         value_len: spec.value_len,
         entries: spec.entries,
         map_flags,
@@ -132,7 +131,7 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
     unsafe { bpf_descriptor(command::MAP_CREATE, &mut attributes) }
 }
 
-/// Sets the value of `key`. Sizes must be those of the map; both lengths are in bytes.
+/// Sets the value of `key`.
 ///
 /// # Errors
 ///
@@ -140,21 +139,15 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
 ///
 /// # Panics
 ///
-/// Panics if `key` or `value` is not as long as `spec`, by which the map was made, says.
+/// Panics if `value` is not as long as `spec`, by which the map was made, says.
 pub fn update_element(
     map: BorrowedFd<'_>,
     spec: &MapSpec,
-    key: &[u8],
+    key: u32,
     value: &[u8],
 ) -> io::Result<()> {
-    assert_eq!((key.len(), value.len()), (spec.key_len as usize, spec.value_len as usize));
-    let mut attributes = Element {
-        map: map.as_raw_fd(),
-        padding: 0,
-        key: address(key.as_ptr()),
-        value: address(value.as_ptr()),
-        flags: 0,
-    };
+    assert_eq!(value.len(), spec.value_len as usize);
+    let mut attributes = Element::new(map, &key, value.as_ptr());
     // SAFETY: key and value live until the call returns, and have the lengths that the kernel reads.
     unsafe { bpf(command::MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
@@ -167,57 +160,42 @@ pub fn update_element(
 ///
 /// # Panics
 ///
-/// Panics if `key` or `value` is not as long as `spec`, by which the map was made, says.
+/// Panics if `value` is not as long as `spec`, by which the map was made, says.
 pub fn look_up_element(
     map: BorrowedFd<'_>,
     spec: &MapSpec,
-    key: &[u8],
+    key: u32,
     value: &mut [u8],
 ) -> io::Result<()> {
-    assert_eq!((key.len(), value.len()), (spec.key_len as usize, spec.value_len as usize));
-    let mut attributes = Element {
-        map: map.as_raw_fd(),
-        padding: 0,
-        key: address(key.as_ptr()),
-        value: address(value.as_mut_ptr()),
-        flags: 0,
-    };
+    assert_eq!(value.len(), spec.value_len as usize);
+    let mut attributes = Element::new(map, &key, value.as_mut_ptr());
     // SAFETY: key and value live until the call returns, and have the lengths that the kernel reads and
     // writes.
     unsafe { bpf(command::MAP_LOOKUP_ELEM, &mut attributes) }.map(drop)
 }
 
-/// Makes the instruction pair at `index` (a load of 64 bits) load the address of `map`, as helper
-/// functions take it. `map` must stay open until the program is loaded.
+/// The address that an instruction pair loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reference {
+    /// The address of the map, as helper functions take it.
+    Map,
+    /// The address of the value of an array with one entry, plus the number that the pair loads now.
+    Value,
+}
+
+/// Makes the instruction pair at `index` (a load of 64 bits) refer to `map`, which must stay open until the
+/// program is loaded.
 ///
 /// # Panics
 ///
 /// Panics if there is no pair at `index`.
-pub fn relocate_to_map(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>) {
-    relocate(instructions, index, map, PSEUDO_MAP_FD, 0);
-}
-
-/// Makes the instruction pair at `index` (a load of 64 bits) load the address of the value of `map`, an
-/// array with one entry, plus the number that the pair loads now. `map` must stay open until the program
-/// is loaded.
-///
-/// # Panics
-///
-/// Panics if there is no pair at `index`.
-pub fn relocate_to_value(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>) {
-    let offset = instructions[index] >> INSTRUCTION_IMMEDIATE_SHIFT;
-    relocate(instructions, index, map, PSEUDO_MAP_VALUE, offset);
-}
-
-fn relocate(
-    instructions: &mut [u64],
-    index: usize,
-    map: BorrowedFd<'_>,
-    pseudo_source: u64,
-    offset: u64,
-) {
+pub fn relocate(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>, reference: Reference) {
     let [first, second] = &mut instructions[index..index + 2] else {
         unreachable!("the range has two elements");
+    };
+    let (pseudo_source, offset) = match reference {
+        Reference::Map => (PSEUDO_MAP_FD, 0),
+        Reference::Value => (PSEUDO_MAP_VALUE, *first >> INSTRUCTION_IMMEDIATE_SHIFT),
     };
     let opcode_and_target = *first & 0xfff;
     *first = opcode_and_target
@@ -270,29 +248,25 @@ fn load(name: &str, license: &CStr, instructions: &[u64], log: &mut [u8]) -> io:
 }
 
 /// Attaches a program to an interface and returns the link. The program is detached when the link
-/// closes. [`Mode::Auto`] tries the driver first, then the generic path; use one of the others to know
-/// which of them it is.
+/// closes. With [`Mode::Auto`] the kernel chooses the driver if that has XDP at all.
 ///
 /// # Errors
 ///
 /// `EBUSY` if the interface has a program; `EOPNOTSUPP` if the driver has no XDP; `ERANGE` or `EINVAL`
 /// if it has none with these settings (MTU, queues, LRO).
 pub fn attach_xdp(program: BorrowedFd<'_>, ifindex: u32, mode: Mode) -> io::Result<OwnedFd> {
-    let attach = |flags| {
-        let mut attributes = LinkCreate {
-            program: program.as_raw_fd(),
-            ifindex,
-            attach_type: ATTACH_TYPE_XDP,
-            flags,
-        };
-        // SAFETY: the attributes are those of the command and have no pointers.
-        unsafe { bpf_descriptor(command::LINK_CREATE, &mut attributes) }
+    let mut attributes = LinkCreate {
+        program: program.as_raw_fd(),
+        ifindex,
+        attach_type: ATTACH_TYPE_XDP,
+        flags: match mode {
+            Mode::Auto => 0,
+            Mode::Driver => XDP_FLAGS_DRIVER,
+            Mode::Generic => XDP_FLAGS_GENERIC,
+        },
     };
-    match mode {
-        Mode::Driver => attach(XDP_FLAGS_DRIVER),
-        Mode::Generic => attach(XDP_FLAGS_GENERIC),
-        Mode::Auto => attach(XDP_FLAGS_DRIVER).or_else(|_| attach(XDP_FLAGS_GENERIC)),
-    }
+    // SAFETY: the attributes are those of the command and have no pointers.
+    unsafe { bpf_descriptor(command::LINK_CREATE, &mut attributes) }
 }
 
 /// Exchanges the program of a link. Each frame is seen by the old one or by the new one.
@@ -421,6 +395,18 @@ struct Element {
     flags: u64,
 }
 
+impl Element {
+    fn new(map: BorrowedFd<'_>, key: &u32, value: *const u8) -> Self {
+        Self {
+            map: map.as_raw_fd(),
+            padding: 0,
+            key: address(ptr::from_ref(key)),
+            value: address(value),
+            flags: 0,
+        }
+    }
+}
+
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,
@@ -539,7 +525,7 @@ fn object_name(name: &str) -> [u8; 16] {
 }
 
 /// Returns the text before the first zero.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..len]).trim_end().to_owned()
 }

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 
 use socket2::{Domain, Socket, Type};
 
+use super::bpf::text;
+
 const GET_DRIVER: u32 = 0x03;
 const GET_STRINGS: u32 = 0x1b;
 const GET_SET_INFO: u32 = 0x37;
@@ -114,12 +116,6 @@ impl Ethtool {
 /// Returns words as the bytes that the kernel wrote.
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-}
-
-/// Returns the text before the first zero.
-fn text(bytes: &[u8]) -> String {
-    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).into_owned()
 }
 
 #[cfg(test)]

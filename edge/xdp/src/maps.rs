@@ -33,8 +33,7 @@ use primitives::IpPrefix;
 #[cfg(test)]
 use super::bpf::look_up_element;
 use super::bpf::{
-    LoadError, MapKind, MapSpec, create_map, load_program, relocate_to_map, relocate_to_value,
-    update_element,
+    LoadError, MapKind, MapSpec, Reference, create_map, load_program, relocate, update_element,
 };
 use super::interface::Endpoint;
 use super::next_hops::NextHops;
@@ -211,13 +210,12 @@ const BANS: MapSpec = mappable("tidegate_bans", size_of::<Bans>() / 2, 2);
 const SOCKETS: MapSpec = MapSpec {
     name: "tidegate_socks",
     kind: MapKind::Sockets,
-    key_len: 4,
     value_len: 4,
     entries: QUEUES_MAX as u32,
 };
 
 const fn mappable(name: &'static str, value_len: usize, entries: u32) -> MapSpec {
-    MapSpec { name, kind: MapKind::MappableArray, key_len: 4, value_len: value_len as u32, entries }
+    MapSpec { name, kind: MapKind::MappableArray, value_len: value_len as u32, entries }
 }
 
 impl Maps {
@@ -335,14 +333,14 @@ impl Maps {
     #[cfg(test)]
     pub(super) fn buckets(&self) -> Vec<u64> {
         let mut bytes = vec![0; size_of::<Buckets>()];
-        look_up_element(self.buckets.as_fd(), &BUCKETS, &[0; 4], &mut bytes).unwrap();
+        look_up_element(self.buckets.as_fd(), &BUCKETS, 0, &mut bytes).unwrap();
         bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
     #[cfg(test)]
     pub(super) fn set_buckets(&mut self, buckets: &[u64]) {
         let bytes: Vec<u8> = buckets.iter().flat_map(|word| word.to_le_bytes()).collect();
-        update_element(self.buckets.as_fd(), &BUCKETS, &[0; 4], &bytes).unwrap();
+        update_element(self.buckets.as_fd(), &BUCKETS, 0, &bytes).unwrap();
     }
 
     /// Sets which connection ids are issued and valid. Call it at least as often as the slice changes and
@@ -388,7 +386,7 @@ impl InterfaceMaps {
     /// Has datagrams of `queue` go to an AF_XDP socket. A system call: not after the start.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd().to_ne_bytes();
-        update_element(self.sockets.as_fd(), &SOCKETS, &queue.to_ne_bytes(), &value)
+        update_element(self.sockets.as_fd(), &SOCKETS, queue, &value)
     }
 
     /// Sets the destinations of replies in the link layer. Returns how many networks on the link did not fit.
@@ -438,22 +436,16 @@ pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
     let (words, rest) = PROGRAM.as_chunks::<8>();
     debug_assert!(rest.is_empty(), "half an instruction");
     let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    for (index, map) in RELOCATIONS {
-        let values = match map {
-            MapName::Bans4 => {
-                relocate_to_map(&mut instructions, *index, maps.bans.map());
-                continue;
-            }
-            MapName::Xsks => {
-                relocate_to_map(&mut instructions, *index, interface.sockets.as_fd());
-                continue;
-            }
-            MapName::Config => maps.config.map(),
-            MapName::Buckets => maps.buckets.as_fd(),
-            MapName::Interface => interface.config.map(),
-            MapName::Counts => interface.counts.map(),
+    for (index, name) in RELOCATIONS {
+        let (map, reference) = match name {
+            MapName::Bans4 => (maps.bans.map(), Reference::Map),
+            MapName::Xsks => (interface.sockets.as_fd(), Reference::Map),
+            MapName::Config => (maps.config.map(), Reference::Value),
+            MapName::Buckets => (maps.buckets.as_fd(), Reference::Value),
+            MapName::Interface => (interface.config.map(), Reference::Value),
+            MapName::Counts => (interface.counts.map(), Reference::Value),
         };
-        relocate_to_value(&mut instructions, *index, values);
+        relocate(&mut instructions, *index, map, reference);
     }
     instructions
 }

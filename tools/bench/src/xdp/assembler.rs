@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use xdp::bpf;
+use xdp::bpf::{Reference, relocate};
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +64,6 @@ pub(super) enum Helper {
     Processor = 8,
     Redirect = 23,
     AdjustTail = 65,
-}
-
-/// How a program refers to a map.
-#[derive(Clone, Copy, Debug)]
-enum Reference {
-    Map,
-    Value,
 }
 
 /// A program under way.
@@ -195,10 +188,7 @@ impl<'a> Assembler<'a> {
             self.words[at] |= (offset as u64 & 0xffff) << 16;
         }
         for (at, reference, map) in self.maps {
-            match reference {
-                Reference::Map => bpf::relocate_to_map(&mut self.words, at, map),
-                Reference::Value => bpf::relocate_to_value(&mut self.words, at, map),
-            }
+            relocate(&mut self.words, at, map, reference);
         }
         self.words
     }

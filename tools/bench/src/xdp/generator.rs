@@ -31,7 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SLOTS: MapSpec = MapSpec {
     name: "tg_slots",
     kind: MapKind::Array,
-    key_len: 4,
     value_len: program::SLOT as u32,
     entries: program::SLOTS as u32,
 };
@@ -41,7 +40,7 @@ const COUNTS: MapSpec = single("tg_counts", 8 * program::COUNT_WORDS);
 const TIMES: MapSpec = single("tg_times", 4 * program::TIMES);
 
 const fn single(name: &'static str, len: usize) -> MapSpec {
-    MapSpec { name, kind: MapKind::Array, key_len: 4, value_len: len as u32, entries: 1 }
+    MapSpec { name, kind: MapKind::Array, value_len: len as u32, entries: 1 }
 }
 
 /// A frame of a load.
@@ -272,12 +271,12 @@ fn create(spec: &MapSpec) -> Result<OwnedFd> {
 }
 
 fn set(map: &OwnedFd, spec: &MapSpec, key: u32, value: &[u8]) -> Result<()> {
-    bpf::update_element(map.as_fd(), spec, &key.to_ne_bytes(), value).context(spec.name)
+    bpf::update_element(map.as_fd(), spec, key, value).context(spec.name)
 }
 
 fn value(map: &OwnedFd, spec: &MapSpec) -> Result<Vec<u8>> {
     let mut value = vec![0; spec.value_len as usize];
-    bpf::look_up_element(map.as_fd(), spec, &[0; 4], &mut value).context(spec.name)?;
+    bpf::look_up_element(map.as_fd(), spec, 0, &mut value).context(spec.name)?;
     Ok(value)
 }
 

@@ -20,7 +20,7 @@ const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 /// Returns a map with one value, or says which test it skips: bpf(2) needs privileges.
 fn map(test: &str, value_len: usize, entries: usize) -> Option<(OwnedFd, MapSpec)> {
     let (value_len, entries) = (value_len as u32, entries as u32);
-    let spec = MapSpec { name: "test", kind: MapKind::Array, key_len: 4, value_len, entries };
+    let spec = MapSpec { name: "test", kind: MapKind::Array, value_len, entries };
     match bpf::create_map(&spec) {
         Ok(map) => Some((map, spec)),
         Err(error) => {
@@ -32,7 +32,7 @@ fn map(test: &str, value_len: usize, entries: usize) -> Option<(OwnedFd, MapSpec
 
 fn words((map, spec): &(OwnedFd, MapSpec)) -> Vec<u64> {
     let mut bytes = vec![0; spec.value_len as usize];
-    bpf::look_up_element(map.as_fd(), spec, &[0; 4], &mut bytes).expect("the map has the key 0");
+    bpf::look_up_element(map.as_fd(), spec, 0, &mut bytes).expect("the map has the key 0");
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
@@ -93,9 +93,8 @@ fn frames_are_written_cut_and_stamped() {
         let from = (family.client(9), 2050).into();
         let long = Slot { class: HONEST, frame: frame(from, to, &announce(7, 0, [1; 20])) };
         let short = Slot { class: CONNECTS, frame: frame(from, to, &CONNECT) };
-        for (number, slot) in [&long, &short].into_iter().enumerate() {
-            let key = (number as u32).to_ne_bytes();
-            bpf::update_element(slots.0.as_fd(), &slots.1, &key, &slot.bytes()).unwrap();
+        for (key, slot) in (0..).zip([&long, &short]) {
+            bpf::update_element(slots.0.as_fd(), &slots.1, key, &slot.bytes()).unwrap();
         }
         let maps = GeneratorMaps {
             slots: slots.0.as_fd(),
