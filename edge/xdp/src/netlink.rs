@@ -95,18 +95,8 @@ impl Netlink {
 
     /// Returns all interfaces.
     pub(super) fn links(&mut self) -> io::Result<Vec<Link>> {
-        let mut links = Vec::new();
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        self.dump(
-            request,
-            |_| true,
-            |message| {
-                if let RouteNetlinkMessage::NewLink(message) = message {
-                    links.push(link(message));
-                }
-            },
-        )?;
-        Ok(links)
+        let found = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        Ok(found.into_iter().filter_map(link).collect())
     }
 
     /// Returns an interface, or `None` if it is gone.
@@ -114,27 +104,15 @@ impl Netlink {
         let mut message = LinkMessage::default();
         message.header.index = index;
         let found = self.look_up(RouteNetlinkMessage::GetLink(message), libc::ENODEV)?;
-        Ok(found.and_then(|found| match found {
-            RouteNetlinkMessage::NewLink(message) => Some(link(message)),
-            _ => None,
-        }))
+        Ok(found.and_then(link))
     }
 
     /// Returns the addresses of one interface, or of all.
     pub(super) fn addresses(&mut self, index: Option<u32>) -> io::Result<Vec<LocalAddress>> {
-        let mut addresses = Vec::new();
         let mut message = AddressMessage::default();
         message.header.index = index.unwrap_or(0);
-        self.dump(
-            RouteNetlinkMessage::GetAddress(message),
-            |_| true,
-            |message| {
-                if let RouteNetlinkMessage::NewAddress(message) = message {
-                    addresses.extend(local_address(&message));
-                }
-            },
-        )?;
-        Ok(addresses)
+        let found = self.dump(RouteNetlinkMessage::GetAddress(message))?;
+        Ok(found.into_iter().filter_map(local_address).collect())
     }
 
     /// Returns the default routes of the main table, preferred ones first.
@@ -144,13 +122,8 @@ impl Netlink {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             message.header.table = RouteHeader::RT_TABLE_MAIN;
-            // A router may have a million of the others: they are not worth parsing.
-            let is_default = |bytes: &[u8]| bytes.get(ROUTE_PREFIX_AT) == Some(&0);
-            self.dump(RouteNetlinkMessage::GetRoute(message), is_default, |message| {
-                if let RouteNetlinkMessage::NewRoute(message) = message {
-                    routes.extend(default_routes(&message));
-                }
-            })?;
+            let found = self.dump(RouteNetlinkMessage::GetRoute(message))?;
+            routes.extend(found.into_iter().flat_map(default_routes));
         }
         routes.sort_by_key(|route| route.metric);
         Ok(routes)
@@ -184,26 +157,20 @@ impl Netlink {
         absent: i32,
     ) -> io::Result<Option<RouteNetlinkMessage>> {
         self.send(request, NLM_F_REQUEST)?;
-        let mut found = None;
-        let received = self.receive(|_| true, |message| found = Some(message));
-        match received {
+        let mut found = Vec::new();
+        match self.receive(&mut found) {
             Err(error) if error.raw_os_error() == Some(absent) => Ok(None),
             Err(error) => Err(error),
-            Ok(_) => Ok(found),
+            Ok(_) => Ok(found.pop()),
         }
     }
 
-    /// Sends a request whose answer is a list, and passes those messages to `each` for whose bytes
-    /// `is_wanted` returns true.
-    fn dump(
-        &mut self,
-        request: RouteNetlinkMessage,
-        is_wanted: impl Fn(&[u8]) -> bool,
-        mut each: impl FnMut(RouteNetlinkMessage),
-    ) -> io::Result<()> {
+    /// Sends a request whose answer is a list, and returns that.
+    fn dump(&mut self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-        while !self.receive(&is_wanted, &mut each)? {}
-        Ok(())
+        let mut found = Vec::new();
+        while !self.receive(&mut found)? {}
+        Ok(found)
     }
 
     fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
@@ -218,13 +185,10 @@ impl Netlink {
         self.socket.send(&bytes, 0).map(drop)
     }
 
-    /// Receives once. Returns whether a list is complete. Messages that the crate cannot parse are
-    /// skipped: a newer kernel may send attributes that it does not know.
-    fn receive(
-        &self,
-        is_wanted: impl Fn(&[u8]) -> bool,
-        mut each: impl FnMut(RouteNetlinkMessage),
-    ) -> io::Result<bool> {
+    /// Receives once, and appends the messages to `found`. Returns true if a list is complete. Messages that the
+    /// crate cannot parse are skipped: a newer kernel may send attributes that it does not know. So are routes
+    /// that are no default route: a router may have a million of them.
+    fn receive(&self, found: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
         let (received, _) = self.socket.recv_from_full()?;
         let mut left = received.as_slice();
         while let Some(length) = left.get(LENGTH_AT..).and_then(|bytes| bytes.first_chunk()) {
@@ -237,7 +201,7 @@ impl Netlink {
             let kind = message.get(TYPE_AT..).and_then(|bytes| bytes.first_chunk());
             let kind = kind.map_or(0, |bytes| u16::from_ne_bytes(*bytes));
             let is_control = i32::from(kind) < libc::NLMSG_MIN_TYPE;
-            if !is_control && !is_wanted(message) {
+            if kind == libc::RTM_NEWROUTE && message.get(ROUTE_PREFIX_AT) != Some(&0) {
                 continue;
             }
             match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) {
@@ -246,7 +210,7 @@ impl Netlink {
                     NetlinkPayload::Error(error) if error.code.is_some() => {
                         return Err(error.to_io());
                     }
-                    NetlinkPayload::InnerMessage(message) => each(message),
+                    NetlinkPayload::InnerMessage(message) => found.push(message),
                     _ => {}
                 },
                 Err(_) if is_control => return Err(io::ErrorKind::InvalidData.into()),
@@ -257,7 +221,8 @@ impl Netlink {
     }
 }
 
-fn link(message: LinkMessage) -> Link {
+fn link(message: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
     let flags = message.header.flags;
     let mut link = Link {
         index: message.header.index,
@@ -290,7 +255,7 @@ fn link(message: LinkMessage) -> Link {
             _ => {}
         }
     }
-    link
+    Some(link)
 }
 
 fn program_id(attribute: &LinkXdp) -> Option<u32> {
@@ -300,7 +265,8 @@ fn program_id(attribute: &LinkXdp) -> Option<u32> {
     }
 }
 
-fn local_address(message: &AddressMessage) -> Option<LocalAddress> {
+fn local_address(message: RouteNetlinkMessage) -> Option<LocalAddress> {
+    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
     let find = |is_local: bool| {
         message.attributes.iter().find_map(|attribute| match attribute {
             AddressAttribute::Local(ip) if is_local => Some(*ip),
@@ -315,7 +281,8 @@ fn local_address(message: &AddressMessage) -> Option<LocalAddress> {
 }
 
 /// Returns a route for each of the next hops.
-fn default_routes(message: &RouteMessage) -> Vec<DefaultRoute> {
+fn default_routes(message: RouteNetlinkMessage) -> Vec<DefaultRoute> {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return Vec::new() };
     let header = &message.header;
     if header.kind != RouteType::Unicast || header.table != RouteHeader::RT_TABLE_MAIN {
         return Vec::new();
