@@ -10,7 +10,7 @@ pub(crate) fn check(bytes: &[u8]) {
     assert!(request.payload.end <= frame.len());
     let len = usize::from(u16::from_be_bytes([high, low])) % (REPLY_MAX + 1);
     let payload: Vec<u8> = frame.iter().cycle().take(len).copied().collect();
-    let mac = (high & 1 == 1).then_some([2, 0, 0, 0, 0, low]);
+    let mac = if high & 1 == 1 { [2, 0, 0, 0, 0, low] } else { request.from_mac };
     let mut buffer = vec![0; HEADERS_MAX];
     buffer.extend(&payload);
     let begin = request.write_reply_headers(&mut buffer, mac, 0x1234);
@@ -20,12 +20,12 @@ pub(crate) fn check(bytes: &[u8]) {
     assert_eq!((back.from, back.to), (request.to, request.from));
     assert_eq!((&reply[back.payload.clone()], back.payload.end), (&payload[..], reply.len()));
     assert_eq!(reply[6..12], frame[..6]);
-    assert_eq!(&reply[..6], mac.as_ref().map_or(&frame[6..12], |mac| &mac[..]));
+    assert_eq!((&reply[..6], &request.from_mac[..]), (&mac[..], &frame[6..12]));
     check_sums(reply, request.from.is_ipv4(), back.payload.start - 8);
     // The reply to the reply goes back.
     let mut again = vec![0; HEADERS_MAX];
     again.extend(&payload);
-    let begin = back.write_reply_headers(&mut again, None, 0);
+    let begin = back.write_reply_headers(&mut again, back.from_mac, 0);
     let back = Datagram::parse(&again[begin..]).expect("the reply to the reply does not parse");
     assert_eq!((back.from, back.to), (request.from, request.to));
 }

@@ -42,8 +42,9 @@ pub struct Datagram {
     pub to: SocketAddr,
     /// Where the payload is in the frame.
     pub payload: Range<usize>,
-    /// The MAC addresses: destination, then source.
-    macs: [u8; 12],
+    /// The MAC address of the source.
+    pub from_mac: [u8; 6],
+    to_mac: [u8; 6],
     /// The control information of the VLAN tag, if there is one.
     tag: Option<[u8; 2]>,
 }
@@ -53,7 +54,8 @@ impl Datagram {
     /// fragments, and UDP whose length agrees with that of IP. Bytes after it are padding.
     #[inline]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        let (macs, rest) = frame.split_first_chunk::<12>()?;
+        let (to_mac, rest) = frame.split_first_chunk::<6>()?;
+        let (from_mac, rest) = rest.split_first_chunk::<6>()?;
         let (mut ethertype, mut rest) = rest.split_first_chunk::<2>()?;
         let mut tag = None;
         if *ethertype == ETHERTYPE_TAG {
@@ -83,7 +85,8 @@ impl Datagram {
             from: SocketAddr::new(from, u16::from_be_bytes([s0, s1])),
             to: SocketAddr::new(to, u16::from_be_bytes([d0, d1])),
             payload: at..at + payload_len,
-            macs: *macs,
+            from_mac: *from_mac,
+            to_mac: *to_mac,
             tag,
         })
     }
@@ -96,15 +99,14 @@ impl Datagram {
     }
 
     /// Writes the headers of a reply before its payload, which begins at [`HEADERS_MAX`] in `buffer` and
-    /// fills the rest. Returns where the frame begins. It goes to `mac`, or to where the request came
-    /// from. `id` should be random: it tells the fragments of a reply from those of others, if it is so
-    /// long that it may be fragmented.
+    /// fills the rest. Returns where the frame begins, which goes to `mac`. `id` should be random: it tells the
+    /// fragments of a reply from those of others, if it is so long that it may be fragmented.
     ///
     /// # Panics
     ///
     /// Panics if `buffer` is shorter than [`HEADERS_MAX`], or if the payload is longer than a datagram.
     #[inline]
-    pub fn write_reply_headers(&self, buffer: &mut [u8], mac: Option<[u8; 6]>, id: u16) -> usize {
+    pub fn write_reply_headers(&self, buffer: &mut [u8], mac: [u8; 6], id: u16) -> usize {
         let (headers, payload) = buffer.split_at_mut(HEADERS_MAX);
         let begin = HEADERS_MAX - self.reply_headers_len();
         let (_, headers) = headers.split_at_mut(begin);
@@ -112,9 +114,8 @@ impl Datagram {
         let udp_len = udp_len.expect("expected a payload that fits a datagram");
         let ports = [self.to.port().to_be_bytes(), self.from.port().to_be_bytes()];
         let mut out = Writer { rest: headers };
-        let (to_mac, from_mac) = self.macs.split_at(6);
-        out.put(mac.as_ref().map_or(from_mac, |mac| &mac[..]));
-        out.put(to_mac);
+        out.put(&mac);
+        out.put(&self.to_mac);
         if let Some(tag) = self.tag {
             out.put(&ETHERTYPE_TAG);
             out.put(&tag);
@@ -186,29 +187,10 @@ fn v4_header(from: Ipv4Addr, to: Ipv4Addr, udp_len: u16, id: u16) -> [u8; V4_LEN
     let (id, [f0, f1]) = if is_long { (id, [0, 0]) } else { (0, DONT_FRAGMENT) };
     let [l0, l1] = udp_len.saturating_add(V4_LEN as u16).to_be_bytes();
     let [i0, i1] = id.to_be_bytes();
-    let ([s0, s1, s2, s3], [d0, d1, d2, d3]) = (from.octets(), to.octets());
-    let mut header = [
-        V4_WITHOUT_OPTIONS,
-        0,
-        l0,
-        l1,
-        i0,
-        i1,
-        f0,
-        f1,
-        TTL,
-        UDP,
-        0,
-        0,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-    ];
+    let mut header = [0; V4_LEN];
+    header[..10].copy_from_slice(&[V4_WITHOUT_OPTIONS, 0, l0, l1, i0, i1, f0, f1, TTL, UDP]);
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..].copy_from_slice(&to.octets());
     let mut sum = Sum::default();
     sum.add(&header);
     [header[10], header[11]] = sum.checksum();

@@ -17,17 +17,6 @@ pub(super) struct NextHops {
     pub(super) on_link: Vec<IpPrefix>,
 }
 
-/// Where one reply goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Destination {
-    /// To the source of the request.
-    Back,
-    /// To this address.
-    Mac([u8; 6]),
-    /// It is not known.
-    Unknown,
-}
-
 impl Default for NextHops {
     /// All replies go back to where the request came from.
     fn default() -> Self {
@@ -36,17 +25,18 @@ impl Default for NextHops {
 }
 
 impl NextHops {
-    /// Returns where a reply to `client` goes.
+    /// Returns the MAC address to which a reply to `client` goes, whose request came from `from_mac`. `None` if it
+    /// is not known.
     #[inline]
-    pub(super) fn of(&self, client: IpAddr) -> Destination {
+    pub(super) fn mac(&self, client: IpAddr, from_mac: [u8; 6]) -> Option<[u8; 6]> {
         match if client.is_ipv4() { self.v4 } else { self.v6 } {
-            NextHop::Swap => Destination::Back,
-            NextHop::Always(mac) => Destination::Mac(mac),
+            NextHop::Swap => Some(from_mac),
+            NextHop::Always(mac) => Some(mac),
             NextHop::OffLink(_) if self.on_link.iter().any(|link| link.contains(client)) => {
-                Destination::Back
+                Some(from_mac)
             }
-            NextHop::OffLink(mac) => Destination::Mac(mac),
-            NextHop::Unknown => Destination::Unknown,
+            NextHop::OffLink(mac) => Some(mac),
+            NextHop::Unknown => None,
         }
     }
 }

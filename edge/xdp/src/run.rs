@@ -18,7 +18,7 @@ use primitives::{IpPrefix, Random};
 use super::RingDrops;
 use super::chunks::Chunk;
 use super::frame::Datagram;
-use super::next_hops::{Destination, NextHops};
+use super::next_hops::NextHops;
 use super::queue::Queue;
 use net::engine::{EngineIo, Round, Slot, SocketEngine, Span, engine_loop, sleep_until_readable};
 use net::{BATCH_MAX, run_udp};
@@ -310,14 +310,9 @@ impl ServedQueue {
                 rings.recycle(chunk);
                 continue;
             }
-            let mac = match next_hops.of(datagram.from.ip()) {
-                // No datagram can be sent to port 0: the source is forged.
-                _ if datagram.from.port() == 0 => Err(()),
-                Destination::Back => Ok(None),
-                Destination::Mac(mac) => Ok(Some(mac)),
-                Destination::Unknown => Err(()),
-            };
-            let Ok(mac) = mac else {
+            let mac = next_hops.mac(datagram.from.ip(), datagram.from_mac);
+            // No datagram can be sent to port 0: the source is forged.
+            let Some(mac) = mac.filter(|_| datagram.from.port() != 0) else {
                 rings.recycle(chunk);
                 refused += 1;
                 continue;

@@ -44,11 +44,11 @@ fn payload(len: usize) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// Returns the reply frame with `payload`.
-fn reply(request: &Datagram, payload: &[u8], mac: Option<[u8; 6]>, id: u16) -> Vec<u8> {
+/// Returns the reply frame with `payload`, to where the request came from.
+fn reply(request: &Datagram, payload: &[u8], id: u16) -> Vec<u8> {
     let mut buffer = vec![0xee; HEADERS_MAX];
     buffer.extend(payload);
-    let begin = request.write_reply_headers(&mut buffer, mac, id);
+    let begin = request.write_reply_headers(&mut buffer, request.from_mac, id);
     assert!(buffer[..begin].iter().all(|byte| *byte == 0xee), "bytes before the frame");
     buffer.split_off(begin)
 }
@@ -76,7 +76,7 @@ fn replies_parse_and_have_right_checksums() {
         let request = Datagram::parse(&form.frame(b"request")).unwrap();
         for len in 0..=1472 {
             let bytes = payload(len);
-            let frame = reply(&request, &bytes, None, 0xabcd);
+            let frame = reply(&request, &bytes, 0xabcd);
             let ip = &frame[form.ip_at()..];
             assert_eq!(udp_checksum(ip), 0);
             assert_eq!(frame.len(), request.reply_headers_len() + len);
@@ -100,7 +100,7 @@ fn a_checksum_of_zero_is_sent_as_its_other_form() {
     for form in forms() {
         let request = Datagram::parse(&form.frame(b"")).unwrap();
         let zero = |first: u8, second: u8| {
-            let frame = reply(&request, &[first, second], None, 0);
+            let frame = reply(&request, &[first, second], 0);
             frame[frame.len() - 4..frame.len() - 2] == [0xff, 0xff]
         };
         let found = (0..=u16::MAX).filter(|word| {
