@@ -225,10 +225,15 @@ impl Network {
             };
             for local in self.addresses.iter().filter(is_wanted).filter(|it| is_routed(it.ip)) {
                 let address = SocketAddr::new(local.ip, port);
-                let Listener { answers, verifies, filters, .. } = *listener;
                 // The sockets bound to an address of their own come before those of a wildcard.
                 let known = endpoints.iter_mut().find(|known| known.address == address);
-                let endpoint = Endpoint { address, listener: at, answers, verifies, filters };
+                let endpoint = Endpoint {
+                    address,
+                    listener: at,
+                    answers: listener.is_direct,
+                    verifies: listener.is_direct,
+                    filters: listener.is_direct,
+                };
                 match known {
                     Some(known) if !ip.is_unspecified() => *known = endpoint,
                     Some(_) => {}
@@ -310,7 +315,7 @@ mod tests {
     }
 
     fn listener(address: &str) -> Listener {
-        Listener { address: address.parse().unwrap(), answers: true, verifies: true, filters: true }
+        Listener { address: address.parse().unwrap(), is_direct: true }
     }
 
     /// A machine with a bond of two ports, a VLAN on it, and another interface with a VLAN.

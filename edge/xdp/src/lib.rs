@@ -185,13 +185,8 @@ impl std::error::Error for ParseReplyMacError {}
 pub struct Listener {
     /// Its address, which may be a wildcard.
     pub address: SocketAddr,
-    /// True if the program may answer connects.
-    pub answers: bool,
-    /// True if the program may drop datagrams with a bad connection id, and those that are no request.
-    pub verifies: bool,
-    /// True if the program drops datagrams of banned and blocked networks. False for listeners whose clients
-    /// come through proxies.
-    pub filters: bool,
+    /// False if its clients come through proxies. The program neither answers nor drops their datagrams then.
+    pub is_direct: bool,
 }
 
 /// The numbers of the protocol that the program compares and writes. A request begins with a connection id

@@ -127,14 +127,11 @@ fn listener(bound: &BoundListener<UdpSocket>) -> Option<Listener> {
     Some(Listener { protocol: Protocol::Udp, address, listener_policy })
 }
 
-/// Returns the listeners as the program needs to know them. Where proxies put a header before each
-/// datagram, it looks at none of them.
+/// Returns the listeners as the program needs to know them.
 fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     let listener = |bound: &BoundListener<UdpSocket>| {
         let address = listener(bound)?.address;
-        let is_direct = bound.group.simple_proxies.is_none();
-        let [answers, verifies, filters] = [is_direct; 3];
-        Some(xdp::Listener { address, answers, verifies, filters })
+        Some(xdp::Listener { address, is_direct: bound.group.simple_proxies.is_none() })
     };
     bound.udp.iter().filter_map(listener).collect()
 }

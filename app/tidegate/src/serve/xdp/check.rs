@@ -29,7 +29,7 @@ pub(in crate::serve) fn check(config: &Config, is_running: bool, findings: &mut 
         Ok(options) => options,
         Err(error) => return findings.problems.push(format!("{error:#}")),
     };
-    let listener = |address| Listener { address, answers: true, verifies: true, filters: true };
+    let listener = |address| Listener { address, is_direct: true };
     let found = Inspection::new(&options, addresses.into_iter().map(listener).collect());
     let engine = config.engine.label();
     let xdp = |text: &String| format!("xdp: {text}");
