@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use super::model::Outcome;
 use super::model::Outcome::{BadId, Connect, Passed, Steered};
 use super::{Program, model};
-use crate::test_frames::{
-    CLIENT_MAC, SERVER_MAC, announce, connect, connect_payload, frame, naive_checksum, udp_checksum,
-};
+use crate::test_frames::{announce, connect, connect_payload, frame};
 
 const V4: &str = "192.0.2.1:6969";
 const V6: &str = "[2001:db8::1]:6969";
@@ -31,30 +29,6 @@ fn ip(text: &str) -> IpAddr {
 /// Returns the offset of the UDP header.
 fn udp(server: &str) -> usize {
     IP + if server == V4 { 20 } else { 40 }
-}
-
-#[test]
-fn connects_are_answered() {
-    let Some(program) = Program::load("connects_are_answered", model()) else { return };
-    for (client, server) in PAIRS {
-        let verdict = program.compare(&connect(client, server));
-        assert_eq!(verdict.outcome, Connect);
-        let reply = program.run(&connect(client, server)).frame;
-        assert_eq!((&reply[..6], &reply[6..12]), (&CLIENT_MAC[..], &SERVER_MAC[..]));
-        let id = program.model.id(7, ip(client)).to_be_bytes();
-        let payload = [&[0; 4], &[1, 2, 3, 4][..], &id].concat();
-        assert_eq!(&reply[udp(server) + 8..], payload);
-        assert_eq!(udp_checksum(&reply[IP..]), 0);
-        if server == V4 {
-            assert_eq!(naive_checksum(&reply[IP..IP + 20]), 0);
-            assert_eq!(reply[IP..IP + 10], [0x45, 0, 0, 44, 0, 0, 0x40, 0, 64, 17]);
-        } else {
-            assert_eq!(reply[IP..IP + 8], [0x60, 0, 0, 0, 0, 24, 17, 64]);
-        }
-        // Bytes behind the packet stay as they are.
-        let padded = [connect(client, server), vec![0xaa; 2]].concat();
-        check(&program, &padded, Connect);
-    }
 }
 
 #[test]
