@@ -3,10 +3,10 @@
 //! A worker owns a plain [`Counters`] value for each listener and increments it without
 //! synchronization. A few times a second it publishes a copy that other threads may read.
 
+mod busy_networks;
 mod clients;
 mod drop_reason;
 mod latency;
-mod networks;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use types::{Family, PeerId, Refusal};
 use crate::labelled::labelled;
 use crate::{ListenerPolicyId, RequestKind};
 
+pub use busy_networks::BusyNetworks;
 pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
-pub use networks::BusyNetworks;
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
 /// `clients` and `networks`.

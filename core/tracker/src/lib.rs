@@ -15,6 +15,7 @@ mod connection_id;
 pub mod counters;
 mod downloads;
 mod frozen;
+mod frequent;
 mod full_scrape;
 mod inspect;
 mod labelled;

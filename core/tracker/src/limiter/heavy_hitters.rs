@@ -4,21 +4,21 @@ use arrayvec::ArrayVec;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
+use crate::frequent::Frequent;
+
 /// The heavy hitters among one worker's clients. Counts requests of verified clients only, so a
 /// client cannot have another's address blocked by forging it.
 ///
-/// The suspects are the Misra-Gries summary of a second's refusals: any prefix with more than one in
-/// seventeen of them is among the sixteen, however many others there are. A map with a bound is as fast, and
-/// misses a prefix that comes when it is full (`bench/record/2026-11-23-spread.md`).
+/// The suspects are the most frequent prefixes of a second's refusals. A map with a bound is as fast, and misses a
+/// prefix that comes when it is full (`bench/record/2026-11-23-spread.md`).
 #[derive(Debug, Default)]
 pub struct HeavyHitters {
     second: Tick,
-    suspects: ArrayVec<(IpPrefix, u32), SUSPECTS_MAX>,
+    /// The refusals of this second.
+    suspects: Frequent<IpPrefix, 16>,
     blocked: ArrayVec<(IpPrefix, Tick), { limits::SOURCE_FILTER_MAX }>,
     has_changed: bool,
 }
-
-const SUSPECTS_MAX: usize = 16;
 
 impl HeavyHitters {
     /// Counts a refused request of the prefix `from`. A prefix with more than `max` in this second is
@@ -28,7 +28,7 @@ impl HeavyHitters {
             self.second = now;
             self.suspects.clear();
         }
-        if self.count(from) <= max {
+        if self.suspects.count(from, 1) <= max {
             return false;
         }
         // Packets that were queued before the block still arrive.
@@ -48,19 +48,6 @@ impl HeavyHitters {
     /// Returns the blocked prefixes, or `None` if they are the same as at the last call.
     pub fn take_change(&mut self) -> Option<impl Iterator<Item = IpPrefix>> {
         std::mem::take(&mut self.has_changed).then(|| self.blocked.iter().map(|(from, _)| *from))
-    }
-
-    /// Counts a refusal. Returns a lower bound of the prefix' refusals in this second.
-    fn count(&mut self, from: IpPrefix) -> u32 {
-        if let Some((_, count)) = self.suspects.iter_mut().find(|(known, _)| *known == from) {
-            *count += 1;
-            return *count;
-        }
-        if self.suspects.try_push((from, 1)).is_err() {
-            self.suspects.iter_mut().for_each(|(_, count)| *count -= 1);
-            self.suspects.retain(|(_, count)| *count > 0);
-        }
-        1
     }
 }
 
@@ -95,18 +82,6 @@ mod tests {
         assert_eq!(changed(&mut heavy_hitters), None);
         heavy_hitters.expire(Tick(12));
         assert_eq!(changed(&mut heavy_hitters), Some(vec![]));
-    }
-
-    #[test]
-    fn finds_heavy_hitter_in_a_crowd_and_blocks_only_it() {
-        let mut heavy_hitters = HeavyHitters::default();
-        for number in 0..20 * MAX {
-            heavy_hitters.refused(Tick(0), v4(1000 + number), MAX, 10);
-            if number % 4 == 0 {
-                heavy_hitters.refused(Tick(0), v4(1), MAX, 10);
-            }
-        }
-        assert_eq!(changed(&mut heavy_hitters), Some(vec![v4(1)]));
     }
 
     #[test]
