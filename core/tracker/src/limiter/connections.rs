@@ -78,6 +78,7 @@ pub enum PermitDenied {
 }
 
 /// Permission to hold a connection. Ends when it is dropped.
+#[derive(Default)]
 pub struct ConnectionPermit {
     /// `None` if the connection is not counted.
     limiter: Option<Arc<ConnectionLimiter>>,
@@ -96,7 +97,8 @@ impl ConnectionLimiter {
     /// Returns a permit if the client's prefix and network hold fewer than they may.
     pub(super) fn take(self: &Arc<Self>, bounds: Bounds) -> Result<ConnectionPermit, PermitDenied> {
         // From here on the permit releases what was counted.
-        let mut permit = ConnectionPermit { limiter: Some(Arc::clone(self)), ..Self::uncounted() };
+        let mut permit = ConnectionPermit::default();
+        permit.limiter = Some(Arc::clone(self));
         if let Some(bound) = bounds.prefix {
             permit.prefix = Some(self.prefixes.add(bound).ok_or(PermitDenied::Prefix)?);
         }
@@ -120,16 +122,6 @@ impl ConnectionLimiter {
                 .iter()
                 .flatten()
                 .all(|bound| self.networks.has_room(*bound))
-    }
-
-    fn uncounted() -> ConnectionPermit {
-        ConnectionPermit {
-            limiter: None,
-            prefix: None,
-            network: None,
-            listener: None,
-            handshake: None,
-        }
     }
 
     /// Returns the number of prefixes and networks that hold connections.
@@ -192,7 +184,7 @@ fn key(hash: u64) -> NonZeroU64 {
 impl ConnectionPermit {
     /// Returns a permit that counts for no prefix.
     pub fn uncounted() -> Self {
-        ConnectionLimiter::uncounted()
+        Self::default()
     }
 
     /// Ends the connection's TLS handshake.
