@@ -56,13 +56,13 @@ pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFi
 
 /// Replaces the torrents of folders that have changed.
 pub(crate) fn apply_folders(config: &Config, folders: &TorrentFolders, tracker: &Tracker) {
-    let mut policies: Vec<ListenerPolicy> = tracker.listener_policies().load().to_vec();
+    let mut policies = tracker.settings().listeners.clone();
     for (policy, config) in policies.iter_mut().zip(&config.listener_policies) {
         if let Some(list) = folder_of(config).and_then(|path| folders.list(path)) {
             policy.lists.torrents = list;
         }
     }
-    tracker.listener_policies().replace(policies);
+    tracker.replace_listeners(&policies);
 }
 
 /// Returns the folder of torrents that decide at a listener.
@@ -112,7 +112,7 @@ impl AccessFiles {
         state.users.replace(tracker.passkeys(), &self.keys);
         state.token_keys.configure(tracker, self.tokens.as_ref(), self.token_keys);
         tracker.bans().refuse(self.refused);
-        tracker.listener_policies().replace(self.listener_policies);
+        tracker.replace_listeners(&self.listener_policies);
     }
 
     /// Returns the numbers of entries, counting each list once.

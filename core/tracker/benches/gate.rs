@@ -73,11 +73,7 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     let lists = AccessLists { mode, ..AccessLists::default() };
     let is_private = gate.rules.is_some();
     let access = if is_private { Access::Private } else { Access::Open };
-    tracker.listener_policies().replace(vec![ListenerPolicy {
-        access,
-        lists,
-        ..ListenerPolicy::default()
-    }]);
+    tracker.replace_listeners(&[ListenerPolicy { access, lists, ..ListenerPolicy::default() }]);
     if gate.is_listed {
         let mut random = Random::new(6);
         let denied: Vec<InfoHash> = (0..ENTRIES).map(|_| hash(&mut random)).collect();
@@ -139,7 +135,7 @@ fn sessions(is_bounded: bool) {
     let sessions = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(SESSIONS);
     let tracker = build::tracker(1, Some(1 << 20));
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![private]);
+    tracker.replace_listeners(&[private]);
     let torrents = if is_bounded { 1 << 20 } else { 0 };
     add_keys(&tracker, KeyRules { torrents, ..KeyRules::default() });
     let mut random = Random::new(1);

@@ -43,21 +43,19 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, IpPrefix, Limits, ListenerPolicy, ListenerPolicyId, Policy,
-    RequestKind, Tracker,
+    Access, BanReason, HeavyHitters, IpPrefix, ListenerPolicy, ListenerPolicyId, RequestKind,
+    Settings, Tracker,
 };
 
-/// Everything the operator decides, as it is at one moment: the policy, the listeners' policies, bans and limits.
+/// Everything the operator decides, as it is at one moment: the settings and the bans.
 ///
 /// Cheap to take, but not free: take one for a batch. Drop it afterwards, since it keeps replaced
 /// settings alive.
 pub struct View<'a> {
     pub(crate) tracker: &'a Tracker,
     pub(crate) now: Tick,
-    pub(crate) policy: Guard<Arc<Policy>>,
-    listeners: Guard<Arc<Vec<ListenerPolicy>>>,
+    pub(crate) settings: Guard<Arc<Settings>>,
     bans: BansView,
-    pub(crate) limits: Guard<Arc<Limits>>,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
     /// True if offences are not counted.
@@ -115,10 +113,8 @@ impl Tracker {
         View {
             tracker: self,
             now,
-            policy: self.policy.load(),
-            listeners: self.listener_policies.load(),
+            settings: self.settings.load(),
             bans: self.bans.view(),
-            limits: self.limiter.limits(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
             excuses_offences: Cell::new(false),
         }
@@ -154,14 +150,14 @@ impl View<'_> {
     /// so that nothing is stored. Goes over the wire big-endian.
     #[inline]
     pub fn issue_connection_id(&self, ip: IpAddr) -> u64 {
-        let lifetime_s = self.policy.connection_id_lifetime_s;
+        let lifetime_s = self.settings.policy.connection_id_lifetime_s;
         self.tracker.connection_ids.issue(self.now, lifetime_s, ip)
     }
 
     /// Returns whether `id` was issued to `ip`. Ids are good for at least one lifetime and at most two.
     #[inline]
     pub fn verify_connection_id(&self, ip: IpAddr, id: u64) -> bool {
-        let lifetime_s = self.policy.connection_id_lifetime_s;
+        let lifetime_s = self.settings.policy.connection_id_lifetime_s;
         self.tracker.connection_ids.verify(self.now, lifetime_s, ip, id)
     }
 
@@ -398,7 +394,7 @@ impl View<'_> {
     /// Counts a request of a client at `from` that was refused as one too many. Returns whether this
     /// makes its prefix one to drop in the kernel.
     pub fn note_refusal(&self, heavy_hitters: &mut HeavyHitters, from: IpAddr) -> bool {
-        self.limits.note(heavy_hitters, self.now, from)
+        self.settings.limits.note(heavy_hitters, self.now, from)
     }
 
     /// Prefetches what [`View::admit_torrent`] reads. Returns the tag of the peer's session.
@@ -449,7 +445,9 @@ impl View<'_> {
         listener.clients.admit(&announce.peer_id)?;
         // Steps 8 and 9: the torrent.
         listener.lists.admit(&self.tracker.live, &announce.info_hash)?;
-        self.tracker.frozen.admit(&announce.info_hash)?;
+        if self.tracker.frozen.contains(&announce.info_hash) {
+            return Err(Refusal::Frozen);
+        }
         // Step 10: the key's quota. Last, because it counts the announce.
         let Some(key) = key else { return Ok(Admitted::Announce) };
         let report = Report {
@@ -490,7 +488,8 @@ impl View<'_> {
     /// are looked up last.
     #[inline]
     fn is_within_rate(&self, from: IpAddr, kind: RequestKind) -> bool {
-        self.tracker.limiter.take(&self.limits, self.now, from, kind) || self.is_exempt(from)
+        self.tracker.limiter.take(&self.settings.limits, self.now, from, kind)
+            || self.is_exempt(from)
     }
 
     /// Step 4 of the [order of checks](self). Unknown keys may be guesses: they are reported.
@@ -507,17 +506,17 @@ impl View<'_> {
 
     #[inline]
     pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
-        self.limits.exempt.contains(from)
+        self.settings.limits.exempt.contains(from)
     }
 
     /// Returns the prefix under which `ip` is counted.
     pub(crate) fn prefix(&self, ip: IpAddr) -> IpPrefix {
-        self.limits.prefix(ip)
+        self.settings.limits.prefix(ip)
     }
 
     #[inline]
     fn listener(&self, id: ListenerPolicyId) -> &ListenerPolicy {
-        id.of(&self.listeners)
+        id.of(&self.settings.listeners)
     }
 }
 

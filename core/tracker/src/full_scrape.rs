@@ -132,7 +132,7 @@ impl View<'_> {
     /// `FullScrapesBusy` if there were [`Policy::full_scrapes_per_hour`].
     pub fn permit_listing(&self, from: IpAddr) -> Result<FullScrapePermit, Refusal> {
         let prefix = (!self.is_exempt(from)).then(|| self.prefix(from));
-        self.tracker.full_scrapes.permit(self.now, &self.policy, prefix)
+        self.tracker.full_scrapes.permit(self.now, &self.settings.policy, prefix)
     }
 }
 
@@ -174,8 +174,8 @@ impl TorrentPages {
             return None;
         }
         self.read(tracker);
-        let listeners = tracker.listener_policies.load();
-        let lists = &listener_policy.of(&listeners).lists;
+        let settings = tracker.settings();
+        let lists = &listener_policy.of(&settings.listeners).lists;
         if !lists.is_open() {
             self.rows.retain(|row| lists.admit(&tracker.live, &row.info_hash).is_ok());
         }

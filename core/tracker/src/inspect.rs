@@ -1,12 +1,13 @@
 //! Operators' view of torrents and peers, and their changes to them. An announce never waits for these
 //! longer than for a batch of other announces.
 
-use std::sync::Arc;
+use std::slice;
 
 use swarm::{PeerInfo, TorrentStats};
-use types::{InfoHash, Tick};
+use types::{InfoHash, Tick, limits};
 
 use crate::Tracker;
+use crate::access::HashList;
 
 /// A torrent with some or all of its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +47,19 @@ impl Tracker {
     ///
     /// Returns false, and does nothing, if that would freeze more than [`types::limits::FROZEN_MAX`].
     pub fn freeze(&self, hash: &InfoHash, frozen: bool) -> bool {
-        self.frozen.set(hash, frozen)
+        if !frozen {
+            self.frozen.remove(slice::from_ref(hash));
+            return true;
+        }
+        let has_room = self.frozen.len() < limits::FROZEN_MAX || self.frozen.contains(hash);
+        if has_room {
+            self.frozen.insert(slice::from_ref(hash));
+        }
+        has_room
     }
 
-    /// Returns all frozen torrents, sorted.
-    pub fn frozen(&self) -> Arc<Vec<InfoHash>> {
-        self.frozen.all()
+    /// Returns the frozen torrents.
+    pub fn frozen(&self) -> &HashList {
+        &self.frozen
     }
 }

@@ -14,7 +14,6 @@ mod clients;
 mod connection_id;
 pub mod counters;
 mod downloads;
-mod frozen;
 mod frequent;
 mod full_scrape;
 mod inspect;
@@ -25,6 +24,7 @@ mod networks;
 mod passkeys;
 mod policy;
 mod request_kind;
+mod settings;
 mod tokens;
 mod webtorrent;
 
@@ -32,7 +32,7 @@ use std::net::IpAddr;
 use std::slice;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::Guard;
 use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
 use types::{Announce, Event, Families, InfoHash, PeerKey, Refusal, SwarmCounts, Tick, limits};
@@ -48,7 +48,7 @@ pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, ListenerShare, PermitDenied, Rate, TableUsage,
 };
 pub use listener_policies::{
-    Access, ExternalAddress, ListenerPolicies, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
+    Access, ExternalAddress, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
 pub use networks::Networks;
 pub use passkeys::{
@@ -57,6 +57,7 @@ pub use passkeys::{
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
+pub use settings::Settings;
 pub use swarm::{
     Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
     TorrentStats, Totals,
@@ -68,9 +69,9 @@ pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceR
 use access::{HashList, LiveLists};
 use admission::{Admitted, Endpoint};
 use connection_id::ConnectionIds;
-use frozen::Frozen;
 use full_scrape::FullScrapes;
 use passkeys::{ImportTime, SessionTag};
+use settings::SharedSettings;
 
 /// Secrets, drawn by the application at random, or derived from the secret of a cluster.
 #[derive(Clone, Copy)]
@@ -136,8 +137,9 @@ pub struct AnnounceOk<'a> {
 /// The tracker. Shared by all workers.
 pub struct Tracker {
     store: Store,
-    listener_policies: ListenerPolicies,
-    frozen: Frozen,
+    settings: SharedSettings,
+    /// Torrents whose announces are refused. Beside the store: an announce pays one branch while there are none.
+    frozen: HashList,
     connection_ids: ConnectionIds,
     limiter: Limiter,
     passkeys: PasskeyStore,
@@ -148,30 +150,26 @@ pub struct Tracker {
     full_scrapes: FullScrapes,
     offer_key: [u8; 16],
     previous_offer_key: Option<[u8; 16]>,
-    policy: ArcSwap<Policy>,
 }
 
 impl Tracker {
     /// Returns an empty tracker that serves every torrent, without limits.
     pub fn new(options: &Options, keys: &Secrets) -> Self {
-        let (listener_policies, limiter) = (ListenerPolicies::default(), Limiter::new(keys.limits));
+        let settings = SharedSettings::new(options.policy);
         let store = Store::new(&options.store);
         store.set_merge_caps(options.policy.peer_caps);
-        // Peers beside the tracker are exempt by the addresses that they announce from.
-        let is_exempt = limiter.exemption();
-        let policies = listener_policies.clone();
-        store.set_exempt(move |ip| is_exempt(ip) || policies.is_external(ip));
+        store.set_exempt(settings.cap_exemption());
         let passkeys = PasskeyStore::new(keys.sessions);
         passkeys.set_rate(options.policy.key_mbit_per_s);
         Self {
             store,
-            listener_policies,
-            frozen: Frozen::default(),
+            frozen: HashList::new(keys.limits),
             connection_ids: ConnectionIds::new(
                 keys.connection_ids,
                 keys.previous.map(|previous| previous.connection_ids),
             ),
-            limiter,
+            limiter: Limiter::new(keys.limits, settings.clone()),
+            settings,
             passkeys,
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
@@ -180,7 +178,6 @@ impl Tracker {
             full_scrapes: FullScrapes::default(),
             offer_key: keys.offers,
             previous_offer_key: keys.previous.map(|previous| previous.offers),
-            policy: ArcSwap::from_pointee(options.policy),
         }
     }
 
@@ -189,7 +186,21 @@ impl Tracker {
         self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.store.set_merge_caps(policy.peer_caps);
         self.passkeys.set_rate(policy.key_mbit_per_s);
-        self.policy.store(Arc::new(*policy));
+        self.settings.change(|settings| settings.policy = *policy);
+    }
+
+    /// Replaces the listeners' policies, for every worker from its next batch on. Keeps those past the end of
+    /// `listeners`, so that no listener loses its own.
+    pub fn replace_listeners(&self, listeners: &[ListenerPolicy]) {
+        self.settings.change(|settings| {
+            let replaced = listeners.len().min(settings.listeners.len());
+            settings.listeners.splice(..replaced, listeners.iter().cloned());
+        });
+    }
+
+    /// Returns the settings in force.
+    pub fn settings(&self) -> Guard<Arc<Settings>> {
+        self.settings.load()
     }
 
     fn count(&self, info_hashes: &[InfoHash], counts: &mut [SwarmCounts]) {
@@ -206,19 +217,14 @@ impl Tracker {
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
-        let policy = self.policy.load();
+        let policy = self.settings.load().policy;
         self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
         self.bans.settle(now);
     }
 
-    /// Returns the policy in force.
-    pub fn policy(&self) -> Policy {
-        **self.policy.load()
-    }
-
     /// Returns the seconds without an announce after which a peer of any protocol may be removed.
     pub fn peer_lifetime_min_s(&self) -> u32 {
-        let policy = self.policy.load();
+        let policy = self.settings.load().policy;
         policy.peer_lifetime_s.min(policy.web_lifetime_s())
     }
 
@@ -235,11 +241,6 @@ impl Tracker {
     /// Returns the limits of requests and connections.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
-    }
-
-    /// Returns the listeners' policies.
-    pub fn listener_policies(&self) -> &ListenerPolicies {
-        &self.listener_policies
     }
 
     /// Returns the keys of private listeners' users.
@@ -268,7 +269,7 @@ impl Tracker {
         origin: SessionOrigin,
         body: &[u8],
     ) -> Result<u64, BadSessions> {
-        let lifetime_s = self.policy.load().peer_lifetime_s;
+        let lifetime_s = self.settings.load().policy.peer_lifetime_s;
         self.passkeys.import_sessions(ImportTime { now, cut_ago_s, lifetime_s }, origin, body)
     }
 
@@ -291,7 +292,7 @@ impl Tracker {
 
     /// Returns which connection ids are issued and valid at `now`.
     pub fn connection_id_slices(&self, now: Tick) -> ConnectionIdSlices {
-        self.connection_ids.slices(now, self.policy.load().connection_id_lifetime_s)
+        self.connection_ids.slices(now, self.settings.load().policy.connection_id_lifetime_s)
     }
 
     /// Returns the live allow list. It adds to the allow list of every listener, and holds in the same
@@ -312,9 +313,9 @@ impl Tracker {
         if !self.downloads.is_on() {
             return;
         }
-        let listeners = self.listener_policies.load();
-        let is_listed =
-            listeners.iter().any(|listener| listener.lists.is_listed(&self.live, info_hash));
+        let settings = self.settings.load();
+        let mut listeners = settings.listeners.iter();
+        let is_listed = listeners.any(|listener| listener.lists.is_listed(&self.live, info_hash));
         self.downloads.count(info_hash, from, is_listed);
     }
 
@@ -337,7 +338,7 @@ impl View<'_> {
         answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
     ) {
         debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
-        let (tracker, policy) = (self.tracker, &**self.policy);
+        let (tracker, policy) = (self.tracker, &self.settings.policy);
         let jitter_seed = random.next();
         let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
         // Prefetch for the whole batch before the first check, so that the misses overlap.
@@ -393,8 +394,8 @@ impl View<'_> {
         }
         AnnounceOk {
             answer,
-            interval_s: self.policy.jittered_interval_s(jitter_seed, slot),
-            interval_min_s: self.policy.interval_min_s,
+            interval_s: self.settings.policy.jittered_interval_s(jitter_seed, slot),
+            interval_min_s: self.settings.policy.interval_min_s,
         }
     }
 }

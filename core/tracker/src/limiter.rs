@@ -20,11 +20,11 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, Guard};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_ip;
 use types::{Tick, limits};
 
+use crate::settings::SharedSettings;
 use crate::{Networks, RequestKind};
 use connections::{Bound, Bounds, ConnectionLimiter};
 
@@ -106,7 +106,7 @@ pub struct TableUsage {
 /// The limits in force, and what is counted for them.
 pub struct Limiter {
     key: [u8; 16],
-    limits: Arc<ArcSwap<Limits>>,
+    settings: SharedSettings,
     /// In the order of [`RequestKind::ALL`].
     requests: [Table; RequestKind::ALL.len()],
     openings: Table,
@@ -155,11 +155,11 @@ impl Limits {
 }
 
 impl Limiter {
-    /// Returns a limiter without limits. `key` keeps clients from knowing which prefixes share a bucket.
-    pub(crate) fn new(key: [u8; 16]) -> Self {
+    /// Returns a limiter for the limits in `settings`. `key` keeps clients from knowing which prefixes share a bucket.
+    pub(crate) fn new(key: [u8; 16], settings: SharedSettings) -> Self {
         Self {
             key,
-            limits: Arc::default(),
+            settings,
             requests: Default::default(),
             openings: Table::default(),
             handshakes: Table::default(),
@@ -182,20 +182,7 @@ impl Limiter {
                 table.get_or_init(|| Buckets::new(buckets));
             }
         }
-        self.limits.store(Arc::new(limits));
-    }
-
-    /// Returns the limits in force.
-    #[inline]
-    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
-        self.limits.load()
-    }
-
-    /// Returns what says, from now on, whether an address is exempt. Loads the limits for each: slower than
-    /// to ask a [`View`](crate::View).
-    pub(crate) fn exemption(&self) -> impl Fn(IpAddr) -> bool + use<> {
-        let limits = Arc::clone(&self.limits);
-        move |ip| limits.load().exempt.contains(ip)
+        self.settings.change(|settings| settings.limits.clone_from(&limits));
     }
 
     /// Counts a request of `from`. Returns false, and counts nothing, if its prefix is over the limit.
@@ -223,8 +210,9 @@ impl Limiter {
         over_tls: bool,
         share: Option<&ListenerShare>,
     ) -> Result<ConnectionPermit, PermitDenied> {
-        let limits = self.limits();
-        let hash = self.prefix_hash(&limits, from);
+        let settings = self.settings.load();
+        let limits = &settings.limits;
+        let hash = self.prefix_hash(limits, from);
         let is_over = |table: &Table, rate: Rate| {
             rate.per_s > 0
                 && table.get().is_some_and(|buckets| !buckets.take(hash, now, rate))
@@ -239,7 +227,7 @@ impl Limiter {
         let max = limits.unfinished_handshakes;
         let handshake = (over_tls && max > 0 && !limits.exempt.contains(from))
             .then_some(Bound { hash: hash.rotate_left(32), max });
-        match (self.connection_bounds(&limits, from, share), handshake) {
+        match (self.connection_bounds(limits, from, share), handshake) {
             (None, None) => Ok(ConnectionPermit::uncounted()),
             (bounds, _) => self.permits.take(Bounds { handshake, ..bounds.unwrap_or_default() }),
         }
@@ -272,7 +260,7 @@ impl Limiter {
         from: IpAddr,
         share: Option<&ListenerShare>,
     ) -> Result<ConnectionPermit, PermitDenied> {
-        match self.connection_bounds(&self.limits(), from, share) {
+        match self.connection_bounds(&self.settings.load().limits, from, share) {
             Some(bounds) => self.permits.take(bounds),
             None => Ok(ConnectionPermit::uncounted()),
         }
@@ -280,20 +268,20 @@ impl Limiter {
 
     /// Returns whether [`Limiter::permit`] would return a permit now, at a listener without a share.
     pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        let bounds = self.connection_bounds(&self.limits(), from, None);
+        let bounds = self.connection_bounds(&self.settings.load().limits, from, None);
         bounds.is_none_or(|bounds| self.permits.has_room(bounds))
     }
 
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
     /// seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {
-        let limits = self.limits();
+        let settings = self.settings.load();
         let usage = |(table, label, rate): (&Table, &'static str, Rate)| {
             let buckets = table.get().filter(|_| rate.per_s > 0)?;
             let in_use = buckets.in_use(now, rate.per_s);
             Some(TableUsage { label, in_use, buckets: buckets.len() })
         };
-        self.tables(&limits).filter_map(usage).collect()
+        self.tables(&settings.limits).filter_map(usage).collect()
     }
 
     /// Iterates over the tables, with their labels in metrics and their rates.

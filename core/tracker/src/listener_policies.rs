@@ -1,12 +1,10 @@
 //! Settings of single listeners: which clients and torrents are served there.
 //!
-//! A policy is a value that listeners refer to by number. All policies are replaced as a whole: every
-//! batch sees either the old ones or the new ones.
+//! A policy is a value that listeners refer to by number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
 use types::{Refusal, Scope};
 
 use crate::access::AccessLists;
@@ -68,7 +66,7 @@ impl ExternalAddress {
         external.filter(|_| self.networks.contains(ip))
     }
 
-    fn contains(&self, ip: IpAddr) -> bool {
+    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
         self.v4.is_some_and(|v4| ip == v4) || self.v6.is_some_and(|v6| ip == v6)
     }
 }
@@ -122,43 +120,9 @@ impl ListenerPolicy {
     }
 }
 
-/// The policies in force, by their ids. The first always exists.
-#[derive(Clone, Debug)]
-pub struct ListenerPolicies(Arc<ArcSwap<Vec<ListenerPolicy>>>);
-
-impl Default for ListenerPolicies {
-    fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(vec![ListenerPolicy::default()])))
-    }
-}
-
-impl ListenerPolicies {
-    /// Returns the policies in force now.
-    #[inline]
-    pub fn load(&self) -> Guard<Arc<Vec<ListenerPolicy>>> {
-        self.0.load()
-    }
-
-    /// Replaces the policies, for every worker from its next batch on. Keeps those past the end of
-    /// `listener_policies`, so that no listener loses its own.
-    pub fn replace(&self, mut listener_policies: Vec<ListenerPolicy>) {
-        let len = listener_policies.len();
-        listener_policies.extend(self.0.load().iter().skip(len).cloned());
-        self.0.store(Arc::new(listener_policies));
-    }
-
-    /// Returns whether others get some listener's peers under `ip` instead of their own addresses.
-    pub(crate) fn is_external(&self, ip: IpAddr) -> bool {
-        let is_in =
-            |policy: &ListenerPolicy| policy.external.as_ref().is_some_and(|it| it.contains(ip));
-        self.0.load().iter().any(is_in)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Mode;
 
     #[test]
     fn peers_beside_the_tracker_get_its_address() {
@@ -183,27 +147,5 @@ mod tests {
         assert_eq!(given("192.168.0.1"), refused, "not in the networks");
         assert_eq!(given("fd00::1"), refused, "no address of its family");
         assert_eq!(given("224.0.0.1"), refused);
-        let policies = ListenerPolicies::default();
-        policies.replace(vec![policy.clone()]);
-        assert!(
-            policies.is_external([192, 0, 2, 7].into())
-                && !policies.is_external([10, 1, 2, 3].into())
-        );
-    }
-
-    #[test]
-    fn policies_are_replaced_as_a_whole() {
-        let listener_policies = ListenerPolicies::default();
-        let before = listener_policies.load();
-        let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
-        listener_policies.replace(vec![
-            ListenerPolicy { lists, ..ListenerPolicy::default() },
-            ListenerPolicy::default(),
-        ]);
-        assert!(before.len() == 1 && before[0].lists.is_open());
-        let after = listener_policies.load();
-        assert!(!after[0].lists.is_open() && after[1].lists.is_open());
-        listener_policies.replace(vec![ListenerPolicy::default()]);
-        assert!(listener_policies.load().len() == 2 && listener_policies.load()[0].lists.is_open());
     }
 }

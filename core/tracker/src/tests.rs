@@ -111,7 +111,7 @@ fn stop(mut request: AnnounceRequest) -> AnnounceRequest {
 
 /// Puts a policy in force for the only listener.
 pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
-    tracker.listener_policies().replace(vec![policy]);
+    tracker.replace_listeners(&[policy]);
 }
 
 /// Sets the lists of the only listener.

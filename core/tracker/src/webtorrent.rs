@@ -67,7 +67,7 @@ impl View<'_> {
         request: &WebAnnounceRequest,
         chosen: &mut RelayTargets,
     ) -> Result<WebAnnounceOk, Refusal> {
-        let (tracker, policy) = (self.tracker, &**self.policy);
+        let (tracker, policy) = (self.tracker, &self.settings.policy);
         let WebAnnounceRequest { grant, connection, announce, .. } = request;
         let endpoint = Endpoint::WebRtc(*connection);
         let session = self.prefetch_torrent(grant, announce, endpoint);
@@ -90,13 +90,14 @@ impl View<'_> {
     /// Returns how many of a client's offers may be relayed: those within the rate of its prefix. Call it
     /// with the number of peers chosen for them.
     pub fn admit_offers(&self, from: IpAddr, offers: usize) -> usize {
-        let Tracker { limiter, .. } = self.tracker;
-        let admitted = limiter.take_offers(&self.limits, self.now, from, offers as u32) as usize;
+        let Self { tracker, settings, now, .. } = self;
+        let admitted = tracker.limiter.take_offers(&settings.limits, *now, from, offers as u32);
+        let admitted = admitted as usize;
         if admitted < offers && self.is_exempt(from) { offers } else { admitted }
     }
 
     fn store_announce(&self, request: &WebAnnounceRequest) -> StoreWebAnnounce {
-        let policy = &**self.policy;
+        let policy = &self.settings.policy;
         let announce = &request.announce;
         let (action, want) = match announce.event {
             //= webtorrent#stopped
@@ -134,7 +135,7 @@ impl Tracker {
 
     /// Returns the network of a client that makes offers.
     pub fn offer_network(&self, from: IpAddr) -> OfferNetwork {
-        let network = self.limiter.limits().network(from).address();
+        let network = self.settings.load().limits.network(from).address();
         OfferNetwork(siphash_ip::<1, 3>(&self.offer_key, network) as u32)
     }
 

@@ -23,7 +23,7 @@ fn key(number: u32) -> UserKey {
 fn tracker() -> Tracker {
     let tracker = build::tracker(4, None);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
-    tracker.listener_policies().replace(vec![ListenerPolicy {
+    tracker.replace_listeners(&[ListenerPolicy {
         lists,
         access: Access::Private,
         ..ListenerPolicy::default()

@@ -99,9 +99,9 @@ fn render_memory(page: &mut Page, sources: &MetricSources) {
 /// Access lists, keys and bans. Lists of all listeners come without listener labels; listeners with a policy
 /// of their own may have other lists in files.
 fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listener, Counters)]) {
-    let policies = sources.tracker.listener_policies().load();
+    let settings = sources.tracker.settings();
     let lists = |id: ListenerPolicyId| {
-        let lists = policies.get(usize::from(id.0)).map(|policy| &policy.lists);
+        let lists = settings.listener(id).map(|policy| &policy.lists);
         let sizes = lists.map(|lists| {
             let torrents = ("torrents", lists.torrents.len());
             [("allow", lists.allow.len()), ("deny", lists.deny.len()), torrents]

@@ -75,7 +75,7 @@ fn main() {
 /// Makes the listener private, adds keys, and returns the option with the URL of each.
 fn add_keys(tracker: &Tracker) -> Vec<Vec<u8>> {
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![private]);
+    tracker.replace_listeners(&[private]);
     let add_key = |number: u32| {
         let text = format!("0123456789abcdef01234567{number:08}");
         let url = format!("/announce/{text}");

@@ -10,7 +10,7 @@ use super::*;
 use crate::access::{AccessLists, HashList, Mode};
 use crate::tests::{POLICY, announce_by, leecher, tracker};
 use crate::{
-    AnnounceRequest, BanRules, ClientRules, IpPrefix, KeyId, KeyRules, Limits, Networks,
+    AnnounceRequest, BanRules, ClientRules, IpPrefix, KeyId, KeyRules, Limits, Networks, Policy,
     PrivateAddresses, Random, Rate, RelayTargets, WebAnnounceRequest,
 };
 use Request::{
@@ -142,11 +142,7 @@ impl Scene {
             ..ListenerPolicy::default()
         };
         let replace = |tested| {
-            tracker.listener_policies().replace(vec![
-                tested,
-                policy(Access::Open),
-                policy(Access::Private),
-            ]);
+            tracker.replace_listeners(&[tested, policy(Access::Open), policy(Access::Private)]);
         };
         replace(policy(Access::Open));
         // The peer is in the swarm already, by a listener without keys.
@@ -224,12 +220,8 @@ impl Scene {
             ..Limits::default()
         });
         for kind in RequestKind::ALL {
-            assert!(self.tracker.limiter.take(
-                &self.tracker.limiter.limits(),
-                NOW,
-                self.from,
-                kind
-            ));
+            let limits = &self.tracker.settings().limits;
+            assert!(self.tracker.limiter.take(limits, NOW, self.from, kind));
         }
     }
 

@@ -12,7 +12,7 @@ fn downloads_at_other_nodes_count() {
         ..AccessLists::default()
     };
     let listening = ListenerPolicy { lists, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![ListenerPolicy::default(), listening]);
+    tracker.replace_listeners(&[ListenerPolicy::default(), listening]);
     let from = |host| [203, 0, 113, host].into();
     tracker.count_replicated_download(&listed, from(1));
     assert_eq!(tracker.downloads().of(&listed), 0, "off");

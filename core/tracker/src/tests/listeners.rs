@@ -20,6 +20,16 @@ fn lists_hold_for_scrapes_too() {
 }
 
 #[test]
+fn no_listener_loses_its_policy() {
+    let tracker = tracker(Policy::default());
+    let before = tracker.settings();
+    let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
+    tracker.replace_listeners(&[ListenerPolicy::default(), private]);
+    tracker.replace_listeners(&[ListenerPolicy::default()]);
+    assert!(before.listeners.len() == 1 && tracker.settings().listeners[1].is_private());
+}
+
+#[test]
 fn each_listener_has_its_own_lists_and_addresses() {
     let tracker = tracker(Policy::default());
     let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
@@ -29,7 +39,7 @@ fn each_listener_has_its_own_lists_and_addresses() {
         private_addresses: PrivateAddresses::Deny,
         ..ListenerPolicy::default()
     };
-    tracker.listener_policies().replace(vec![ListenerPolicy::default(), strict]);
+    tracker.replace_listeners(&[ListenerPolicy::default(), strict]);
     let public = "8.8.8.8";
     let requests = [(0, public, 1), (1, public, 1), (1, public, 2), (1, "10.0.0.1", 2)]
         .map(|(listener, from, hash)| request_from(listener, from, hash));
@@ -52,7 +62,7 @@ fn with_key(view: &View<'_>, listener: u16, key: UserKey, peer: u8, hash: u8) ->
 fn quotas_of_keys_hold_within_a_batch() {
     let tracker = tracker(Policy::default());
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
-    tracker.listener_policies().replace(vec![ListenerPolicy::default(), private]);
+    tracker.replace_listeners(&[ListenerPolicy::default(), private]);
     let key = UserKey::parse("0123456789abcdef").unwrap();
     tracker.passkeys().put(KeyId(5), key, KeyRules { torrents: 1, ..KeyRules::default() });
     let by = |hash| with_key(&tracker.view(Tick(0)), 1, key, 1, hash);
@@ -162,9 +172,7 @@ fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
         lists: AccessLists { mode, ..AccessLists::default() },
         ..ListenerPolicy::default()
     };
-    tracker
-        .listener_policies()
-        .replace([Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy).to_vec());
+    tracker.replace_listeners(&[Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy));
     let torrent = InfoHash([1; 20]);
     let refusals = || {
         let by = |listener| announce(&tracker, &[request_from(listener, "10.0.0.1", 1)]);

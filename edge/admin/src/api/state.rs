@@ -209,9 +209,9 @@ impl Api {
 
     /// Returns the URLs at which a user announces with `key`: those of all private listeners.
     pub(super) fn announce_urls(&self, key: &str) -> Vec<String> {
-        let listener_policies = self.tracker().listener_policies().load();
+        let settings = self.tracker().settings();
         let is_private = |url: &&AnnounceUrl| {
-            let policy = listener_policies.get(usize::from(url.listener_policy.0));
+            let policy = settings.listener(url.listener_policy);
             policy.is_some_and(|policy| policy.is_private())
         };
         let urls = self.deps.announce_urls.iter().filter(is_private);

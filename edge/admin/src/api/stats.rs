@@ -287,9 +287,8 @@ impl Traffic {
 }
 
 /// Returns the access mode of listeners with this policy: open, allow, deny or both.
-pub(super) fn access_mode(api: &Api, ListenerPolicyId(id): ListenerPolicyId) -> &'static str {
-    let policies = api.tracker().listener_policies().load();
-    match policies.get(usize::from(id)).map(|policy| policy.lists.mode) {
+pub(super) fn access_mode(api: &Api, id: ListenerPolicyId) -> &'static str {
+    match api.tracker().settings().listener(id).map(|policy| policy.lists.mode) {
         Some(Mode::Allow) => "allow",
         Some(Mode::Deny) => "deny",
         Some(Mode::Both) => "both",

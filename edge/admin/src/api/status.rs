@@ -132,9 +132,8 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
     }))
 }
 
-fn is_private(api: &Api, ListenerPolicyId(id): ListenerPolicyId) -> bool {
-    let policies = api.tracker().listener_policies().load();
-    policies.get(usize::from(id)).is_some_and(|policy| policy.is_private())
+fn is_private(api: &Api, id: ListenerPolicyId) -> bool {
+    api.tracker().settings().listener(id).is_some_and(|policy| policy.is_private())
 }
 
 fn listeners(api: &Api) -> Vec<StatusListener> {

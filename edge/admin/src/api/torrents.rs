@@ -335,7 +335,7 @@ async fn freeze(
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
     let frozen = api.tracker().frozen();
-    if frozen.len() >= FROZEN_MAX && frozen.binary_search(&hash).is_err() {
+    if frozen.len() >= FROZEN_MAX && !frozen.contains(&hash) {
         return Err(Problem::conflict(format!(
             "the limit of {FROZEN_MAX} frozen torrents is reached: unfreeze some first"
         )));
@@ -350,7 +350,7 @@ async fn unfreeze(
     caller: Caller,
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
-    if api.tracker().frozen().binary_search(&hash).is_err() {
+    if !api.tracker().frozen().contains(&hash) {
         return Err(Problem::not_found(format!("{hash} is not frozen")));
     }
     set_frozen(&api, hash, false).await?;

@@ -65,7 +65,7 @@ impl Host for TrackerHost {
     }
 
     fn peer_times(&self) -> PeerTimes {
-        let policy = self.tracker.policy();
+        let policy = self.tracker.settings().policy;
         let interval_s = policy.interval_s.saturating_add(policy.interval_jitter_s);
         PeerTimes { lifetime_s: policy.peer_lifetime_s, interval_s }
     }

@@ -185,8 +185,7 @@ fn expired_entries_stay_expired_when_the_clock_goes_back() {
     api_server
         .api
         .tracker()
-        .listener_policies()
-        .replace(vec![ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() }]);
+        .replace_listeners(&[ListenerPolicy { access: Access::Private, ..Default::default() }]);
     let create = |request: &str, body: Value, name: &str| {
         api_server.expect(201, request, Some(&body))[name].as_str().unwrap().to_owned()
     };

@@ -60,7 +60,7 @@ pub(crate) fn manual_tick() -> &'static AtomicU32 {
 
 /// Puts a policy in force for the only listener of a test.
 pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
-    tracker.listener_policies().replace(vec![policy]);
+    tracker.replace_listeners(&[policy]);
 }
 
 /// Changes the credentials that the only listener of a test asks for.
