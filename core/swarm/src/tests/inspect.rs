@@ -1,87 +1,26 @@
 //! Inspection, removal and events, beside the twin.
 
-use std::net::IpAddr;
-
 use types::ConnectionKey;
 
 use super::*;
-use crate::{PeerInfo, TorrentEvent, TorrentStats};
-
-/// Everything visible of the store equals the twin, except that the store may hold torrents without
-/// peers.
-pub(super) fn check(store: &Store, twin: &BTreeMap<InfoHash, TwinTorrent>, now: Tick) {
-    let mut seen = BTreeMap::new();
-    store.each_torrent(|stats| {
-        assert!(stats.first_seen <= now);
-        assert!(seen.insert(stats.info_hash, stats.counts).is_none(), "shown twice");
-    });
-    seen.retain(|_, counts| counts.seeders() + counts.leechers() > 0);
-    let known = twin.iter().filter(|(_, torrent)| !torrent.peers.is_empty());
-    let known: BTreeMap<_, _> = known.map(|(hash, torrent)| (*hash, torrent.counts())).collect();
-    assert_eq!(seen, known);
-    for (info_hash, torrent) in twin.iter().take(20) {
-        check_torrent(store, info_hash, torrent, now);
-    }
-    let there = twin.iter().flat_map(|(hash, torrent)| {
-        torrent.peers.iter().map(|(key, peer)| (key.socket_addr().ip(), (*hash, *key, peer.role)))
-    });
-    let there: Vec<_> = there.collect();
-    let mut addresses = Vec::new();
-    store.each_address(|ip| addresses.push(ip));
-    let mut known: Vec<IpAddr> = there.iter().map(|(ip, _)| *ip).collect();
-    addresses.sort_unstable();
-    known.sort_unstable();
-    assert_eq!(addresses, known);
-    for (ip, _) in there.iter().take(2) {
-        let found = store.peers_at(now, *ip, usize::MAX);
-        let known = there.iter().filter(|(of, _)| of == ip).map(|(_, peer)| *peer);
-        let found = found.into_iter().map(|(hash, peer)| (hash, key(&peer), peer.role));
-        let set = |peers: &mut dyn Iterator<Item = (InfoHash, PeerKey, Role)>| {
-            peers.map(|(hash, key, role)| (hash, key, role as u8)).collect::<BTreeSet<_>>()
-        };
-        assert_eq!(set(&mut found.into_iter()), set(&mut known.into_iter()));
-    }
-}
-
-fn key(peer: &PeerInfo) -> PeerKey {
-    let address = peer.address.expect("a plain peer has an address");
-    PeerKey::new(address.ip(), address.port())
-}
-
-fn check_torrent(store: &Store, info_hash: &InfoHash, torrent: &TwinTorrent, now: Tick) {
-    let inspect = store.inspect(now, info_hash, 1000).expect("the twin knows it");
-    assert_eq!(inspect.stats.counts, torrent.counts());
-    assert_eq!(inspect.peers.len(), torrent.peers.len().min(1000));
-    let mut keys = BTreeSet::new();
-    for peer in &inspect.peers {
-        let known = &torrent.peers[&key(peer)];
-        assert_eq!((peer.role, peer.id), (known.role, Some(known.id)));
-        assert!((now.0 - known.seen).abs_diff(peer.age_s) < 16);
-        assert!(keys.insert(key(peer)), "a peer twice");
-    }
-    let few = store.inspect(now, info_hash, 3).expect("it is there still");
-    assert_eq!(few.peers.len(), torrent.peers.len().min(3));
-}
+use crate::{TorrentEvent, TorrentStats};
 
 /// Removes a torrent, and the peers at an address, from both.
-pub(super) fn remove_some(
-    store: &Store,
-    twin: &mut BTreeMap<InfoHash, TwinTorrent>,
-    now: Tick,
-    random: &mut Random,
-) {
-    let Some(torrent) = twin.keys().nth(random.below(twin.len() as u32) as usize).copied() else {
+pub(super) fn remove_some(store: &Store, twin: &mut Twin, now: Tick, random: &mut Random) {
+    let torrents = &mut twin.torrents;
+    let Some(torrent) = torrents.keys().nth(random.below(torrents.len() as u32) as usize).copied()
+    else {
         return;
     };
     if random.below(4) == 0 {
-        twin.remove(&torrent);
+        torrents.remove(&torrent);
         assert!(store.remove(&torrent));
         assert!(!store.remove(&torrent) && store.inspect(now, &torrent, 1).is_none());
     }
     let number = random.below(12);
-    let ip: IpAddr = if random.below(2) == 0 { v4(number) } else { v6(number) }.socket_addr().ip();
+    let ip = random_peer(random, number).socket_addr().ip();
     let mut gone = 0;
-    for torrent in twin.values_mut() {
+    for torrent in torrents.values_mut() {
         let before = torrent.peers.len();
         torrent.peers.retain(|key, _| key.socket_addr().ip() != ip);
         gone += before - torrent.peers.len();
