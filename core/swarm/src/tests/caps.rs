@@ -31,56 +31,69 @@ fn peers_of(store: &Store, now: u32) -> BTreeSet<PeerKey> {
 }
 
 /// Numbers of the host, the customer and the network that an address counts for.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 struct Groups {
     host: u64,
     customer: u64,
     network: u64,
 }
 
-fn groups(peer: &PeerKey) -> Groups {
+/// Returns the groups of a public address.
+fn groups(ip: IpAddr) -> Option<Groups> {
     let number = |bytes: &[u8]| bytes.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
-    let [host, customer, network] = match peer {
-        PeerKey::V4(key) => [&key[..4], &key[..4], &key[..3]],
-        PeerKey::V6(key) => [&key[1..8], &key[1..7], &key[1..6]],
+    match ip {
+        IpAddr::V4(ip) if ip.is_private() => None,
+        IpAddr::V4(ip) => {
+            let host = number(&ip.octets());
+            Some(Groups { host, customer: host, network: number(&ip.octets()[..3]) })
+        }
+        IpAddr::V6(ip) => {
+            let [_, address @ ..] = ip.octets();
+            let [host, customer, network] = [7, 6, 5].map(|len| number(&address[..len]));
+            Some(Groups { host, customer, network })
+        }
     }
-    .map(number);
-    Groups { host, customer, network }
 }
 
-/// Checks what a new peer replaced: the oldest of its host, or of the customer with the most peers in its network,
-/// to 16 seconds.
-fn check_replaced(
-    twin: &BTreeMap<PeerKey, u32>,
-    peer: &PeerKey,
-    caps: PeerCaps,
-    gone: Option<PeerKey>,
-) {
-    let Groups { host, customer, network } = groups(peer);
-    let members = |is_in: &dyn Fn(&PeerKey) -> bool| -> BTreeMap<PeerKey, u32> {
-        let held = twin.iter().filter(|(key, _)| is_in(key));
-        held.map(|(key, seen)| (*key, *seen)).collect()
-    };
-    let of_host = members(&|key| groups(key).host == host);
-    let of_network = members(&|key| groups(key).network == network);
-    let full = if of_host.len() >= caps.per_address.into() {
-        of_host
-    } else if of_network.len() >= caps.per_network.into() {
-        let weight = |key: &PeerKey| {
-            let own = groups(key).customer;
-            let others = of_network.keys().filter(|other| groups(other).customer == own).count();
-            others + usize::from(own == customer)
+/// A stored peer's address, and when it last announced.
+pub(crate) type Held = (IpAddr, u32);
+
+/// Checks which of the peers `held` a new one replaced: the oldest of its host, or of the customer with the most
+/// peers in its network, to 16 seconds.
+pub(crate) fn check_replaced(held: &[Held], new: IpAddr, caps: PeerCaps, gone: Option<Held>) {
+    let Some(own) = groups(new) else { return assert_eq!(gone, None, "local: no cap") };
+    let public = held.iter().filter_map(|(ip, seen)| Some((groups(*ip)?, seen / 16)));
+    let of_network: Vec<_> = public.filter(|(it, _)| it.network == own.network).collect();
+    let is_own = |(it, _): &&(Groups, u32)| it.host == own.host;
+    let mut full: Vec<_> = of_network.iter().filter(is_own).collect();
+    if full.len() < caps.per_address.into() {
+        if of_network.len() < caps.per_network.into() {
+            return assert_eq!(gone, None, "replaced below the caps");
+        }
+        let weight = |customer: u64| {
+            let of_customer = of_network.iter().filter(|(it, _)| it.customer == customer);
+            of_customer.count() + usize::from(customer == own.customer)
         };
-        let most = of_network.keys().chain([peer]).map(weight).max();
-        members(&|key| groups(key).network == network && Some(weight(key)) == most)
-    } else {
-        assert_eq!(gone, None, "replaced below the caps");
-        return;
-    };
-    let gone = gone.expect("a peer above a cap replaces another");
-    let oldest = full.values().min().expect("a full group has peers");
-    let seen = full.get(&gone).expect("only the heaviest of the host or network is replaced");
-    assert!(seen / 16 == oldest / 16, "{seen} is younger than {oldest}");
+        let most = of_network.iter().map(|(it, _)| weight(it.customer)).max();
+        let most = most.max(Some(weight(own.customer)));
+        full = of_network.iter().filter(|(it, _)| Some(weight(it.customer)) == most).collect();
+    }
+    let (ip, seen) = gone.expect("a peer above a cap replaces another");
+    let oldest = full.iter().map(|(_, seen)| *seen).min();
+    assert_eq!(Some(seen / 16), oldest, "a younger one was replaced");
+    assert!(full.iter().any(|(it, _)| Some(*it) == groups(ip)), "{ip} has too few peers to go");
+}
+
+/// Returns an address of a few networks and hosts, some of them local. Some v6 hosts are of one customer.
+pub(crate) fn random_address(random: &mut Random, networks: u32, hosts: u32) -> IpAddr {
+    let (network, host) = (random.below(networks) as u8, random.below(hosts) as u8);
+    let subnet = u16::from(host % 5) << 8 | u16::from(host);
+    let interface = random.below(3) as u16;
+    match random.below(5) {
+        0 => Ipv6Addr::new(0x2400, network.into(), 0, subnet, 0, 0, 0, interface).into(),
+        1 => Ipv4Addr::new(192, 168, network, host).into(),
+        _ => Ipv4Addr::new(20, 0, network, host).into(),
+    }
 }
 
 /// Drives a torrent with random announces of few hosts, and compares its peers after each with what
@@ -93,13 +106,8 @@ fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
     let (mut now, mut replaced) = (1, 0);
     for _ in 0..rounds {
         now += random.below(9);
-        let (network, host) = (random.below(networks) as u16, random.below(12) as u8);
-        let port = 1 + random.below(ports) as u16;
-        let peer = match random.below(3) {
-            // Some of a customer, each with several /64s.
-            0 => public_v6(network, u16::from(host % 5) << 8 | u16::from(host), port),
-            _ => public_v4(network, host, port),
-        };
+        let address = random_address(&mut random, networks, 12);
+        let peer = PeerKey::new(address, 1 + random.below(ports) as u16);
         let role = ROLES[random.below(3) as usize];
         let action =
             [Action::Stop, Action::Update { completed: false }][random.below(8).min(1) as usize];
@@ -112,7 +120,9 @@ fn check_caps(seed: u64, caps: PeerCaps, networks: u32, ports: u32) {
             let gone: Vec<_> = twin.keys().filter(|key| !peers.contains(key)).copied().collect();
             assert!(gone.len() <= 1, "{gone:?}");
             if !twin.contains_key(&peer) {
-                check_replaced(&twin, &peer, caps, gone.first().copied());
+                let held_of = |peer: &PeerKey| (peer.socket_addr().ip(), twin[peer]);
+                let held: Vec<_> = twin.keys().map(held_of).collect();
+                check_replaced(&held, address, caps, gone.first().map(held_of));
             }
             twin.retain(|key, _| !gone.contains(key));
             replaced += gone.len() as u64;
@@ -157,63 +167,6 @@ fn exempt_and_unlimited_networks_keep_to_the_highest_cap() {
     let replaced = store.totals().replaced;
     announce(&store, 3, &[capped(public_v4(1, 0, 9999), Role::Leecher)]);
     assert_eq!(store.totals().replaced, replaced + 64);
-}
-
-/// Returns how many peers a host has.
-fn held_at(store: &Store, now: u32, peer: PeerKey) -> usize {
-    peers_of(store, now).iter().filter(|other| groups(other).host == groups(&peer).host).count()
-}
-
-#[test]
-fn a_lower_cap_removes_the_peers_above_it() {
-    let store = store(1);
-    let high = PeerCaps { per_address: 200, per_network: 300 };
-    let port = |port: u16| public_v4(1, 1, port);
-    let all: Vec<_> = (1..=200)
-        .map(|number| StoreAnnounce { caps: high, ..capped(port(number), Role::Leecher) })
-        .collect();
-    announce(&store, 1, &all);
-    assert_eq!(held_at(&store, 1, port(1)), 200);
-    // Known peers are not counted; a new one makes room, 64 peers at a time.
-    announce(&store, 2, &all.iter().map(|one| capped(one.peer, Role::Leecher)).collect::<Vec<_>>());
-    let held: Vec<_> = (201..=206)
-        .map(|number| {
-            announce(&store, 3, &[capped(port(number), Role::Seeder)]);
-            held_at(&store, 3, port(1))
-        })
-        .collect();
-    assert_eq!(held, [137, 74, 11, 8, 8, 8]);
-}
-
-#[test]
-fn exempt_peers_are_not_replaced_and_do_not_fill_their_network() {
-    let store = store(1);
-    let exempt = public_v4(1, 1, 1);
-    store.set_exempt(move |ip| ip == exempt.socket_addr().ip());
-    for port in 1..=100 {
-        announce(&store, 1, &[capped(public_v4(1, 1, port), Role::Leecher)]);
-    }
-    let neighbours: Vec<_> = (2..22)
-        .flat_map(|host| (1..=8).map(move |port| capped(public_v4(1, host, port), Role::Seeder)))
-        .collect();
-    announce(&store, 20, &neighbours);
-    assert_eq!(held_at(&store, 20, exempt), 100);
-    assert_eq!(store.totals().v4.seeders, 64);
-}
-
-#[test]
-fn addresses_that_are_not_public_have_no_cap() {
-    let store = store(1);
-    let local = |number: u16| PeerKey::new(Ipv4Addr::LOCALHOST.into(), number + 1);
-    let documentation = |number| PeerKey::new("2001:db8::1".parse().unwrap(), number + 1);
-    for peer in [&local as &dyn Fn(u16) -> PeerKey, &documentation] {
-        let requests: Vec<StoreAnnounce> =
-            (0..20_000).map(|number| capped(peer(number), Role::Seeder)).collect();
-        announce(&store, 1, &requests);
-    }
-    assert_eq!(store.totals().v4.seeders, 20_000);
-    assert_eq!(store.totals().v6.seeders, 20_000);
-    assert_eq!(store.totals().replaced, 0);
 }
 
 /// Peers of a network share a page, so pages differ in length. Every peer must still be given to
@@ -263,8 +216,8 @@ fn answers_prefer_peers_of_different_networks() {
             assert_eq!(answer.peers.len(), usize::from(want));
             let peers: BTreeSet<_> = answer.peers.iter().collect();
             assert_eq!(peers.len(), usize::from(want), "a peer twice");
-            distinct +=
-                answer.peers.iter().map(|peer| groups(peer).network).collect::<BTreeSet<_>>().len();
+            let network = |peer: &PeerKey| groups(peer.socket_addr().ip()).unwrap().network;
+            distinct += answer.peers.iter().map(network).collect::<BTreeSet<_>>().len();
         }
         let mean = distinct as f64 / f64::from(rounds);
         match networks {

@@ -1,8 +1,8 @@
-//! WebTorrent peers of several nodes: what a node tells of its own, and what it does with what others tell.
+//! WebTorrent peers of several nodes, beside a naive twin.
 
-use replication::block::{
-    Block, BlockError, Kind, WEB_CHANGE_BYTES_MAX, WebChange, Word, encode_web_changes,
-};
+use std::collections::BTreeSet;
+
+use replication::block::{Block, BlockError, Kind, WEB_CHANGE_BYTES_MAX, encode_web_changes};
 use replication::{Counting, Merged, ReplicatedStore, WEB_REFRESH_S};
 
 use super::*;
@@ -14,11 +14,11 @@ const UNIT_S: i64 = AGE_UNIT_S as i64;
 /// Seconds that peers of other nodes live, as intervals are short here.
 const REMOTE_LIFETIME_S: u32 = 900;
 
-fn peer_of(node: u8, place: usize, id: u8) -> WebPeer {
+pub(super) fn peer_of(node: u8, place: usize, id: u8) -> WebPeer {
     WebPeer { connection: ConnectionKey::new(node, 1, 7, place), peer_id: PeerId([id; 20]) }
 }
 
-fn change(torrent: u8, peer: WebPeer, word: Word) -> WebChange {
+pub(super) fn change(torrent: u8, peer: WebPeer, word: Word) -> WebChange {
     let address = match peer.peer_id.0[0] % 2 {
         0 => Ipv4Addr::new(192, 0, 2, 1).into(),
         _ => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
@@ -41,11 +41,11 @@ fn merge_as(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged 
     first.plus(store.merge_web(how.time(), how.counting, groups, 1..store.shards()))
 }
 
-fn merge(store: &Store, now: u32, node: u8, changes: &[WebChange]) -> Merged {
+pub(super) fn merge(store: &Store, now: u32, node: u8, changes: &[WebChange]) -> Merged {
     merge_as(store, How { now, cut_ago_s: 0, counting: Counting::Each }, node, changes)
 }
 
-fn take(store: &Store) -> Vec<WebChange> {
+pub(super) fn take(store: &Store) -> Vec<WebChange> {
     let mut changes = Vec::new();
     assert_eq!(store.take_web_changes(&mut changes), 0);
     changes
@@ -154,76 +154,18 @@ fn changes_are_what_happens_to_own_peers_and_nothing_else() {
     assert!(refreshes.iter().all(|one| one.word == Word::present(0, Role::Leecher, false)));
 }
 
+/// With long intervals peers of other nodes live as long as it takes to hear of them.
 #[test]
-fn a_peer_that_makes_room_is_gone() {
-    let (store, mut random) = (store(), Random::new(1));
+fn peers_of_other_nodes_outlive_a_long_interval() {
+    let store = store();
     store.set_node(1);
-    store.keep_web_changes(100);
-    let caps = PeerCaps { per_address: 2, per_network: 0 };
-    // Another node's peer makes no room, for its node has admitted it.
-    merge(&store, 9, 2, &[change(1, peer_of(2, 1, 2), Word::present(0, Role::Leecher, false))]);
-    for number in 1..=3 {
-        let address = Ipv4Addr::new(20, 0, 0, 1).into();
-        let request = web_request(1, peer_of(1, number, 1), Role::Leecher, UPDATE, 0);
-        let request = StoreWebAnnounce { address, caps, ..request };
-        let now = Tick(100 * number as u32);
-        store.announce_web(now, &mut random, &request, &mut RelayTargets::new()).unwrap();
-    }
-    let changes = take(&store);
-    let gone: Vec<_> = changes.iter().filter(|one| one.word.is_gone()).collect();
-    assert_eq!((changes.len(), gone.len(), gone[0].peer), (4, 1, peer_of(1, 1, 1)));
-    assert_eq!(store.totals().web.leechers, 3);
-}
-
-#[test]
-fn changes_without_room_are_counted() {
-    let (store, mut random) = (store(), Random::new(1));
-    store.keep_web_changes(20);
-    for number in 0..100 {
-        let request = web_request(1, peer_of(0, number, 1), Role::Leecher, UPDATE, 0);
-        store.announce_web(Tick(1), &mut random, &request, &mut RelayTargets::new()).unwrap();
-    }
-    let mut changes = Vec::new();
-    // Each of two shards has half of the room.
-    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (90, 10));
-    store.leave_web(&InfoHash([1; 20]), peer_of(0, 1, 1));
-    // They are appended.
-    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (0, 11));
-    store.leave_web(&InfoHash([1; 20]), peer_of(0, 2, 1));
-    store.keep_web_changes(0);
-    assert_eq!((store.take_web_changes(&mut changes), changes.len()), (0, 11));
-}
-
-#[test]
-fn peers_of_other_nodes_are_chosen_and_live_until_they_are_not_heard_of() {
-    let (store, mut random) = (store(), Random::new(1));
-    store.set_node(1);
-    let word = Word::present(0, Role::Seeder, false);
-    merge(&store, 100, 2, &[change(1, peer_of(2, 1, 1), word), change(1, peer_of(2, 2, 2), word)]);
-    let mut chosen = RelayTargets::new();
-    let request = web_request(1, peer_of(1, 1, 1), Role::Leecher, UPDATE, 5);
-    let counts = store.announce_web(Tick(100), &mut random, &request, &mut chosen).unwrap().counts;
-    assert_eq!((counts.web.seeders, counts.web.leechers), (2, 1));
-    chosen.sort_unstable();
-    assert_eq!(chosen[..], [peer_of(2, 1, 1), peer_of(2, 2, 2)]);
-    let sweep = |now: u32| (0..4).for_each(|_| store.sweep(Tick(now), 1));
-    // One is heard of again.
-    merge(&store, 500, 2, &[change(1, peer_of(2, 2, 2), word)]);
-    sweep(100 + WEB_LIFETIME_S + 2 * AGE_UNIT_S);
-    assert_eq!((store.totals().web.seeders, store.totals().web.leechers), (2, 0));
-    sweep(100 + REMOTE_LIFETIME_S);
-    assert_eq!(store.totals().web.seeders, 2, "none expires early");
-    sweep(100 + REMOTE_LIFETIME_S + 2 * AGE_UNIT_S);
-    assert_eq!(store.totals().web.seeders, 1);
-    sweep(500 + REMOTE_LIFETIME_S + 2 * AGE_UNIT_S);
-    assert_eq!(store.totals().torrents, 0);
-    // With long intervals they live as long as it takes to hear of them.
     store.set_lifetimes(1000, 1500);
-    merge(&store, 3000, 2, &[change(1, peer_of(2, 1, 1), word)]);
-    sweep(3000 + WEB_REFRESH_S + 1000);
+    let seeder = change(1, peer_of(2, 1, 1), Word::present(0, Role::Seeder, false));
+    merge(&store, 3000, 2, &[seeder]);
+    (0..4).for_each(|_| store.sweep(Tick(3000 + WEB_REFRESH_S + 1000), 1));
     assert_eq!(store.totals().web.seeders, 1);
     let old = How { now: 9000, cut_ago_s: 3000, counting: Counting::Each };
-    assert_eq!(merge_as(&store, old, 2, &[change(1, peer_of(2, 1, 1), word)]).old, 1);
+    assert_eq!(merge_as(&store, old, 2, &[seeder]).old, 1);
 }
 
 /// A peer as the naive twin has it.
@@ -242,20 +184,41 @@ struct Twin {
 }
 
 impl Twin {
-    fn announce(&mut self, now: u32, request: &StoreWebAnnounce) {
+    /// Returns whether the announce counts as a download.
+    fn announce(&mut self, now: u32, request: &StoreWebAnnounce) -> Result<bool, TooSoon> {
         let torrent = request.info_hash.0[0];
         let Action::Update { completed } = request.action else {
             self.peers.remove(&(torrent, request.peer));
-            return;
+            return Ok(false);
         };
-        let was_counted = self.is_counted(torrent, request.peer);
+        let unit = i64::from(now) / UNIT_S;
+        let known = self.peers.get(&(torrent, request.peer));
+        if let Some(same) = known.filter(|known| known.role == request.role) {
+            let age = (unit - same.unit) as u32;
+            if age < request.min_interval_s / AGE_UNIT_S {
+                return Err(TooSoon { age_s: age * AGE_UNIT_S });
+            }
+        }
+        let was_counted = known.is_some_and(|known| known.counted);
         self.downloads[usize::from(torrent)] += u32::from(completed && !was_counted);
-        let (counted, unit) = (was_counted || completed, i64::from(now) / UNIT_S);
+        let counted = was_counted || completed;
         self.peers.insert((torrent, request.peer), TwinPeer { role: request.role, counted, unit });
+        Ok(completed && !was_counted)
     }
 
-    fn is_counted(&self, torrent: u8, peer: WebPeer) -> bool {
-        self.peers.get(&(torrent, peer)).is_some_and(|known| known.counted)
+    /// Checks the peers that offers of an announce go to: as many as it wants, of this and other nodes.
+    fn check_targets(&self, request: &StoreWebAnnounce, chosen: &RelayTargets) {
+        let is_useful = |((torrent, peer), known): &(&(u8, WebPeer), &TwinPeer)| {
+            *torrent == request.info_hash.0[0]
+                && *peer != request.peer
+                && (request.role == Role::Leecher || known.role != Role::Seeder)
+        };
+        let useful = self.peers.iter().filter(is_useful).map(|((_, peer), _)| *peer);
+        let useful: BTreeSet<_> = useful.collect();
+        assert_eq!(chosen.len(), useful.len().min(request.want.into()));
+        let distinct: BTreeSet<_> = chosen.iter().copied().collect();
+        assert_eq!(distinct.len(), chosen.len());
+        assert!(distinct.is_subset(&useful));
     }
 
     fn merge(&mut self, how: How, change: &WebChange) {
@@ -331,7 +294,7 @@ impl Twin {
 }
 
 #[test]
-fn agrees_with_a_naive_twin_on_what_other_nodes_tell() {
+fn agrees_with_a_naive_twin() {
     for seed in 1..=4 {
         let (store, mut twin, mut random) = (store(), Twin::default(), Random::new(seed));
         store.set_node(1);
@@ -351,10 +314,20 @@ fn agrees_with_a_naive_twin_on_what_other_nodes_tell() {
                     0 => Action::Stop,
                     _ => Action::Update { completed },
                 };
-                let request = web_request(random.below(4) as u8, peer, role, action, 3);
+                let want = match action {
+                    Action::Stop => 0,
+                    Action::Update { .. } => random.below(12) as u16,
+                };
+                let request = StoreWebAnnounce {
+                    min_interval_s: [0, 0, 45][random.below(3) as usize],
+                    ..web_request(random.below(4) as u8, peer, role, action, want)
+                };
                 let mut targets = RelayTargets::new();
-                store.announce_web(Tick(now), &mut random, &request, &mut targets).unwrap();
-                twin.announce(now, &request);
+                let done = store.announce_web(Tick(now), &mut random, &request, &mut targets);
+                assert_eq!(done.map(|done| done.downloaded), twin.announce(now, &request));
+                if done.is_ok() {
+                    twin.check_targets(&request, &targets);
+                }
             }
             let node = 2 + random.below(2) as u8;
             let mut changes: Vec<_> = (0..random.below(100))
@@ -385,6 +358,12 @@ fn agrees_with_a_naive_twin_on_what_other_nodes_tell() {
             twin.check(&store, now);
         }
         assert!(purged > 100, "{purged}");
+        // All expire: WebTorrent peers, then the IP peers, which live longer, and their torrents.
+        for (late_s, torrents) in [(1000, TORRENTS), (410 * AGE_UNIT_S, 0)] {
+            (0..4).for_each(|_| store.sweep(Tick(now + late_s), 1));
+            assert_eq!(store.totals().web, Default::default());
+            assert_eq!(store.totals().torrents, u64::from(torrents));
+        }
     }
 }
 
