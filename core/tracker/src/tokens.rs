@@ -3,8 +3,7 @@
 //! Plain form: verify the signature of each announce's token. That takes tens of microseconds, a hundred
 //! times as long as the rest of an announce. Departures:
 //! 1. A verified token is remembered, by a keyed hash of its bytes, until it expires: clients announce with
-//!    the same token again and again. The table has a fixed size, and the token that expires first makes
-//!    room.
+//!    the same token again and again. Their number is bounded, and the token that expires first makes room.
 //! 2. Verifications are limited: for each second, over all workers, and for each [`View`](crate::View), so
 //!    that a batch does not wait for more than a few.
 //! 3. Refused tokens are not remembered, because anyone can invent them. Prefixes that sent too many are
@@ -16,12 +15,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use primitives::siphash::{siphash_128, siphash_ip};
 use types::{InfoHash, Refusal, Tick, limits};
@@ -82,50 +81,35 @@ pub struct TokenStats {
 pub struct Tokens {
     key: [u8; 16],
     verifier: ArcSwapOption<Verifier>,
-    /// Allocated with the first verifier.
-    tables: OnceLock<Tables>,
-    rate: AtomicU64,
-    failures_per_min: AtomicU64,
-    /// The present second, and the verifications in it.
-    window: AtomicU64,
+    failures: LazyLock<Buckets>,
+    /// The verifications of all prefixes together, as one.
+    verifications: Buckets,
+    verifications_per_s: AtomicU32,
+    failures_per_min: AtomicU32,
     valid: AtomicU64,
     refused: AtomicU64,
     deferred: AtomicU64,
 }
 
-/// A verifier, as one word that can be replaced.
+/// A verifier, and the tokens that it has verified.
 struct Verifier {
     verifier: Box<dyn TokenVerifier>,
-    /// The number of the verifier, from 1.
-    number: u32,
+    shards: Box<[Mutex<HashTable<RememberedToken>>]>,
 }
 
-struct Tables {
-    /// As many as a power of two.
-    shards: Box<[Mutex<Vec<Entry>>]>,
-    failures: Buckets,
-    /// The number of the verifier in use. Entries of others do not count.
-    in_use: AtomicU32,
-}
-
-/// A verified token.
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    /// Keyed hash of the token; zeros are a free entry.
+#[derive(Clone, Copy)]
+struct RememberedToken {
+    /// Keyed hash of the token.
     tag: [u64; 2],
     info_hash: InfoHash,
     until: Tick,
-    /// The number of the verifier that verified it.
-    verifier: u32,
 }
 
-/// Entries of the table: 48 MiB. A tracker with 500,000 peers in as many pairs of peer and torrent has as many
-/// tokens.
-const ENTRIES: usize = 1 << 20;
-/// Parts of the table, each with its own lock.
-const SHARDS: usize = 1 << 8;
-/// Entries that a token may take; the one that expires first makes room.
-const WAYS: usize = 8;
+/// A power of two.
+const SHARDS: usize = 256;
+/// Tokens of a shard: 917,504 in all, in 42 MiB. A tracker with 500,000 peers in as many pairs of peer and torrent
+/// has as many tokens.
+const SHARD_MAX: usize = 3584;
 /// Prefixes remembered for refused tokens: half a megabyte.
 const FAILURE_BUCKETS: u32 = 1 << 16;
 
@@ -136,16 +120,16 @@ impl Default for TokenRules {
 }
 
 impl Tokens {
-    /// `key` keeps clients from aiming at entries.
+    /// `key` keeps clients from aiming at shards and buckets.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         let rules = TokenRules::default();
         Self {
             key,
             verifier: ArcSwapOption::empty(),
-            tables: OnceLock::new(),
-            rate: AtomicU64::new(rules.verifications_per_s.into()),
-            failures_per_min: AtomicU64::new(rules.failures_per_min.into()),
-            window: AtomicU64::default(),
+            failures: LazyLock::new(|| Buckets::new(FAILURE_BUCKETS)),
+            verifications: Buckets::new(1),
+            verifications_per_s: AtomicU32::new(rules.verifications_per_s),
+            failures_per_min: AtomicU32::new(rules.failures_per_min),
             valid: AtomicU64::default(),
             refused: AtomicU64::default(),
             deferred: AtomicU64::default(),
@@ -154,19 +138,15 @@ impl Tokens {
 
     /// Replaces the verifier, and forgets what others have verified: keys may have been revoked.
     pub fn set_verifier(&self, verifier: Option<Box<dyn TokenVerifier>>) {
-        let Some(verifier) = verifier else {
-            self.verifier.store(None);
-            self.tables.get().into_iter().for_each(|tables| _ = tables.next_verifier());
-            return;
-        };
-        let number = self.tables.get_or_init(Tables::new).next_verifier();
-        self.verifier.store(Some(Arc::new(Verifier { verifier, number })));
+        let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
+        let new = verifier.map(|verifier| Arc::new(Verifier { verifier, shards: shards() }));
+        self.verifier.store(new);
     }
 
     /// Replaces the bounds.
     pub fn set_rules(&self, rules: TokenRules) {
-        self.rate.store(rules.verifications_per_s.into(), Ordering::Relaxed);
-        self.failures_per_min.store(rules.failures_per_min.into(), Ordering::Relaxed);
+        self.verifications_per_s.store(rules.verifications_per_s, Ordering::Relaxed);
+        self.failures_per_min.store(rules.failures_per_min, Ordering::Relaxed);
     }
 
     /// Returns counts.
@@ -176,7 +156,7 @@ impl Tokens {
             valid: load(&self.valid),
             refused: load(&self.refused),
             deferred: load(&self.deferred),
-            remembered: self.tables.get().map_or(0, Tables::len),
+            remembered: self.verifier.load().as_ref().map_or(0, |verifier| verifier.len()),
         }
     }
 
@@ -190,31 +170,35 @@ impl Tokens {
         prefix: Option<IpAddr>,
         left: &mut u32,
     ) -> Result<(), Refusal> {
-        let Some(tables) = self.tables.get() else { return Err(Refusal::TokenUnverified) };
+        let verifier = self.verifier.load();
+        let Some(verifier) = &*verifier else { return Err(Refusal::TokenUnverified) };
         if token.is_empty() || token.len() > limits::TOKEN_LEN_MAX {
             return Err(Refusal::TokenInvalid);
         }
-        let tag = siphash_128::<2, 4>(&self.key, token);
-        let permitted = match tables.find(tag) {
-            Some(entry) if now <= entry.until => entry.info_hash,
+        let permitted = match verifier.find(self.tag(token)) {
+            Some(known) if now <= known.until => known.info_hash,
             Some(_) => return Err(Refusal::TokenExpired),
-            None => self.verify(now, (tables, tag), token, prefix, left)?,
+            None => self.verify(now, verifier, token, prefix, left)?,
         };
         if permitted == *info_hash { Ok(()) } else { Err(Refusal::TokenOtherTorrent) }
     }
 
     /// Returns whether `token` is remembered as one that permits `info_hash`, or did before it expired.
     pub(crate) fn has_permitted(&self, token: &[u8], info_hash: &InfoHash) -> bool {
-        self.remembered(token).is_some_and(|entry| entry.info_hash == *info_hash)
+        self.remembered(token).is_some_and(|known| known.info_hash == *info_hash)
     }
 
     /// Returns whether a token is remembered and has expired.
     pub(crate) fn has_expired(&self, now: Tick, token: &[u8]) -> bool {
-        self.remembered(token).is_some_and(|entry| now > entry.until)
+        self.remembered(token).is_some_and(|known| now > known.until)
     }
 
-    fn remembered(&self, token: &[u8]) -> Option<Entry> {
-        self.tables.get()?.find(siphash_128::<2, 4>(&self.key, token))
+    fn remembered(&self, token: &[u8]) -> Option<RememberedToken> {
+        self.verifier.load().as_ref()?.find(self.tag(token))
+    }
+
+    fn tag(&self, token: &[u8]) -> [u64; 2] {
+        siphash_128::<2, 4>(&self.key, token)
     }
 
     /// Verifies a token that is not remembered.
@@ -222,35 +206,37 @@ impl Tokens {
     fn verify(
         &self,
         now: Tick,
-        (tables, tag): (&Tables, [u64; 2]),
+        verifier: &Verifier,
         token: &[u8],
         prefix: Option<IpAddr>,
         left: &mut u32,
     ) -> Result<InfoHash, Refusal> {
-        let per_min = self.failures_per_min.load(Ordering::Relaxed) as u32;
-        let rate = Rate { per_s: per_min, burst: per_min.clamp(1, Buckets::BURST_MAX) };
+        let rate = |count: &AtomicU32| {
+            let count = count.load(Ordering::Relaxed);
+            Rate { per_s: count, burst: count.clamp(1, Buckets::BURST_MAX) }
+        };
+        let per_min = rate(&self.failures_per_min);
         // A bucket counts by the second; passing minutes as seconds makes it count by the minute.
         let minute = Tick(now.0 / 60);
         let prefix = prefix.map(|prefix| siphash_ip::<1, 3>(&self.key, prefix));
-        let is_over = |prefix| !tables.failures.is_within(prefix, minute, rate);
-        if prefix.is_some_and(is_over) || *left == 0 || !self.take(now) {
+        let is_over = |prefix| !self.failures.is_within(prefix, minute, per_min);
+        let per_s = rate(&self.verifications_per_s);
+        if prefix.is_some_and(is_over) || *left == 0 || !self.verifications.take(0, now, per_s) {
             self.deferred.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::TokenUnverified);
         }
         *left -= 1;
-        let verifier = self.verifier.load();
-        let Some(verifier) = &*verifier else { return Err(Refusal::TokenUnverified) };
         match verifier.verifier.verify(token) {
             Ok(VerifiedToken { info_hash, valid_s }) => {
                 self.valid.fetch_add(1, Ordering::Relaxed);
-                let until = now.after(valid_s);
-                tables.insert(Entry { tag, info_hash, until, verifier: verifier.number });
+                let (tag, until) = (self.tag(token), now.after(valid_s));
+                verifier.remember(RememberedToken { tag, info_hash, until });
                 Ok(info_hash)
             }
             Err(fault) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(prefix) = prefix {
-                    tables.failures.take(prefix, minute, rate);
+                    self.failures.take(prefix, minute, per_min);
                 }
                 Err(match fault {
                     TokenFault::Expired => Refusal::TokenExpired,
@@ -259,76 +245,34 @@ impl Tokens {
             }
         }
     }
-
-    /// Takes one verification of the present second. Returns false if there is none left.
-    fn take(&self, now: Tick) -> bool {
-        let per_s = self.rate.load(Ordering::Relaxed);
-        let second = u64::from(now.0) << 32;
-        let next = |word: u64| {
-            let taken = if word >> 32 == second >> 32 { word & u64::from(u32::MAX) } else { 0 };
-            (taken < per_s).then_some(second | (taken + 1))
-        };
-        self.window.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
-    }
 }
 
-impl Tables {
-    fn new() -> Self {
-        let shard = || Mutex::new(vec![Entry::default(); ENTRIES / SHARDS]);
-        Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
-            failures: Buckets::new(FAILURE_BUCKETS),
-            in_use: AtomicU32::default(),
+impl Verifier {
+    fn find(&self, tag: [u64; 2]) -> Option<RememberedToken> {
+        self.shard(tag).lock().find(tag[1], |token| token.tag == tag).copied()
+    }
+
+    /// Remembers a verified token. In a full shard, the one that expires first makes room.
+    fn remember(&self, new: RememberedToken) {
+        let mut tokens = self.shard(new.tag).lock();
+        if tokens.find(new.tag[1], |token| token.tag == new.tag).is_some() {
+            // Another worker has verified it meanwhile.
+            return;
         }
-    }
-
-    /// Forgets what other verifiers have verified, and returns the number of the next one.
-    fn next_verifier(&self) -> u32 {
-        self.in_use.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
-    }
-
-    fn find(&self, tag: [u64; 2]) -> Option<Entry> {
-        let entries = self.shard(tag)?.lock();
-        let in_use = self.in_use.load(Ordering::Relaxed);
-        let is_it = |entry: &&Entry| entry.tag == tag && entry.verifier == in_use;
-        set_of(&entries, tag)?.iter().find(is_it).copied()
-    }
-
-    fn insert(&self, new: Entry) {
-        let Some(shard) = self.shard(new.tag) else { return };
-        let mut entries = shard.lock();
-        let at = set_start(entries.len(), new.tag);
-        let set = entries.get_mut(at..at + WAYS).unwrap_or_default();
-        // Its own entry, one of another verifier, or the one that expires first.
-        let place = set.iter_mut().min_by_key(|entry| {
-            (entry.tag != new.tag, entry.verifier == new.verifier, entry.until)
-        });
-        place.into_iter().for_each(|place| *place = new);
+        if tokens.len() >= SHARD_MAX
+            && let Some(first) = tokens.iter().min_by_key(|token| token.until).copied()
+            && let Ok(first) = tokens.find_entry(first.tag[1], |token| token.tag == first.tag)
+        {
+            first.remove();
+        }
+        tokens.insert_unique(new.tag[1], new, |token| token.tag[1]);
     }
 
     fn len(&self) -> u64 {
-        let in_use = self.in_use.load(Ordering::Relaxed);
-        let is_used = |entry: &&Entry| entry.tag != [0, 0] && entry.verifier == in_use;
-        self.shards.iter().map(|shard| shard.lock().iter().filter(is_used).count() as u64).sum()
+        self.shards.iter().map(|shard| shard.lock().len() as u64).sum()
     }
 
-    fn shard(&self, [first, _]: [u64; 2]) -> Option<&Mutex<Vec<Entry>>> {
-        self.shards.get(first as usize % SHARDS)
-    }
-}
-
-/// Returns the entries that a token may have.
-fn set_of(entries: &[Entry], tag: [u64; 2]) -> Option<&[Entry]> {
-    let at = set_start(entries.len(), tag);
-    entries.get(at..at + WAYS)
-}
-
-fn set_start(len: usize, [_, second]: [u64; 2]) -> usize {
-    second as usize % (len / WAYS).max(1) * WAYS
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:?}", self.stats())
+    fn shard(&self, [first, _]: [u64; 2]) -> &Mutex<HashTable<RememberedToken>> {
+        &self.shards[first as usize % SHARDS]
     }
 }

@@ -91,11 +91,6 @@ fn a_new_verifier_forgets_what_the_old_one_verified() {
     scene.admit(0, &[1, 99], 1).unwrap();
     assert_eq!(scene.verified(), 2);
     assert_eq!(scene.tokens.stats().remembered, 1);
-    // A token that a worker verified with the old verifier, but remembers late, does not count.
-    let tables = scene.tokens.tables.get().unwrap();
-    let info_hash = InfoHash([1; 20]);
-    tables.insert(Entry { tag: [5, 5], info_hash, until: Tick(99), verifier: 1 });
-    assert!(tables.find([5, 5]).is_none() && scene.tokens.stats().remembered == 1);
     scene.tokens.set_verifier(None);
     assert_eq!(scene.tokens.stats().remembered, 0);
     assert_eq!(scene.admit(0, &[1, 99], 1), Err(Refusal::TokenUnverified));
@@ -139,14 +134,16 @@ fn prefixes_with_many_bad_tokens_are_not_verified() {
 }
 
 #[test]
-fn a_full_table_keeps_its_size() {
-    let scene = Scene::new(TokenRules { verifications_per_s: u32::MAX, ..TokenRules::default() });
-    let tables = scene.tokens.tables.get().unwrap();
-    for number in 0..100_u64 {
-        // All in one set.
-        let (tag, until) = ([number << 8, 1], Tick(number as u32));
-        tables.insert(Entry { tag, info_hash: InfoHash([1; 20]), until, verifier: 1 });
+fn the_token_that_expires_first_makes_room() {
+    let scene = Scene::new(TokenRules::default());
+    let verifier = scene.tokens.verifier.load_full().unwrap();
+    let of = |number: u32| [7, number.into()];
+    for number in 0..SHARD_MAX as u32 + 100 {
+        let until = Tick(number);
+        let new = RememberedToken { tag: of(number), info_hash: InfoHash([1; 20]), until };
+        verifier.remember(new);
+        verifier.remember(new);
     }
-    assert_eq!(tables.len(), WAYS as u64);
-    assert!(tables.find([99 << 8, 1]).is_some() && tables.find([1 << 8, 1]).is_none());
+    assert_eq!(scene.tokens.stats().remembered, SHARD_MAX as u64);
+    assert!(verifier.find(of(99)).is_none() && verifier.find(of(100)).is_some());
 }
