@@ -8,7 +8,7 @@
 mod candidates;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
@@ -25,7 +25,6 @@ pub struct Downloads {
     is_replicated: AtomicBool,
     key: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
-    len: AtomicUsize,
     /// Counts of a shard at most.
     shard_max: usize,
 }
@@ -34,19 +33,14 @@ pub struct Downloads {
 struct Shard {
     counts: HashTable<Count>,
     /// Torrents whose counts have changed, or were removed, since they were last taken.
-    changed: Vec<InfoHash>,
+    changed: HashTable<InfoHash>,
     candidates: Candidates,
-    /// The bucket up to which counts were compared to make room.
-    hand: usize,
 }
 
 struct Count {
     info_hash: InfoHash,
-    /// The count in 31 bits. The highest bit is set if the torrent is in the shard's `changed`.
-    word: u32,
+    downloads: u32,
 }
-
-const CHANGED: u32 = 1 << 31;
 
 const _: () = assert!(size_of::<Count>() == 24);
 
@@ -67,7 +61,6 @@ impl Downloads {
             is_replicated: AtomicBool::default(),
             key,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            len: AtomicUsize::default(),
             shard_max,
         }
     }
@@ -91,33 +84,24 @@ impl Downloads {
     /// Loads durable counts. Of two counts for a torrent, the larger one stays. Those that find no room
     /// are removed, as [`Self::take_changed`] reports.
     pub fn load(&self, counts: impl Iterator<Item = (InfoHash, u32)>) {
-        for (info_hash, loaded) in counts {
-            let (hash, loaded) = (self.hash(&info_hash), loaded & !CHANGED);
+        for (info_hash, downloads) in counts {
+            let hash = self.hash(&info_hash);
             let mut shard = self.shard(hash);
-            match shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
-                Some(Count { word, .. }) => {
-                    *word = (*word & CHANGED) | (*word & !CHANGED).max(loaded);
-                }
-                None => self.insert(&mut shard, hash, Count { info_hash, word: loaded }),
+            match shard.find(hash, &info_hash) {
+                Some(count) => count.downloads = count.downloads.max(downloads),
+                None => self.insert(&mut shard, hash, Count { info_hash, downloads }),
             }
         }
     }
 
-    /// Appends the counts that have changed since the last call to `into`; 0 means that a torrent's count
-    /// was removed. If a torrent comes twice, both are the same.
+    /// Appends the counts that have changed since the last call to `into`, each once; 0 means that a torrent's
+    /// count was removed.
     pub fn take_changed(&self, into: &mut Vec<(InfoHash, u32)>) {
         for shard in &self.shards {
-            let shard = &mut *shard.lock();
-            for info_hash in shard.changed.drain(..) {
-                let hash = self.hash(&info_hash);
-                let count = shard.counts.find_mut(hash, |it| it.info_hash == info_hash);
-                into.push((
-                    info_hash,
-                    count.map_or(0, |count| {
-                        count.word &= !CHANGED;
-                        count.word
-                    }),
-                ));
+            let Shard { counts, changed, .. } = &mut *shard.lock();
+            for info_hash in changed.drain() {
+                let count = counts.find(self.hash(&info_hash), |it| it.info_hash == info_hash);
+                into.push((info_hash, count.map_or(0, |it| it.downloads)));
             }
         }
     }
@@ -125,18 +109,7 @@ impl Downloads {
     /// Returns the durable number of downloads of a torrent.
     pub fn of(&self, info_hash: &InfoHash) -> u32 {
         let hash = self.hash(info_hash);
-        let shard = self.shard(hash);
-        shard.counts.find(hash, |it| it.info_hash == *info_hash).map_or(0, |it| it.word & !CHANGED)
-    }
-
-    /// Returns the number of torrents with a count.
-    pub fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether no torrent has a count.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shard(hash).find(hash, info_hash).map_or(0, |it| it.downloads)
     }
 
     /// Returns whether downloads are counted here.
@@ -161,22 +134,14 @@ impl Downloads {
         }
         let hash = self.hash(info_hash);
         let mut shard = self.shard(hash);
-        if let Some(Count { word, .. }) =
-            shard.counts.find_mut(hash, |it| it.info_hash == *info_hash)
-        {
-            let is_new_change = *word & CHANGED == 0;
-            *word = CHANGED | (*word & !CHANGED).saturating_add(1).min(!CHANGED);
-            if is_new_change {
-                shard.changed.push(*info_hash);
-            }
-            return;
+        if let Some(count) = shard.find(hash, info_hash) {
+            count.downloads = count.downloads.saturating_add(1);
+        } else {
+            let first = if is_listed { Some(1) } else { self.note(&mut shard, hash, from) };
+            let Some(downloads) = first else { return };
+            self.insert(&mut shard, hash, Count { info_hash: *info_hash, downloads });
         }
-        let first = if is_listed { Some(1) } else { self.note(&mut shard, hash, from) };
-        if let Some(first) = first {
-            let word = CHANGED | first.min(!CHANGED);
-            self.insert(&mut shard, hash, Count { info_hash: *info_hash, word });
-            shard.changed.push(*info_hash);
-        }
+        self.note_change(&mut shard, hash, *info_hash);
     }
 
     /// Notes a download of a torrent without a count. Returns its downloads if these are enough for one.
@@ -191,14 +156,27 @@ impl Downloads {
         shard.candidates.note(limits::DOWNLOAD_CANDIDATES_MAX / SHARDS, hash, prefix)
     }
 
-    /// Inserts a count that is new. In a full shard, another one makes room.
+    /// Inserts a count that is new. In a full shard, the lowest of the [`COMPARED`] counts that follow in its table
+    /// makes room.
     fn insert(&self, shard: &mut Shard, hash: u64, count: Count) {
         if shard.counts.len() >= self.shard_max {
-            shard.make_room();
-        } else {
-            self.len.fetch_add(1, Ordering::Relaxed);
+            let buckets = shard.counts.num_buckets();
+            let places = (0..buckets).map(|step| (hash as usize).wrapping_add(step) % buckets);
+            let counts = places.filter_map(|at| Some((at, shard.counts.get_bucket(at)?.downloads)));
+            let lowest = counts.take(COMPARED).min_by_key(|(_, downloads)| *downloads);
+            if let Some((at, _)) = lowest
+                && let Ok(entry) = shard.counts.get_bucket_entry(at)
+            {
+                let (Count { info_hash, .. }, _) = entry.remove();
+                self.note_change(shard, self.hash(&info_hash), info_hash);
+            }
         }
         shard.counts.insert_unique(hash, count, |it| self.hash(&it.info_hash));
+    }
+
+    fn note_change(&self, shard: &mut Shard, hash: u64, info_hash: InfoHash) {
+        let changed = &mut shard.changed;
+        changed.entry(hash, |it| *it == info_hash, |it| self.hash(it)).or_insert(info_hash);
     }
 
     #[inline]
@@ -214,28 +192,8 @@ impl Downloads {
 }
 
 impl Shard {
-    /// Removes the lowest of the next [`COMPARED`] counts.
-    fn make_room(&mut self) {
-        let buckets = self.counts.num_buckets();
-        let turn = (1..=buckets).map(|step| (self.hand + step) % buckets);
-        let counts = turn.filter_map(|at| Some((at, self.counts.get_bucket(at)?.word & !CHANGED)));
-        let mut lowest: Option<(usize, u32)> = None;
-        let mut last = self.hand;
-        for (at, count) in counts.take(COMPARED) {
-            last = at;
-            if lowest.is_none_or(|(_, least)| count < least) {
-                lowest = Some((at, count));
-            }
-        }
-        self.hand = last;
-        let Some((at, _)) = lowest else { return };
-        if let Ok(entry) = self.counts.get_bucket_entry(at) {
-            let (Count { info_hash, word }, _) = entry.remove();
-            // Otherwise it is there already.
-            if word & CHANGED == 0 {
-                self.changed.push(info_hash);
-            }
-        }
+    fn find(&mut self, hash: u64, info_hash: &InfoHash) -> Option<&mut Count> {
+        self.counts.find_mut(hash, |it| it.info_hash == *info_hash)
     }
 }
 
@@ -246,6 +204,10 @@ mod tests {
 
     use super::*;
     use primitives::Random;
+
+    fn len(downloads: &Downloads) -> usize {
+        downloads.shards.iter().map(|shard| shard.lock().counts.len()).sum()
+    }
 
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
 
@@ -268,7 +230,7 @@ mod tests {
         let mut random = Random::new(1);
         let mut one = || InfoHash([random.below(200) as u8; 20]);
         downloads.count(&one(), HOME, true);
-        assert!(downloads.is_empty() && !downloads.is_on());
+        assert!(len(&downloads) == 0 && !downloads.is_on());
         downloads.enable();
         let mut twin = BTreeMap::new();
         for round in 0..50 {
@@ -284,7 +246,7 @@ mod tests {
             taken.sort_unstable();
             assert_eq!(taken, changed.into_iter().collect::<Vec<_>>());
         }
-        assert_eq!(downloads.len(), twin.len());
+        assert_eq!(len(&downloads), twin.len());
         assert!(twin.iter().all(|(hash, count)| downloads.of(hash) == *count));
         assert_eq!(downloads.of(&InfoHash([255; 20])), 0);
     }
@@ -303,14 +265,14 @@ mod tests {
                 downloads.count(&InfoHash(hash), from, false);
             }
         }
-        assert!(downloads.is_empty());
+        assert_eq!(len(&downloads), 0);
         // Three networks, one of them twice.
         let torrent = InfoHash([9; 20]);
         let by = |last| downloads.count(&torrent, [last, 1, 1, 1].into(), false);
         [1, 2, 1].into_iter().for_each(by);
         assert_eq!(downloads.of(&torrent), 0);
         by(8);
-        assert_eq!((downloads.of(&torrent), downloads.len()), (4, 1));
+        assert_eq!((downloads.of(&torrent), len(&downloads)), (4, 1));
         by(8);
         let mut records = BTreeMap::new();
         record(&downloads, &mut records);
@@ -350,10 +312,10 @@ mod tests {
             if round % 3 == 0 {
                 record(&downloads, &mut records);
                 assert!(records.iter().all(|(hash, count)| downloads.of(hash) == *count));
-                assert_eq!(records.len(), downloads.len());
+                assert_eq!(records.len(), len(&downloads));
             }
         }
-        assert!(downloads.len() <= 4 * SHARDS);
+        assert!(len(&downloads) <= 4 * SHARDS);
         let kept = held.iter().filter(|hash| downloads.of(hash) == 3).count();
         assert!(kept * 100 >= held.len() * 99, "{kept} of {}", held.len());
         // Counts that find no room at the start leave the records, too.
@@ -361,7 +323,7 @@ mod tests {
         let again = Downloads::with_shards([2; 16], 4);
         again.load(records.clone().into_iter());
         record(&again, &mut records);
-        assert_eq!(records.len(), again.len());
+        assert_eq!(records.len(), len(&again));
         assert!(records.iter().all(|(hash, count)| again.of(hash) == *count));
     }
 
@@ -379,7 +341,7 @@ mod tests {
         downloads.load([(a, 3)].into_iter());
         downloads.take_changed(&mut taken);
         taken.sort_unstable();
-        assert_eq!(taken, [(a, 8), (b, !CHANGED)], "saturates at 31 bits");
+        assert_eq!(taken, [(a, 8), (b, u32::MAX)], "saturates");
         downloads.take_changed(&mut taken);
         assert_eq!(taken.len(), 2);
     }

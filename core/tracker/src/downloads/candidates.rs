@@ -75,16 +75,6 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn three_prefixes_make_a_count() {
-        let mut candidates = Candidates::default();
-        let mut note = |prefix| candidates.note(64, 7 << 50, prefix);
-        assert_eq!([1, 1, 2, 1, 2, 2].map(&mut note), [None; 6]);
-        assert_eq!(note(3), Some(7));
-        assert_eq!([3, 2].map(&mut note), [None; 2], "forgotten");
-        assert_eq!(note(1), Some(3));
-    }
-
     /// A host with two prefixes invents torrents all the time. Those of others get their prefixes.
     #[test]
     fn one_host_cannot_displace_others() {
