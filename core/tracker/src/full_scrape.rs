@@ -11,30 +11,27 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{InfoHash, Refusal, SwarmCounts, Tick, limits};
 
 use crate::{ListenerPolicyId, Policy, RequestKind, Tracker, View};
 
-/// The full scrapes that are being sent, and who had one.
+/// The full scrapes that are being sent, and the clients that had one.
 #[derive(Default)]
 pub(crate) struct FullScrapes {
-    running: Arc<AtomicUsize>,
+    /// Shared with each permit.
+    running: Arc<()>,
     /// Those of the last hour, or of the interval if that is longer; the oldest first.
     recent: Mutex<VecDeque<(Tick, IpPrefix)>>,
 }
 
 /// Permission for one full scrape, held until it is sent.
 #[derive(Debug)]
-pub struct FullScrapePermit(Arc<AtomicUsize>);
-
-impl Drop for FullScrapePermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+pub struct FullScrapePermit {
+    _running: Arc<()>,
 }
 
 /// Seconds for which [`Policy::full_scrapes_per_hour`] counts.
@@ -48,22 +45,21 @@ impl FullScrapes {
         policy: &Policy,
         prefix: Option<IpPrefix>,
     ) -> Result<FullScrapePermit, Refusal> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock();
         if let Some(prefix) = prefix {
             check_recent(&mut recent, now, policy, prefix)?;
         }
         // Only here, and under the lock, the number grows.
-        if self.running.load(Ordering::Relaxed) >= limits::FULL_SCRAPES_AT_ONCE {
+        if Arc::strong_count(&self.running) - 1 >= limits::FULL_SCRAPES_AT_ONCE {
             return Err(Refusal::FullScrapesBusy { wait_min: 1 });
         }
-        self.running.fetch_add(1, Ordering::Relaxed);
         if let Some(prefix) = prefix {
             if recent.len() >= limits::FULL_SCRAPES_REMEMBERED {
                 recent.pop_front();
             }
             recent.push_back((now, prefix));
         }
-        Ok(FullScrapePermit(Arc::clone(&self.running)))
+        Ok(FullScrapePermit { _running: Arc::clone(&self.running) })
     }
 }
 

@@ -137,6 +137,6 @@ fn what_is_remembered_is_bounded() {
         let from = IpAddr::from((0x0b00_0000 + number).to_be_bytes());
         drop(tracker.view(Tick(0)).authorize_full_scrape(LISTENER, from, None).unwrap());
     }
-    let recent = tracker.full_scrapes.recent.lock().unwrap();
+    let recent = tracker.full_scrapes.recent.lock();
     assert_eq!(recent.len(), limits::FULL_SCRAPES_REMEMBERED);
 }
