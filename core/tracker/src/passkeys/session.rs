@@ -73,11 +73,9 @@ impl SessionTag {
         identity: &PeerIdentity,
     ) -> Self {
         let mut message = [0; 48];
-        let (head, rest) = message.split_at_mut(8);
-        let (torrent, peer) = rest.split_at_mut(20);
-        head.copy_from_slice(&key.short().to_le_bytes());
-        torrent.copy_from_slice(&hash.0);
-        peer.copy_from_slice(&id.0);
+        message[..8].copy_from_slice(&key.short().to_le_bytes());
+        message[8..28].copy_from_slice(&hash.0);
+        message[28..].copy_from_slice(&id.0);
         let client = siphash::<1, 3>(secret, &message);
         Self {
             client: client & !SHARD_BITS | key.short() & SHARD_BITS,
@@ -95,9 +93,8 @@ impl PeerIdentity {
             Self::Socket(PeerKey::V6(key)) => siphash::<1, 3>(secret, key),
             Self::Web(WebPeer { connection, peer_id }) => {
                 let mut message = [0; 28];
-                let (head, rest) = message.split_at_mut(8);
-                head.copy_from_slice(&connection.0.to_le_bytes());
-                rest.copy_from_slice(&peer_id.0);
+                message[..8].copy_from_slice(&connection.0.to_le_bytes());
+                message[8..].copy_from_slice(&peer_id.0);
                 siphash::<1, 3>(secret, &message)
             }
         }
@@ -174,42 +171,30 @@ mod tests {
 
     #[test]
     fn tags_depend_on_key_torrent_peer_and_secret() {
-        let peer = |last| PeerIdentity::Socket(PeerKey::V4([1, 2, 3, 4, 5, last]));
-        let tag = |secret, key: u64, torrent, id| {
+        let tag = |secret, key: u64, torrent, id, peer| {
             let (torrent, id) = (InfoHash([torrent; 20]), PeerId([id; 20]));
-            SessionTag::new(&[secret; 16], KeyHash([key << 40, 0]), &torrent, &id, &peer(6))
+            SessionTag::new(&[secret; 16], KeyHash([key << 40, 0]), &torrent, &id, &peer)
         };
+        let v4 = |port| PeerIdentity::Socket(PeerKey::V4([1, 2, 3, 4, 5, port]));
         let clients = [
-            tag(1, 2, 3, 4),
-            tag(9, 2, 3, 4),
-            tag(1, 9, 3, 4),
-            tag(1, 2, 9, 4),
-            tag(1, 2, 3, 9),
-            tag(1, 2, 4, 3),
+            tag(1, 2, 3, 4, v4(6)),
+            tag(9, 2, 3, 4, v4(6)),
+            tag(1, 9, 3, 4, v4(6)),
+            tag(1, 2, 9, 4, v4(6)),
+            tag(1, 2, 3, 9, v4(6)),
+            tag(1, 2, 4, 3, v4(6)),
         ];
         assert_eq!(clients.map(|tag| shard_of(tag.client)), [2, 2, 9, 2, 2, 2]);
-        assert_eq!(clients.map(|tag| tag.client).into_iter().collect::<BTreeSet<_>>().len(), 6);
-        assert!(clients.iter().filter(|tag| tag.endpoint == clients[0].endpoint).count() == 5);
-        let [one, two] = [1, 2].map(ConnectionKey);
-        let web =
-            |connection, id| PeerIdentity::Web(WebPeer { connection, peer_id: PeerId([id; 20]) });
-        let peers = [
-            peer(6),
-            peer(7),
-            PeerIdentity::Socket(PeerKey::V6([0; 18])),
-            web(one, 1),
-            web(two, 1),
-            web(one, 2),
-        ];
-        let endpoints: BTreeSet<_> = peers
-            .iter()
-            .map(|peer| {
-                let (hash, id) = (InfoHash([3; 20]), PeerId([4; 20]));
-                let tag = SessionTag::new(&[1; 16], KeyHash([2 << 40, 0]), &hash, &id, peer);
-                assert_eq!(tag.client, clients[0].client);
-                tag.endpoint
-            })
-            .collect();
-        assert_eq!(endpoints.len(), 6);
+        assert_eq!(BTreeSet::from(clients.map(|tag| tag.client)).len(), 6);
+        assert_eq!(BTreeSet::from(clients.map(|tag| tag.endpoint)).len(), 2, "two secrets");
+        let web = |connection, id| {
+            let (connection, peer_id) = (ConnectionKey(connection), PeerId([id; 20]));
+            PeerIdentity::Web(WebPeer { connection, peer_id })
+        };
+        let v6 = PeerIdentity::Socket(PeerKey::V6([0; 18]));
+        let peers =
+            [v4(6), v4(7), v6, web(1, 1), web(2, 1), web(1, 2)].map(|it| tag(1, 2, 3, 4, it));
+        assert_eq!(BTreeSet::from(peers.map(|tag| tag.client)).len(), 1);
+        assert_eq!(BTreeSet::from(peers.map(|tag| tag.endpoint)).len(), 6);
     }
 }
