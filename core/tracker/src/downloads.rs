@@ -333,16 +333,12 @@ mod tests {
         let [a, b] = [1, 2].map(|byte| InfoHash([byte; 20]));
         downloads.load([(a, 7), (b, u32::MAX)].into_iter());
         downloads.enable();
-        let mut taken = Vec::new();
-        downloads.take_changed(&mut taken);
-        assert_eq!(taken, []);
-        downloads.count(&a, HOME, false);
-        downloads.count(&b, HOME, false);
+        let mut records = BTreeMap::new();
+        record(&downloads, &mut records);
+        assert!(records.is_empty());
+        [a, b].iter().for_each(|hash| downloads.count(hash, HOME, false));
         downloads.load([(a, 3)].into_iter());
-        downloads.take_changed(&mut taken);
-        taken.sort_unstable();
-        assert_eq!(taken, [(a, 8), (b, u32::MAX)], "saturates");
-        downloads.take_changed(&mut taken);
-        assert_eq!(taken.len(), 2);
+        record(&downloads, &mut records);
+        assert_eq!(records, [(a, 8), (b, u32::MAX)].into(), "saturates");
     }
 }

@@ -238,29 +238,22 @@ fn keys_with_bounds_are_refused_without_room_and_others_served() {
 }
 
 #[test]
-fn a_session_ends_with_its_connection() {
+fn a_seeder_is_credited_until_its_connection_ends() {
     let store = store();
-    store.put(KeyId(1), key(1), bounded(0, 1));
+    store.put(KeyId(1), key(1), KeyRules::default());
     let name = store.hash_and_prefetch(key(1).as_bytes());
     let report = TestReport { role: Role::Seeder, ..TestReport::new(1, 1, 1) };
     let tag = |connection| {
         let peer = WebPeer { connection: ConnectionKey(connection), peer_id: report.peer };
         store.prefetch_session(name, &report.torrent, &report.peer, &PeerIdentity::Web(peer))
     };
-    let by = |now, connection| {
-        let key = store.admit(Tick(now), name, RequestKind::Announce).unwrap();
-        let report = Report { is_web: true, ..report.as_report() };
-        key.account(Tick(now), tag(connection), &report).err()
-    };
-    assert_eq!([by(0, 1), by(0, 2)], [None, Some(Refusal::KeyPeers)], "the same peer id");
+    let locked = store.admit(Tick(0), name, RequestKind::Announce).unwrap();
+    locked.account(Tick(0), tag(1), &Report { is_web: true, ..report.as_report() }).unwrap();
     store.leave(Tick(7), name, tag(2));
-    assert_eq!(by(7, 2), Some(Refusal::KeyPeers));
-    store.leave(Tick(30), name, tag(1));
-    assert_eq!((by(30, 2), store.sessions()), (None, 1));
-    let KeyTotals { seeding_s, announces, .. } = totals(&store)[&KeyId(1)];
-    assert_eq!((seeding_s, announces), (30, 2));
-    store.leave(Tick(30), store.hash_and_prefetch(b"unknown"), tag(2));
+    store.leave(Tick(7), store.hash_and_prefetch(b"unknown"), tag(1));
     assert_eq!(store.sessions(), 1);
+    store.leave(Tick(30), name, tag(1));
+    assert_eq!((store.sessions(), totals(&store)[&KeyId(1)].seeding_s), (0, 30));
 }
 
 #[test]

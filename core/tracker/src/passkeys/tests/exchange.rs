@@ -14,6 +14,12 @@ struct Pair {
     ms: u64,
 }
 
+/// A body of changed sessions, and when they were taken.
+struct Message {
+    ms: u64,
+    body: Vec<u8>,
+}
+
 const LIFETIME_S: u32 = 2700;
 
 impl TestNode {
@@ -33,14 +39,9 @@ impl TestNode {
     }
 
     /// Takes everything that has changed.
-    fn take(&self, ms: u64) -> Vec<Vec<u8>> {
-        bodies(&self.store, self.now(ms), SessionWalk::of_changes())
-    }
-
-    fn import(&self, ms: u64, taken_ms: u64, body: &[u8]) -> u64 {
-        let ago_s = (ms / 1000 - taken_ms / 1000) as u32;
-        let time = ImportTime { now: self.now(ms), cut_ago_s: ago_s, lifetime_s: LIFETIME_S };
-        self.store.import_sessions(time, SessionOrigin::OtherNode, body).unwrap()
+    fn take(&self, ms: u64) -> Vec<Message> {
+        let bodies = bodies(&self.store, self.now(ms), SessionWalk::of_changes());
+        bodies.into_iter().map(|body| Message { ms, body }).collect()
     }
 }
 
@@ -54,19 +55,24 @@ impl Pair {
         self.nodes[node].announce(self.ms, report)
     }
 
-    /// Delivers the changes of both nodes to each of them, its own ones included, as a stream does.
-    fn exchange(&mut self) {
-        let taken_ms = self.ms;
+    /// Delivers the changes of both nodes to each of them, its own ones included, as a stream does. Returns them.
+    fn exchange(&mut self) -> Vec<Message> {
+        let [one, two] = &self.nodes;
+        let messages = [one, two].map(|node| node.take(self.ms)).into_iter().flatten().collect();
         self.ms += 100;
-        for from in 0..2 {
-            for body in self.nodes[from].take(taken_ms) {
-                self.nodes.iter().for_each(|to| _ = to.import(self.ms, taken_ms, &body));
-            }
-        }
+        self.deliver(&messages);
+        messages
     }
 
-    fn wait(&mut self, ms: u64) {
-        self.ms += ms;
+    fn deliver<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) {
+        for Message { ms, body } in messages {
+            let cut_ago_s = (self.ms / 1000 - ms / 1000) as u32;
+            for TestNode { store, started_s } in &self.nodes {
+                let now = Tick((self.ms / 1000 - started_s) as u32);
+                let time = ImportTime { now, cut_ago_s, lifetime_s: LIFETIME_S };
+                store.import_sessions(time, SessionOrigin::OtherNode, body).unwrap();
+            }
+        }
     }
 
     fn sessions(&self) -> [usize; 2] {
@@ -117,7 +123,7 @@ fn clients_that_change_nodes_are_counted_exactly() {
             let report = TestReport { event, torrent, peer: peer_id, ..report(peer as u8, *bytes) };
             assert_eq!(pair.by(node, &report), one.announce(pair.ms, &report));
             pair.exchange();
-            pair.wait(900 + u64::from(random.below(1000)));
+            pair.ms += 900 + u64::from(random.below(1000));
         }
         let (sum, expected) = (pair.total(), totals(&one.store)[&KeyId(1)]);
         assert_eq!(
@@ -145,24 +151,13 @@ fn a_log_that_lags_behind_does_no_harm() {
         let report = TestReport { event, ..report(1, (sum % 10_000, 0)) };
         assert_eq!(pair.by((step / 3) as usize % 2, &report), None);
         total += if event == Event::Started { 0 } else { 1000 };
-        let taken_ms = pair.ms;
-        pair.wait(20);
-        for from in 0..2 {
-            for body in pair.nodes[from].take(taken_ms) {
-                pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, taken_ms, &body));
-                log.push((taken_ms, body));
-            }
-        }
-        pair.wait(1000);
+        log.extend(pair.exchange());
+        pair.ms += 1000;
         // The log lags behind by two changes.
-        if let Some((taken_ms, body)) = log.len().checked_sub(3).map(|at| &log[at]) {
-            pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, *taken_ms, body));
-        }
+        pair.deliver(log.iter().rev().nth(2));
     }
     assert_eq!(pair.total().uploaded, total);
-    log.iter().rev().take(2).rev().for_each(|(taken_ms, body)| {
-        pair.nodes.iter().for_each(|to| _ = to.import(pair.ms, *taken_ms, body));
-    });
+    pair.deliver(log.iter().skip(log.len() - 2));
     assert_eq!(pair.sessions(), [0, 0]);
 }
 
@@ -176,7 +171,7 @@ fn two_nodes_may_admit_a_peer_too_many_within_a_second() {
     pair.exchange();
     assert_eq!([pair.by(0, &at(1)), pair.by(1, &at(2))], [None; 2]);
     assert_eq!([pair.by(0, &at(2)), pair.by(1, &at(1))], [Some(Refusal::KeyTorrents); 2]);
-    pair.wait(1000);
+    pair.ms += 1000;
     let stop = TestReport { event: Event::Stopped, ..at(1) };
     assert_eq!(pair.by(0, &stop), None);
     pair.exchange();
@@ -187,28 +182,16 @@ fn two_nodes_may_admit_a_peer_too_many_within_a_second() {
 #[test]
 fn a_session_is_sent_once_until_it_is_taken() {
     let node = TestNode::new(0, bounded(900, 900));
-    for ms in 0..1000 {
-        assert_eq!(node.announce(ms, &report(1, (ms, ms))), None);
-    }
-    let bodies = node.take(1000);
-    assert_eq!(bodies.iter().map(Vec::len).collect::<Vec<_>>(), [12 + 60]);
-    assert!(node.take(1000).is_empty());
-    // The last report counts, and an end after it replaces it.
-    let other = TestNode::new(0, bounded(900, 900));
-    other.import(1000, 1000, &bodies[0]);
-    assert_eq!(other.announce(2000, &report(1, (1000, 1000))), None);
-    assert_eq!(totals(&other.store)[&KeyId(1)].uploaded, 1);
+    let lens = |ms| node.take(ms).iter().map(|it| it.body.len()).collect::<Vec<_>>();
+    (0..1000).for_each(|ms| assert_eq!(node.announce(ms, &report(1, (ms, ms))), None));
+    assert_eq!([lens(1000), lens(1000)], [vec![12 + 60], vec![]]);
+    // Its end takes the place of what it reported before.
     node.announce(3000, &report(1, (1000, 1000)));
     node.announce(3000, &TestReport { event: Event::Stopped, ..report(1, (1000, 1000)) });
-    let bodies = node.take(3000);
-    assert_eq!(bodies.iter().map(Vec::len).collect::<Vec<_>>(), [12 + 60]);
-    assert_eq!(other.import(3000, 3000, &bodies[0]), 1);
-    assert_eq!(other.store.sessions(), 0);
+    assert_eq!(lens(3000), [12 + 60]);
     // Many come in several bodies.
-    (0..20).for_each(|torrent| {
-        assert_eq!(node.announce(4000, &TestReport::new(torrent, 1, 1)), None);
-    });
-    assert_eq!(node.take(4000).len(), 20_usize.div_ceil(3));
+    (0..20).for_each(|torrent| _ = node.announce(4000, &TestReport::new(torrent, 1, 1)));
+    assert_eq!(lens(4000).len(), 20_usize.div_ceil(3));
 }
 
 #[test]
@@ -231,14 +214,14 @@ fn changes_arrive_during_an_import() {
     let mut pair = Pair::new(KeyRules::default());
     assert_eq!(pair.by(0, &report(1, (1000, 0))), None);
     pair.exchange();
-    pair.wait(1000);
+    pair.ms += 1000;
     pair.nodes[1].store.begin_import();
     assert_eq!(pair.by(1, &report(1, (1500, 0))), None);
     pair.exchange();
-    pair.wait(1000);
+    pair.ms += 1000;
     assert_eq!(pair.by(0, &report(1, (1700, 0))), None);
     pair.exchange();
-    pair.wait(1000);
+    pair.ms += 1000;
     assert_eq!(pair.by(1, &report(1, (1800, 0))), None);
     pair.nodes[1].store.finish_import();
     assert_eq!(pair.total().uploaded, 800);
