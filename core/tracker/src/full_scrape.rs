@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use primitives::IpPrefix;
-use types::{InfoHash, Refusal, SwarmCounts, Tick, limits};
+use types::{InfoHash, Refusal, Tick, limits};
 
-use crate::{ListenerPolicyId, Policy, RequestKind, Tracker, View};
+use crate::{ListenerPolicyId, Policy, RequestKind, TorrentStats, Tracker, View};
 
 /// The full scrapes that are being sent, and the clients that had one.
 #[derive(Default)]
@@ -49,8 +49,8 @@ impl FullScrapes {
         if let Some(prefix) = prefix {
             check_recent(&mut recent, now, policy, prefix)?;
         }
-        // Only here, and under the lock, the number grows.
-        if Arc::strong_count(&self.running) - 1 >= limits::FULL_SCRAPES_AT_ONCE {
+        // Only here, and under the lock, the number grows. One reference is that of `self`.
+        if Arc::strong_count(&self.running) > limits::FULL_SCRAPES_AT_ONCE {
             return Err(Refusal::FullScrapesBusy { wait_min: 1 });
         }
         if let Some(prefix) = prefix {
@@ -132,21 +132,12 @@ impl View<'_> {
     }
 }
 
-/// A torrent in a list of all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListedTorrent {
-    /// The torrent.
-    pub info_hash: InfoHash,
-    /// Its peers and downloads.
-    pub counts: SwarmCounts,
-}
-
 /// All torrents that a listener serves, in the order of their info hashes, page by page. A torrent that
 /// comes or goes meanwhile may be missing.
 #[derive(Debug)]
 pub struct TorrentPages {
     /// Twice a page at most.
-    rows: Vec<ListedTorrent>,
+    rows: Vec<TorrentStats>,
     page_max: usize,
     /// The last torrent of the last page.
     after: Option<InfoHash>,
@@ -165,7 +156,7 @@ impl TorrentPages {
         &mut self,
         tracker: &Tracker,
         listener_policy: ListenerPolicyId,
-    ) -> Option<&[ListedTorrent]> {
+    ) -> Option<&[TorrentStats]> {
         if self.is_at_end {
             return None;
         }
@@ -176,7 +167,7 @@ impl TorrentPages {
             self.rows.retain(|row| lists.admit(&tracker.live, &row.info_hash).is_ok());
         }
         if tracker.downloads.is_on() {
-            for ListedTorrent { info_hash, counts } in &mut self.rows {
+            for TorrentStats { info_hash, counts, .. } in &mut self.rows {
                 tracker.downloads.raise(info_hash, &mut counts.downloads);
             }
         }
@@ -194,7 +185,7 @@ impl TorrentPages {
                 && until.get().is_none_or(|until| *hash <= until)
         };
         tracker.store.each_torrent_where(is_wanted, |stats| {
-            rows.push(ListedTorrent { info_hash: stats.info_hash, counts: stats.counts });
+            rows.push(*stats);
             if rows.len() >= 2 * *page_max {
                 let (_, largest, _) =
                     rows.select_nth_unstable_by_key(*page_max - 1, |row| row.info_hash);

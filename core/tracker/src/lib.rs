@@ -42,7 +42,7 @@ pub use bans::{BanReason, BanRules, BannedRanges, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;
 pub use downloads::Downloads;
-pub use full_scrape::{FullScrapePermit, ListedTorrent, TorrentPages};
+pub use full_scrape::{FullScrapePermit, TorrentPages};
 pub use inspect::TorrentDetails;
 pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, ListenerShare, PermitDenied, Rate, TableUsage,

@@ -32,7 +32,7 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 pub const HTTP_TURN_REQUESTS_MAX: u32 = 32;
 /// Bytes of responses after which a turn ends, too: writing them takes as long as making them.
 pub const HTTP_TURN_BYTES_MAX: usize = 16 * 1024;
-/// Full scrapes that are sent at a time. Each has a thread, and a page and chunks in memory: 14 MB.
+/// Full scrapes that are sent at a time. Each has a thread, and a page and chunks in memory: 15 MB.
 pub const FULL_SCRAPES_AT_ONCE: usize = 2;
 /// Torrents of a page of a full scrape. The list is sorted, and each page is a pass over all torrents: 4
 /// million make 31 passes, 2.3 s in all (`bench/record/2026-11-23-full-scrape.md`).

@@ -3,7 +3,7 @@
 use super::*;
 use crate::access::{AccessLists, HashList, Mode};
 use crate::tests::{announce_by, leecher, request, set_policy, tracker};
-use crate::{Access, AnnounceRequest, Limits, ListenerPolicy, Networks, Random};
+use crate::{Access, AnnounceRequest, ListenerPolicy, Random};
 
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
 
@@ -112,21 +112,6 @@ fn all_clients_together_wait_for_the_hour() {
     assert_eq!(ask(&tracker, 3700, 5).unwrap_err(), busy(2));
     tracker.reconfigure(&Policy { full_scrapes_per_hour: 0, ..policy });
     drop(ask(&tracker, 3700, 5).unwrap());
-}
-
-#[test]
-fn few_are_sent_at_a_time_and_exempt_clients_have_no_other_limit() {
-    let policy = Policy { full_scrapes_per_hour: 1, ..Policy::default() };
-    let tracker = with_full_scrape(policy);
-    let exempt = Networks::parse(["192.0.2.0/24"]).unwrap();
-    tracker.limiter().replace(Limits { exempt, ..Limits::default() });
-    for _ in 0..3 {
-        let mut held: Vec<_> =
-            (0..limits::FULL_SCRAPES_AT_ONCE).map(|_| ask(&tracker, 0, 1).unwrap()).collect();
-        assert_eq!(ask(&tracker, 0, 2).unwrap_err(), Refusal::FullScrapesBusy { wait_min: 1 });
-        held.pop();
-        held.push(ask(&tracker, 0, 2).unwrap());
-    }
 }
 
 #[test]
