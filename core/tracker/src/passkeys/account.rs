@@ -61,27 +61,22 @@ impl LockedKey<'_> {
             Announcing { store, now, key, sessions, tag, event, reported, place, old_place };
         // 1. A peer that comes back with another peer id ends its old session.
         let has_replaced = peer.end_predecessor();
-        // 2. While sessions are imported, the first report of a client counts nothing yet.
-        let session = Session { tag, last: reported };
-        let is_first = store.first_reports.add(hash, session, event, peer.sessions);
-        // 3. Move the session and the quota on.
+        // 2. Move the session and the quota on.
         let found = peer.sessions.find(tag);
         let progress = match (found, event) {
-            (None, Event::Stopped) => Ok(KeyTotals::default()),
-            (None, _) => peer.begin(),
-            (Some(session), Event::Stopped) => Ok(peer.stop(session)),
-            (Some(session), _) => peer.renew(session),
+            (None, Event::Stopped) => KeyTotals::default(),
+            (None, _) => peer.begin()?,
+            (Some(session), Event::Stopped) => peer.stop(session),
+            (Some(session), _) => peer.renew(session)?,
         };
-        let progress = progress.inspect_err(|_| {
-            if store.first_reports.are_kept() {
-                store.first_reports.forget(tag, is_first);
-            }
-        })?;
         if store.keeps_changes() && !report.is_web && event != Event::Stopped {
             peer.sessions.keep_renewed(tag);
         }
-        // 4. Add the peer's progress to the key's totals.
+        // 3. While sessions are imported, the first report of a client counts nothing yet.
+        let session = Session { tag, last: reported };
+        let is_first = store.first_reports.add(hash, session, event, found, peer.sessions);
         let progress = if is_first { KeyTotals::default() } else { progress };
+        // 4. Add the peer's progress to the key's totals.
         let since = found.map_or(now, |session| session.last.at);
         let credited = store.credit(now, since, &mut peer.key.credit, &progress);
         peer.key.add(&KeyTotals { announces: 1, ..credited }, changed);

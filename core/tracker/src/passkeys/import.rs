@@ -216,22 +216,31 @@ impl FirstReports {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Keeps the report in `session` if it is the first of its client in an import. Returns whether it is; then it
-    /// counts nothing yet. Call before `sessions`, those of the shard, have changed.
+    /// Keeps the report in `session`, which was accepted, if it is the first of its client in an import. Returns
+    /// whether it is; then it counts nothing yet. `earlier` is the peer's session before the report, `sessions` are
+    /// those of the shard.
     #[inline]
     pub(super) fn add(
         &self,
         key: KeyHash,
         session: Session,
         event: Event,
+        earlier: Option<Session>,
         sessions: &Sessions,
     ) -> bool {
         // Acquire: what was imported before is seen, too.
-        self.is_on.load(Ordering::Acquire) && self.add_first(key, session, event, sessions)
+        self.is_on.load(Ordering::Acquire) && self.add_first(key, session, event, earlier, sessions)
     }
 
     #[cold]
-    fn add_first(&self, key: KeyHash, session: Session, event: Event, sessions: &Sessions) -> bool {
+    fn add_first(
+        &self,
+        key: KeyHash,
+        session: Session,
+        event: Event,
+        earlier: Option<Session>,
+        sessions: &Sessions,
+    ) -> bool {
         let tag = session.tag;
         let mut reports = self.reports.lock();
         if let Some(FirstReport { announced, .. }) = reports.get_mut(&tag.client) {
@@ -244,26 +253,16 @@ impl FirstReports {
         if reports.len() >= limits::KEY_FIRST_REPORTS_MAX {
             return false;
         }
+        let others = sessions.of_client(tag.client).filter(|other| other.tag != tag);
         let report = FirstReport {
             key,
             first: session,
             counts: event != Event::Started,
-            imported: sessions.of_client(tag.client).copied().collect(),
+            imported: others.copied().chain(earlier).collect(),
             announced: vec![tag],
         };
         reports.insert(tag.client, report);
         true
-    }
-
-    /// Forgets a report that was refused.
-    #[cold]
-    pub(super) fn forget(&self, tag: SessionTag, is_first: bool) {
-        let mut reports = self.reports.lock();
-        if is_first {
-            reports.remove(&tag.client);
-        } else if let Some(report) = reports.get_mut(&tag.client) {
-            report.announced.retain(|other| *other != tag);
-        }
     }
 
     /// Keeps an imported session if its client has announced here; of another node's, only what came before the
