@@ -1,8 +1,8 @@
 //! The cost of admission: announces with bans, lists, keys and quotas.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- PEERS LEN|sessions COUNT [bounded]]`. One thread; the median
-//! of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
-//! `sessions` measures memory instead.
+//! `cargo bench -p tidegate-tracker --bench gate [-- PEERS LEN|limits|sessions COUNT [bounded]]`. One thread; the
+//! median of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
+//! `limits` measures the rate limits alone, `sessions` memory instead of time.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 #[path = "build/tracker.rs"]
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
-    Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Policy, Random, RequestKind, Tracker, UserKey,
+    Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, Limits, ListenerPolicy,
+    ListenerPolicyId, Networks, Policy, Random, Rate, RequestKind, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -35,7 +35,11 @@ const POLICY: AnnouncePolicy =
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| named.iter().any(|word| word == name);
-    if is_named("sessions") { sessions(is_named("bounded")) } else { announces() }
+    match () {
+        () if is_named("sessions") => sessions(is_named("bounded")),
+        () if is_named("limits") => limits(),
+        () => announces(),
+    }
 }
 
 /// An operator's settings.
@@ -89,16 +93,57 @@ fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
     order.chunks(len).for_each(&mut batch);
     let mut sample_seed = Random::new(4);
     (1..order.len()).for_each(|at| order.swap(at, sample_seed.below(at as u32 + 1) as usize));
-    let mut slices: Vec<f64> = order
-        .chunks(len.max(256))
-        .map(|part| {
-            let start = Instant::now();
-            part.chunks(len).for_each(&mut batch);
-            start.elapsed().as_nanos() as f64 / part.len() as f64
-        })
-        .collect();
-    slices.sort_by(f64::total_cmp);
-    slices[slices.len() / 2]
+    median(order.chunks(len.max(256)).map(|part| {
+        let start = Instant::now();
+        part.chunks(len).for_each(&mut batch);
+        start.elapsed().as_nanos() as f64 / part.len() as f64
+    }))
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Requests that limits admit or refuse, from one prefix or from many in turn.
+fn limits() {
+    let limited = |per_s| Limits { announces: Rate { per_s, burst: per_s }, ..Limits::default() };
+    let exempt = Networks::parse(["127.0.0.0/8", "172.16.0.0/12", "fc00::/7"]).unwrap_or_default();
+    let on = 100_000_000;
+    for (name, limits, prefixes, is_v4) in [
+        ("off", Limits::default(), 1, true),
+        ("on, one v4 prefix", limited(on), 1, true),
+        ("on, one v6 prefix", limited(on), 1, false),
+        ("on, 10,000 v4 prefixes", limited(on), 10_000, true),
+        ("on, 1,000,000 v4 prefixes", limited(on), 1_000_000, true),
+        ("on, 1,000,000 v6 prefixes", limited(on), 1_000_000, false),
+        ("over the limit, one v4 prefix", Limits { exempt, ..limited(1) }, 1, true),
+    ] {
+        let mut random = Random::new(1);
+        let address = |_| match is_v4 {
+            true => Ipv4Addr::from_bits(random.next() as u32).into(),
+            false => v6(&mut random),
+        };
+        let addresses: Vec<IpAddr> = (0..prefixes).map(address).collect();
+        report(name, authorize_ns(limits, &addresses), "ns");
+    }
+}
+
+fn authorize_ns(limits: Limits, addresses: &[IpAddr]) -> f64 {
+    const SLICE: usize = 4096;
+    let tracker = build::tracker(1, None);
+    tracker.limiter().replace(limits);
+    let mut addresses = addresses.iter().cycle();
+    median((0..1000).map(|number| {
+        let start = Instant::now();
+        let view = tracker.view(Tick(number / 100));
+        for address in addresses.by_ref().take(SLICE) {
+            // The compiler must not assume the outcome.
+            let _ = black_box(view.authorize(LISTENER, *address, RequestKind::Announce, None));
+        }
+        start.elapsed().as_nanos() as f64 / SLICE as f64
+    }))
 }
 
 fn add_keys(tracker: &Tracker, rules: KeyRules) {
