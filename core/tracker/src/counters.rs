@@ -9,8 +9,9 @@ mod drop_reason;
 mod latency;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use types::{Family, PeerId, Refusal};
 
 use crate::labelled::labelled;
@@ -22,7 +23,7 @@ pub use drop_reason::DropReason;
 pub use latency::Latency;
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
-/// `clients` and `networks`.
+/// `clients` and `busy_networks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Requests by the client's family (v4, v6) and kind.
@@ -61,7 +62,7 @@ pub struct Counters {
     /// The client software that announces.
     pub clients: Clients,
     /// The networks that announce most.
-    pub networks: BusyNetworks,
+    pub busy_networks: BusyNetworks,
 }
 
 /// All zero. Not derived: the standard library has defaults for arrays of up to 32 values only.
@@ -85,7 +86,7 @@ impl Default for Counters {
             connections_open: 0,
             latency: Latency::default(),
             clients: Clients::default(),
-            networks: BusyNetworks::default(),
+            busy_networks: BusyNetworks::default(),
         }
     }
 }
@@ -123,7 +124,7 @@ impl Counters {
             && let Some((id, from)) = last()
         {
             self.clients.sample(&id);
-            self.networks.sample(from);
+            self.busy_networks.sample(from);
         }
     }
 
@@ -161,7 +162,7 @@ impl Counters {
         self.connections_open += other.connections_open;
         self.latency.add(&other.latency);
         self.clients.add(&other.clients);
-        self.networks.add(&other.networks);
+        self.busy_networks.add(&other.busy_networks);
     }
 }
 
@@ -223,15 +224,15 @@ impl MetricsRegistry {
     /// Returns new counters for a worker of `listener`. Several workers may serve the same listener.
     pub fn register(&self, listener: Listener) -> WorkerMetrics {
         let published = SharedCopy::default();
-        lock(&self.published).push((listener, Arc::clone(&published)));
+        self.published.lock().push((listener, Arc::clone(&published)));
         WorkerMetrics { counters: Counters::default(), published }
     }
 
     /// Returns what was published last, summed up by listener, in the order of registration.
     pub fn read(&self) -> Vec<(Listener, Counters)> {
         let mut sums: Vec<(Listener, Counters)> = Vec::new();
-        for (listener, copy) in lock(&self.published).iter() {
-            let published = lock(copy);
+        for (listener, copy) in self.published.lock().iter() {
+            let published = copy.lock();
             match sums.iter_mut().find(|(known, _)| known == listener) {
                 Some((_, sum)) => sum.add(&published.counters),
                 None => sums.push((*listener, published.counters.clone())),
@@ -243,8 +244,8 @@ impl MetricsRegistry {
     /// Returns how often each worker has published, in the order of registration. Workers publish a
     /// few times a second: a number that does not change belongs to a stuck worker.
     pub fn publish_counts(&self) -> Vec<(Listener, u64)> {
-        let all = lock(&self.published);
-        all.iter().map(|(listener, copy)| (*listener, lock(copy).times)).collect()
+        let all = self.published.lock();
+        all.iter().map(|(listener, copy)| (*listener, copy.lock().times)).collect()
     }
 }
 
@@ -252,15 +253,10 @@ impl WorkerMetrics {
     /// Publishes a copy of the counters. Takes a short lock and copies one or two kilobytes: call it a
     /// few times a second.
     pub fn publish(&mut self) {
-        let mut published = lock(&self.published);
+        let mut published = self.published.lock();
         published.counters.clone_from(&self.counters);
         published.times += 1;
     }
-}
-
-/// Locks a mutex whose value is valid at every moment, so that a panic elsewhere does not matter.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -183,7 +183,7 @@ impl State {
 /// Returns the networks that announce most, with their shares of the sampled announces.
 fn busy_networks(listeners: &[(Listener, Counters)]) -> BTreeMap<String, f64> {
     let mut all = BusyNetworks::default();
-    listeners.iter().for_each(|(_, counters)| all.add(&counters.networks));
+    listeners.iter().for_each(|(_, counters)| all.add(&counters.busy_networks));
     let (known, samples) = all.counts();
     let mut known: Vec<(IpPrefix, u32)> = known.to_vec();
     known.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));

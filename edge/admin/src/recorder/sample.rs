@@ -56,7 +56,7 @@ impl CounterSnapshot {
             *requests.entry(listener.protocol.label()).or_default() += sum;
         }
         // Not needed here: snapshots are kept for half an hour.
-        (all.clients, all.networks) = Default::default();
+        (all.clients, all.busy_networks) = Default::default();
         let time = since_epoch(SystemTime::now()).as_secs();
         Self { time, at: Instant::now(), counters: all, requests, cpu_s }
     }
