@@ -118,20 +118,6 @@ mod tests {
         text.parse().unwrap()
     }
 
-    //= bep15#connection-id-lifetime
-    //= type=test
-    #[test]
-    fn ids_are_good_for_one_lifetime_and_at_most_two() {
-        let ids = ConnectionIds::new([7; 16], None);
-        for start in 0..2 * LIFETIME_S {
-            let id = ids.issue(Tick(start), LIFETIME_S, ip("1.2.3.4"));
-            for age in 0..=LIFETIME_S {
-                assert!(ids.verify(Tick(start + age), LIFETIME_S, ip("1.2.3.4"), id));
-            }
-            assert!(!ids.verify(Tick(start + 2 * LIFETIME_S), LIFETIME_S, ip("1.2.3.4"), id));
-        }
-    }
-
     //= bep15#connection-id-unguessable
     //= type=test
     #[test]
@@ -145,17 +131,6 @@ mod tests {
         // Both halves depend on the address: no part of the id is constant.
         let other = ids.issue(Tick(5), LIFETIME_S, ip("1.2.3.5"));
         assert!((id >> 32) != (other >> 32) && (id as u32) != (other as u32));
-    }
-
-    #[test]
-    fn ids_depend_on_every_byte_of_a_v6_address() {
-        let ids = ConnectionIds::new([9; 16], None);
-        let id = ids.issue(Tick(5), LIFETIME_S, ip("2001:db8::1"));
-        for byte in 0..16 {
-            let mut octets = "2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets();
-            octets[byte] ^= 0x80;
-            assert!(!ids.verify(Tick(5), LIFETIME_S, IpAddr::from(octets), id));
-        }
     }
 
     #[test]

@@ -125,6 +125,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rule_decides_about_addresses_that_are_not_public() {
+        use PrivateAddresses::{Allow, Auto, Deny};
+        for (private_addresses, via_local_address, admits_local) in [
+            (Auto, true, true),
+            (Auto, false, false),
+            (Allow, true, true),
+            (Allow, false, true),
+            (Deny, true, false),
+            (Deny, false, false),
+        ] {
+            let policy = ListenerPolicy { private_addresses, ..ListenerPolicy::default() };
+            // Local, public, of a tunnel, of no host.
+            let addresses =
+                ["10.0.0.1", "fd00::1", "::ffff:8.8.8.8", "2002:808:808::1", "224.0.0.1"];
+            let admits = addresses
+                .map(|ip| policy.admit_address(ip.parse().unwrap(), via_local_address).is_ok());
+            assert_eq!(admits, [admits_local, admits_local, true, false, false], "{policy:?}");
+        }
+    }
+
+    #[test]
     fn peers_beside_the_tracker_get_its_address() {
         let external = ExternalAddress {
             v4: Some([192, 0, 2, 7].into()),

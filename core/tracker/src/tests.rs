@@ -14,8 +14,7 @@ use types::{Families, NumWant, PeerId};
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) answers: Vec<(usize, Result<Accepted, Refusal>)>,
-    peers: Vec<(usize, PeerKey)>,
-    ids: Vec<PeerId>,
+    peers: Vec<PeerKey>,
 }
 
 /// The figures of an answer.
@@ -35,10 +34,7 @@ impl Seen {
     fn push(&mut self, slot: u8, answer: Result<AnnounceOk<'_>, Refusal>) {
         let slot = usize::from(slot);
         if let Ok(AnnounceOk { answer, .. }) = &answer {
-            answer.each_with_id(|peer, id| {
-                self.peers.push((slot, peer));
-                self.ids.push(id);
-            });
+            answer.each_with_id(|peer, _| self.peers.push(peer));
         }
         let accepted = answer.map(|AnnounceOk { answer, interval_s, interval_min_s }| Accepted {
             counts: answer.counts,
@@ -241,22 +237,8 @@ fn peers_never_include_the_client_itself() {
         all.announce.want = NumWant::Peers(100);
         let peers = announce(&tracker, &[all]).peers;
         assert_eq!(peers.len(), 59);
-        assert!(peers.iter().all(|(_, peer)| *peer != own));
+        assert!(peers.iter().all(|peer| *peer != own));
     }
-}
-
-#[test]
-fn refusals_do_not_affect_the_rest_of_the_batch() {
-    let tracker = crowd(Policy::default());
-    let deny = Arc::new([InfoHash([2; 20])].into_iter().collect::<HashList>());
-    set_lists(&tracker, AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() });
-    let batch =
-        [with(|a| a.port = 0), request(1, 2), request(70, 1), with(|a| a.port = 0), request(71, 3)];
-    let seen = announce(&tracker, &batch);
-    let (port_zero, denied) = (Some(Refusal::PortZero), Some(Refusal::Denied));
-    assert_eq!(seen.refusals(), [port_zero, denied, None, port_zero, None]);
-    assert!(seen.peers.iter().all(|(request, _)| *request == 2));
-    assert_eq!(seen.peers.len(), 50);
 }
 
 #[test]
@@ -292,17 +274,6 @@ fn websocket_intervals_have_the_same_share_of_jitter() {
     assert_eq!(intervals(Policy { interval_jitter_s: 180, ..policy }), (120, 132));
     // Never more than a quarter: peers expire after one and a half intervals.
     assert_eq!(intervals(Policy { interval_jitter_s: 86_400, ..policy }), (120, 150));
-}
-
-#[test]
-fn ids_are_included_on_request() {
-    let tracker = crowd(Policy::default());
-    let seen = announce(&tracker, &[with(|_| ())]);
-    assert_eq!(seen.ids.len(), 50);
-    for ((_, peer), id) in seen.peers.iter().zip(&seen.ids) {
-        let IpAddr::V4(ip) = peer.socket_addr().ip() else { panic!("a v4 swarm") };
-        assert_eq!(*id, PeerId([ip.octets()[3]; 20]));
-    }
 }
 
 #[test]
@@ -347,41 +318,6 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
     assert!(from("10.1.3.3").is_ok() && from("8.8.8.8").is_ok());
     assert_eq!(view.peer_ip(listener, [10, 9, 9, 9].into()), IpAddr::from([8, 8, 8, 8]));
     assert_eq!(view.peer_ip(listener, [1, 1, 1, 1].into()), IpAddr::from([1, 1, 1, 1]));
-}
-
-#[test]
-fn policy_decides_about_addresses_that_are_not_public() {
-    use PrivateAddresses::{Allow, Auto, Deny};
-    let admits = |private_addresses, from: &str, via_local_address| {
-        let tracker = tracker(Policy::default());
-        set_policy(&tracker, ListenerPolicy { private_addresses, ..ListenerPolicy::default() });
-        let request = AnnounceRequest { via_local_address, ..request_from(0, from, 1) };
-        let refusal = announce(&tracker, &[request]).refusals()[0];
-        assert!(matches!(refusal, None | Some(Refusal::AddressNotPublic)), "{refusal:?}");
-        assert_eq!(tracker.totals().torrents, u64::from(refusal.is_none()));
-        refusal.is_none()
-    };
-    let local = ["10.0.0.1", "127.0.0.1", "169.254.1.1", "fd00::1", "fe80::1", "192.0.2.1"];
-    let public = ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"];
-    let tunnels = ["2002:808:808::1", "2002:7f00:1::1", "2001:0:4136:e378::1"];
-    let nowhere = ["224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255"];
-    for (policy, via_local_address, admits_local) in [
-        (Auto, true, true),
-        (Allow, true, true),
-        (Allow, false, true),
-        (Auto, false, false),
-        (Deny, true, false),
-        (Deny, false, false),
-    ] {
-        let kinds: [(&[&str], bool); 4] =
-            [(&local, admits_local), (&public, true), (&tunnels, false), (&nowhere, false)];
-        for (addresses, expected) in kinds {
-            for address in addresses {
-                let found = admits(policy, address, via_local_address);
-                assert_eq!(found, expected, "{address} by {policy:?}, {via_local_address}");
-            }
-        }
-    }
 }
 
 //= bep31#retry-in

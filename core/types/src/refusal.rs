@@ -247,9 +247,4 @@ mod tests {
         assert!(labels.iter().all(|label| label.bytes().all(is_plain)));
         assert!(texts.iter().all(|text| text.is_ascii() && !text.ends_with('.')));
     }
-
-    #[test]
-    fn too_soon_says_how_long_to_wait() {
-        assert_eq!(Refusal::TooSoon { wait_min: 7 }.retry(), Retry::Minutes(7));
-    }
 }
