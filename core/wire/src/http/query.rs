@@ -40,8 +40,6 @@ struct Fields<'a> {
 ///
 /// # Errors
 ///
-/// # Errors
-///
 /// Returns the refusal for the first that is missing or malformed of info hash, peer ID, port and bytes left.
 /// Other malformed parameters count as missing.
 ///

@@ -36,11 +36,17 @@ impl ResponseFraming {
         self.write_rest(out, body);
     }
 
-    fn write(self, out: &mut Vec<u8>, status: &str, body: &[u8]) {
+    /// Appends a plain-text response.
+    pub fn text(self, out: &mut Vec<u8>, status: Status, sentence: &str) {
         out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(status.as_bytes());
+        out.extend_from_slice(status.line().as_bytes());
         out.extend_from_slice(b"\r\nContent-Type: text/plain\r\nContent-Length: ");
-        self.write_rest(out, body);
+        self.write_rest(out, sentence.as_bytes());
+    }
+
+    /// Appends the response to an unknown path.
+    pub fn not_found(self, out: &mut Vec<u8>) {
+        self.text(out, Status::NotFound, "this is a BitTorrent tracker: /announce and /scrape\n");
     }
 
     /// Appends the value of `Content-Length` and all that follows it.
@@ -68,31 +74,39 @@ pub enum Status {
     Forbidden,
     /// 404: there is no such resource.
     NotFound,
+    /// 405: the method is neither GET nor HEAD.
+    MethodNotAllowed,
+    /// 414: the request line is too long.
+    UriTooLong,
     /// 426: the resource needs a WebSocket of version 13.
     UpgradeRequired,
     /// 429: the client sends too many requests.
     TooManyRequests,
+    /// 431: the headers are too large.
+    HeadersTooLarge,
     /// 503: try again later.
     Unavailable,
 }
 
-impl ResponseFraming {
-    /// Appends a plain-text response.
-    pub fn text(self, out: &mut Vec<u8>, status: Status, sentence: &str) {
-        let status = match status {
-            Status::Ok => "200 OK",
-            Status::BadRequest => "400 Bad Request",
-            Status::Forbidden => "403 Forbidden",
-            Status::NotFound => "404 Not Found",
+impl Status {
+    /// Returns the rest of the status line, and the headers that the status requires.
+    fn line(self) -> &'static str {
+        match self {
+            Self::Ok => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::Forbidden => "403 Forbidden",
+            Self::NotFound => "404 Not Found",
+            Self::MethodNotAllowed => "405 Method Not Allowed\r\nAllow: GET, HEAD",
+            Self::UriTooLong => "414 URI Too Long",
             //= rfc6455#version
-            Status::UpgradeRequired => {
+            Self::UpgradeRequired => {
                 "426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                 Sec-WebSocket-Version: 13"
             }
-            Status::TooManyRequests => "429 Too Many Requests",
-            Status::Unavailable => "503 Service Unavailable",
-        };
-        self.write(out, status, sentence.as_bytes());
+            Self::TooManyRequests => "429 Too Many Requests",
+            Self::HeadersTooLarge => "431 Request Header Fields Too Large",
+            Self::Unavailable => "503 Service Unavailable",
+        }
     }
 }
 
@@ -125,28 +139,21 @@ pub fn forbidden_origin(out: &mut Vec<u8>) {
 pub fn request_error(out: &mut Vec<u8>, request_error: RequestError) {
     let (status, text) = match request_error {
         RequestError::BadRequest => {
-            ("400 Bad Request", "expected an HTTP/1.1 GET request without a body\n")
+            (Status::BadRequest, "expected an HTTP/1.1 GET request without a body\n")
         }
         RequestError::Tls => {
-            ("400 Bad Request", "this port does not use TLS: use an http:// or ws:// URL\n")
+            (Status::BadRequest, "this port does not use TLS: use an http:// or ws:// URL\n")
         }
         RequestError::MethodNotAllowed => {
-            ("405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD are allowed\n")
+            (Status::MethodNotAllowed, "only GET and HEAD are allowed\n")
         }
-        RequestError::UriTooLong => ("414 URI Too Long", "the request line is too long\n"),
+        RequestError::UriTooLong => (Status::UriTooLong, "the request line is too long\n"),
         RequestError::HeadersTooLarge => {
-            ("431 Request Header Fields Too Large", "the request's headers are too large\n")
+            (Status::HeadersTooLarge, "the request's headers are too large\n")
         }
     };
     let response = ResponseFraming { method: Method::Get, keep_alive: false };
-    response.write(out, status, text.as_bytes());
-}
-
-impl ResponseFraming {
-    /// Appends the response to an unknown path.
-    pub fn not_found(self, out: &mut Vec<u8>) {
-        self.write(out, "404 Not Found", b"this is a BitTorrent tracker: /announce and /scrape\n");
-    }
+    response.text(out, status, text);
 }
 
 /// Appends the body of a refusal to `body`: the reason, and when to retry.
