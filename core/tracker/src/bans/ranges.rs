@@ -77,35 +77,3 @@ impl<A: Copy + Ord + TryFrom<u128>> Ranges<A> {
         (address <= *last).then_some(*until)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use primitives::Random;
-
-    /// Random networks, nested and disjoint, at both ends of the address space.
-    #[test]
-    fn agrees_with_a_scan_of_all_networks() {
-        let mut random = Random::new(1);
-        for round in 0..60_u32 {
-            let count = random.below([3, 20, 300][round as usize % 3]);
-            let base: u128 = if round % 2 == 0 { 0 } else { u128::MAX - 0xfff };
-            let mut networks: Vec<(u128, u128, Tick)> = (0..count)
-                .map(|_| {
-                    let rest = random.below(if round % 5 == 0 { 13 } else { 6 });
-                    let first = u128::from(random.below(1 << 12)) >> rest << rest;
-                    (base + first, base + first + ((1 << rest) - 1), Tick(random.below(4)))
-                })
-                .collect();
-            networks.sort_by_key(|(first, last, _)| (*first, u128::MAX - last));
-            networks.dedup_by_key(|(first, last, _)| (*first, *last));
-            let ranges = Ranges::<u128>::new(networks.iter().copied());
-            assert_eq!(ranges.is_empty(), networks.is_empty());
-            for address in base..=base + 0xfff {
-                let holding = networks.iter().filter(|(a, b, _)| (*a..=*b).contains(&address));
-                let expected = holding.map(|(_, _, until)| *until).max();
-                assert_eq!(ranges.until(address), expected, "{address:x} in {networks:x?}");
-            }
-        }
-    }
-}
