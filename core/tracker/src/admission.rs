@@ -190,14 +190,14 @@ impl View<'_> {
     }
 
     /// Checks whether the WebSocket of a client, which [`View::authorize`] permitted, may stay open: the client
-    /// is not banned, and its key is still good. Of tokens, it knows the end of those that are remembered.
+    /// is not banned, and its key is still good. A token is known to have expired only if it is remembered.
     ///
     /// Counts no request and no offence: with a revoked key, all of a user's connections would be offences of
     /// the same second.
     ///
     /// # Errors
     ///
-    /// Says what a request of the client would be refused for.
+    /// Returns the refusal that a request of the client would get.
     pub fn authorize_open(
         &self,
         listener_policy: ListenerPolicyId,

@@ -93,7 +93,7 @@ pub(crate) struct Image {
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
 
-/// The end of what has no end.
+/// The end time of bans without an end.
 const FOREVER: Tick = Tick(u32::MAX);
 /// Automatic bans kept until they are taken. Those over the limit hold, but are not reported.
 const FRESH_MAX: usize = 4096;

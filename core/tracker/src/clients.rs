@@ -7,7 +7,7 @@ use types::{PeerId, Refusal};
 /// Allowed and denied prefixes of peer ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientRules {
-    /// If not empty, only these are served.
+    /// Only these are served, unless the list is empty.
     pub allow: Prefixes,
     /// These are never served, even if allowed.
     pub deny: Prefixes,

@@ -42,8 +42,8 @@ impl Tracker {
         stats
     }
 
-    /// Freezes a torrent, known or not: refuses its announces from now on. Or unfreezes it. Peers of a
-    /// frozen torrent stay until they time out, and scrapes are answered.
+    /// Freezes a torrent, known or not, or unfreezes it. The announces of a frozen torrent are refused; its peers
+    /// stay until they time out, and scrapes are answered.
     ///
     /// Returns false, and does nothing, if that would freeze more than [`types::limits::FROZEN_MAX`].
     pub fn freeze(&self, hash: &InfoHash, frozen: bool) -> bool {

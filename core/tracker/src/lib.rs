@@ -85,16 +85,16 @@ pub struct Secrets {
     /// Key of the tables of users' keys and their sessions. Processes that share it can import each other's
     /// sessions.
     pub sessions: [u8; 16],
-    /// Those that other nodes may still issue by, or issue by already, while a cluster's secret changes.
+    /// The secrets by which other nodes still issue, or issue already, while a cluster's secret changes.
     pub previous: Option<PreviousSecrets>,
 }
 
-/// Secrets of what is accepted, but not issued.
+/// Secrets of connection ids and tags that are accepted, but not issued.
 #[derive(Clone, Copy)]
 pub struct PreviousSecrets {
-    /// As in [`Secrets`].
+    /// The other [`Secrets::connection_ids`].
     pub connection_ids: [u8; 16],
-    /// As in [`Secrets`].
+    /// The other [`Secrets::offers`].
     pub offers: [u8; 16],
 }
 
@@ -284,7 +284,7 @@ impl Tracker {
     }
 
     /// Sets the unix time at tick 0, seconds, so that connection ids are good at other nodes with the same
-    /// secret. 0, as at first: their time counts from the start. Call it every few seconds: clocks drift, and
+    /// secret. With 0, the default, their time counts from the start. Call it every few seconds: clocks drift, and
     /// are set.
     pub fn set_unix_offset(&self, seconds: u64) {
         self.connection_ids.set_unix_offset(seconds);

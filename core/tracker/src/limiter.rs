@@ -202,7 +202,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If its prefix opens connections too fast, or if its prefix or its network holds as many as it may.
+    /// Fails if its prefix opens connections too fast, or if its prefix or its network holds as many as it may.
     pub fn open(
         &self,
         now: Tick,
@@ -254,7 +254,7 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// If its prefix, or its network, holds as many as it may.
+    /// Returns `Prefix` or `Network` if the one or the other holds as many connections as it may.
     pub fn permit(
         &self,
         from: IpAddr,

@@ -48,9 +48,9 @@ pub enum Access {
 /// the addresses that they announce from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExternalAddress {
-    /// Of IPv4 peers; `None` = they keep their own.
+    /// The address of IPv4 peers; `None` = they keep their own.
     pub v4: Option<Ipv4Addr>,
-    /// Of IPv6 peers; `None` = they keep their own.
+    /// The address of IPv6 peers; `None` = they keep their own.
     pub v6: Option<Ipv6Addr>,
     /// The networks of the peers that get these addresses.
     pub networks: Networks,
@@ -106,7 +106,7 @@ impl ListenerPolicy {
         external.and_then(|external| external.replacement(ip)).unwrap_or(ip)
     }
 
-    /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is whether it reached
+    /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is true if it reached
     /// the tracker at an address that is not public.
     #[inline]
     pub(crate) fn admit_address(&self, ip: IpAddr, via_local_address: bool) -> Result<(), Refusal> {

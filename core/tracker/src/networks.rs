@@ -17,7 +17,7 @@ impl Networks {
     ///
     /// # Errors
     ///
-    /// If a text is neither.
+    /// Returns the error of the first text that is neither.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, ParseIpPrefixError> {
         texts.into_iter().map(str::parse).collect()
     }

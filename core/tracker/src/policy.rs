@@ -119,7 +119,7 @@ impl Policy {
         self.min_interval_after(event, self.interval_min_s)
     }
 
-    /// The same as [`Policy::min_interval_s`] for WebTorrent.
+    /// Returns the seconds that must pass before a WebTorrent peer may announce with `event`; 0 = none.
     pub(crate) fn web_min_interval_s(&self, event: Event) -> u32 {
         self.min_interval_after(event, self.websocket_interval_min_s())
     }

@@ -1,5 +1,5 @@
-//! Differences for WebTorrent: a peer gives its offers to the tracker, which chooses the peers that get
-//! them; an answer finds its way back by the offer that it answers.
+//! WebTorrent announces: a peer gives its offers to the tracker, which chooses the peers that get them; an answer
+//! finds its way back by the offer that it answers.
 
 mod offers;
 

@@ -2,7 +2,7 @@
 //!
 //! Plain form: a hash table. Departures:
 //! 1. It is sharded, and each shard has a lock of its own: a change does not wait for lookups in other
-//!    shards, and a million entries that are added are no pause.
+//!    shards, and adding a million entries stops no lookup for long.
 //! 2. Hashes are keyed: users who add torrents to a list cannot make lookups slow.
 //!
 //! An entry takes 24 to 48 bytes, as the tables double. Sorted arrays with a directory, one for files and one
@@ -27,7 +27,7 @@ pub struct HashList {
     len: AtomicUsize,
 }
 
-/// A line of a list is invalid.
+/// An invalid line of a list.
 #[derive(Debug)]
 pub struct BadLine {
     /// Its number, counted from 1.
@@ -43,7 +43,7 @@ pub enum LineFault {
     Hash(ParseInfoHashError),
     /// It is longer than `LINE_MAX`.
     TooLong,
-    /// It is one entry more than a list may have.
+    /// It has one entry more than a list may hold.
     TooMany,
     /// It could not be read.
     Io(io::Error),

@@ -44,7 +44,7 @@ const DEBT_BITS: u32 = u64::BITS - TAG_BITS - TIME_BITS;
 
 /// The table.
 pub(crate) struct Buckets {
-    /// As many as a power of two.
+    /// Their number is a power of two.
     sets: Box<[Set]>,
 }
 

@@ -67,7 +67,7 @@ impl ListenerShare {
 pub enum PermitDenied {
     /// The client's prefix holds as many connections as it may.
     Prefix,
-    /// The wider network of the client does, of all or of those at the listener.
+    /// The client's network holds as many as it may, of all connections or of those at the listener.
     Network,
     /// The client's prefix opens connections faster than it may.
     OpeningRate,
@@ -82,7 +82,7 @@ pub enum PermitDenied {
 pub struct ConnectionPermit {
     /// `None` if the connection is not counted.
     limiter: Option<Arc<ConnectionLimiter>>,
-    /// Under what it is counted.
+    /// The keys under which it is counted.
     prefix: Option<NonZeroU64>,
     network: Option<NonZeroU64>,
     listener: Option<NonZeroU64>,
@@ -137,7 +137,7 @@ impl ConnectionCounts {
         Self { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Counts one more connection, if there may be one, and returns under what.
+    /// Counts one more connection, and returns its key. Returns `None` if there are as many as there may be.
     fn add(&self, Bound { hash, max }: Bound) -> Option<NonZeroU64> {
         let key = key(hash);
         let mut shard = self.shard(key);
@@ -176,7 +176,7 @@ impl ConnectionCounts {
     }
 }
 
-/// Zero means that a permit is not counted, and keeps it small.
+/// Returns the key of a hash. No key is 0, so that a permit without one takes no more room.
 fn key(hash: u64) -> NonZeroU64 {
     NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN)
 }
@@ -204,7 +204,7 @@ impl ConnectionPermit {
         self.held(self.network)
     }
 
-    /// Returns the same of the connections at the permit's listener, if it has a share of its own.
+    /// Returns how many it holds at the permit's listener, or in all if the listener has no share of its own.
     pub fn network_connections_at_listener(&self) -> u32 {
         self.held(self.listener.or(self.network))
     }
