@@ -2,14 +2,13 @@
 //! and new TCP connections, seccomp restricts system calls. Linux.
 //!
 //! Restrictions that the kernel does not support are skipped and reported.
-#![allow(unsafe_code)]
+#![cfg_attr(test, allow(unsafe_code))]
 
 mod landlock;
 mod seccomp;
 
 use std::fmt;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
@@ -19,7 +18,7 @@ use seccomp::Sockets;
 #[derive(Debug)]
 pub struct Sandbox {
     policy: SandboxPolicy,
-    files: io::Result<landlock::Restrictions>,
+    files: Result<landlock::Restrictions, String>,
     calls: Result<usize, String>,
     /// Keeps the kernel's inode of /proc/self alive. If the kernel dropped it and created it again, the
     /// rule about it would not apply any more.
@@ -115,7 +114,7 @@ impl fmt::Display for Sandbox {
                 let before = if readable.is_empty() { "writable: " } else { "; writable: " };
                 list(f, before, writable.iter().map(|folder| folder.display()))?;
             }
-            Err(error) => write!(f, "files: not restricted ({})", landlock::reason(error))?,
+            Err(reason) => write!(f, "files: not restricted ({reason})")?,
         }
         self.fmt_sockets(f)?;
         match &self.calls {
@@ -142,9 +141,15 @@ fn list<T: fmt::Display>(
 mod tests {
     use super::*;
     use harness::Directory;
+    use rustix::io::Errno;
+    use rustix::net::{
+        MMsgHdr, SendAncillaryBuffer, SendFlags, Shutdown, bind, connect, connect_unspec, listen,
+        sendmmsg, sendmsg_addr, sendto, shutdown,
+    };
     use std::io::ErrorKind::PermissionDenied;
+    use std::io::{self, IoSlice};
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
     use std::process::Command;
     use std::{fs, thread};
 
@@ -255,45 +260,22 @@ mod tests {
     }
 
     /// Returns the error of a call, or 0.
-    fn error_of(status: i64) -> i32 {
-        if status >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap() }
+    fn error_of<T>(result: Result<T, Errno>) -> i32 {
+        result.map_or_else(Errno::raw_os_error, |_| 0)
     }
 
     /// Sends by the three calls that can connect a TCP socket by MSG_FASTOPEN. Returns their errors.
-    fn fast_open(socket: &impl AsRawFd, to: SocketAddr) -> [i32; 3] {
-        let socket = socket.as_raw_fd();
-        let to = socket2::SockAddr::from(to);
-        let mut text = *b"hello";
-        let mut part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
-        // SAFETY: all-zero is a valid value of the structure.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_name = to.as_ptr().cast_mut().cast();
-        message.msg_namelen = to.len();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        let mut several = libc::mmsghdr { msg_hdr: message, msg_len: 0 };
-        let flags = libc::MSG_FASTOPEN;
-        // SAFETY: all pointers are to local variables, which live until the calls return.
-        unsafe {
-            let (bytes, len) = (text.as_ptr().cast(), text.len());
-            let one = libc::sendto(socket, bytes, len, flags, to.as_ptr().cast(), to.len());
-            let one = error_of(one as i64);
-            let other = error_of(libc::sendmsg(socket, &raw const message, flags) as i64);
-            [one, other, error_of(libc::sendmmsg(socket, &raw mut several, 1, flags as _).into())]
-        }
-    }
-
-    /// Connects a socket, or dissolves its connection if `to` is `None`. Returns the error, or 0.
-    fn connect(socket: &impl AsRawFd, to: Option<SocketAddr>) -> i32 {
-        // Zeros are AF_UNSPEC.
-        let nothing = [0_u8; 16];
-        let to = to.map(socket2::SockAddr::from);
-        let (address, len) = match &to {
-            Some(to) => (to.as_ptr().cast::<libc::sockaddr>(), to.len()),
-            None => (nothing.as_ptr().cast(), 16),
-        };
-        // SAFETY: the address lives until the call returns.
-        error_of(unsafe { libc::connect(socket.as_raw_fd(), address, len) }.into())
+    fn fast_open(socket: BorrowedFd<'_>, to: SocketAddr) -> [i32; 3] {
+        let flags = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.unsigned_abs());
+        let text = [IoSlice::new(b"hello")];
+        let any_to = to.into();
+        let mut control = SendAncillaryBuffer::default();
+        let several = MMsgHdr::new_with_addr(&any_to, &text, &mut control);
+        [
+            error_of(sendto(socket, b"hello", flags, &to)),
+            error_of(sendmsg_addr(socket, &to, &text, &mut SendAncillaryBuffer::default(), flags)),
+            error_of(sendmmsg(socket, &mut [several], flags)),
+        ]
     }
 
     /// A listener and an accepted connection, opened before the sandbox, and a listener elsewhere.
@@ -322,15 +304,13 @@ mod tests {
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         let OpenSockets { listener, accepted, _client, elsewhere: target } = open;
         confined(Vec::new(), move |_| {
-            let own = listener.as_raw_fd().into();
-            // SAFETY: only a number is passed.
-            assert_eq!(unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) }, 0);
-            assert_eq!(call(libc::SYS_listen, [own, 9, 0, 0]), libc::EPERM);
-            assert_eq!(call(libc::SYS_bind, [own, 0, 16, 0]), libc::EPERM);
-            assert_eq!(connect(&accepted, None), libc::EPERM);
-            for socket in [listener.as_raw_fd(), accepted.as_raw_fd(), idle.as_raw_fd()] {
-                assert_eq!(connect(&socket, Some(elsewhere)), libc::EPERM);
-                assert_eq!(fast_open(&socket, elsewhere), [libc::EPERM; 3]);
+            shutdown(&listener, Shutdown::Both).unwrap();
+            assert_eq!(listen(&listener, 9), Err(Errno::PERM));
+            assert_eq!(bind(&listener, &elsewhere), Err(Errno::PERM));
+            assert_eq!(connect_unspec(&accepted), Err(Errno::PERM));
+            for socket in [listener.as_fd(), accepted.as_fd(), idle.as_fd()] {
+                assert_eq!(connect(socket, &elsewhere), Err(Errno::PERM));
+                assert_eq!(fast_open(socket, elsewhere), [libc::EPERM; 3]);
             }
         });
         assert_eq!(target.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -345,14 +325,13 @@ mod tests {
         confined_to(policy, move |sandbox| {
             let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
             let [new, another] = [new().unwrap(), new().unwrap()];
-            // SAFETY: only a number is passed.
-            assert_eq!(unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) }, 0);
-            assert_eq!(connect(&accepted, None), 0);
-            for socket in [new.as_raw_fd(), listener.as_raw_fd(), accepted.as_raw_fd()] {
-                assert_eq!(fast_open(&socket, elsewhere), [libc::EPERM; 3]);
-                assert_eq!(call(libc::SYS_listen, [socket.into(), 9, 0, 0]), libc::EPERM);
+            shutdown(&listener, Shutdown::Both).unwrap();
+            connect_unspec(&accepted).unwrap();
+            for socket in [new.as_fd(), listener.as_fd(), accepted.as_fd()] {
+                assert_eq!(fast_open(socket, elsewhere), [libc::EPERM; 3]);
+                assert_eq!(listen(socket, 9), Err(Errno::PERM));
                 if sandbox.restricts_tcp() {
-                    assert_eq!(connect(&socket, Some(elsewhere)), libc::EACCES);
+                    assert_eq!(connect(socket, &elsewhere), Err(Errno::ACCESS));
                 }
             }
             // TCP_ULP
@@ -366,7 +345,8 @@ mod tests {
     fn call(number: libc::c_long, arguments: [libc::c_long; 4]) -> i32 {
         let [a, b, c, d] = arguments;
         // SAFETY: the tests pass numbers only, and null where a pointer is optional.
-        error_of(unsafe { libc::syscall(number, a, b, c, d) })
+        let status = unsafe { libc::syscall(number, a, b, c, d) };
+        if status >= 0 { 0 } else { io::Error::last_os_error().raw_os_error().unwrap() }
     }
 
     /// Opens a socket and returns the error, or 0.
