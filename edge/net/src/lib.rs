@@ -7,16 +7,16 @@
 //!
 //! # Safety
 //!
-//! The modules that allow unsafe code are `option` (setsockopt, getsockopt), `udp/mmsg` (recvmmsg, sendmmsg, poll),
-//! `udp/area` (views of the memory of a batch), `tcp` (accept4), below `process`, `inherit` (descriptors by
-//! number), `launch` (fork, dup2), `priority` (sched_setattr) and `sandbox/landlock` (its system calls). No
-//! pointer outlives the call that it is made for, so buffers are ordinary boxes and nothing is self-referential;
-//! only `udp/area` may be given memory that is mapped, and keeps its owner.
+//! The modules that allow unsafe code are `option` (setsockopt, getsockopt), `udp/mmsg` (recvmmsg, sendmmsg),
+//! `udp/socket_engine` (poll),
+//! `udp/area` (views of the memory of a batch), and below `process`, `inherit` (descriptors by number), `launch`
+//! (fork, dup2) and `priority` (sched_setattr). No pointer outlives the call that it is made for, so buffers are
+//! ordinary boxes and nothing is self-referential; only `udp/area` may be given memory that is mapped, and keeps
+//! its owner.
 
 mod bind;
 #[cfg(target_os = "linux")]
 mod option;
-#[cfg(unix)]
 pub mod process;
 #[cfg(target_os = "linux")]
 mod raw_sock_addr;

@@ -22,7 +22,6 @@ pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::
 
 /// Reads an option that is an array of 32-bit numbers into `values`, and returns the length that the kernel reports.
 /// `level` and `name` are constants of libc.
-#[cfg(target_os = "linux")]
 pub(crate) fn get(
     socket: &impl AsFd,
     level: i32,
@@ -42,35 +41,4 @@ pub(crate) fn get(
         )
     };
     if status == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Sets an option that is a classic BPF program. `level` and `name` are constants of libc.
-#[cfg(target_os = "linux")]
-pub(crate) fn set_program(
-    socket: &impl AsFd,
-    level: i32,
-    name: i32,
-    program: &[socket2::SockFilter],
-) -> io::Result<()> {
-    /// `struct sock_fprog`, which `socket2` has no public form of.
-    #[repr(C)]
-    struct Program {
-        len: libc::c_ushort,
-        steps: *const socket2::SockFilter,
-    }
-    let len = program.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    let value = Program { len, steps: program.as_ptr() };
-    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads `value` and the
-    // `len` steps that it points to, which both live until the call returns. `SockFilter` is a transparent
-    // `struct sock_filter`.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<Program>() as libc::socklen_t,
-        )
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,5 +1,4 @@
 //! TCP: listeners, and calls on connections that cost more system calls in the standard library.
-#![allow(unsafe_code)]
 
 use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
 use socket2::{SockRef, Socket};
@@ -87,27 +86,11 @@ fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
 /// `WouldBlock` if no connection waits; otherwise that of accept(2).
 #[cfg(target_os = "linux")]
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    use crate::raw_sock_addr::RawSockAddr;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    let mut raw = RawSockAddr::EMPTY;
-    let mut len = RawSockAddr::V6_LEN as libc::socklen_t;
-    // SAFETY: the listener is open; the kernel writes at most `len` bytes to `raw`, which has as
-    // many, and one number to `len`. Both live until the call returns.
-    let fd = unsafe {
-        libc::accept4(
-            listener.as_raw_fd(),
-            raw.as_mut_ptr().cast(),
-            &raw mut len,
-            libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just opened `fd` for us, and nothing else owns it.
-    let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let from = raw.socket_addr().ok_or(io::ErrorKind::InvalidData)?;
-    Ok((stream, from))
+    use rustix::net::{SocketFlags, acceptfrom_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, from) = acceptfrom_with(listener, flags)?;
+    let from = from.and_then(|from| from.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok((socket.into(), from))
 }
 
 /// Accepts a connection, which is non-blocking.

@@ -9,7 +9,8 @@
 
 use std::io;
 
-use socket2::SockFilter;
+use libc::sock_filter;
+use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 use super::UdpSocket;
 use crate::option;
@@ -48,13 +49,15 @@ pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {
             other => other,
         };
     }
-    let program = program(cores);
-    option::set_program(&first.socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    let mut program = program(cores);
+    let len = program.len().try_into().map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    Ok(setsockopt(&first.socket, AttachReusePortCbpf, &program)?)
 }
 
 /// Compares the core with each of `cores`, and returns the number of the first that is equal.
-fn program(cores: &[usize]) -> Vec<SockFilter> {
-    let step = SockFilter::new;
+fn program(cores: &[usize]) -> Vec<sock_filter> {
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     let mut program = vec![step(LOAD, 0, 0, CORE)];
     for (socket, core) in cores.iter().take(CORES_MAX).enumerate() {
         program.push(step(JUMP_IF_EQUAL, 0, 1, *core as u32));
