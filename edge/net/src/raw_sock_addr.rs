@@ -59,36 +59,3 @@ impl RawSockAddr {
         part
     }
 }
-
-#[cfg(test)]
-impl From<SocketAddr> for RawSockAddr {
-    fn from(addr: SocketAddr) -> Self {
-        let mut raw = Self::EMPTY;
-        let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        raw.0[..2].copy_from_slice(&(family as u16).to_ne_bytes());
-        raw.0[2..4].copy_from_slice(&addr.port().to_be_bytes());
-        match addr {
-            SocketAddr::V4(v4) => raw.0[4..8].copy_from_slice(&v4.ip().octets()),
-            SocketAddr::V6(v6) => {
-                raw.0[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
-                raw.0[8..24].copy_from_slice(&v6.ip().octets());
-                raw.0[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
-            }
-        }
-        raw
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_round_trip() {
-        for text in ["1.2.3.4:5", "[2001:db8::1]:65535", "[fe80::1%3]:258"] {
-            let addr: SocketAddr = text.parse().unwrap();
-            assert_eq!(RawSockAddr::from(addr).socket_addr(), Some(addr));
-        }
-        assert_eq!(RawSockAddr::EMPTY.socket_addr(), None);
-    }
-}

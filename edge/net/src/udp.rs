@@ -18,6 +18,7 @@ mod losses;
 mod mmsg;
 mod portable;
 mod socket;
+mod socket_engine;
 #[cfg(target_os = "linux")]
 mod source_filter;
 #[cfg(target_os = "linux")]
@@ -36,17 +37,14 @@ use std::sync::atomic::AtomicBool;
 use primitives::IpPrefix;
 
 use engine_loop::engine_loop;
-#[cfg(target_os = "linux")]
-use mmsg::SocketEngine;
-use portable::PortableEngine;
+use socket_engine::SocketEngine;
 
 /// The parts of an engine, for engines in other crates.
 pub mod engine {
     pub use super::area::{Area, Span};
     pub use super::batch::Slot;
     pub use super::engine_loop::{EngineIo, Round, engine_loop};
-    #[cfg(target_os = "linux")]
-    pub use super::mmsg::{SocketEngine, sleep_until_readable};
+    pub use super::socket_engine::{SocketEngine, sleep_until_readable};
 }
 
 /// Maximum datagrams in a batch, which is one system call. Above 64 only latency grows.
@@ -156,15 +154,7 @@ impl UdpWorker {
 ///
 /// If the platform lacks the engine or if a socket is unusable. Errors of single datagrams do not end it.
 pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool) -> io::Result<()> {
-    match worker.engine.of_sockets() {
-        #[cfg(target_os = "linux")]
-        Engine::Mmsg => engine_loop(&mut SocketEngine::new(worker), handler, stop),
-        Engine::Portable => engine_loop(&mut PortableEngine::new(worker.sockets)?, handler, stop),
-        other => Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("UDP engine {} needs Linux: use auto or portable", other.label()),
-        )),
-    }
+    engine_loop(&mut SocketEngine::new(worker)?, handler, stop)
 }
 
 /// Has no effect: other platforms do not distribute datagrams among sockets.

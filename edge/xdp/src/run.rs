@@ -113,7 +113,7 @@ pub fn run(
     let mut engine = XdpEngine {
         queues: queues.queues.into_iter().map(ServedQueue::new).collect(),
         listeners: Listeners(worker.sockets.iter().map(UdpSocket::local_addr).collect()),
-        sockets: SocketEngine::new(worker),
+        sockets: SocketEngine::new(worker)?,
         turn: 0,
     };
     engine_loop(&mut engine, handler, stop)

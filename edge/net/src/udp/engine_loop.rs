@@ -16,9 +16,11 @@ const IDLE_PERIOD: Duration = Duration::from_millis(250);
 
 /// Moves the datagrams of a worker. [`engine_loop`] decides when.
 pub trait EngineIo {
-    /// True if the engine uses only what all systems have: no source filters, and no sleeps that are short enough
-    /// to let datagrams gather.
-    const IS_PORTABLE: bool = false;
+    /// Returns true if the engine uses only what all systems have: no source filters, and no sleeps that are short
+    /// enough to let datagrams gather.
+    fn is_portable(&self) -> bool {
+        false
+    }
 
     /// Receives from each source once, up to a full batch, and answers. Returns what came. A source from which less
     /// than a full batch came was found empty.
@@ -84,13 +86,14 @@ impl Round {
 /// # Errors
 ///
 /// Those of `engine`.
-pub fn engine_loop<E: EngineIo>(
-    engine: &mut E,
+pub fn engine_loop(
+    engine: &mut impl EngineIo,
     handler: &mut impl Handler,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     // Otherwise the delays are longer: that costs latency, but nothing fails.
     let _ = sleep_precisely();
+    let is_portable = engine.is_portable();
     let begun = Instant::now();
     let mut coalescer = Coalescer::new(begun);
     let mut idle_at = begun + IDLE_PERIOD;
@@ -102,14 +105,12 @@ pub fn engine_loop<E: EngineIo>(
             engine.check();
             idle_at = now + IDLE_PERIOD;
         }
-        if !E::IS_PORTABLE
-            && let Some(networks) = handler.source_filter()
-        {
+        if !is_portable && let Some(networks) = handler.source_filter() {
             engine.block_sources(&networks);
         }
         match coalescer.next(now, round) {
             Next::Receive => {}
-            Next::Delay(delay) if !E::IS_PORTABLE => {
+            Next::Delay(delay) if !is_portable => {
                 thread::sleep(delay);
                 coalescer.woke(Instant::now());
             }

@@ -10,103 +10,23 @@
 #![allow(unsafe_code)]
 
 use super::control::ControlMessage;
-use super::engine_loop::{EngineIo, Round};
-use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, SourceBlocks, UdpSocket, UdpWorker};
+use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
 use crate::raw_sock_addr::RawSockAddr;
-use primitives::IpPrefix;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
-use std::time::Duration;
-
-/// The sockets of a worker, served by one system call for each batch.
-pub struct SocketEngine {
-    sockets: Vec<UdpSocket>,
-    blocks: Option<SourceBlocks>,
-    mmsg: MmsgIo,
-    /// An entry for each socket: what the last poll found.
-    polls: Vec<libc::pollfd>,
-}
 
 /// The arrays for both system calls, and the batch between them.
-struct MmsgIo {
+pub(super) struct MmsgIo {
     batch: Batch,
     addresses: Box<[RawSockAddr; BATCH_MAX]>,
     vectors: Box<[libc::iovec; BATCH_MAX]>,
     headers: Box<[libc::mmsghdr; BATCH_MAX]>,
 }
 
-impl SocketEngine {
-    /// Returns the engine of the sockets of `worker`.
-    pub fn new(worker: UdpWorker) -> Self {
-        let UdpWorker { sockets, blocks, .. } = worker;
-        // All may have something to read already.
-        let poll_of = |socket: &UdpSocket| libc::pollfd {
-            fd: socket.socket.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: libc::POLLIN,
-        };
-        let polls = sockets.iter().map(poll_of).collect();
-        Self { sockets, blocks, mmsg: MmsgIo::new(), polls }
-    }
-
-    /// Returns an entry for poll(2) for each socket.
-    pub fn polls(&self) -> &[libc::pollfd] {
-        &self.polls
-    }
-}
-
-impl EngineIo for SocketEngine {
-    fn poll_once(&mut self, handler: &mut impl Handler) -> io::Result<Round> {
-        let mut round = Round::default();
-        for (at, (socket, poll)) in self.sockets.iter().zip(&mut self.polls).enumerate() {
-            if poll.revents != 0 {
-                round.add_batch(self.mmsg.exchange(at, socket, handler)?);
-            }
-            // Without a poll before the next call, any socket may have something to read.
-            poll.revents = libc::POLLIN;
-        }
-        Ok(round)
-    }
-
-    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        sleep_until_readable(&mut self.polls, wait)
-    }
-
-    fn block_sources(&mut self, networks: &[IpPrefix]) {
-        if let Some(blocks) = &self.blocks {
-            blocks.set(networks);
-        }
-        for socket in &self.sockets {
-            // On failure the handler keeps dropping these datagrams itself.
-            let _ = socket.source_filter(networks);
-        }
-    }
-}
-
-/// Sleeps until one of the descriptors is readable or has an error, for at most `wait`. Sets `revents`; a signal
-/// that interrupts the sleep leaves them as they were.
-///
-/// # Errors
-///
-/// If the kernel has no memory for it, or there are more entries than the process may have descriptors.
-pub fn sleep_until_readable(polls: &mut [libc::pollfd], wait: Duration) -> io::Result<()> {
-    // Round up, so that a wait of less than a millisecond does not become a busy loop.
-    let wait_ms = i32::try_from(wait.as_millis() + 1).unwrap_or(i32::MAX);
-    // SAFETY: the length is that of the array, which lives until the call returns.
-    let ready = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, wait_ms) };
-    if ready >= 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        error => Err(error),
-    }
-}
-
 impl MmsgIo {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // SAFETY: both are plain structs of numbers and pointers, for which zero bytes are valid.
         let (vector, header) = unsafe { (zeroed::<libc::iovec>(), zeroed::<libc::mmsghdr>()) };
         Self {
@@ -118,7 +38,7 @@ impl MmsgIo {
     }
 
     /// Serves the datagrams that wait in `socket`, up to a full batch. Returns their number.
-    fn exchange(
+    pub(super) fn exchange(
         &mut self,
         at: usize,
         socket: &UdpSocket,
@@ -280,7 +200,7 @@ fn receive_failed() -> io::Result<usize> {
 mod tests {
     use super::*;
     use crate::{UdpOptions, bind_udp};
-    use std::net::SocketAddr;
+    use std::time::Duration;
 
     /// Counts replies that could not be sent.
     #[derive(Default)]
@@ -297,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A forged source may have port 0, to which no datagram can be sent.
+    /// A forged source may have port 0, as empty addresses have, to which no datagram can be sent.
     #[test]
     fn refused_replies_do_not_block_others() {
         let here = "127.0.0.1:0".parse().unwrap();
@@ -315,7 +235,7 @@ mod tests {
             mmsg.batch.set_reply(slot, 1);
         }
         for slot in [0, 2, 3] {
-            mmsg.addresses[slot] = RawSockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+            mmsg.addresses[slot] = RawSockAddr::EMPTY;
         }
         let mut failures = Failures::default();
         mmsg.send(0, &socket, &mut failures);

@@ -1,68 +1,23 @@
-//! One system call for each datagram, on any platform that mio supports.
+//! One system call for each datagram, on any platform.
 
-use super::engine_loop::{EngineIo, Round};
 use super::{Batch, Handler, UdpSocket};
-use mio::net::UdpSocket as Socket;
-use mio::{Events, Interest, Poll, Token};
-use primitives::IpPrefix;
 use std::io;
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::net::UdpSocket as Socket;
 
-/// The sockets of a worker.
-pub(super) struct PortableEngine {
-    sockets: Vec<BoundSocket>,
-    batch: Batch,
-    poll: Poll,
-    events: Events,
-}
-
-struct BoundSocket {
-    socket: Socket,
-    local: SocketAddr,
-}
-
-impl PortableEngine {
-    pub(super) fn new(sockets: Vec<UdpSocket>) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let events = Events::with_capacity(sockets.len().max(1));
-        let mut bound = Vec::with_capacity(sockets.len());
-        for (at, socket) in sockets.into_iter().enumerate() {
-            let local = socket.local_addr();
-            let mut socket = Socket::from_std(socket.socket);
-            poll.registry().register(&mut socket, Token(at), Interest::READABLE)?;
-            bound.push(BoundSocket { socket, local });
-        }
-        Ok(Self { sockets: bound, batch: Batch::new(), poll, events })
+/// Serves the datagrams that wait in `socket`, up to a full batch. Returns their number.
+pub(super) fn exchange(
+    batch: &mut Batch,
+    at: usize,
+    socket: &UdpSocket,
+    handler: &mut impl Handler,
+) -> io::Result<usize> {
+    batch.clear(socket.local_addr());
+    receive(&socket.socket, batch)?;
+    if !batch.is_empty() {
+        handler.batch(at, batch);
+        send(at, &socket.socket, batch, handler);
     }
-}
-
-impl EngineIo for PortableEngine {
-    const IS_PORTABLE: bool = true;
-
-    fn poll_once(&mut self, handler: &mut impl Handler) -> io::Result<Round> {
-        let mut round = Round::default();
-        for (at, BoundSocket { socket, local }) in self.sockets.iter().enumerate() {
-            self.batch.clear(*local);
-            receive(socket, &mut self.batch)?;
-            if !self.batch.is_empty() {
-                round.add_batch(self.batch.len());
-                handler.batch(at, &mut self.batch);
-                send(at, socket, &self.batch, handler);
-            }
-        }
-        Ok(round)
-    }
-
-    /// mio reports readiness only once, so each socket must have been found empty.
-    fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, Some(wait)) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    fn block_sources(&mut self, _: &[IpPrefix]) {}
+    Ok(batch.len())
 }
 
 /// Receives waiting datagrams, up to a full batch.
@@ -73,7 +28,7 @@ fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => break,
                 io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => return Err(error),
-                // An error about an earlier reply, or a datagram too long for Windows.
+                // An error about an earlier reply.
                 _ => {}
             },
         }
