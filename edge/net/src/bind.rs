@@ -128,15 +128,9 @@ fn share(socket: &Socket) -> io::Result<()> {
 }
 
 /// Permits other sockets of this user to bind the same address.
-#[cfg(all(unix, not(target_os = "freebsd")))]
+#[cfg(not(target_os = "freebsd"))]
 fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
-}
-
-/// Always fails: without SO_REUSEPORT there can be only one worker.
-#[cfg(not(unix))]
-fn share(_: &Socket) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// An address cannot be bound. The message says which, why, and what to do.
@@ -179,10 +173,7 @@ impl BindError {
     /// Returns whether the kernel does not support the address family (IPv6 is disabled), so that this
     /// address can be dropped from a default list of listeners.
     pub fn is_family_absent(&self) -> bool {
-        #[cfg(unix)]
-        return self.cause.raw_os_error() == Some(libc::EAFNOSUPPORT);
-        #[cfg(not(unix))]
-        return false;
+        self.cause.raw_os_error() == Some(libc::EAFNOSUPPORT)
     }
 
     /// Returns the reason and the remedy in one sentence, without the address.

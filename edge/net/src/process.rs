@@ -77,21 +77,6 @@ pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
 
-/// The reason why privileges could not be dropped.
-#[derive(Debug)]
-pub enum DropPrivilegesError {
-    /// No such user on this system.
-    UnknownUser(String),
-    /// No such group on this system.
-    UnknownGroup(String),
-    /// Only root can change its user.
-    NotRoot,
-    /// The kernel refused.
-    System(io::Error),
-    /// The process could become root again, so dropping privileges had no effect.
-    NotDropped,
-}
-
 /// The ids of a user and a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
@@ -105,15 +90,16 @@ impl Identity {
     /// # Errors
     ///
     /// If there is no such user or group, or the system cannot look them up.
-    pub fn find(user: &str, group: &str) -> Result<Self, DropPrivilegesError> {
-        let system = |error: nix::Error| DropPrivilegesError::System(error.into());
-        let found = User::from_name(user).map_err(system)?;
-        let found = found.ok_or_else(|| DropPrivilegesError::UnknownUser(user.to_owned()))?;
+    pub fn find(user: &str, group: &str) -> io::Result<Self> {
+        let found = User::from_name(user).map_err(cannot_change)?;
+        let unknown = || io::Error::other(format!("no user `{user}` on this system"));
+        let found = found.ok_or_else(unknown)?;
         let gid = if group.is_empty() {
             found.gid
         } else {
-            let found = Group::from_name(group).map_err(system)?;
-            found.ok_or_else(|| DropPrivilegesError::UnknownGroup(group.to_owned()))?.gid
+            let found = Group::from_name(group).map_err(cannot_change)?;
+            let unknown = || io::Error::other(format!("no group `{group}` on this system"));
+            found.ok_or_else(unknown)?.gid
         };
         Ok(Self { user: found.uid, group: gid })
     }
@@ -182,19 +168,22 @@ impl Identity {
 /// # Errors
 ///
 /// If the process is not root, the kernel refuses, or root could be regained.
-pub fn drop_privileges(identity: Identity) -> Result<(), DropPrivilegesError> {
+pub fn drop_privileges(identity: Identity) -> io::Result<()> {
     if !is_root() {
-        return Err(DropPrivilegesError::NotRoot);
+        return Err(io::Error::other("only root can change its user"));
     }
-    let system = |error: nix::Error| DropPrivilegesError::System(error.into());
     // The user last: only root may set the others.
-    setgroups(&[]).map_err(system)?;
-    setgid(identity.group).map_err(system)?;
-    setuid(identity.user).map_err(system)?;
+    setgroups(&[]).map_err(cannot_change)?;
+    setgid(identity.group).map_err(cannot_change)?;
+    setuid(identity.user).map_err(cannot_change)?;
     if !identity.user.is_root() && setuid(Uid::from_raw(0)).is_ok() {
-        return Err(DropPrivilegesError::NotDropped);
+        return Err(io::Error::other("root privileges could be regained"));
     }
     Ok(())
+}
+
+fn cannot_change(error: nix::Error) -> io::Error {
+    io::Error::other(format!("cannot change user or group: {error}"))
 }
 
 /// Raises the soft limit of open descriptors to the hard limit.
@@ -211,23 +200,19 @@ pub fn raise_descriptor_limit() -> io::Result<()> {
 }
 
 /// Raises the soft limit of locked memory to the hard limit, and both to no limit if that is allowed.
-/// Returns the limit in bytes, or `None` if there is none.
 ///
 /// # Errors
 ///
 /// If the kernel refuses both.
 #[cfg(target_os = "linux")]
-pub fn raise_locked_memory_limit() -> io::Result<Option<u64>> {
+pub fn raise_locked_memory_limit() -> io::Result<()> {
     use nix::sys::resource::RLIM_INFINITY;
     let resource = Resource::RLIMIT_MEMLOCK;
-    if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_ok() {
-        return Ok(None);
-    }
-    let (soft, hard) = getrlimit(resource)?;
-    if soft < hard {
-        setrlimit(resource, hard, hard)?;
-    }
-    Ok(Some(hard).filter(|limit| *limit != RLIM_INFINITY))
+    setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).or_else(|_| {
+        let (_, hard) = getrlimit(resource)?;
+        setrlimit(resource, hard, hard)
+    })?;
+    Ok(())
 }
 
 /// Returns the time of the system's monotonic clock, which all processes of this machine share.
@@ -284,20 +269,6 @@ pub fn usage() -> Usage {
     }
 }
 
-impl std::fmt::Display for DropPrivilegesError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::UnknownUser(name) => write!(f, "no user `{name}` on this system"),
-            Self::UnknownGroup(name) => write!(f, "no group `{name}` on this system"),
-            Self::NotRoot => write!(f, "only root can change its user"),
-            Self::System(error) => write!(f, "cannot change user or group: {error}"),
-            Self::NotDropped => write!(f, "root privileges could be regained"),
-        }
-    }
-}
-
-impl std::error::Error for DropPrivilegesError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,20 +298,5 @@ mod tests {
         assert_eq!(owner(), before);
         identity.give(&folder).unwrap();
         assert_eq!(owner(), user.as_raw());
-    }
-
-    #[test]
-    fn own_addresses_exclude_loopback() {
-        assert!(own_addresses().iter().all(|ip| !ip.is_loopback() && !ip.is_unspecified()));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn monotonic_clock_follows_uptime() {
-        let text = std::fs::read_to_string("/proc/uptime").unwrap();
-        let uptime: f64 = text.split(' ').next().unwrap().parse().unwrap();
-        // Uptime includes suspended time and is rounded down.
-        let now = monotonic().as_secs_f64();
-        assert!(now > 0.0 && uptime + 60.0 > now, "{now} {uptime}");
     }
 }

@@ -66,7 +66,9 @@ impl InheritedSockets {
         for (number, name) in (FIRST_FD..).zip(socket_names) {
             // SAFETY: F_GETFD is valid for any number; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
-                return Err(InheritError::NotOpen { number });
+                return Err(InheritError(format!(
+                    "LISTEN_FDS includes descriptor {number}, which is not open"
+                )));
             }
             // SAFETY: it is open, and by the protocol it belongs to this process from its start. No
             // other code owns it, because this runs once, before anything else is opened.
@@ -141,7 +143,11 @@ impl InheritedSockets {
 impl Entry {
     /// Determines the kind of a descriptor and makes it close-on-exec.
     fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> Result<Self, InheritError> {
-        let fail = |cause| InheritError::Unusable { number, name: name.clone(), cause };
+        let fail = |cause: io::Error| {
+            InheritError(format!(
+                "inherited descriptor {number} (`{name}`) is not a usable socket: {cause}"
+            ))
+        };
         let socket = Socket::from(descriptor);
         let kind = socket.r#type().map_err(fail)?;
         socket.set_cloexec(true).map_err(fail)?;
@@ -154,11 +160,15 @@ impl Entry {
         let entry = Self { name: name.clone(), socket, bound };
         let Some((transport, address)) = bound else { return Ok(entry) };
         if address.is_ipv6() && !entry.socket.only_v6().map_err(fail)? {
-            return Err(InheritError::BothFamilies { socket: entry.to_string() });
+            return Err(InheritError(format!(
+                "{entry} also accepts IPv4: set BindIPv6Only=ipv6-only in its socket unit"
+            )));
         }
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         if transport == Transport::Tcp && !entry.socket.is_listener().map_err(fail)? {
-            return Err(InheritError::NotListening { socket: entry.to_string() });
+            return Err(InheritError(format!(
+                "{entry} does not listen: set Accept=no in its socket unit"
+            )));
         }
         let _ = transport;
         Ok(entry)
@@ -187,7 +197,11 @@ fn socket_names(
         return Ok(Vec::new());
     }
     let read = count.parse().ok().filter(|count| *count <= SOCKETS_MAX);
-    let count = read.ok_or(InheritError::Count(count))?;
+    let count = read.ok_or_else(|| {
+        InheritError(format!(
+            "LISTEN_FDS: expected a number from 0 to {SOCKETS_MAX}, found `{count}`"
+        ))
+    })?;
     let given = variable("LISTEN_FDNAMES").unwrap_or_default();
     let socket_names = given.split(':').chain(std::iter::repeat("")).take(count);
     // systemd's name for sockets whose name it does not know.
@@ -195,60 +209,13 @@ fn socket_names(
     Ok(socket_names.map(String::from).collect())
 }
 
-/// The reason why an inherited socket cannot be used. The message says what to change.
+/// The reason why an inherited socket cannot be used: a sentence that says what to change.
 #[derive(Debug)]
-pub enum InheritError {
-    /// LISTEN_FDS is not a number, or is too large.
-    Count(String),
-    /// LISTEN_FDS includes a descriptor that is not open.
-    NotOpen {
-        /// The descriptor.
-        number: RawFd,
-    },
-    /// The descriptor is not a socket, or cannot be queried.
-    Unusable {
-        /// The descriptor.
-        number: RawFd,
-        /// Its name.
-        name: String,
-        /// The kernel's error.
-        cause: io::Error,
-    },
-    /// A v6 socket that also accepts v4 traffic.
-    BothFamilies {
-        /// The socket's description.
-        socket: String,
-    },
-    /// A TCP socket that does not listen.
-    NotListening {
-        /// The socket's description.
-        socket: String,
-    },
-}
+pub struct InheritError(String);
 
 impl fmt::Display for InheritError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(text) => {
-                write!(f, "LISTEN_FDS: expected a number from 0 to {SOCKETS_MAX}, found `{text}`")
-            }
-            Self::NotOpen { number } => {
-                write!(f, "LISTEN_FDS includes descriptor {number}, which is not open")
-            }
-            Self::Unusable { number, name, cause } => {
-                write!(
-                    f,
-                    "inherited descriptor {number} (`{name}`) is not a usable socket: {cause}"
-                )
-            }
-            Self::BothFamilies { socket } => write!(
-                f,
-                "{socket} also accepts IPv4: set BindIPv6Only=ipv6-only in its socket unit"
-            ),
-            Self::NotListening { socket } => {
-                write!(f, "{socket} does not listen: set Accept=no in its socket unit")
-            }
-        }
+        f.write_str(&self.0)
     }
 }
 
@@ -257,7 +224,6 @@ impl std::error::Error for InheritError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, UdpSocket};
 
     fn entry(name: &str, socket: impl Into<OwnedFd>) -> Result<Entry, InheritError> {
         Entry::examine(name.into(), 9, socket.into())
@@ -284,46 +250,6 @@ mod tests {
             assert!(error.to_string().contains(&format!("`{wrong}`")), "{error}");
         }
         assert!(super::socket_names(|_| None, 77).unwrap().is_empty());
-    }
-
-    /// A UDP and a TCP socket on the same port. A port that is free for one may be taken for the other.
-    fn on_one_port() -> (UdpSocket, TcpListener, SocketAddr) {
-        loop {
-            let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let at = udp.local_addr().unwrap();
-            if let Ok(tcp) = TcpListener::bind(at) {
-                return (udp, tcp, at);
-            }
-        }
-    }
-
-    #[test]
-    fn takes_sockets_and_streams_by_kind_name_and_address() {
-        let (udp, tcp, at) = on_one_port();
-        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (_mine, theirs) = UnixStream::pair().unwrap();
-        let any = ([127, 0, 0, 1], 0).into();
-        let mut inherited = InheritedSockets {
-            descriptors: Vec::new(),
-            sockets: vec![
-                entry("udp", udp.try_clone().unwrap()).unwrap(),
-                entry("tidegate.socket", udp).unwrap(),
-                entry("http", tcp).unwrap(),
-                entry("tidegate.socket", other).unwrap(),
-                entry("upgrade", theirs).unwrap(),
-            ],
-            known: &["udp", "http", "admin"],
-        };
-        assert!(inherited.take_tcp("admin", at).is_empty(), "it is http's");
-        assert!(inherited.take_udp("udp", ([127, 0, 0, 2], at.port()).into()).is_empty());
-        assert_eq!(inherited.take_tcp("http", any).len(), 1);
-        assert_eq!(inherited.take_udp("udp", at).len(), 2);
-        assert!(inherited.take_stream("else").is_none());
-        assert!(inherited.take_stream("upgrade").is_some());
-        assert!(!inherited.is_empty());
-        let left = inherited.into_unclaimed();
-        assert_eq!(left.len(), 1);
-        assert!(left[0].starts_with("UDP 127.0.0.1:") && left[0].ends_with("(`tidegate.socket`)"));
     }
 
     #[test]

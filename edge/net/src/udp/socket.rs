@@ -105,7 +105,6 @@ impl UdpSocket {
     /// # Errors
     ///
     /// If the process has too many descriptors.
-    #[cfg(unix)]
     pub fn descriptor(&self) -> io::Result<std::os::fd::OwnedFd> {
         std::os::fd::AsFd::as_fd(&self.socket).try_clone_to_owned()
     }
