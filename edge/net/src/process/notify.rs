@@ -68,22 +68,7 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, own_pid: u32) -> Option<D
 
 #[cfg(test)]
 mod tests {
-    use harness::Directory;
-
     use super::*;
-
-    #[test]
-    fn sends_notifications() {
-        let directory = Directory::new().unwrap();
-        let path = directory.path("socket");
-        let watcher = UnixDatagram::bind(&path).unwrap();
-        Notifier::to(&path).unwrap().notify("READY=1\nSTATUS=x").unwrap();
-        let mut buffer = [0; 99];
-        let len = watcher.recv(&mut buffer).unwrap();
-        assert_eq!(&buffer[..len], b"READY=1\nSTATUS=x");
-        std::fs::remove_file(&path).unwrap();
-        assert!(Notifier::to(&path).unwrap().notify("READY=1").is_err());
-    }
 
     #[test]
     fn reads_watchdog_interval_of_own_pid_only() {
