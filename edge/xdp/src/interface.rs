@@ -52,7 +52,7 @@ impl Network {
     pub(super) fn read(netlink: &mut Netlink) -> io::Result<Self> {
         Ok(Self {
             links: netlink.links()?,
-            addresses: netlink.addresses(None)?,
+            addresses: netlink.addresses()?,
             routes: netlink.default_routes()?,
         })
     }
@@ -275,7 +275,7 @@ impl Network {
 
     /// Reads addresses again, and routes if `with_routes` is set.
     pub(super) fn refresh(&mut self, netlink: &mut Netlink, with_routes: bool) -> io::Result<()> {
-        self.addresses = netlink.addresses(None)?;
+        self.addresses = netlink.addresses()?;
         if with_routes {
             self.routes = netlink.default_routes()?;
         }
