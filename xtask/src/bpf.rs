@@ -6,7 +6,7 @@
 use crate::command::{Tally, command, output, run};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 
@@ -76,12 +76,18 @@ fn files(program: &Program) -> Result<[(&'static str, Vec<u8>); 2]> {
         "//! Indexes of the instructions of `program.bin` that load the address of a map. Made by `cargo xtask bpf`.\n\n\
          use super::maps::MapName::{self, ",
     );
-    let variants: BTreeSet<String> =
-        program.relocations.iter().map(|(_, map)| variant(map)).collect();
-    text += &variants.into_iter().collect::<Vec<_>>().join(", ");
-    text += "};\n\n#[rustfmt::skip]\npub(super) const RELOCATIONS: &[(usize, MapName)] = &[\n";
+    let mut indexes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (index, map) in &program.relocations {
-        writeln!(text, "    ({index}, {}),", variant(map))?;
+        indexes.entry(variant(map)).or_default().push(index.to_string());
+    }
+    text += &indexes.keys().cloned().collect::<Vec<_>>().join(", ");
+    text += "};\n\n#[rustfmt::skip]\npub(super) const RELOCATIONS: &[(MapName, &[usize])] = &[\n";
+    for (map, indexes) in indexes {
+        writeln!(text, "    ({map}, &[")?;
+        for line in indexes.chunks(16) {
+            writeln!(text, "        {},", line.join(", "))?;
+        }
+        text += "    ]),\n";
     }
     text += "];\n";
     Ok([("program.bin", program.instructions.clone()), ("program.rs", text.into_bytes())])

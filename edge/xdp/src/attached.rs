@@ -65,8 +65,7 @@ impl Attached {
             format!("the kernel refuses the maps of the XDP program for {name}: {error}")
         })?;
         own_maps.set_vlans(&options.vlans);
-        let program = load(maps, &own_maps)
-            .map_err(|error| SetupError { reason: error.to_string(), verifier_log: error.log })?;
+        let program = load(maps, &own_maps)?;
         let (link, mode, waiting) = match inherited {
             Some((link, mode)) => (link, mode, Some(program)),
             None => {

@@ -10,12 +10,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_void};
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-use super::Mode;
+use super::{Mode, SetupError};
 
 /// Commands of bpf(2).
 mod command {
@@ -70,15 +69,6 @@ pub struct MapSpec {
     pub value_len: u32,
     /// Maximum number of entries.
     pub entries: u32,
-}
-
-/// An XDP program that the kernel refused.
-#[derive(Debug)]
-pub struct LoadError {
-    /// The kernel's error.
-    pub error: io::Error,
-    /// The output of the verifier. Empty if the verifier did not run.
-    pub log: String,
 }
 
 /// The result of an XDP program for a frame.
@@ -215,15 +205,21 @@ pub fn load_program(
     name: &str,
     license: &CStr,
     instructions: &[u64],
-) -> Result<OwnedFd, LoadError> {
+) -> Result<OwnedFd, SetupError> {
     load(name, license, instructions, &mut []).or_else(|error| {
         // Only a refused program is worth the time that a log takes.
         let mut log = vec![0; LOG_LEN];
-        match load(name, license, instructions, &mut log) {
-            Ok(program) => Ok(program),
-            Err(_) => Err(LoadError { error, log: text(&log) }),
-        }
+        load(name, license, instructions, &mut log).map_err(|_| refused(&error, text(&log)))
     })
+}
+
+fn refused(error: &io::Error, verifier_log: String) -> SetupError {
+    let mut reason = format!("the kernel refused the XDP program: {error}");
+    // The verifier's reason is in the last line but one; the last one has statistics.
+    if let Some(line) = verifier_log.lines().rev().find(|line| !line.starts_with("processed ")) {
+        reason = format!("{reason}: {line}");
+    }
+    SetupError { reason, verifier_log }
 }
 
 /// Loads a program. An empty `log` has the verifier write none.
@@ -353,23 +349,6 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) 
     };
     // SAFETY: the frame lives until the call returns; the kernel reads no more bytes than its length.
     unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }.map(drop)
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel refused the XDP program: {}", self.error)?;
-        // The verifier's reason is in the last line but one; the last one has statistics.
-        match self.log.lines().rev().find(|line| !line.starts_with("processed ")) {
-            Some(line) => write!(f, ": {line}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 /// The attributes of `MAP_CREATE`, as far as Linux 5.10 has them. The layout of all of these structures
@@ -539,12 +518,12 @@ mod tests {
         // Returns without a result.
         let exit = 0x95;
         let error = load_program("bad", c"Dual MIT/GPL", &[exit]).unwrap_err();
-        if error.error.raw_os_error() == Some(libc::EPERM) {
+        if error.reason.contains("not permitted") {
             println!(
                 "skipped: refused_programs_come_with_the_reason needs CAP_BPF and CAP_NET_ADMIN"
             );
             return;
         }
-        assert!(error.to_string().ends_with("R0 !read_ok"), "{error}: {}", error.log);
+        assert!(error.reason.ends_with("R0 !read_ok"), "{error}: {}", error.verifier_log);
     }
 }

@@ -32,13 +32,11 @@ use primitives::IpPrefix;
 
 #[cfg(test)]
 use super::bpf::look_up_element;
-use super::bpf::{
-    LoadError, MapKind, MapSpec, Reference, create_map, load_program, relocate, update_element,
-};
+use super::bpf::{MapKind, MapSpec, Reference, create_map, load_program, relocate, update_element};
 use super::interface::Endpoint;
 use super::next_hops::NextHops;
 use super::program::RELOCATIONS;
-use super::{ConnectRate, IdSlots, ListenerCounts, ProtocolNumbers};
+use super::{ConnectRate, IdSlots, ListenerCounts, ProtocolNumbers, SetupError};
 use list::{UNUSED_V4, UNUSED_V6, network_words, raw_v4, raw_v6, replace, set};
 use mapped_words::{MappedWords, Words};
 
@@ -424,7 +422,7 @@ impl InterfaceMaps {
 }
 
 /// Loads the program with its maps. They live as long as the program.
-pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, LoadError> {
+pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, SetupError> {
     load_program("tidegate", LICENSE, &instructions(maps, interface))
 }
 
@@ -436,7 +434,7 @@ pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
     let (words, rest) = PROGRAM.as_chunks::<8>();
     debug_assert!(rest.is_empty(), "half an instruction");
     let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    for (index, name) in RELOCATIONS {
+    for (name, indexes) in RELOCATIONS {
         let (map, reference) = match name {
             MapName::Bans4 => (maps.bans.map(), Reference::Map),
             MapName::Xsks => (interface.sockets.as_fd(), Reference::Map),
@@ -445,7 +443,9 @@ pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
             MapName::Interface => (interface.config.map(), Reference::Value),
             MapName::Counts => (interface.counts.map(), Reference::Value),
         };
-        relocate(&mut instructions, *index, map, reference);
+        for index in *indexes {
+            relocate(&mut instructions, *index, map, reference);
+        }
     }
     instructions
 }

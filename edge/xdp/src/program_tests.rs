@@ -53,7 +53,8 @@ impl Program {
             other => other.unwrap(),
         };
         let interface = InterfaceMaps::create().unwrap();
-        let program = load(&maps, &interface).unwrap_or_else(|error| panic!("{}", error.log));
+        let program =
+            load(&maps, &interface).unwrap_or_else(|error| panic!("{}", error.verifier_log));
         let socket = model.has_socket.then(|| {
             let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None).unwrap();
             interface.set_socket(0, socket.as_fd()).unwrap();
