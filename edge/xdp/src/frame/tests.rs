@@ -54,23 +54,6 @@ fn reply(request: &Datagram, payload: &[u8], id: u16) -> Vec<u8> {
 }
 
 #[test]
-fn parses_frames_of_all_lengths() {
-    for form in forms() {
-        for len in 0..=1472 {
-            let bytes = payload(len);
-            let frame = form.frame(&bytes);
-            let datagram = Datagram::parse(&frame).unwrap();
-            assert_eq!((datagram.from, datagram.to), (form.from, form.to));
-            assert_eq!(frame[datagram.payload.clone()], bytes);
-            assert_eq!(datagram.payload.end, frame.len());
-            // Short frames are padded.
-            let padded = [&frame[..], &[0; 30]].concat();
-            assert_eq!(Datagram::parse(&padded), Some(datagram));
-        }
-    }
-}
-
-#[test]
 fn replies_parse_and_have_right_checksums() {
     for form in forms() {
         let request = Datagram::parse(&form.frame(b"request")).unwrap();
@@ -81,6 +64,9 @@ fn replies_parse_and_have_right_checksums() {
             assert_eq!(udp_checksum(ip), 0);
             assert_eq!(frame.len(), request.reply_headers_len() + len);
             let back = Datagram::parse(&frame).unwrap();
+            // Short frames are padded.
+            let padded = [&frame[..], &[0; 30]].concat();
+            assert_eq!(Datagram::parse(&padded), Some(back.clone()));
             assert_eq!((back.from, back.to, back.tag), (form.to, form.from, request.tag));
             assert_eq!(frame[back.payload], bytes);
             assert_eq!(frame[..12], [CLIENT_MAC, SERVER_MAC].concat());

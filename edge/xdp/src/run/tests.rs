@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use super::*;
 use crate::chunks::Rings;
 use crate::maps::NextHop;
-use crate::test_frames::{CLIENT_MAC, SERVER_MAC, frame, tagged, udp_checksum};
+use crate::test_frames::{CLIENT_MAC, SERVER_MAC, frame};
 use crate::test_kernel::{COUNT, Kernel, Memory, TX_LEN};
 
 const V4: &str = "192.0.2.1:6969";
@@ -80,30 +80,6 @@ fn served(memory: &Memory, rings: Rings) -> ServedQueue {
     let file = File::open("/dev/null").unwrap();
     let queue = Queue::of_parts(socket, file, Arc::clone(&memory.chunks), rings);
     ServedQueue::new(WorkerQueue { queue, next_hops: Arc::default(), status: Arc::default() })
-}
-
-#[test]
-fn requests_are_answered_for_the_socket_of_their_address() {
-    for listeners in [[V4, V6], ["0.0.0.0:6969", "[::]:6969"]] {
-        let mut driver = Driver::new(&listeners);
-        let payloads = [&[1; 20][..], &[2; 21], &[3; 600], &[4; 1]];
-        let ends = [(CLIENT_V6, V6), (CLIENT_V4, V4), (CLIENT_V6, V6), (CLIENT_V4, V4)];
-        let requests = ends.iter().zip(payloads).map(|((from, to), it)| frame(from, to, it));
-        let mut requests: Vec<Vec<u8>> = requests.collect();
-        requests[0] = tagged(&requests[0], 5);
-        let replies = driver.serve(&requests);
-        // The requests of a socket are served together, in their order.
-        for (reply, request) in replies.iter().zip([1, 3, 0, 2]) {
-            let datagram = Datagram::parse(reply).unwrap();
-            assert_eq!(datagram.from, ends[request].1.parse().unwrap());
-            assert_eq!(datagram.to, ends[request].0.parse().unwrap());
-            assert_eq!(&reply[datagram.payload], payloads[request]);
-            assert_eq!(udp_checksum(&reply[if request == 0 { 18 } else { 14 }..]), 0);
-        }
-        let [v4, v6] = [V4, V6].map(|end| Some(end.parse::<SocketAddr>().unwrap().ip()));
-        assert_eq!(driver.echo.seen, [(0, v4), (0, v4), (1, v6), (1, v6)]);
-        assert!(driver.has_all_chunks());
-    }
 }
 
 #[test]
