@@ -30,9 +30,9 @@ use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick};
 
 use crate::buffer::{OutputBuffer, WriteOutcome};
+use crate::client::WsClient;
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
-use crate::webtorrent::ws_client::WsClient;
 use memory::MemoryUse;
 
 pub use memory::MemoryLimits;

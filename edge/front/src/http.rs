@@ -46,7 +46,7 @@ use crate::Clock;
 use crate::connections::Connections;
 use crate::listener::Listener;
 use crate::tasks::Tasks;
-use crate::webtorrent::relay::Relay;
+use crate::webtorrent::context::Relay;
 use crate::webtorrent::{self, WorkerLink};
 use crate::worker::Worker;
 use handshakes::HandshakeTurns;
@@ -127,13 +127,7 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
         .build()?;
     // In a task, so that the runtime polls it only when it has something to do, and not every turn.
     let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
-    match LocalSet::new().block_on(&runtime, run) {
-        Ok(result) => result,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(error) => Err(io::Error::other(error)),
-        },
-    }
+    long_body::joined(LocalSet::new().block_on(&runtime, run))
 }
 
 async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! Non-blocking sockets, with TLS or without.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::io::{self, Read, Write};
 use std::task::{Context, Poll};
 
@@ -89,17 +89,25 @@ impl Socket {
 
     /// The bytes of memory for input that TLS cannot decrypt yet.
     pub(crate) fn held_bytes(&self) -> usize {
-        match self {
-            Self::Plain(_) => 0,
-            Self::Tls(tls) => tls.session.borrow().held_bytes(),
-        }
+        self.session().map_or(0, |session| session.held_bytes())
     }
 
     /// The bytes of memory for output that TLS has encrypted and the socket has not taken.
     pub(crate) fn unsent_bytes(&self) -> usize {
+        self.session().map_or(0, |session| session.unsent_bytes())
+    }
+
+    /// Returns true if the TLS handshake is still under way.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session().is_some_and(|session| session.is_handshaking())
+    }
+
+    /// The TLS session; `None` = no TLS.
+    #[inline]
+    fn session(&self) -> Option<Ref<'_, TlsSession>> {
         match self {
-            Self::Plain(_) => 0,
-            Self::Tls(tls) => tls.session.borrow().unsent_bytes(),
+            Self::Plain(_) => None,
+            Self::Tls(tls) => Some(tls.session.borrow()),
         }
     }
 
@@ -107,14 +115,6 @@ impl Socket {
         match self {
             Self::Plain(tcp) => tcp,
             Self::Tls(tls) => &tls.tcp,
-        }
-    }
-
-    /// Returns true if the TLS handshake is still under way.
-    pub(crate) fn is_handshaking(&self) -> bool {
-        match self {
-            Self::Plain(_) => false,
-            Self::Tls(tls) => tls.session.borrow().is_handshaking(),
         }
     }
 

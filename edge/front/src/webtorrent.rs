@@ -17,13 +17,11 @@
 //! connection that made the offer, and only if the offer was given to the connection that answers.
 
 mod connection;
-mod context;
+pub(crate) mod context;
 mod letters;
 mod mailboxes;
 pub(crate) mod options;
-pub(crate) mod relay;
 mod session;
-pub(crate) mod ws_client;
 
 use std::rc::Rc;
 
@@ -33,9 +31,8 @@ use types::ConnectionKey;
 use crate::buffer::WriteOutcome;
 use crate::connections::writable;
 use crate::worker::Worker;
-use context::WsContext;
+use context::{Relay, WsContext};
 use mailboxes::MessageBatch;
-use relay::Relay;
 
 pub(crate) use connection::start;
 pub use letters::{BadLetters, LetterCounts, RemoteLetters};

@@ -18,7 +18,7 @@ use crate::http::http_service::HttpService;
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::tasks::Tasks;
-use crate::webtorrent::relay::Relay;
+use crate::webtorrent::context::Relay;
 
 /// Connections closed when the process has no file descriptors left: one in this many, and 64 at most.
 const EXHAUSTED_PART: usize = 8;

@@ -12,10 +12,10 @@ use wire::ws::{self, CloseCode};
 use super::{Connections, NEVER, Phase, Slot};
 use crate::reject_log;
 
-/// A WebSocket that may not stay open.
-struct Refused {
+/// A WebSocket that may not stay open, and the reason in its close frame.
+struct Closing {
     key: ConnectionKey,
-    refusal: Refusal,
+    reason: &'static str,
 }
 
 /// Scans in which every slot is scanned once: about a second.
@@ -26,7 +26,8 @@ impl Connections {
     /// access, and forgets old offers. Call it a few times a second: each call scans a part of the table.
     pub(crate) fn scan(&mut self, view: &View<'_>) {
         let now = view.now();
-        let (mut silent, mut slow, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut silent = Vec::new();
+        let mut closing = Vec::new();
         self.scans += 1;
         self.update_relay_crowded();
         for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
@@ -37,7 +38,7 @@ impl Connections {
             if now > slot.message_deadline && slot.can_receive() {
                 slot.listener.ws().drop(DropReason::SlowMessage);
                 slot.message_deadline = NEVER;
-                slow.push(slot.key);
+                closing.push(Closing { key: slot.key, reason: "the message takes too long" });
             }
             if self.is_relay_crowded && slot.hoards_relayed(now) {
                 slot.listener.ws().drop(DropReason::UnsentMemory);
@@ -47,18 +48,15 @@ impl Connections {
             if turn.is_multiple_of(limits::WEB_RECHECK_S)
                 && let Err(refusal) = slot.recheck(view)
             {
-                refused.push(Refused { key: slot.key, refusal });
+                closing.push(Closing { key: slot.key, reason: refusal.text() });
             }
             slot.offers.expire(now);
         }
         for key in silent {
             self.send(now, key, |out| ws::ping(out, b""));
         }
-        for key in slow {
-            self.close(now, key, CloseCode::POLICY, "the message takes too long");
-        }
-        for Refused { key, refusal } in refused {
-            self.close(now, key, CloseCode::POLICY, refusal.text());
+        for Closing { key, reason } in closing {
+            self.close(now, key, CloseCode::POLICY, reason);
         }
     }
 

@@ -64,15 +64,6 @@ pub(super) async fn accept_all(
     }
 }
 
-/// A connection before it is registered with the reactor.
-struct NewConnection<'a> {
-    worker: &'a Rc<Worker>,
-    listener: &'a Rc<Listener>,
-    stream: std::net::TcpStream,
-    client: RemoteClient,
-    permit: ConnectionPermit,
-}
-
 /// Serves what a new connection has sent already, and keeps the connection only if there may be more.
 fn serve_new(
     worker: &Rc<Worker>,
@@ -94,8 +85,7 @@ fn serve_new(
     }
     Counters::connection_opened(&mut listener.http());
     let ip = client.ip();
-    let new = NewConnection { worker, listener, stream, client, permit };
-    match header.and_then(|()| new.serve()) {
+    match header.and_then(|()| make_first_step(worker, listener, stream, client, permit)) {
         Ok(true) => {}
         Ok(false) => listener.http().connection_closed(),
         Err(error) => {
@@ -105,44 +95,48 @@ fn serve_new(
     }
 }
 
-impl NewConnection<'_> {
-    /// Makes the first step, and starts a task if the connection stays. Returns true if it stays.
-    fn serve(self) -> Result<bool, ConnectionError> {
-        let Self { worker, listener, stream, client, permit } = self;
-        let mut input = InputBuffer::default();
-        // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
-        // be waited for.
-        let mut served = if client.expects_proxy_header() || listener.tls.is_some() {
-            Served::nothing(ServiceStep::Read, worker.now())
-        } else {
-            let may_stay = !worker.stopping.get();
-            let http_client = HttpClient { listener, remote: &client, may_stay };
-            let mut service = worker.service.borrow_mut();
-            let mut buffer = worker.read_buffer.borrow_mut();
-            service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
-        };
-        if served.is_over() {
-            return Ok(false);
-        }
-        let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
-        let output = std::mem::take(&mut served.unsent);
-        let deadline = served.now.after(listener.options.head_timeout_s);
-        // It counts as held from now on, not only once its task runs. The first request has no more time than
-        // any other, even before its first byte.
-        let key = worker.connections.borrow_mut().insert(
-            socket,
-            Rc::clone(listener),
-            output,
-            permit,
-            (served.now, deadline),
-        );
-        let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
-        let tasks = Rc::clone(&worker.tasks);
-        let connection = Connection { worker, listener, key, client, input };
-        match served.next {
-            ServiceStep::Upgrade(client) => connection.upgrade(client),
-            _ => _ = tasks.spawn(connection.run(served)),
-        }
-        Ok(true)
+/// Makes the first step of a connection that is not registered with the reactor yet, and starts a task if it
+/// stays. Returns true if it stays.
+fn make_first_step(
+    worker: &Rc<Worker>,
+    listener: &Rc<Listener>,
+    stream: std::net::TcpStream,
+    client: RemoteClient,
+    permit: ConnectionPermit,
+) -> Result<bool, ConnectionError> {
+    let mut input = InputBuffer::default();
+    // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
+    // be waited for.
+    let mut served = if client.expects_proxy_header() || listener.tls.is_some() {
+        Served::nothing(ServiceStep::Read, worker.now())
+    } else {
+        let may_stay = !worker.stopping.get();
+        let http_client = HttpClient { listener, remote: &client, may_stay };
+        let mut service = worker.service.borrow_mut();
+        let mut buffer = worker.read_buffer.borrow_mut();
+        service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
+    };
+    if served.is_over() {
+        return Ok(false);
     }
+    let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
+    let output = std::mem::take(&mut served.unsent);
+    let deadline = served.now.after(listener.options.head_timeout_s);
+    // It counts as held from now on, not only once its task runs. The first request has no more time than
+    // any other, even before its first byte.
+    let key = worker.connections.borrow_mut().insert(
+        socket,
+        Rc::clone(listener),
+        output,
+        permit,
+        (served.now, deadline),
+    );
+    let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
+    let tasks = Rc::clone(&worker.tasks);
+    let connection = Connection { worker, listener, key, client, input };
+    match served.next {
+        ServiceStep::Upgrade(client) => connection.upgrade(client),
+        _ => _ = tasks.spawn(connection.run(served)),
+    }
+    Ok(true)
 }

@@ -11,12 +11,11 @@ use super::http_service::{HttpClient, Served, ServiceStep};
 use super::long_body::{BodyStream, Pace};
 use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
-use crate::client::RemoteClient;
+use crate::client::{RemoteClient, WsClient};
 use crate::connection_error::ConnectionError;
 use crate::connections::{Phase, readable, writable};
 use crate::listener::Listener;
 use crate::reject_log;
-use crate::webtorrent::ws_client::WsClient;
 use crate::webtorrent::{self, Session};
 use crate::worker::Worker;
 

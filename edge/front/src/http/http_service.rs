@@ -21,12 +21,11 @@ use wire::ws::switching_protocols;
 
 use super::long_body::{BodyStream, LongBody};
 use crate::buffer::{InputBuffer, OutputBuffer, write_now};
-use crate::client::{RemoteClient, credentials};
+use crate::client::{RemoteClient, WsClient, credentials};
 use crate::clock::Sampling;
 use crate::connection_error::ConnectionError;
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
-use crate::webtorrent::ws_client::WsClient;
 use crate::{Clock, reject_log};
 
 /// The initial capacity of the shared buffers.

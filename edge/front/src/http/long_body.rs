@@ -4,7 +4,7 @@
 use std::io;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use types::limits;
 use wire::http::StreamFraming;
 
@@ -58,13 +58,18 @@ impl BodyStream {
     ///
     /// If the thread has.
     pub(super) async fn finish(self) -> io::Result<()> {
-        match self.thread.await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(error) => Err(io::Error::other(error)),
-            },
-        }
+        joined(self.thread.await)
+    }
+}
+
+/// Returns the result of a task or thread, and panics if that has.
+pub(super) fn joined(result: Result<io::Result<()>, JoinError>) -> io::Result<()> {
+    match result {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(io::Error::other(error)),
+        },
     }
 }
 

@@ -30,21 +30,13 @@ struct WsConnection {
     key: ConnectionKey,
 }
 
-/// The end of a session.
-enum SessionEnd {
-    /// A close frame has yet to leave.
-    Closing,
-    /// The client sends no more.
-    InputEnded,
-}
-
 impl WsConnection {
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
     fn run(self, mut session: Session) -> impl Future<Output = ()> {
         async move {
             let end = self.read_all(&mut session).await;
             WsContext::with(&self.worker, |context| session.leave(context));
-            if let Ok(SessionEnd::Closing) = end {
+            if let Ok(true) = end {
                 // The flush sends the close frame, and then ends the output. The connection is over
                 // whether or not this fails.
                 let _ = self.worker.discard_input(self.key).await;
@@ -61,13 +53,14 @@ impl WsConnection {
         }
     }
 
-    /// Serves messages until the session ends.
-    async fn read_all(&self, session: &mut Session) -> Result<SessionEnd, ConnectionError> {
+    /// Serves messages until the session ends. Returns true if a close frame has yet to leave, and false if the
+    /// client has ended its output.
+    async fn read_all(&self, session: &mut Session) -> Result<bool, ConnectionError> {
         // First the input that came with the request.
         let mut next = WsContext::with(&self.worker, |context| session.receive(context, &mut []));
         loop {
             match next {
-                NextInput::End => return Ok(SessionEnd::Closing),
+                NextInput::End => return Ok(true),
                 NextInput::Pause => {
                     // Boxed, because it is rare: a task has room for its largest wait.
                     Box::pin(sleep(PAUSE)).await;
@@ -78,7 +71,7 @@ impl WsConnection {
                     readable(&self.worker.connections, self.key).await?;
                     match self.read(session)? {
                         Some(then) => next = then,
-                        None => return Ok(SessionEnd::InputEnded),
+                        None => return Ok(false),
                     }
                 }
             }

@@ -2,24 +2,47 @@
 //! to those of other workers.
 
 use std::cell::RefMut;
+use std::collections::BTreeMap;
 
-use tracker::Tracker;
+use tracker::{Random, Tracker};
 use types::{ConnectionKey, Tick};
 use wire::ws::{self, CloseCode};
 
-use super::mailboxes::{Content, MessageBatch};
-use super::relay::Relay;
+use super::mailboxes::{Content, MessageBatch, WorkerLink};
 use crate::Clock;
-use crate::clock::{Moment, Sampling};
+use crate::clock::Sampling;
 use crate::connections::Connections;
 use crate::worker::Worker;
+
+/// State that a worker's WebSockets share besides the table of connections.
+pub(crate) struct Relay {
+    pub(super) random: Random,
+    pub(super) sampling: Sampling,
+    pub(crate) link: WorkerLink,
+    /// Messages that wait for the next flush, by the worker that they are for.
+    pub(super) outgoing: Vec<MessageBatch>,
+    /// Likewise, for the few other nodes of a cluster that there are.
+    pub(super) letters: BTreeMap<u8, MessageBatch>,
+}
+
+impl Relay {
+    pub(crate) fn new(random: Random, link: WorkerLink) -> Self {
+        let outgoing = (0..link.mailboxes.workers()).map(|_| MessageBatch::default()).collect();
+        Self { random, sampling: Sampling::default(), link, outgoing, letters: BTreeMap::new() }
+    }
+
+    /// Returns true if messages wait for another worker or node.
+    pub(crate) fn has_messages(&self) -> bool {
+        self.outgoing.iter().chain(self.letters.values()).any(|batch| !batch.is_empty())
+    }
+}
 
 /// A worker's WebTorrent side, borrowed for one step of one session.
 pub(super) struct WsContext<'a> {
     pub(super) now: Tick,
     pub(super) tracker: &'a Tracker,
     pub(super) connections: RefMut<'a, Connections>,
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) relay: RefMut<'a, Relay>,
 }
 
@@ -38,12 +61,6 @@ impl WsContext<'_> {
         drop(context);
         worker.notify_flush();
         result
-    }
-
-    /// Starts to measure a message, if it is one of those that are measured.
-    pub(super) fn begin_sample(&mut self) -> Option<Moment> {
-        let Relay { sampling, .. } = &mut *self.relay;
-        Sampling::begin(sampling, &self.clock)
     }
 
     /// Sends what `write` writes to a connection of this worker.

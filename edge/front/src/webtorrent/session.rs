@@ -13,8 +13,8 @@ use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::context::WsContext;
 use super::mailboxes::Content;
-use super::ws_client::WsClient;
 use crate::buffer::InputBuffer;
+use crate::client::WsClient;
 use crate::connection_error::ConnectionError;
 use crate::connections::Connections;
 use crate::listener::Listener;
@@ -173,7 +173,7 @@ impl Session {
     }
 
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
-        let sample = context.begin_sample();
+        let sample = context.relay.sampling.begin(&context.clock);
         let (action, info_hash) = match &message {
             Ok(Message::Announce(announce)) => (Some(Action::Announce), Some(announce.info_hash)),
             Ok(Message::Answer(answer)) => (Some(Action::Announce), Some(answer.info_hash)),

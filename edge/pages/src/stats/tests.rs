@@ -151,20 +151,3 @@ fn page_and_json_have_the_figures_of_bittorrent_tracker() {
     let empty = OverviewForm::Json.text(&Figures::default(), &Overview::default());
     assert!(empty.ends_with("\"peersCount\":0,\"clients\":{}}"), "{empty}");
 }
-
-#[test]
-fn modes_and_formats_are_read() {
-    fn read<'a>(mode: &'a str, format: Option<&str>) -> StatsRequest<'a> {
-        read_mode(mode.as_bytes(), format.map(str::as_bytes), 120)
-    }
-    assert_eq!(read("everything", Some("txt")), StatsRequest::Text(b"everything"));
-    assert_eq!(read("top100", None), StatsRequest::Overview(OverviewForm::Top(100)));
-    assert_eq!(read("statedump", None), StatsRequest::List(TorrentList::State { minutes: 2 }));
-    assert_eq!(read("tpbs", None), StatsRequest::List(TorrentList::Bencoded));
-    assert_eq!(read("tpbs", Some("txtp")), StatsRequest::List(TorrentList::TextWithDownloads));
-    for mode in ["", "busy", "s24s", "renew", "syncs", "fulllog", "woodpeckers", "peers", "x"] {
-        assert_eq!(read(mode, None), StatsRequest::Text(mode.as_bytes()));
-        assert_eq!(text(mode.as_bytes(), &figures()), None, "{mode}");
-    }
-    assert_eq!(read("tpbs", Some("")), StatsRequest::Unknown);
-}

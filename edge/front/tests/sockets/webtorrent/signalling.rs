@@ -3,31 +3,6 @@
 use super::*;
 use types::NumWant;
 
-#[test]
-fn relays_offers_and_answers_unchanged() {
-    let mut server = HttpServer::start();
-    let pairs = server.both_web_clients().into_iter().zip(server.both_web_clients());
-    for ((_, mut one), (_, mut two)) in pairs {
-        assert_eq!(one.join(1), announced(0, 1));
-        two.announce(&offering(2, 1));
-        assert_eq!(two.receive(), announced(0, 2));
-        assert_eq!(one.receive(), offered(2));
-        one.answer(1, 2, offer_id(1));
-        assert_eq!(two.receive(), answered(1));
-        one.expect_nothing();
-        drop((one, two));
-        server.wait_for_web_peers(0);
-    }
-    server.end();
-    for protocol in [Protocol::Ws, Protocol::Wss] {
-        let counters = server.counters(protocol);
-        let requests = counters.requests[0];
-        assert_eq!(requests[RequestKind::Announce.index()], 2);
-        assert_eq!(requests[RequestKind::Answer.index()], 1);
-        assert_eq!((counters.responses, counters.peers_sent), (counters.requests, 1));
-    }
-}
-
 //= webtorrent#relay
 //= type=test
 #[test]
