@@ -126,28 +126,4 @@ mod tests {
         let hash = STANDARD.encode(suite.common.hash_provider.hash(STYLE.as_bytes()));
         assert!(PAGE_HEADERS.contains(&format!("'sha256-{hash}'")), "expected {hash}");
     }
-
-    #[test]
-    fn urls_are_escaped_and_have_no_default_ports() {
-        let url = PublicUrl {
-            scheme: "ws",
-            port: 80,
-            path: "/a&b\"<c>'".into(),
-            listener_policy: Default::default(),
-            is_loopback: false,
-        };
-        assert_eq!(url_text(&url, "t.test", false), "ws://t.test/a&amp;b&quot;&lt;c&gt;&#39;");
-        let root = PublicUrl { path: "/".into(), port: 8080, ..url };
-        assert_eq!(url_text(&root, "t.test", true), "ws://t.test:8080/KEY");
-        for (scheme, port, expected) in [
-            ("http", 80, "http://t.test/"),
-            ("http", 443, "http://t.test:443/"),
-            ("https", 443, "https://t.test/"),
-            ("wss", 443, "wss://t.test/"),
-            ("udp", 80, "udp://t.test:80/"),
-        ] {
-            let url = PublicUrl { scheme, port, ..root.clone() };
-            assert_eq!(url_text(&url, "t.test", false), expected);
-        }
-    }
 }

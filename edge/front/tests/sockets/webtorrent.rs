@@ -16,7 +16,6 @@ use client::codec::ws as frames;
 use client::{ScrapeEntry, ScrapeStats};
 use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::{WebOptions, WorkerLink};
-use tracker::RequestKind;
 use tracker::counters::{Counters, DropReason, Protocol};
 use types::{Event, InfoHash, Refusal};
 use wire::webtorrent::{Announce, Offer};

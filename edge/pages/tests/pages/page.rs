@@ -31,7 +31,8 @@ fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
     let expected = [
         "udp://tracker.test:6969/announce",
         "http://tracker.test/announce",
-        "wss://tracker.test:8443/&lt;&amp;&gt;",
+        "https://tracker.test/a&amp;b&quot;&lt;c&gt;&#39;",
+        "wss://tracker.test:8443/",
     ];
     assert_eq!(urls(&html), expected);
     assert!(!html.contains("<dl>"), "{html}");
@@ -66,6 +67,7 @@ fn page_of_a_private_tracker_has_a_place_for_the_key() {
     set_access(&server.tracker, Access::Private);
     let html = page(&server, "t");
     assert_eq!(urls(&html)[0], "udp://t:6969/announce/KEY");
+    assert_eq!(urls(&html)[3], "wss://t:8443/KEY");
     assert!(html.contains("KEY stands for"), "{html}");
 }
 

@@ -30,6 +30,8 @@ fn user(server: &HttpServer, target: &str) -> WebClient {
 #[test]
 fn applies_the_key_of_the_url_to_the_whole_connection() {
     let server = start();
+    // Only keys with such a bound have sessions.
+    put(&server, 1, TEXT, KeyRules { peers_per_torrent: 1, ..KeyRules::default() });
     let mut client = user(&server, &format!("/{TEXT}"));
     assert_eq!(client.join(1), announced(0, 1));
     client.announce(&Announce { uploaded: 7, event: Event::None, ..leecher(1) });
@@ -40,24 +42,10 @@ fn applies_the_key_of_the_url_to_the_whole_connection() {
     server.tracker.passkeys().take_totals(&mut totals);
     let expected = KeyTotals { announces: 2, uploaded: 7, ..KeyTotals::default() };
     assert_eq!(totals, [(KeyId(1), expected)]);
-}
-
-#[test]
-fn a_session_belongs_to_its_connection() {
-    let server = start();
-    put(&server, 1, TEXT, KeyRules { peers_per_torrent: 1, ..KeyRules::default() });
-    let [mut one, mut two] = [(), ()].map(|()| user(&server, &format!("/{TEXT}")));
-    assert_eq!(one.join(1), announced(0, 1));
-    // The same peer id on another connection is another peer, which ends nothing.
-    two.announce(&Announce { event: Event::Stopped, ..leecher(1) });
-    assert!(matches!(two.receive(), Received::Announced { .. }));
-    assert_eq!(two.join(1), failure(Refusal::KeyPeers));
+    // The key's session ends with the connection.
     assert_eq!(server.tracker.passkeys().sessions(), 1);
-    // The session ends with its connection.
-    drop(one);
-    server.wait_for_web_peers(0);
+    drop(client);
     wait_until("no session", || server.tracker.passkeys().sessions() == 0);
-    assert_eq!(two.join(1), announced(0, 1));
 }
 
 #[test]
