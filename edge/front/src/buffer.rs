@@ -54,16 +54,6 @@ impl InputBuffer {
     }
 }
 
-/// Output that waits for its socket.
-#[derive(Debug, Default)]
-pub(crate) struct OutputBuffer(Vec<u8>);
-
-impl From<Vec<u8>> for OutputBuffer {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes)
-    }
-}
-
 /// The result of a write that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
@@ -73,34 +63,17 @@ pub(crate) enum WriteOutcome {
     Blocked,
 }
 
-impl OutputBuffer {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// Writes what the socket takes now of `output`, and removes it. Returns how many bytes that was.
+pub(crate) fn write_waiting(
+    output: &mut Vec<u8>,
+    stream: &impl Stream,
+) -> io::Result<(usize, WriteOutcome)> {
+    let (sent, outcome) = write_now(stream, output)?;
+    output.drain(..sent);
+    if outcome == WriteOutcome::Blocked && output.len() < output.capacity() / 4 {
+        output.shrink_to_fit();
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The bytes of memory that hold output.
-    pub(crate) fn capacity(&self) -> usize {
-        self.0.capacity()
-    }
-
-    /// The bytes that wait, for the caller to append to.
-    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.0
-    }
-
-    /// Writes what the socket takes now. Returns how many bytes that was.
-    pub(crate) fn write_to(&mut self, stream: &impl Stream) -> io::Result<(usize, WriteOutcome)> {
-        let (sent, outcome) = write_now(stream, &self.0)?;
-        self.0.drain(..sent);
-        if outcome == WriteOutcome::Blocked && self.0.len() < self.0.capacity() / 4 {
-            self.0.shrink_to_fit();
-        }
-        Ok((sent, outcome))
-    }
+    Ok((sent, outcome))
 }
 
 /// Writes until all of `bytes`, and all that TLS has sealed before, has left, or the socket is full.

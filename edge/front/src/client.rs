@@ -18,8 +18,8 @@ use crate::connection_error::ConnectionError;
 /// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RemoteClient {
-    /// The closest address that is known.
-    ip: IpAddr,
+    /// The closest address that is known: the client's, or that of a proxy whose requests name it.
+    pub(crate) ip: IpAddr,
     /// True if the client connected to an address that is not public.
     pub(crate) via_local_address: bool,
     state: ProxyState,
@@ -84,11 +84,6 @@ impl RemoteClient {
             self.state = ProxyState::Direct;
         }
         Ok(Some(header.len))
-    }
-
-    /// The closest address that is known: the client's, or that of a proxy whose requests name it.
-    pub(crate) fn ip(&self) -> IpAddr {
-        self.ip
     }
 
     /// The address of the client that sent `request`. If the other end is a trusted proxy, that is the

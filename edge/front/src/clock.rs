@@ -68,16 +68,11 @@ impl Clock {
 /// The start of a measurement, with the precision of the system's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    tick: Tick,
+    pub(crate) tick: Tick,
     at: Instant,
 }
 
 impl Moment {
-    /// The tick at that time.
-    pub(crate) fn tick(self) -> Tick {
-        self.tick
-    }
-
     /// The time since then.
     pub(crate) fn elapsed(self) -> Duration {
         self.at.elapsed()
@@ -118,7 +113,7 @@ mod tests {
         let (clock, mut sampling) = (Clock::after(Duration::from_secs(5)), Sampling::default());
         let moments: Vec<_> = (0..64).filter_map(|_| sampling.begin(&clock)).collect();
         assert_eq!(moments.len(), 4);
-        assert!(moments[0].tick() >= Tick(5) && moments[0].tick() <= clock.now());
+        assert!(moments[0].tick >= Tick(5) && moments[0].tick <= clock.now());
         assert!(moments[0].elapsed() >= moments[3].elapsed());
     }
 }

@@ -29,7 +29,7 @@ use tracker::counters::Counters;
 use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick};
 
-use crate::buffer::{OutputBuffer, WriteOutcome};
+use crate::buffer::WriteOutcome;
 use crate::client::WsClient;
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
@@ -68,7 +68,8 @@ struct Slot {
     key: ConnectionKey,
     socket: Socket,
     listener: Rc<Listener>,
-    output: OutputBuffer,
+    /// Output that waits for the socket.
+    output: Vec<u8>,
     /// Held for as long as the connection.
     permit: ConnectionPermit,
     /// The offers that the client may answer.
@@ -153,7 +154,7 @@ impl Connections {
         &mut self,
         socket: Socket,
         listener: Rc<Listener>,
-        output: OutputBuffer,
+        output: Vec<u8>,
         permit: ConnectionPermit,
         (now, deadline): (Tick, Tick),
     ) -> ConnectionKey {
@@ -252,7 +253,7 @@ impl Connections {
     }
 
     /// Sets the output of an HTTP connection that has none.
-    pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: OutputBuffer) {
+    pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: Vec<u8>) {
         if let Some(slot) = self.slot_mut(key) {
             debug_assert!(slot.output.is_empty(), "output would be lost");
             slot.output = output;
@@ -322,11 +323,10 @@ impl Connections {
         self.slots.get_mut(key.place()).filter(|slot| slot.key == key)
     }
 
-    fn recycle(&mut self, mut output: OutputBuffer) {
-        let buffer = output.bytes_mut();
-        if (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) && self.spare.len() < SPARE_MAX {
-            buffer.clear();
-            self.spare.push(take(buffer));
+    fn recycle(&mut self, mut output: Vec<u8>) {
+        if (1..=SPARE_BYTES_MAX).contains(&output.capacity()) && self.spare.len() < SPARE_MAX {
+            output.clear();
+            self.spare.push(output);
         }
     }
 }

@@ -170,7 +170,7 @@ impl Handler for UdpFront {
     fn batch(&mut self, socket: usize, batch: &mut Batch) {
         let begun = self.clock.moment();
         let Self { tracker, random, listeners, heavy_hitters, .. } = self;
-        let (view, listener) = (tracker.view(begun.tick()), &mut listeners[socket]);
+        let (view, listener) = (tracker.view(begun.tick), &mut listeners[socket]);
         let mut context = BatchContext { view, listener, random, heavy_hitters };
         let mut requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();

@@ -226,13 +226,13 @@ impl Connections {
         slot.counters(|counters| counters.drop(reason));
         let key = slot.key;
         if slot.can_receive() && slot.output.is_empty() {
-            ws::close(slot.output.bytes_mut(), CloseCode::TRY_AGAIN, text);
+            ws::close(&mut slot.output, CloseCode::TRY_AGAIN, text);
             // A client whose socket takes no more misses this.
             let _ = self.write(now, key);
         }
         if let Some(slot) = self.slots.get_mut(number) {
             slot.end();
-            slot.output = Default::default();
+            slot.output = Vec::new();
             let memory = std::mem::take(&mut slot.memory);
             self.memory.replace(memory, MemoryUse::default());
         }

@@ -9,7 +9,7 @@ use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
 use super::{Connections, Phase, Slot};
-use crate::buffer::{OutputBuffer, WriteOutcome};
+use crate::buffer::{WriteOutcome, write_waiting};
 
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
@@ -64,12 +64,12 @@ impl Connections {
         let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
         let slot = slot.filter(|slot| slot.can_receive())?;
         if slot.output.is_empty() {
-            *slot.output.bytes_mut() = self.spare.pop().unwrap_or_default();
+            slot.output = self.spare.pop().unwrap_or_default();
             if !replace(&mut slot.is_dirty, true) {
                 self.dirty.push(number);
             }
         }
-        write(slot.output.bytes_mut());
+        write(&mut slot.output);
         Some(slot)
     }
 
@@ -154,12 +154,12 @@ impl Connections {
         let Some(slot) = self.slots.get_mut(key.place()).filter(|slot| slot.key == key) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let written = slot.output.write_to(&slot.socket);
+        let written = write_waiting(&mut slot.output, &slot.socket);
         let (sent, outcome) = match written {
             Ok(written) => written,
             Err(error) => {
                 // The task that reads finds the socket broken, too, and ends the connection.
-                slot.output = OutputBuffer::default();
+                slot.output = Vec::new();
                 return Err(error);
             }
         };
@@ -189,7 +189,7 @@ impl Connections {
         let Some(slot) = self.slot_mut(key) else { return };
         slot.listener.ws().drop(DropReason::SlowReader);
         let text = "messages are not read fast enough";
-        ws::close(slot.output.bytes_mut(), CloseCode::POLICY, text);
+        ws::close(&mut slot.output, CloseCode::POLICY, text);
         (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
     }
 }

@@ -76,15 +76,15 @@ fn serve_new(
     let proxies = options.proxy_protocol.then_some(&options.trusted_proxies);
     let mut client = RemoteClient::new(from.ip(), local, proxies);
     let header = proxy_header::take(&mut client, &stream);
-    let permit = match listener.admit(&worker.tracker, worker.now(), client.ip()) {
+    let permit = match listener.admit(&worker.tracker, worker.now(), client.ip) {
         Ok(permit) => permit,
-        Err(error) => return count_failure(listener, client.ip(), &error),
+        Err(error) => return count_failure(listener, client.ip, &error),
     };
     if !worker.find_room(listener, &permit) {
         return listener.http().drop(DropReason::ConnectionLimit);
     }
     Counters::connection_opened(&mut listener.http());
-    let ip = client.ip();
+    let ip = client.ip;
     match header.and_then(|()| make_first_step(worker, listener, stream, client, permit)) {
         Ok(true) => {}
         Ok(false) => listener.http().connection_closed(),

@@ -51,7 +51,7 @@ impl Connection {
                 Ok(None) => {}
                 Err(error) => {
                     if !self.worker.connections.borrow().was_ended(self.key) {
-                        count_failure(&self.listener, self.client.ip(), &error);
+                        count_failure(&self.listener, self.client.ip, &error);
                     }
                 }
             }
@@ -71,7 +71,7 @@ impl Connection {
         loop {
             // A WebSocket writes what is left by itself.
             let is_upgraded = matches!(next, ServiceStep::Upgrade(_));
-            if !is_upgraded && (handshaking || self.has_output()?) {
+            if !is_upgraded && (handshaking || self.has_output()) {
                 self.write_output(&mut progress, handshaking).await?;
             }
             if let Some(body) = long_body.take() {
@@ -125,7 +125,7 @@ impl Connection {
             return Ok(false);
         }
         let worker = &self.worker;
-        let permit = self.listener.admit(&worker.tracker, worker.now(), self.client.ip())?;
+        let permit = self.listener.admit(&worker.tracker, worker.now(), self.client.ip)?;
         worker.connections.borrow_mut().set_permit(self.key, permit);
         Ok(true)
     }
@@ -152,8 +152,8 @@ impl Connection {
     }
 
     /// Returns true if output waits for the socket.
-    fn has_output(&self) -> Result<bool, ConnectionError> {
-        Ok(self.worker.connections.borrow().has_output(self.key))
+    fn has_output(&self) -> bool {
+        self.worker.connections.borrow().has_output(self.key)
     }
 
     /// Writes the output, and waits for the socket as long as that takes.
@@ -163,7 +163,7 @@ impl Connection {
         handshaking: bool,
     ) -> Result<(), ConnectionError> {
         // A handshake has the deadline of the first request.
-        if !handshaking && self.has_output()? {
+        if !handshaking && self.has_output() {
             let deadline = progress.now.after(self.listener.options.write_timeout_s);
             let mut connections = self.worker.connections.borrow_mut();
             connections.set_phase(self.key, Phase::Request, Some(deadline));
@@ -197,7 +197,7 @@ impl Connection {
                 let mut connections = worker.connections.borrow_mut();
                 let deadline = began.after(pace.left_s());
                 connections.set_phase(*key, Phase::Request, Some(deadline));
-                connections.set_output(began, *key, chunk.into());
+                connections.set_output(began, *key, chunk);
             }
             pace.add(len, self.flush(began).await?.since(began));
             if body.is_full_scrape {

@@ -20,7 +20,7 @@ use wire::proxy;
 use wire::ws::switching_protocols;
 
 use super::long_body::{BodyStream, LongBody};
-use crate::buffer::{InputBuffer, OutputBuffer, write_now};
+use crate::buffer::{InputBuffer, write_now};
 use crate::client::{RemoteClient, WsClient, credentials};
 use crate::clock::Sampling;
 use crate::connection_error::ConnectionError;
@@ -72,7 +72,7 @@ pub(super) enum ServiceStep {
 pub(super) struct Served {
     pub(super) next: ServiceStep,
     /// Output that the socket did not take.
-    pub(super) unsent: OutputBuffer,
+    pub(super) unsent: Vec<u8>,
     /// The rest of the last response, if a thread makes it. It follows the output, before `next`.
     pub(super) long_body: Option<Box<BodyStream>>,
     /// Requests answered.
@@ -84,7 +84,7 @@ pub(super) struct Served {
 impl Served {
     /// A step without a request, and what follows it.
     pub(super) fn nothing(next: ServiceStep, now: Tick) -> Self {
-        Self { next, unsent: OutputBuffer::default(), long_body: None, answered: 0, now }
+        Self { next, unsent: Vec::new(), long_body: None, answered: 0, now }
     }
 
     /// Returns true if the connection can be closed at once.
@@ -261,19 +261,14 @@ impl State {
     }
 
     /// Writes `self.out`. Returns what the socket did not take.
-    fn send(&mut self, client: HttpClient<'_>, stream: &impl Stream) -> io::Result<OutputBuffer> {
+    fn send(&mut self, client: HttpClient<'_>, stream: &impl Stream) -> io::Result<Vec<u8>> {
         if self.out.is_empty() {
-            return Ok(OutputBuffer::default());
+            return Ok(Vec::new());
         }
         let (sent, _) = write_now(stream, &self.out)?;
         client.listener.http().bytes_out += sent as u64;
-        let mut unsent = OutputBuffer::default();
-        if let Some(left) = self.out.get(sent..)
-            && !left.is_empty()
-        {
-            unsent.bytes_mut().extend_from_slice(left);
-        }
-        Ok(unsent)
+        let left = self.out.get(sent..).unwrap_or_default();
+        Ok(if left.is_empty() { Vec::new() } else { left.to_vec() })
     }
 
     /// Answers input that is not a request that can be served.
@@ -284,7 +279,7 @@ impl State {
         error: RequestError,
         input: &[u8],
     ) -> Result<ServiceStep, ConnectionError> {
-        let ip = client.remote.ip();
+        let ip = client.remote.ip;
         let reason = match error {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
             RequestError::UriTooLong | RequestError::HeadersTooLarge => DropReason::HeadTooLarge,
@@ -397,7 +392,7 @@ impl State {
             return self.refuse_upgrade(Status::Forbidden, refusal.text());
         }
         // A client that comes without a proxy holds a permit already.
-        if ip != client.remote.ip() && !self.tracker.limiter().has_free_permit(ip) {
+        if ip != client.remote.ip && !self.tracker.limiter().has_free_permit(ip) {
             listener.http().drop(DropReason::PrefixConnectionLimit);
             return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
         }

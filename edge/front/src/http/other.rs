@@ -59,7 +59,7 @@ impl State {
     /// If the connection is to be closed.
     pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
         let Exchange { client: HttpClient { listener, remote, .. }, response, ip, .. } = exchange;
-        if !listener.options.trusted_proxies.contains(remote.ip()) {
+        if !listener.options.trusted_proxies.contains(remote.ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
         }
         let refusal = Refusal::TooManyRequests;
