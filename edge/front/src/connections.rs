@@ -18,7 +18,6 @@ mod seats;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::mem::take;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::task::Poll;
