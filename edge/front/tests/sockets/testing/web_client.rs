@@ -3,9 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use client::ScrapeEntry;
 use client::codec::webtorrent::{self as messages, TrackerMessage};
 use client::codec::ws as frames;
+use client::{AnnounceResponse, ScrapeEntry};
 use types::{Event, InfoHash, OfferId, PeerId};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, CloseCode, Reader};
@@ -28,21 +28,9 @@ const ANSWER: &str = r#"{"type":"answer", "sdp":"\u00e4"}"#;
 /// A message or control frame of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    Announced {
-        complete: u64,
-        incomplete: u64,
-        interval_s: u64,
-    },
-    Offer {
-        from: PeerId,
-        id: OfferId,
-        json: String,
-    },
-    Answer {
-        from: PeerId,
-        id: OfferId,
-        json: String,
-    },
+    Announced(AnnounceResponse),
+    Offer(Signal),
+    Answer(Signal),
     Scraped(Vec<ScrapeEntry>),
     Failure(String),
     Ping(Vec<u8>),
@@ -50,6 +38,14 @@ pub(crate) enum Received {
     Close(Option<u16>),
     /// The stream's end, in order or by a reset.
     End,
+}
+
+/// An offer or answer of another client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signal {
+    pub(crate) from: PeerId,
+    pub(crate) id: OfferId,
+    pub(crate) json: String,
 }
 
 /// A WebSocket.
@@ -99,8 +95,8 @@ impl<S: Read + Write> WebClient<S> {
         self.announce(announce);
         loop {
             match self.receive() {
-                Received::Announced { .. } => return,
-                Received::Offer { .. } => {}
+                Received::Announced(_) => return,
+                Received::Offer(_) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -109,7 +105,7 @@ impl<S: Read + Write> WebClient<S> {
     /// Receives offers, and nothing else.
     pub(crate) fn receive_offers(&mut self, count: usize) {
         for _ in 0..count {
-            assert!(matches!(self.receive(), Received::Offer { .. }));
+            assert!(matches!(self.receive(), Received::Offer(_)));
         }
     }
 
@@ -195,19 +191,15 @@ fn message(text: &str) -> Received {
     match messages::read(text).expect(text) {
         TrackerMessage::AnnounceReply { info_hash, response } => {
             assert_eq!(info_hash, HASH);
-            Received::Announced {
-                complete: response.seeders.unwrap(),
-                incomplete: response.leechers.unwrap(),
-                interval_s: response.interval_s.unwrap_or_default(),
-            }
+            Received::Announced(response)
         }
         TrackerMessage::Offer { info_hash, peer_id, offer } => {
             assert_eq!(info_hash, HASH);
-            Received::Offer { from: peer_id, id: offer.id, json: offer.json.into() }
+            Received::Offer(Signal { from: peer_id, id: offer.id, json: offer.json.into() })
         }
         TrackerMessage::Answer { info_hash, peer_id, offer_id, json } => {
             assert_eq!(info_hash, HASH);
-            Received::Answer { from: peer_id, id: offer_id, json: json.into() }
+            Received::Answer(Signal { from: peer_id, id: offer_id, json: json.into() })
         }
         TrackerMessage::ScrapeReply(files) => Received::Scraped(files),
         TrackerMessage::Failure { reason, .. } => Received::Failure(reason),
@@ -215,17 +207,22 @@ fn message(text: &str) -> Received {
 }
 
 pub(crate) fn announced(complete: u64, incomplete: u64) -> Received {
-    Received::Announced { complete, incomplete, interval_s: 120 }
+    Received::Announced(AnnounceResponse {
+        interval_s: Some(120),
+        seeders: Some(complete),
+        leechers: Some(incomplete),
+        ..AnnounceResponse::default()
+    })
 }
 
 /// The first offer of a peer's announce.
 pub(crate) fn offered(from: u8) -> Received {
-    Received::Offer { from: peer_id(from), id: offer_id(1), json: OFFER.into() }
+    Received::Offer(Signal { from: peer_id(from), id: offer_id(1), json: OFFER.into() })
 }
 
 /// An answer to such an offer.
 pub(crate) fn answered(from: u8) -> Received {
-    Received::Answer { from: peer_id(from), id: offer_id(1), json: ANSWER.into() }
+    Received::Answer(Signal { from: peer_id(from), id: offer_id(1), json: ANSWER.into() })
 }
 
 pub(crate) fn peer_id(peer: u8) -> PeerId {

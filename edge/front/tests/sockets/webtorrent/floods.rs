@@ -30,7 +30,7 @@ fn a_flood_of_offers_leaves_the_answers_to_others_at_any_worker() {
         offerer.receive_offers(flood);
         offered.answer(1, 2, offer_id(1));
         let answer = offerer.receive();
-        assert!(matches!(answer, Received::Answer { .. }), "worker {worker}: {answer:?}");
+        assert!(matches!(answer, Received::Answer(_)), "worker {worker}: {answer:?}");
     }
 }
 
@@ -51,8 +51,8 @@ fn offers_that_are_not_read_close_no_browser() {
         // Its own response fits behind the offers that it has not read.
         browser.announce(&leecher(1));
         let mut offers = 0;
-        while let Received::Offer { json: received, .. } = browser.receive() {
-            assert_eq!(received.len(), json.len());
+        while let Received::Offer(offer) = browser.receive() {
+            assert_eq!(offer.json.len(), json.len());
             offers += 1;
         }
         assert!(offers > 0);

@@ -19,8 +19,8 @@ fn sends_each_offer_to_another_peer() {
     for client in &mut others {
         client.ping(b"end");
         let mut own = Vec::new();
-        while let Received::Offer { id, .. } = client.receive() {
-            own.push(id.0[0]);
+        while let Received::Offer(offer) = client.receive() {
+            own.push(offer.id.0[0]);
         }
         assert!(own.len() <= 2, "a peer gets one offer of an announce at most");
         returned.extend(own);
@@ -54,7 +54,7 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offered.answer(1, 2, offer_id(1));
     offered.answer(1, 2, offer_id(1));
     offered.expect_nothing();
-    assert!(matches!(offerer.receive(), Received::Answer { .. }));
+    assert!(matches!(offerer.receive(), Received::Answer(_)));
     offerer.expect_nothing();
     drop((offerer, offered, untrusted));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::UnmatchedAnswer.index()], 6);
