@@ -88,6 +88,32 @@ fn segments_stay_until_a_round_is_complete() {
     assert_eq!(restore(&disk, clock.now().unix_ms, 2).peers, peers_of(&second, clock.now().tick));
 }
 
+/// A process that serves before it has restored the journal does not know the peers yet that stop. The next process,
+/// which reads what both have written, must not bring them back.
+#[test]
+fn stops_of_peers_that_are_yet_to_be_restored_are_written() {
+    let disk = MemoryDisk::default();
+    let clock = TestClock::at(START_MS, 100);
+    let (feed, first) = (Feed::default(), store(false));
+    let mut writer = TestWriter::begin(&feed, &first, &disk, &clock, PACE).unwrap();
+    (0..8).for_each(|peer| announce(&first, clock.now().tick, 1, peer, Some(Role::Leecher)));
+    writer.turns(1);
+    writer.finish();
+    let (feed, second) = (Feed::default(), store(false));
+    feed.prime(&second);
+    second.remember_stopped(true);
+    // One of each family.
+    (2..4).for_each(|peer| announce(&second, clock.now().tick, 1, peer, None));
+    let journal = Journal::open_on(Arc::new(disk.clone()), clock.now().unix_ms).unwrap();
+    let (status, stop) = (Status::default(), AtomicBool::new(false));
+    journal.unwrap().behind_announces().restore(&second, &clock.clocks(), 2, &status, &stop);
+    let expected = peers_of(&second, clock.now().tick);
+    assert_eq!(expected.len(), 6);
+    let mut writer = TestWriter::begin(&feed, &second, &disk, &clock, PACE).unwrap();
+    writer.turns(1);
+    assert_eq!(restore(&disk, clock.now().unix_ms, 2).peers, expected);
+}
+
 /// However long the journal is written, there are two rounds on the disk.
 #[test]
 fn two_rounds_are_kept() {

@@ -23,6 +23,8 @@ pub(crate) struct SwarmComparison {
     pub(crate) wrong_role: u64,
     /// Present, although they stopped more than a second before the end.
     pub(crate) ghosts: u64,
+    /// Seconds before the end at which the first of these stopped.
+    pub(crate) oldest_ghost_s: f64,
     /// Present, although they stopped in the last second before the end.
     pub(crate) recent_ghosts: u64,
     /// Present, and never announced.
@@ -47,6 +49,7 @@ impl SwarmComparison {
         self.lost += other.lost;
         self.wrong_role += other.wrong_role;
         self.ghosts += other.ghosts;
+        self.oldest_ghost_s = self.oldest_ghost_s.max(other.oldest_ghost_s);
         self.recent_ghosts += other.recent_ghosts;
         self.unknown += other.unknown;
         self.uncertain += other.uncertain;
@@ -81,7 +84,10 @@ impl SwarmComparison {
             _ if peer.is_uncertain => self.uncertain += 1,
             (PeerState::Absent, None) => {}
             (PeerState::Absent, Some(_)) if is_recent => self.recent_ghosts += 1,
-            (PeerState::Absent, Some(_)) => self.ghosts += 1,
+            (PeerState::Absent, Some(_)) => {
+                self.ghosts += 1;
+                self.oldest_ghost_s = self.oldest_ghost_s.max(before_end.as_secs_f64());
+            }
             (_, None) => {
                 (self.expected, self.lost) = (self.expected + 1, self.lost + 1);
                 self.oldest_lost_s = self.oldest_lost_s.max(before_end.as_secs_f64());
@@ -105,7 +111,11 @@ impl fmt::Display for SwarmComparison {
             self;
         write!(f, "of {expected} peers {lost} lost ({:.3} % kept", self.kept_percent())?;
         write!(f, ", none older than {:.2} s), {wrong_role} in another role", self.oldest_lost_s)?;
-        write!(f, "; stopped and present: {ghosts}, of the last second {recent_ghosts}")?;
+        write!(f, "; stopped and present: {ghosts}")?;
+        if *ghosts > 0 {
+            write!(f, " (the first stopped {:.2} s before the end)", self.oldest_ghost_s)?;
+        }
+        write!(f, ", of the last second {recent_ghosts}")?;
         write!(f, "; unknown {unknown}, uncertain {uncertain}")?;
         write!(f, "; ages up to {:.0} s too high, {:.0} s too low", self.older_s, self.younger_s)
     }
@@ -230,7 +240,8 @@ mod tests {
         assert!((lost.oldest_lost_s - 0.2).abs() < 1e-9);
         assert_eq!(compared(peer(Leecher, 0), Some((Seeder, 0))).wrong_role, 1);
         assert_eq!(compared(peer(Leecher, 9_500), Some((Seeder, 0))).wrong_role, 0);
-        assert_eq!(compared(peer(Absent, 8_000), Some((Seeder, 0))).ghosts, 1);
+        let ghost = compared(peer(Absent, 8_000), Some((Seeder, 0)));
+        assert!(ghost.to_string().contains("stopped and present: 1 (the first stopped 2.00 s"));
         assert_eq!(compared(peer(Absent, 9_500), Some((Seeder, 0))).recent_ghosts, 1);
         assert!(compared(peer(Absent, 0), None).is_equal());
         let mut unsure = peer(Leecher, 0);
