@@ -34,7 +34,6 @@ fn valid_and(more: &str) -> AnnounceQuery {
 }
 
 //= bep3#announce-request
-//= type=test
 //= bep3#percent-encoding
 //= type=test
 #[test]
@@ -152,11 +151,8 @@ fn rejects_malformed_parameters() {
 }
 
 //= bep3#announce-left
-//= type=test
 //= bep3#announce-event
-//= type=test
 //= bep21#event-paused
-//= type=test
 //= bep23#compact-advisory
 //= type=test
 #[test]
@@ -180,7 +176,6 @@ fn reads_parameters_leniently_where_clients_differ() {
 }
 
 //= bep48#scrape-request
-//= type=test
 //= bep48#full-scrape
 //= type=test
 #[test]
@@ -203,7 +198,6 @@ fn named(byte: u8) -> ScrapedHash {
 }
 
 //= bep52#truncated-hash
-//= type=test
 //= bep52#full-hash
 //= type=test
 #[test]
@@ -265,9 +259,7 @@ fn body(reply: AnnounceReply<'_>, v4: &[PackedV4], v6: &[PackedV6], run: usize) 
 }
 
 //= bep3#announce-reply
-//= type=test
 //= bep24#external-ip
-//= type=test
 //= bep21#announce-downloaders
 //= type=test
 #[test]
@@ -279,7 +271,6 @@ fn writes_an_announce_response_without_peers() {
 }
 
 //= bep23#peers
-//= type=test
 //= bep7#peers6
 //= type=test
 #[test]
@@ -329,7 +320,6 @@ fn dictionaries_list_both_families_together() {
 }
 
 //= bep48#scrape-reply
-//= type=test
 //= bep21#scrape-downloaders
 //= type=test
 #[test]
@@ -344,7 +334,6 @@ fn writes_a_scrape_response() {
 }
 
 //= bep3#failure-reason
-//= type=test
 //= bep31#retry-in
 //= type=test
 #[test]

@@ -51,7 +51,6 @@ fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
 }
 
 //= bep15#packet-minimum
-//= type=test
 //= bep15#connect-request
 //= type=test
 #[test]
@@ -118,7 +117,6 @@ fn reads_num_want() {
 }
 
 //= bep15#connect-reply
-//= type=test
 //= bep15#error-reply
 //= type=test
 #[test]
@@ -139,9 +137,7 @@ const HEAD: AnnounceHead =
     AnnounceHead { transaction_id: 9, interval_s: 1800, leechers: 3, seeders: 4 };
 
 //= bep15#announce-reply
-//= type=test
 //= bep15#announce-reply-v4
-//= type=test
 //= bep15#announce-reply-v6
 //= type=test
 #[test]
@@ -181,7 +177,6 @@ fn packs_peers_like_a_naive_loop() {
 }
 
 //= bep15#scrape-request
-//= type=test
 //= bep15#scrape-count
 //= type=test
 #[test]
@@ -227,11 +222,8 @@ fn scrape_reply_has_seeders_first() {
 }
 
 //= bep41#end-of-options
-//= type=test
 //= bep41#nop
-//= type=test
 //= bep41#unknown-option
-//= type=test
 //= bep41#option-length
 //= type=test
 #[test]

@@ -126,7 +126,6 @@ fn rejects_strings_of_other_lengths_and_characters() {
 const SDP: &str = r"v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\na=extmap-allow-mixed\r\na=msid-semantic: WMS\r\nm=application 9 UDP/DTLS/SCTP webrtc-datachannel\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:Xk7d\r\na=ice-pwd:0SxIs3QmVwqk4Q0Jt8pXyZ2b\r\na=setup:actpass\r\na=mid:0\r\na=sctp-port:5000\r\n";
 
 //= webtorrent#announce
-//= type=test
 //= webtorrent#offers
 //= type=test
 #[test]
@@ -170,7 +169,6 @@ fn reads_events() {
 }
 
 //= webtorrent#left-unknown
-//= type=test
 //= webtorrent#numwant
 //= type=test
 #[test]
@@ -459,7 +457,6 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
 }
 
 //= webtorrent#announce-reply
-//= type=test
 //= webtorrent#scrape-reply
 //= type=test
 #[test]
