@@ -226,24 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn clients_behind_a_translator_have_prefixes_of_their_own() {
-        let of = |ip: &str, bits_v4| IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
-        assert_eq!(of("192.0.2.77", 24), prefix("192.0.2.0/24"));
-        assert_eq!(of("::ffff:192.0.2.77", 24), prefix("192.0.2.0/24"));
-        assert_eq!(of("2001:db8:1:2:3::", 24), prefix("2001:db8:1:2::/64"));
-        assert_eq!(of("64:ff9b::192.0.2.77", 24), prefix("64:ff9b::192.0.2.0/120"));
-        assert_eq!(of("64:ff9b::192.0.2.77", 32), prefix("64:ff9b::192.0.2.77/128"));
-        assert_eq!(of("64:ff9b:1::192.0.2.77", 32), prefix("64:ff9b:1::/64"));
-        assert_eq!(of("64:ff9b::1:192.0.2.77", 32), prefix("64:ff9b::/64"));
-    }
-
-    #[test]
-    fn clients_of_tunnels_have_no_more_prefixes_than_their_ipv4_address() {
-        let of = |ip: &str, bits_v4| IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
-        assert_eq!(of("2002:c000:24d:ffff:2:3::", 32), prefix("2002:c000:24d::/48"));
-        assert_eq!(of("2002:c000:24d:ffff:2:3::", 24), prefix("2002:c000:200::/40"));
-        assert_eq!(of("2001:0:4136:e378:8000:63bf:3fff:fdd2", 32), prefix("2001::/32"));
-        assert_eq!(of("2001:1:4136:e378:8000::", 32), prefix("2001:1:4136:e378::/64"));
+    fn clients_behind_a_translator_or_a_tunnel_have_the_prefixes_of_their_ipv4_address() {
+        for (ip, bits_v4, expected) in [
+            ("192.0.2.77", 24, "192.0.2.0/24"),
+            ("::ffff:192.0.2.77", 24, "192.0.2.0/24"),
+            ("2001:db8:1:2:3::", 24, "2001:db8:1:2::/64"),
+            ("64:ff9b::192.0.2.77", 24, "64:ff9b::192.0.2.0/120"),
+            ("64:ff9b::192.0.2.77", 32, "64:ff9b::192.0.2.77/128"),
+            ("64:ff9b:1::192.0.2.77", 32, "64:ff9b:1::/64"),
+            ("64:ff9b::1:192.0.2.77", 32, "64:ff9b::/64"),
+            ("2002:c000:24d:ffff:2:3::", 32, "2002:c000:24d::/48"),
+            ("2002:c000:24d:ffff:2:3::", 24, "2002:c000:200::/40"),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", 32, "2001::/32"),
+            ("2001:1:4136:e378:8000::", 32, "2001:1:4136:e378::/64"),
+        ] {
+            let found = IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
+            assert_eq!(found, prefix(expected), "{ip}");
+        }
     }
 
     #[test]

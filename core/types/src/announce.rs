@@ -93,31 +93,17 @@ impl Announce {
 mod tests {
     use super::*;
 
-    fn role(event: Event, left: Option<u64>) -> Role {
-        Announce {
-            info_hash: InfoHash::default(),
-            peer_id: PeerId::default(),
-            port: 1,
-            event,
-            left,
-            uploaded: 0,
-            downloaded: 0,
-            want: NumWant::Default,
+    #[test]
+    fn completed_or_nothing_left_seeds_and_an_unknown_rest_never_does() {
+        for (event, left, role) in [
+            (Event::Completed, Some(16384), Role::Seeder),
+            (Event::Completed, None, Role::Seeder),
+            (Event::None, Some(0), Role::Seeder),
+            (Event::Paused, Some(0), Role::Seeder),
+            (Event::Paused, Some(1), Role::PartialSeed),
+            (Event::Started, None, Role::Leecher),
+        ] {
+            assert_eq!(Role::claimed(event, left), role, "{event:?} with {left:?} left");
         }
-        .role()
-    }
-
-    #[test]
-    fn completed_or_nothing_left_seeds() {
-        assert_eq!(role(Event::Completed, Some(16384)), Role::Seeder);
-        assert_eq!(role(Event::Completed, None), Role::Seeder);
-        assert_eq!(role(Event::None, Some(0)), Role::Seeder);
-        assert_eq!(role(Event::Paused, Some(0)), Role::Seeder);
-    }
-
-    #[test]
-    fn unknown_left_never_seeds() {
-        assert_eq!(role(Event::Started, None), Role::Leecher);
-        assert_eq!(role(Event::Paused, Some(1)), Role::PartialSeed);
     }
 }

@@ -1,7 +1,7 @@
 //! Parsing of clients' messages.
 
 use arrayvec::ArrayVec;
-use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, Role, limits};
+use types::{Event, InfoHash, NumWant, OfferId, PeerId, Refusal, limits};
 
 use super::json::{JsonValue, Scanner};
 
@@ -138,11 +138,6 @@ impl Announce<'_> {
             want: NumWant::Default,
             offers: Offers::new(),
         }
-    }
-
-    /// Returns the role that the announce claims.
-    pub fn role(&self) -> Role {
-        Role::claimed(self.event, self.left)
     }
 }
 
