@@ -44,10 +44,10 @@ struct Program {
 
 impl Program {
     /// Returns `None`, and says so, if this process may not load programs.
-    fn load(test: &str, model: Model) -> Option<Self> {
+    fn load(model: Model) -> Option<Self> {
         let maps = match Maps::create(&PROTOCOL, SECRET) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                println!("skipped: {test} needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
+                println!("skipped: needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN");
                 return None;
             }
             other => other.unwrap(),

@@ -17,8 +17,8 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const COST: u64 = 1000 * SECOND;
 const SLOW: ConnectRate = ConnectRate { per_s: 1, burst: 5, prefix_v4: 24, prefix_v6: 64 };
 
-fn program(test: &str, rate: ConnectRate) -> Option<Program> {
-    let mut program = Program::load(test, model())?;
+fn program(rate: ConnectRate) -> Option<Program> {
+    let mut program = Program::load(model())?;
     program.maps.set_rate(Some(rate));
     if rate.per_s == 1 {
         program.maps.set_cost(COST, COST * u64::from(rate.burst - 1));
@@ -49,7 +49,7 @@ fn pass(program: &mut Program, units: u64) {
 
 #[test]
 fn a_burst_is_answered_and_no_more() {
-    let Some(mut program) = program("a_burst_is_answered_and_no_more", SLOW) else { return };
+    let Some(mut program) = program(SLOW) else { return };
     assert_eq!(answered(&program, "198.18.0.1:9", 20), 5);
     // The same prefix.
     assert_eq!(answered(&program, "198.18.0.255:9", 20), 0);
@@ -74,7 +74,7 @@ fn a_burst_is_answered_and_no_more() {
 fn prefixes_have_the_configured_length() {
     for (prefix_v4, prefix_v6, shares) in [(32, 128, [false; 2]), (8, 32, [true; 2])] {
         let rate = ConnectRate { prefix_v4, prefix_v6, ..SLOW };
-        let Some(program) = program("prefixes_have_the_configured_length", rate) else { return };
+        let Some(program) = program(rate) else { return };
         for (first, other, shares) in [
             ("198.18.0.1:9", "198.18.0.2:9", shares[0]),
             ("[2001:db8:5::1]:9", "[2001:db8:5::2]:9", shares[1]),
@@ -87,7 +87,7 @@ fn prefixes_have_the_configured_length() {
 
 #[test]
 fn time_pays_debts() {
-    let Some(mut program) = program("time_pays_debts", SLOW) else { return };
+    let Some(mut program) = program(SLOW) else { return };
     let source = "198.18.0.1:9";
     assert_eq!(answered(&program, source, 20), 5);
     pass(&mut program, 2 * COST);
@@ -103,10 +103,7 @@ fn time_pays_debts() {
 
 #[test]
 fn a_new_prefix_takes_the_bucket_with_the_least_debt() {
-    let Some(mut program) = program(
-        "a_new_prefix_takes_the_bucket_with_the_least_debt",
-        ConnectRate { per_s: 1, burst: 1000, ..SLOW },
-    ) else {
+    let Some(mut program) = program(ConnectRate { per_s: 1, burst: 1000, ..SLOW }) else {
         return;
     };
     assert!(connects(&program, "198.18.0.1:9"));

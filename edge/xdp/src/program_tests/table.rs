@@ -34,7 +34,7 @@ fn udp(server: &str) -> usize {
 #[test]
 fn without_keys_nothing_is_verified() {
     let model = super::Model { ids: None, ..model() };
-    let Some(program) = Program::load("without_keys_nothing_is_verified", model) else { return };
+    let Some(program) = Program::load(model) else { return };
     for (client, server) in PAIRS {
         check(&program, &connect(client, server), Steered);
         check(&program, &announce(client, server, 1), Steered);
@@ -55,7 +55,7 @@ fn lists_are_full_without_fault() {
     model.passed.extend((1..=16).map(|at| network(format!("2001:db8:{at:x}::/48"))));
     model.blocked = (0..32).map(|at| format!("198.18.1{at:02}.7").parse().unwrap()).collect();
     model.blocked.extend((1..=32).map(|at| network(format!("2001:db8:1{at:02x}::/48"))));
-    let Some(mut program) = Program::load("lists_are_full_without_fault", model) else { return };
+    let Some(mut program) = Program::load(model) else { return };
     for at in 0..34 {
         program.compare(&connect(&format!("198.18.{at}.7:9"), "192.0.2.64:6969"));
         program.compare(&connect(&format!("198.18.1{at:02}.7:9"), "192.0.2.64:6969"));
@@ -69,7 +69,7 @@ fn lists_are_full_without_fault() {
 #[test]
 fn without_sockets_datagrams_are_passed() {
     let model = super::Model { has_socket: false, ..model() };
-    let Some(program) = Program::load("without_sockets_datagrams_are_passed", model) else {
+    let Some(program) = Program::load(model) else {
         return;
     };
     for (client, server) in PAIRS {
@@ -83,7 +83,7 @@ fn without_sockets_datagrams_are_passed() {
 /// Checksums whose sums have many carries, or come out as zero.
 #[test]
 fn checksums_are_right_for_any_numbers() {
-    let Some(program) = Program::load("checksums_are_right_for_any_numbers", model()) else {
+    let Some(program) = Program::load(model()) else {
         return;
     };
     for (client, server) in PAIRS {

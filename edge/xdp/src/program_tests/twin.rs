@@ -99,8 +99,7 @@ fn random_payload(random: &mut Random, model: &Model, source: IpAddr) -> Vec<u8>
 #[test]
 fn program_does_what_the_model_says() {
     const FRAMES: u32 = 100_000;
-    let test = "program_does_what_the_model_says";
-    let Some(mut program) = Program::load(test, model()) else { return };
+    let Some(mut program) = Program::load(model()) else { return };
     let mut random = Random::new(16);
     let mut outcomes: BTreeMap<Outcome, u32> = BTreeMap::new();
     for round in 0..FRAMES {
