@@ -47,7 +47,7 @@ type Started = (SocketAddr, watch::Sender<Option<StopOrder>>, std::thread::JoinH
 
 fn start() -> Started {
     let registry = Arc::new(MetricsRegistry::default());
-    let socket = bind_tcp(([127, 0, 0, 1], 0).into(), 1, &TcpOptions::default());
+    let socket = bind_tcp(([127, 0, 0, 1], 0).into(), Vec::new(), 1, &TcpOptions::default());
     let socket = socket.expect("cannot bind").remove(0);
     let address = socket.local_addr().expect("no address");
     let [http, web] = [Protocol::Http, Protocol::Ws].map(|protocol| {

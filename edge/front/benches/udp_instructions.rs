@@ -51,7 +51,7 @@ fn main() {
     let left = batches.map_or(8, |word| word.parse().expect("batches: expected a number"));
     let is_private = std::env::args().any(|arg| arg == "private");
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sockets = bind_udp(here, 1, &UdpOptions::default()).expect("cannot bind");
+    let sockets = bind_udp(here, Vec::new(), 1, &UdpOptions::default()).expect("cannot bind");
     let address = sockets[0].local_addr();
     let client = UdpSocket::bind(here).expect("cannot bind");
     client.connect(address).expect("cannot connect");

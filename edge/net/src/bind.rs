@@ -41,7 +41,7 @@ impl Transport {
 /// Binds `count` sockets (at least one) to `address`. Port 0 takes a free port, the same for all.
 /// `prepare` sets options on each socket before it is bound. All are non-blocking and close-on-exec;
 /// v6 sockets accept no v4 traffic. Only Linux and FreeBSD distribute the load, so use one socket elsewhere.
-pub(crate) fn bind_group(
+fn bind_group(
     transport: Transport,
     address: SocketAddr,
     count: usize,
@@ -78,10 +78,25 @@ pub(crate) fn bind_group(
 #[derive(Debug)]
 pub struct InheritedSocket(pub(crate) Socket);
 
+/// Takes over `inherited`, sockets that are bound to `address` already, or binds `count` sockets if there are
+/// none.
+pub(crate) fn adopt_or_bind(
+    transport: Transport,
+    address: SocketAddr,
+    inherited: Vec<InheritedSocket>,
+    count: usize,
+    prepare: impl Fn(&Socket) -> io::Result<()>,
+) -> Result<Vec<Socket>, BindError> {
+    match inherited.is_empty() {
+        true => bind_group(transport, address, count, prepare),
+        false => adopt_group(transport, address, inherited, count, prepare),
+    }
+}
+
 /// Distributes inherited sockets among `count` workers. If there are fewer sockets than workers,
 /// workers share them. If there are more, all are kept, because the kernel distributes clients over
 /// all of them. `prepare` sets options on each socket; all become non-blocking.
-pub(crate) fn adopt_group(
+fn adopt_group(
     transport: Transport,
     address: SocketAddr,
     inherited: Vec<InheritedSocket>,

@@ -29,12 +29,12 @@ mod udp;
 pub use bind::{BindError, InheritedSocket};
 pub use socket_owner::SocketOwner;
 pub use tcp::{
-    TcpOptions, accept, adopt_tcp, bind_tcp, has_input, is_out_of_descriptors, receive,
-    shutdown_both, shutdown_write,
+    TcpOptions, accept, bind_tcp, has_input, is_out_of_descriptors, receive, shutdown_both,
+    shutdown_write,
 };
 pub use udp::engine;
 pub use udp::{
     BATCH_MAX, Batch, BlockLists, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses,
-    SOURCE_FILTER_MAX, SourceBlocks, UdpOptions, UdpSocket, UdpWorker, adopt_udp, bind_udp,
-    run_udp, steer_udp,
+    SOURCE_FILTER_MAX, SourceBlocks, UdpOptions, UdpSocket, UdpWorker, bind_udp, run_udp,
+    steer_udp,
 };

@@ -1,6 +1,6 @@
 //! TCP: listeners, and calls on connections that cost more system calls in the standard library.
 
-use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
+use crate::bind::{BindError, InheritedSocket, Transport, adopt_or_bind};
 use socket2::{SockRef, Socket};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -30,40 +30,28 @@ const DEFER_ACCEPT_S: i32 = 3;
 /// Binds a listener: `count` sockets on `address`, one for each worker. All are non-blocking, and
 /// accepted connections inherit TCP_NODELAY. Port 0 takes a free port, the same for all.
 ///
+/// If there are `inherited` sockets, which listen on `address` already, they are used instead: workers share
+/// them if there are fewer than `count`; if there are more, all are returned.
+///
 /// # Errors
 ///
-/// If the address cannot be bound, or a socket cannot listen.
+/// If the address cannot be bound, an option cannot be set, or a socket cannot listen or be duplicated.
 pub fn bind_tcp(
     address: SocketAddr,
+    inherited: Vec<InheritedSocket>,
     count: usize,
     options: &TcpOptions,
 ) -> Result<Vec<TcpListener>, BindError> {
+    let listens_already = !inherited.is_empty();
+    let group = adopt_or_bind(Transport::Tcp, address, inherited, count, |it| prepare(it, options));
     let listen = |socket: Socket| -> io::Result<TcpListener> {
-        socket.listen(options.backlog)?;
+        if !listens_already {
+            socket.listen(options.backlog)?;
+        }
         Ok(socket.into())
     };
-    bind_group(Transport::Tcp, address, count, |socket| prepare(socket, options))?
-        .into_iter()
-        .map(listen)
-        .collect::<io::Result<_>>()
-        .map_err(|cause| BindError::new(Transport::Tcp, address, cause))
-}
-
-/// Like [`bind_tcp`], with inherited sockets that already listen on `address`. Workers share sockets if
-/// there are fewer than `count`; if there are more, all are returned.
-///
-/// # Errors
-///
-/// If an option of a socket cannot be set, or a socket cannot be duplicated.
-pub fn adopt_tcp(
-    inherited: Vec<InheritedSocket>,
-    address: SocketAddr,
-    count: usize,
-    options: &TcpOptions,
-) -> Result<Vec<TcpListener>, BindError> {
-    let group =
-        adopt_group(Transport::Tcp, address, inherited, count, |socket| prepare(socket, options))?;
-    Ok(group.into_iter().map(TcpListener::from).collect())
+    let listening = group?.into_iter().map(listen).collect::<io::Result<_>>();
+    listening.map_err(|cause| BindError::new(Transport::Tcp, address, cause))
 }
 
 fn prepare(socket: &Socket, options: &TcpOptions) -> io::Result<()> {
@@ -168,7 +156,8 @@ mod tests {
     #[test]
     fn deferred_connection_is_accepted_with_its_request() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let mut group = bind_tcp(address.parse().unwrap(), 1, &TcpOptions::default()).unwrap();
+            let mut group =
+                bind_tcp(address.parse().unwrap(), Vec::new(), 1, &TcpOptions::default()).unwrap();
             let listener = group.remove(0);
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             assert_eq!(accept(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);

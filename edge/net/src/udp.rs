@@ -27,7 +27,7 @@ mod steering;
 pub use batch::Batch;
 pub use blocks::{BlockLists, SourceBlocks};
 pub use losses::ReceiveLosses;
-pub use socket::{UdpOptions, UdpSocket, adopt_udp, bind_udp};
+pub use socket::{UdpOptions, UdpSocket, bind_udp};
 #[cfg(target_os = "linux")]
 pub use steering::steer_udp;
 
@@ -99,9 +99,9 @@ impl Engine {
         matches!(self, Self::Shield | Self::Xdp)
     }
 
-    /// Returns the engine of the sockets: those behind an XDP program are served by [`Engine::Mmsg`].
+    /// Returns the engine of the sockets: those behind an XDP program are served by the fastest one.
     pub fn of_sockets(self) -> Self {
-        if self.has_program() { Self::Mmsg } else { self.resolve() }
+        if self.has_program() { Self::Auto.resolve() } else { self.resolve() }
     }
 }
 

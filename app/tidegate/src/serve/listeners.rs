@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::Result;
 use net::process::{InheritedSockets, cores, is_root};
 use net::{
-    BindError, InheritedSocket, SocketOwner, TcpOptions, UdpOptions, UdpSocket, adopt_tcp,
-    adopt_udp, bind_tcp, bind_udp, steer_udp,
+    BindError, InheritedSocket, SocketOwner, TcpOptions, UdpOptions, UdpSocket, bind_tcp, bind_udp,
+    steer_udp,
 };
 use tracing::{info, warn};
 
@@ -43,12 +43,9 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
         let name = group.transport.label();
         if group.transport == Transport::Udp {
             let udp = bind_all(&group.addresses, group.is_default, |at| {
-                match take_inherited(name, at, udp_workers, inherited, InheritedSockets::take_udp) {
-                    Some(take_inherited) => {
-                        adopt_udp(take_inherited, at, udp_workers, &udp_options)
-                    }
-                    None => bind_udp(at, udp_workers, &udp_options),
-                }
+                let take = InheritedSockets::take_udp;
+                let sockets = take_inherited(name, at, udp_workers, inherited, take);
+                bind_udp(at, sockets, udp_workers, &udp_options)
             })?;
             udp.iter().for_each(|sockets| steer(sockets, udp_workers, config));
             bound.udp.extend(
@@ -57,7 +54,9 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
         } else {
             let options = TcpOptions::default();
             let tcp = bind_all(&group.addresses, group.is_default, |at| {
-                bind_or_adopt(name, at, http_workers, &options, inherited)
+                let take = InheritedSockets::take_tcp;
+                let sockets = take_inherited(name, at, http_workers, inherited, take);
+                bind_tcp(at, sockets, http_workers, &options)
             })?;
             bound.tcp.extend(
                 tcp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
@@ -65,7 +64,8 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
         }
     }
     let admin = bind_all(&config.admin_listen, false, |at| {
-        bind_or_adopt("admin", at, 1, &admin_options(), inherited)
+        let sockets = take_inherited("admin", at, 1, inherited, InheritedSockets::take_tcp);
+        bind_tcp(at, sockets, 1, &admin_options())
     })?;
     bound.admin = admin.into_iter().flatten().collect();
     Ok(bound)
@@ -142,39 +142,26 @@ pub(super) fn check(config: &Config) -> BindProblems {
     for group in &config.groups {
         for address in &group.addresses {
             let bound = match group.transport {
-                Transport::Udp => bind_udp(*address, 1, &udp_options).map(drop),
-                _ => bind_tcp(*address, 1, &TcpOptions::default()).map(drop),
+                Transport::Udp => bind_udp(*address, Vec::new(), 1, &udp_options).map(drop),
+                _ => bind_tcp(*address, Vec::new(), 1, &TcpOptions::default()).map(drop),
             };
             check(address, group.is_default, bound);
         }
     }
     for address in &config.admin_listen {
-        check(address, false, bind_tcp(*address, 1, &admin_options()).map(drop));
+        check(address, false, bind_tcp(*address, Vec::new(), 1, &admin_options()).map(drop));
     }
     problems
 }
 
-fn bind_or_adopt(
-    name: &str,
-    at: SocketAddr,
-    workers: usize,
-    options: &TcpOptions,
-    inherited: &mut InheritedSockets,
-) -> Result<Vec<TcpListener>, BindError> {
-    match take_inherited(name, at, workers, inherited, InheritedSockets::take_tcp) {
-        Some(take_inherited) => adopt_tcp(take_inherited, at, workers, options),
-        None => bind_tcp(at, workers, options),
-    }
-}
-
-/// Returns the inherited sockets for a listener, if there are any.
+/// Returns the inherited sockets for a listener.
 fn take_inherited(
     name: &str,
     at: SocketAddr,
     workers: usize,
     inherited: &mut InheritedSockets,
     take: impl FnOnce(&mut InheritedSockets, &str, SocketAddr) -> Vec<InheritedSocket>,
-) -> Option<Vec<InheritedSocket>> {
+) -> Vec<InheritedSocket> {
     let had_some = !inherited.is_empty();
     let sockets = take(inherited, name, at);
     match sockets.len() {
@@ -188,7 +175,7 @@ fn take_inherited(
         ),
         _ => {}
     }
-    Some(sockets).filter(|sockets| !sockets.is_empty())
+    sockets
 }
 
 /// Binds each address. Default addresses of a family that the system lacks are skipped.

@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn counts_what_does_not_fit_but_not_what_a_filter_drops() {
         let options = UdpOptions { engine: Engine::Portable, receive_buffer: 4096, send_buffer: 0 };
-        let sockets = bind_udp("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
+        let sockets = bind_udp("127.0.0.1:0".parse().unwrap(), Vec::new(), 1, &options).unwrap();
         let mut losses = ReceiveLosses::of(&sockets).unwrap();
         let client = Client::bind("127.0.0.1:0").unwrap();
         let to = sockets[0].local_addr();

@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn refused_replies_do_not_block_others() {
         let here = "127.0.0.1:0".parse().unwrap();
-        let socket = bind_udp(here, 1, &UdpOptions::default()).unwrap().remove(0);
+        let socket = bind_udp(here, Vec::new(), 1, &UdpOptions::default()).unwrap().remove(0);
         let client = std::net::UdpSocket::bind(here).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         client.connect(socket.local_addr()).unwrap();

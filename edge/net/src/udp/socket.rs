@@ -1,7 +1,7 @@
 //! UDP sockets of a listener.
 
 use super::Engine;
-use crate::bind::{BindError, InheritedSocket, Transport, adopt_group, bind_group};
+use crate::bind::{BindError, InheritedSocket, Transport, adopt_or_bind};
 use socket2::Socket;
 use std::io;
 use std::net::SocketAddr;
@@ -39,40 +39,20 @@ pub struct UdpSocket {
 /// Binds a listener: `count` sockets on `address`, one for each worker. The kernel distributes clients
 /// among them on Linux; use one elsewhere. Port 0 takes a free port, the same for all.
 ///
+/// If there are `inherited` sockets, which are bound to `address` already, they are used instead: workers
+/// share them if there are fewer than `count`; if there are more, all are returned.
+///
 /// # Errors
 ///
-/// If the address cannot be bound, or an option cannot be set.
+/// If the address cannot be bound, an option cannot be set, or a socket cannot be duplicated.
 pub fn bind_udp(
     address: SocketAddr,
-    count: usize,
-    options: &UdpOptions,
-) -> Result<Vec<UdpSocket>, BindError> {
-    let group = bind_group(Transport::Udp, address, count, |socket| grow_buffers(socket, options))?;
-    finish(group, address, options)
-}
-
-/// Like [`bind_udp`], with inherited sockets that are already bound to `address`. Workers share sockets
-/// if there are fewer than `count`; if there are more, all are returned.
-///
-/// # Errors
-///
-/// If an option cannot be set, or a socket cannot be duplicated.
-pub fn adopt_udp(
     inherited: Vec<InheritedSocket>,
-    address: SocketAddr,
     count: usize,
     options: &UdpOptions,
 ) -> Result<Vec<UdpSocket>, BindError> {
     let grow = |socket: &Socket| grow_buffers(socket, options);
-    finish(adopt_group(Transport::Udp, address, inherited, count, grow)?, address, options)
-}
-
-/// Sets the options that need a bound socket.
-fn finish(
-    group: Vec<Socket>,
-    address: SocketAddr,
-    options: &UdpOptions,
-) -> Result<Vec<UdpSocket>, BindError> {
+    let group = adopt_or_bind(Transport::Udp, address, inherited, count, grow)?;
     let finished = group.into_iter().map(|socket| UdpSocket::new(socket, address, options.engine));
     let finished = finished.collect::<io::Result<_>>();
     finished.map_err(|cause| BindError::new(Transport::Udp, address, cause))

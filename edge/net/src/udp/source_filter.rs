@@ -91,14 +91,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{InheritedSocket, UdpOptions, adopt_udp, bind_udp};
+    use crate::{InheritedSocket, UdpOptions, bind_udp};
 
     fn network(address: &str, bits: u8) -> IpPrefix {
         IpPrefix::new(address.parse().unwrap(), bits)
     }
 
     fn server(address: &str) -> UdpSocket {
-        bind_udp(address.parse().unwrap(), 1, &UdpOptions::default()).unwrap().remove(0)
+        bind_udp(address.parse().unwrap(), Vec::new(), 1, &UdpOptions::default()).unwrap().remove(0)
     }
 
     /// Returns whether a datagram from `host` arrives. A second one from `good`, which is never blocked,
@@ -144,7 +144,7 @@ mod tests {
         server.source_filter(&[network("127.0.0.9", 32)]).unwrap();
         let inherited = InheritedSocket(Socket::from(server.descriptor().unwrap()));
         let options = UdpOptions::default();
-        let heir = adopt_udp(vec![inherited], server.local_addr(), 1, &options).unwrap().remove(0);
+        let heir = bind_udp(server.local_addr(), vec![inherited], 1, &options).unwrap().remove(0);
         drop(server);
         assert!(arrives(&heir, "127.0.0.9", "127.0.0.1"));
     }

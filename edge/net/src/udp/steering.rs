@@ -26,8 +26,8 @@ const BY_HASH: u32 = u32::MAX;
 const CORES_MAX: usize = 2000;
 
 /// Steers datagrams that `cores[i]` receives to socket `i` of a listener's group. Those of other cores
-/// are distributed by hash, and so are all if `cores` is empty. `sockets` are as [`super::bind_udp`] or
-/// [`super::adopt_udp`] returned them.
+/// are distributed by hash, and so are all if `cores` is empty. `sockets` are as [`super::bind_udp`]
+/// returned them.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::process::{cores, pin_to_core};
-    use crate::{InheritedSocket, UdpOptions, adopt_udp, bind_udp};
+    use crate::{InheritedSocket, UdpOptions, bind_udp};
 
     /// Returns which of the sockets received each of 32 clients, all on this core. On a loopback device,
     /// the core that sends also receives.
@@ -92,7 +92,7 @@ mod tests {
             let core = cores()[0];
             pin_to_core(core).unwrap();
             let at = "127.0.0.1:0".parse().unwrap();
-            let sockets = bind_udp(at, 3, &UdpOptions::default()).unwrap();
+            let sockets = bind_udp(at, Vec::new(), 3, &UdpOptions::default()).unwrap();
             let is_spread = |all: &[usize]| all.iter().filter(|count| **count > 0).count() > 1;
             assert!(is_spread(&receivers(&sockets)));
             steer_udp(&sockets, &[core + 1, core, core]).unwrap();
@@ -105,13 +105,14 @@ mod tests {
             let local = sockets[0].local_addr();
             let inherit = |socket: UdpSocket| InheritedSocket(socket.socket.into());
             let inherited = sockets.into_iter().map(inherit).collect();
-            let sockets = adopt_udp(inherited, local, 3, &UdpOptions::default()).unwrap();
+            let sockets = bind_udp(local, inherited, 3, &UdpOptions::default()).unwrap();
             assert_eq!(receivers(&sockets), [0, 0, 32]);
             steer_udp(&sockets, &[]).unwrap();
             assert!(is_spread(&receivers(&sockets)));
             // Without a program, there is nothing to remove; nor without a group.
             steer_udp(&sockets, &[]).unwrap();
-            steer_udp(&bind_udp(at, 1, &UdpOptions::default()).unwrap(), &[core]).unwrap();
+            steer_udp(&bind_udp(at, Vec::new(), 1, &UdpOptions::default()).unwrap(), &[core])
+                .unwrap();
         })
         .join()
         .unwrap();

@@ -38,7 +38,7 @@ impl Handler for Echo {
 /// Serves `listen` with `engine` while `clients` runs. Returns the handler.
 fn serve(engine: Engine, listen: &str, clients: impl FnOnce(SocketAddr)) -> Echo {
     let options = UdpOptions { engine, ..UdpOptions::default() };
-    let sockets = bind_udp(listen.parse().unwrap(), 1, &options).unwrap();
+    let sockets = bind_udp(listen.parse().unwrap(), Vec::new(), 1, &options).unwrap();
     let address = sockets[0].local_addr();
     assert!(sockets[0].receive_buffer() > 0);
     let stop = Arc::new(AtomicBool::new(false));

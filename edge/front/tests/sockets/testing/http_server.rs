@@ -221,7 +221,7 @@ impl Setup {
     /// Binds a listener and registers its metrics.
     fn listener(&self, tls: Option<TlsConfig>, options: &HttpOptions) -> HttpListener {
         let address = self.listen.unwrap_or("127.0.0.1:0").parse().unwrap();
-        let socket = bind_tcp(address, 1, &TcpOptions::default()).unwrap().remove(0);
+        let socket = bind_tcp(address, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
         let address = socket.local_addr().unwrap();
         let protocols = match tls {
             Some(_) => [Protocol::Https, Protocol::Wss],
