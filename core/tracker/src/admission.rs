@@ -214,8 +214,10 @@ impl View<'_> {
             let hash = passkeys.hash_and_prefetch(key.ok_or(Refusal::KeyMissing)?);
             passkeys.admit(self.now, hash, RequestKind::Other)?;
         }
-        let has_ended = |token: &[u8]| self.tracker.tokens.has_expired(self.now, token);
-        if listener.access == Access::Tokens && token.is_some_and(has_ended) {
+        if listener.access == Access::Tokens
+            && let Some(known) = token.and_then(|token| self.tracker.tokens.remembered(token))
+            && self.now > known.until
+        {
             return Err(Refusal::TokenExpired);
         }
         Ok(())
@@ -304,7 +306,8 @@ impl View<'_> {
         match admitted {
             Err(Refusal::TokenInvalid) => self.report_offence(grant.from, BanReason::WrongKeys),
             Err(Refusal::TokenExpired)
-                if event == Event::Stopped && tokens.has_permitted(token, info_hash) =>
+                if event == Event::Stopped
+                    && tokens.remembered(token).is_some_and(|it| it.info_hash == *info_hash) =>
             {
                 return Ok(());
             }

@@ -225,35 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn agrees_with_a_map() {
-        let downloads = Downloads::new([1; 16]);
-        let mut random = Random::new(1);
-        let mut one = || InfoHash([random.below(200) as u8; 20]);
-        downloads.count(&one(), HOME, true);
-        assert!(len(&downloads) == 0 && !downloads.is_on());
-        downloads.enable();
-        let mut twin = BTreeMap::new();
-        for round in 0..50 {
-            let mut changed = BTreeMap::new();
-            for _ in 0..round {
-                let hash = one();
-                downloads.count(&hash, HOME, true);
-                *twin.entry(hash).or_insert(0) += 1;
-                changed.insert(hash, twin[&hash]);
-            }
-            let mut taken = Vec::new();
-            downloads.take_changed(&mut taken);
-            taken.sort_unstable();
-            assert_eq!(taken, changed.into_iter().collect::<Vec<_>>());
-        }
-        assert_eq!(len(&downloads), twin.len());
-        assert!(twin.iter().all(|(hash, count)| downloads.of(hash) == *count));
-        assert_eq!(downloads.of(&InfoHash([255; 20])), 0);
-    }
-
-    #[test]
     fn invented_torrents_have_no_count() {
         let downloads = Downloads::new([1; 16]);
+        downloads.count(&InfoHash([8; 20]), HOME, true);
+        assert_eq!(len(&downloads), 0, "off");
         downloads.enable();
         // One host: an address of each family, and all that its networks have.
         for number in 0..30_000_u32 {

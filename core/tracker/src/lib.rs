@@ -62,7 +62,7 @@ pub use swarm::{
     Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
     TorrentStats, Totals,
 };
-pub use tokens::{TokenFault, TokenRules, TokenStats, TokenVerifier, Tokens, VerifiedToken};
+pub use tokens::{TokenFault, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 

@@ -40,7 +40,7 @@ use credit::{Credit, CreditRule, bytes_per_ms};
 use import::FirstReports;
 use record::KeyRecord;
 use sessions::{Lifetimes, SessionLimits};
-use shard::{SHARDS, Shard, find_key, shard_of};
+use shard::{SHARDS, Shard, find_key, prefetch_entry, shard_of};
 
 pub(crate) use account::LockedKey;
 pub use export::{BadSessions, SessionWalk};
@@ -174,7 +174,7 @@ impl PasskeyStore {
         } else {
             let mut record = KeyRecord::new(hash, id);
             record.set_rules(rules);
-            shard.insert_key(record);
+            shard.keys.insert_unique(hash.short(), record, |key| key.hash.short());
         }
         true
     }
@@ -189,13 +189,8 @@ impl PasskeyStore {
     }
 
     /// Returns the number of keys, expired ones included.
-    pub fn len(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.hashes.lock().len()
-    }
-
-    /// Returns whether there are no keys.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the number of peers with a key that are remembered.
@@ -291,7 +286,8 @@ impl PasskeyStore {
         let tag = SessionTag::new(&self.secret, key, info_hash, peer_id, identity);
         // Another thread that holds the lock has the shard in use already.
         if let Some(shard) = self.shards[shard_of(tag.client)].try_lock() {
-            shard.prefetch(key, tag);
+            prefetch_entry(&shard.keys, key.short());
+            shard.sessions.prefetch(tag);
         }
         tag
     }
@@ -356,9 +352,9 @@ impl KeyHash {
 }
 
 impl KeyRules {
-    fn has_quota(&self) -> bool {
-        let Self { peers_per_torrent, torrents, addresses, announces_per_minute, .. } = *self;
-        peers_per_torrent > 0 || torrents > 0 || addresses > 0 || announces_per_minute > 0
+    /// Returns whether they bound the key's peers.
+    fn bound_peers(&self) -> bool {
+        self.peers_per_torrent > 0 || self.torrents > 0 || self.addresses > 0
     }
 }
 

@@ -55,15 +55,6 @@ pub enum TokenFault {
     Expired,
 }
 
-/// Bounds on what verifying tokens costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenRules {
-    /// Verifications a second, over all workers.
-    pub verifications_per_s: u32,
-    /// Refused tokens a minute of one prefix; further ones are refused unseen.
-    pub failures_per_min: u32,
-}
-
 /// Counts of tokens since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenStats {
@@ -85,7 +76,6 @@ pub struct Tokens {
     /// The verifications of all prefixes together, as one.
     verifications: Buckets,
     verifications_per_s: AtomicU32,
-    failures_per_min: AtomicU32,
     valid: AtomicU64,
     refused: AtomicU64,
     deferred: AtomicU64,
@@ -97,12 +87,15 @@ struct Verifier {
     shards: Box<[Mutex<HashTable<RememberedToken>>]>,
 }
 
+/// A verified token.
 #[derive(Clone, Copy)]
-struct RememberedToken {
+pub(crate) struct RememberedToken {
     /// Keyed hash of the token.
     tag: [u64; 2],
-    info_hash: InfoHash,
-    until: Tick,
+    /// The torrent that it permits.
+    pub(crate) info_hash: InfoHash,
+    /// The last second in which it is valid.
+    pub(crate) until: Tick,
 }
 
 /// A power of two.
@@ -110,26 +103,20 @@ const SHARDS: usize = 256;
 /// Tokens of a shard: 917,504 in all, in 42 MiB. A tracker with 500,000 peers in as many pairs of peer and torrent
 /// has as many tokens.
 const SHARD_MAX: usize = 3584;
+/// Refused tokens a minute of one prefix. Further ones are refused without verification.
+const FAILURES_PER_MIN: u32 = 60;
 /// Prefixes remembered for refused tokens: half a megabyte.
 const FAILURE_BUCKETS: u32 = 1 << 16;
-
-impl Default for TokenRules {
-    fn default() -> Self {
-        Self { verifications_per_s: 2000, failures_per_min: 60 }
-    }
-}
 
 impl Tokens {
     /// `key` keeps clients from aiming at shards and buckets.
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        let rules = TokenRules::default();
         Self {
             key,
             verifier: ArcSwapOption::empty(),
             failures: LazyLock::new(|| Buckets::new(FAILURE_BUCKETS)),
             verifications: Buckets::new(1),
-            verifications_per_s: AtomicU32::new(rules.verifications_per_s),
-            failures_per_min: AtomicU32::new(rules.failures_per_min),
+            verifications_per_s: AtomicU32::new(2000),
             valid: AtomicU64::default(),
             refused: AtomicU64::default(),
             deferred: AtomicU64::default(),
@@ -143,10 +130,9 @@ impl Tokens {
         self.verifier.store(new);
     }
 
-    /// Replaces the bounds.
-    pub fn set_rules(&self, rules: TokenRules) {
-        self.verifications_per_s.store(rules.verifications_per_s, Ordering::Relaxed);
-        self.failures_per_min.store(rules.failures_per_min, Ordering::Relaxed);
+    /// Sets how many tokens are verified in a second, by all workers together.
+    pub fn set_verifications_per_s(&self, per_s: u32) {
+        self.verifications_per_s.store(per_s, Ordering::Relaxed);
     }
 
     /// Returns counts.
@@ -183,17 +169,8 @@ impl Tokens {
         if permitted == *info_hash { Ok(()) } else { Err(Refusal::TokenOtherTorrent) }
     }
 
-    /// Returns whether `token` is remembered as one that permits `info_hash`, or did before it expired.
-    pub(crate) fn has_permitted(&self, token: &[u8], info_hash: &InfoHash) -> bool {
-        self.remembered(token).is_some_and(|known| known.info_hash == *info_hash)
-    }
-
-    /// Returns whether a token is remembered and has expired.
-    pub(crate) fn has_expired(&self, now: Tick, token: &[u8]) -> bool {
-        self.remembered(token).is_some_and(|known| now > known.until)
-    }
-
-    fn remembered(&self, token: &[u8]) -> Option<RememberedToken> {
+    /// Returns the permission of a token that is remembered, even if it has expired.
+    pub(crate) fn remembered(&self, token: &[u8]) -> Option<RememberedToken> {
         self.verifier.load().as_ref()?.find(self.tag(token))
     }
 
@@ -211,16 +188,13 @@ impl Tokens {
         prefix: Option<IpAddr>,
         left: &mut u32,
     ) -> Result<InfoHash, Refusal> {
-        let rate = |count: &AtomicU32| {
-            let count = count.load(Ordering::Relaxed);
-            Rate { per_s: count, burst: count.clamp(1, Buckets::BURST_MAX) }
-        };
-        let per_min = rate(&self.failures_per_min);
+        let per_min = Rate { per_s: FAILURES_PER_MIN, burst: FAILURES_PER_MIN };
         // A bucket counts by the second; passing minutes as seconds makes it count by the minute.
         let minute = Tick(now.0 / 60);
         let prefix = prefix.map(|prefix| siphash_ip::<1, 3>(&self.key, prefix));
         let is_over = |prefix| !self.failures.is_within(prefix, minute, per_min);
-        let per_s = rate(&self.verifications_per_s);
+        let per_s = self.verifications_per_s.load(Ordering::Relaxed);
+        let per_s = Rate { per_s, burst: per_s.clamp(1, Buckets::BURST_MAX) };
         if prefix.is_some_and(is_over) || *left == 0 || !self.verifications.take(0, now, per_s) {
             self.deferred.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::TokenUnverified);

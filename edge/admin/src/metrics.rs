@@ -121,7 +121,7 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
         }
     }
     let tracker = &sources.tracker;
-    page.single("tidegate_user_keys", "gauge", "Valid user keys.", tracker.passkeys().len());
+    page.single("tidegate_user_keys", "gauge", "Valid user keys.", tracker.passkeys().keys());
     let sessions = tracker.passkeys().sessions();
     page.single("tidegate_key_sessions", "gauge", "Peers with a key that are known.", sessions);
     let name = "tidegate_key_excessive_reports_total";

@@ -223,7 +223,7 @@ fn details(
         clients: clients.into_iter().map(|(name, count)| (name, count as f64 / samples)).collect(),
         networks: busy_networks(listeners),
         bans: tracker.bans().len(),
-        keys: tracker.passkeys().len(),
+        keys: tracker.passkeys().keys(),
         allowed: tracker.allowed().len(),
         denied: tracker.denied().len(),
         uptime_s: (sources.process)().uptime_s,

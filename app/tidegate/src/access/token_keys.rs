@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result};
 use jwt::KeySet;
 use tracing::info;
-use tracker::{TokenRules, TokenVerifier, Tracker};
+use tracker::{TokenVerifier, Tracker};
 use types::limits::TOKEN_KEY_SET_MAX;
 
 use crate::config::{Config, KeySource, TokenConfig};
@@ -50,10 +50,7 @@ impl TokenKeys {
             *self.lock() = None;
             return tracker.tokens().set_verifier(None);
         };
-        tracker.tokens().set_rules(TokenRules {
-            verifications_per_s: config.verifications_per_s,
-            ..TokenRules::default()
-        });
+        tracker.tokens().set_verifications_per_s(config.verifications_per_s);
         let bytes = file.or_else(|| {
             let in_use = self.lock();
             in_use.as_ref().filter(|it| it.config.keys == config.keys).map(|it| it.bytes.clone())

@@ -132,12 +132,12 @@ mod tests {
         ring.put(KeyId(1), own, KeyRules::default());
         let [a, b, c] = ["a", "b", "c"].map(|one| UserKey::parse(one.repeat(16)).unwrap());
         file_keys.replace(ring, &[a, b, a]);
-        assert_eq!(ring.len(), 3);
+        assert_eq!(ring.keys(), 3);
         let number = file_keys.known[b.as_str()];
         file_keys.replace(ring, &[b, c]);
-        assert_eq!((ring.len(), file_keys.known[b.as_str()]), (3, number));
+        assert_eq!((ring.keys(), file_keys.known[b.as_str()]), (3, number));
         assert!(file_keys.known[c.as_str()].0 >= KeyId::FILE_FIRST + 2, "ids are not used again");
         file_keys.replace(ring, &[]);
-        assert!(ring.len() == 1 && ring.remove(KeyId(1)));
+        assert!(ring.keys() == 1 && ring.remove(KeyId(1)));
     }
 }

@@ -6,7 +6,7 @@ use types::{Event, Refusal, Tick};
 
 use super::record::KeyRecord;
 use super::session::{Reported, Session};
-use super::sessions::{NoRoom, QuotaPlace, SessionRecord, Sessions};
+use super::sessions::{QuotaPlace, SessionRecord, Sessions};
 use super::shard::{Shard, find_key};
 use super::{KeyHash, KeyTotals, PasskeyStore, Report, SessionTag};
 
@@ -104,12 +104,8 @@ impl Announcing<'_> {
     fn begin(&mut self) -> Result<KeyTotals, Refusal> {
         // The first report counts nothing: the bytes were transferred elsewhere, or before.
         let none = KeyTotals::default();
-        let room = self.sessions.check_room(self.tag, self.key.sessions.len());
-        match (room, self.place) {
-            (Ok(()), _) => {}
-            (Err(_), None) => return Ok(none),
-            (Err(NoRoom::OfKey), Some(_)) => return Err(Refusal::KeySessions),
-            (Err(NoRoom::OfAll), Some(_)) => return Err(Refusal::KeyTableFull),
+        if let Err(refusal) = self.sessions.check_room(self.tag, self.key.sessions.len()) {
+            return if self.place.is_some() { Err(refusal) } else { Ok(none) };
         }
         self.enter_quota()?;
         self.sessions.put(self.tag, self.reported);

@@ -52,12 +52,6 @@ pub(super) struct QuotaState {
 }
 
 impl QuotaState {
-    /// Returns whether the quota depends on the key's peers.
-    pub(super) fn counts_peers(&self) -> bool {
-        let KeyRules { peers_per_torrent, torrents, addresses, .. } = self.rules;
-        peers_per_torrent > 0 || torrents > 0 || addresses > 0
-    }
-
     /// Counts an announce.
     ///
     /// # Errors

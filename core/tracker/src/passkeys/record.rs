@@ -60,7 +60,7 @@ impl KeyRecord {
     pub(super) fn set_rules(&mut self, rules: KeyRules) {
         self.expires = rules.expires.unwrap_or(NEVER);
         // Keep the counts, even while there are no bounds: the key's peers are still there under the next ones.
-        if rules.has_quota() || self.quota.is_some() {
+        if rules.bound_peers() || rules.announces_per_minute > 0 || self.quota.is_some() {
             self.quota.get_or_insert_default().rules = rules;
         }
     }
@@ -68,7 +68,7 @@ impl KeyRecord {
     /// Returns the key's quota, if it depends on the key's peers.
     #[inline]
     pub(super) fn peer_quota(&mut self) -> Option<&mut QuotaState> {
-        self.quota.as_deref_mut().filter(|quota| quota.counts_peers())
+        self.quota.as_deref_mut().filter(|quota| quota.rules.bound_peers())
     }
 
     /// Adds to the totals. `changed` are the keys of the shard with totals that were not taken.

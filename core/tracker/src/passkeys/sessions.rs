@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use types::{Tick, limits};
+use types::{Refusal, Tick, limits};
 
 use super::KeyHash;
 use super::changes::SessionChanges;
@@ -47,15 +47,6 @@ pub(super) struct SessionLimits {
     pub(super) all_max: usize,
     pub(super) of_key_max: u32,
     pub(super) changes_max: usize,
-}
-
-/// Why there is no room for a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
-    /// The key, or the client, has as many as it may have.
-    OfKey,
-    /// There are too many of all keys.
-    OfAll,
 }
 
 /// When sessions end without an announce, in seconds after the last one.
@@ -127,15 +118,15 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// If its key or its client has too many sessions, or all keys together have.
-    pub(super) fn check_room(&self, tag: SessionTag, of_key: u32) -> Result<(), NoRoom> {
+    /// `KeySessions` if its key or its client has too many sessions, `KeyTableFull` if all keys together have.
+    pub(super) fn check_room(&self, tag: SessionTag, of_key: u32) -> Result<(), Refusal> {
         if of_key >= self.limits.of_key_max
             || self.of_client(tag.client).count() >= limits::KEY_SESSIONS_OF_CLIENT_MAX
         {
-            return Err(NoRoom::OfKey);
+            return Err(Refusal::KeySessions);
         }
         if self.limits.count.load(Ordering::Relaxed) >= self.limits.all_max {
-            return Err(NoRoom::OfAll);
+            return Err(Refusal::KeyTableFull);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use types::{Tick, limits};
 
 use super::record::KeyRecord;
 use super::sessions::{Lifetimes, SessionLimits, Sessions};
-use super::{KeyHash, KeyId, KeyTotals, SessionTag};
+use super::{KeyHash, KeyId, KeyTotals};
 
 /// Number of shards, a power of two. Of ten million keys and sixteen million sessions, each has some 40,000
 /// and 65,000: a table of that size doubles within a few milliseconds. With 1024 shards announces take as long,
@@ -71,18 +71,6 @@ impl Shard {
             first_uses: Vec::new(),
             retired: Vec::new(),
         }
-    }
-
-    /// Prefetches a key's record and a session.
-    #[inline]
-    pub(super) fn prefetch(&self, key: KeyHash, tag: SessionTag) {
-        prefetch_entry(&self.keys, key.short());
-        self.sessions.prefetch(tag);
-    }
-
-    /// Inserts a key that is not in the shard.
-    pub(super) fn insert_key(&mut self, key: KeyRecord) {
-        self.keys.insert_unique(key.hash.short(), key, |key| key.hash.short());
     }
 
     /// Removes a key, and keeps its totals until they are taken. Ends the sessions that count against its

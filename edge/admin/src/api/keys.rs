@@ -204,7 +204,7 @@ async fn list(
     let text = search_text(query.q)?;
     let (rows, total) = if text.is_empty() {
         let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
-        (rows, api.tracker().passkeys().len() as u64)
+        (rows, api.tracker().passkeys().keys() as u64)
     } else {
         api.records().read(move |db| keys::search(db, &text, after, limit)).await?
     };
@@ -227,7 +227,7 @@ async fn create(
 ) -> Result<Created<Key>, Problem> {
     check_name("name", &new.name)?;
     check_expiry(new.expires)?;
-    if api.tracker().passkeys().len() >= USER_KEYS_MAX {
+    if api.tracker().passkeys().keys() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!(
             "the limit of {USER_KEYS_MAX} keys is reached: revoke some first"
         )));
