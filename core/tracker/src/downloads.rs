@@ -2,7 +2,7 @@
 //!
 //! The store forgets a torrent's count with the torrent. Where there are durable records, the counts
 //! are here, too: one for each torrent that is on an allow list, or was downloaded from several
-//! prefixes, up to a limit. A torrent that anyone invents has none ([`candidates`]). In a full table, a
+//! prefixes, up to a limit. Invented torrents have none ([`candidates`]). In a full table, a
 //! torrent with few downloads makes room. This is the plain form: a sharded [`HashTable`].
 
 mod candidates;
@@ -126,7 +126,7 @@ impl Downloads {
         }
     }
 
-    /// Counts a download by a peer at `from`, if downloads are counted here. `is_listed` is whether the
+    /// Counts a download by a peer at `from`, if downloads are counted here. `is_listed` is true if the
     /// torrent is on an allow list.
     pub(crate) fn count(&self, info_hash: &InfoHash, from: IpAddr, is_listed: bool) {
         if !self.is_on() {
@@ -144,7 +144,8 @@ impl Downloads {
         self.note_change(&mut shard, hash, *info_hash);
     }
 
-    /// Notes a download of a torrent without a count. Returns its downloads if these are enough for one.
+    /// Notes a download of a torrent without a count. Returns the downloads so far once enough prefixes have
+    /// downloaded the torrent to give it one.
     fn note(&self, shard: &mut Shard, hash: u64, from: IpAddr) -> Option<u32> {
         let [bits_v4, bits_v6] = match Scope::of(from) {
             Scope::Public => [limits::DOWNLOAD_PREFIX_V4, limits::DOWNLOAD_PREFIX_V6],
@@ -184,7 +185,7 @@ impl Downloads {
         siphash::<1, 3>(&self.key, &info_hash.0)
     }
 
-    /// Chosen by the middle bits: a shard's table uses the lowest and the highest.
+    /// Locks the shard that the middle bits choose: its table uses the lowest and the highest.
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[(hash >> 40) as usize % SHARDS].lock()

@@ -1,5 +1,4 @@
-//! Full scrapes: who may ask for all torrents, how often, and the torrents in the order of their info
-//! hashes.
+//! Full scrapes: permits for clients, and all torrents in the order of their info hashes.
 //!
 //! Plain form of the list: collect all torrents, sort, write. Departures:
 //! 1. Memory does not grow with the number of torrents. Each page is a pass over the store that keeps the
@@ -24,7 +23,7 @@ use crate::{ListenerPolicyId, Policy, RequestKind, TorrentStats, Tracker, View};
 pub(crate) struct FullScrapes {
     /// Shared with each permit.
     running: Arc<()>,
-    /// Those of the last hour, or of the interval if that is longer; the oldest first.
+    /// Full scrapes of the last hour, or of the interval if that is longer; the oldest first.
     recent: Mutex<VecDeque<(Tick, IpPrefix)>>,
 }
 

@@ -98,9 +98,9 @@ pub struct PasskeyStore {
     keeps_changes: AtomicBool,
     /// The longest lifetime of a session, seconds.
     lifetime_max_s: AtomicU32,
-    /// Bytes of a key in a millisecond; 0 = unlimited.
+    /// Bytes that a key is credited in a millisecond at most; 0 = unlimited.
     bytes_per_ms: AtomicU64,
-    /// The tick after that at which sessions were imported last; 0 = never.
+    /// The tick of the last import of sessions, plus one; 0 = never.
     imported_at: AtomicU32,
     /// Reports that were credited in part, since the start.
     excessive: AtomicU64,
@@ -193,7 +193,7 @@ impl PasskeyStore {
         self.hashes.lock().len()
     }
 
-    /// Returns the number of peers with a key that are remembered.
+    /// Returns the number of sessions of all keys.
     pub fn sessions(&self) -> usize {
         self.session_limits.count.load(Ordering::Relaxed)
     }

@@ -9,8 +9,7 @@
 //! 3. Refused tokens are not remembered, because anyone can invent them. Prefixes that sent too many are
 //!    refused without verification until some time has passed.
 //!
-//! Signatures and claims are for a [`TokenVerifier`]: this module knows neither algorithms nor the time of
-//! day.
+//! A [`TokenVerifier`] checks signatures and claims: this module knows neither algorithms nor the time of day.
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +59,7 @@ pub enum TokenFault {
 pub struct TokenStats {
     /// Tokens that were verified and are valid.
     pub valid: u64,
-    /// Tokens that were verified and are not valid, or no more.
+    /// Tokens that were verified and are invalid or have expired.
     pub refused: u64,
     /// Tokens that were not verified because there were too many.
     pub deferred: u64,
@@ -123,7 +122,7 @@ impl Tokens {
         }
     }
 
-    /// Replaces the verifier, and forgets what others have verified: keys may have been revoked.
+    /// Replaces the verifier, and forgets all tokens: keys may have been revoked.
     pub fn set_verifier(&self, verifier: Option<Box<dyn TokenVerifier>>) {
         let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
         let new = verifier.map(|verifier| Arc::new(Verifier { verifier, shards: shards() }));

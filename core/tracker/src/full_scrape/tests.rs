@@ -28,7 +28,7 @@ fn listed(tracker: &Tracker, page_max: usize) -> Vec<InfoHash> {
 #[test]
 fn pages_list_every_torrent_once_in_order() {
     let mut random = Random::new(3);
-    // Spread evenly, or all alike but for the end, as somebody may invent them.
+    // Hashes are spread evenly, or differ at the end only, as clients may invent them.
     for alike in [0, 17] {
         let tracker = tracker(Policy::default());
         assert_eq!(listed(&tracker, 10), []);

@@ -10,7 +10,7 @@ use super::sessions::{QuotaPlace, SessionRecord, Sessions};
 use super::shard::{Shard, find_key};
 use super::{KeyHash, KeyTotals, PasskeyStore, Report, SessionTag};
 
-/// A key that is good for a request, with its shard locked.
+/// A key that may make a request, with its shard locked.
 pub(crate) struct LockedKey<'a> {
     pub(super) store: &'a PasskeyStore,
     pub(super) shard: MutexGuard<'a, Shard>,
@@ -29,13 +29,12 @@ struct Announcing<'a> {
     reported: Reported,
     /// The place that it needs in the key's quota, if that counts peers.
     place: Option<QuotaPlace>,
-    /// The place that it has there.
+    /// The place that it has there before the announce.
     old_place: Option<QuotaPlace>,
 }
 
 impl LockedKey<'_> {
-    /// Counts an announce for the key. Returns whether the peer is the key's: a stop may be that of a peer which the
-    /// key does not have.
+    /// Counts an announce for the key. Returns false if it is a stop for a peer that the key does not have.
     ///
     /// # Errors
     ///

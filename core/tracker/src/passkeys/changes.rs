@@ -45,7 +45,7 @@ impl Sessions {
         has_room
     }
 
-    /// Moves what has changed to the end of `into`, from which it is taken back to front.
+    /// Appends the sessions that have changed to `into`. Ended ones come last, since callers take from the end.
     pub(super) fn take_changes(&mut self, into: &mut Vec<SessionRecord>) {
         let SessionChanges { renewed, ended } = std::mem::take(&mut self.changes);
         self.limits.changes.fetch_sub(renewed.len() + ended.len(), Ordering::Relaxed);

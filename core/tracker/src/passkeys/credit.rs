@@ -1,4 +1,4 @@
-//! The part of the transfers reported by a key's peers that is credited.
+//! Credits a key with the transfers that its peers report, as far as a line can make them.
 //!
 //! Plain form: a bucket of bytes for each key, which a plausible rate fills and each report empties, and which is
 //! full after the longest lifetime of a session: a peer reports at once what it transferred since its last announce.
@@ -32,8 +32,8 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    /// Returns the part of a peer's progress since its last announce, at `since`, that is credited. What a user pays
-    /// with, the downloaded bytes, comes first.
+    /// Returns the part of a peer's progress since its last announce, at `since`, that is credited: first the
+    /// downloaded bytes, with which a user pays, then the uploaded ones.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(credit.take(Tick(50_000), Tick(50_000), unlimited, &progress), progress);
     }
 
-    /// A seedbox: its line is full all the time, and each of its torrents tells of its part once in half an hour.
+    /// The line of a seedbox is full all the time, and each of its torrents reports its part once in half an hour.
     #[test]
     fn what_a_full_line_transfers_is_credited() {
         const TORRENTS: usize = 900;

@@ -1,7 +1,7 @@
-//! Sessions as bytes: they outlive the process, in the journal and over an upgrade.
+//! Sessions as bytes, for the journal, an upgrade and the other nodes of a cluster.
 //!
-//! All numbers are little-endian. A body begins with 8 bytes that name the secret of sessions, which says
-//! whether another process can find them, and 4 of flags: 1 = nothing was reported afterwards, 2 = changes
+//! All numbers are little-endian. A body begins with 8 bytes that name the secret of sessions, without which
+//! another process cannot find them, and 4 of flags: 1 = nothing was reported afterwards, 2 = changes
 //! for the other nodes of a cluster. Sessions follow:
 //!
 //! | bytes | session |

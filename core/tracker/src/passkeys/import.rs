@@ -1,18 +1,17 @@
-//! Sessions of an earlier process: from its journal, or sent by it during an upgrade.
+//! Sessions of an earlier process, from its journal or sent by it during an upgrade, and of other nodes.
 //!
-//! They may come after this process has begun to serve, when their peers have announced here already. So
+//! Those of an earlier process may arrive when this one serves and their peers have announced here already. So
 //! while sessions are imported, the first report of each client counts nothing. It is kept beside what is
-//! imported for the client, and at the end counts as far as it exceeds that: as if the earlier process had
+//! imported for the client. At the end, it counts as far as it exceeds that, as if the earlier process had
 //! received it.
 //!
-//! Sessions of other nodes of a cluster come while this one serves, and go on to. Of two reports of a peer the
-//! later one holds, to the second; of two in the same second that with more bytes. What differs between
-//! them has been counted where the later one was made. So a client that reports at two nodes is counted
-//! exactly if each report reaches the other node before the next one is made, a second or more later, and
-//! seconds begin at the same time everywhere. Otherwise, what it transferred before the report that came too
-//! late counts twice; and if it stops at one node, or forgets its counts, and starts at another in the same second,
-//! its next report may count nothing. A session that has ended may be back, and hold its place in a quota,
-//! for as long as the log lags behind what was heard live.
+//! Those of other nodes arrive all the time. Of two reports of a peer the later one holds, to the second; of two in
+//! the same second that with more bytes. What differs between them has been counted where the later one was made. So
+//! a client that reports at two nodes is counted exactly if each report reaches the other node before the next one
+//! is made, a second or more later, and seconds begin at the same time everywhere. Otherwise, what it transferred
+//! before the report that came too late counts twice; and if it stops at one node, or forgets its counts, and starts
+//! at another in the same second, its next report may count nothing. A session that has ended may be back, and hold
+//! its place in a quota, for as long as the log lags behind the live messages.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,13 +28,12 @@ use super::{KeyHash, KeyTotals, PasskeyStore, SessionTag};
 /// The process that has exported sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionOrigin {
-    /// It knows nothing of what happened here. `is_exact` says that nothing that it did later is missing; otherwise,
-    /// the next report of each peer counts nothing.
+    /// A process that has ended. It knows nothing of what happened here.
     EarlierProcess {
-        /// See above.
+        /// True if nothing is missing that it did later. Otherwise, the next report of each peer counts nothing.
         is_exact: bool,
     },
-    /// It serves beside this one, and has sent [changes](super::SessionWalk::of_changes).
+    /// A node that serves beside this one, and sends [changes](super::SessionWalk::of_changes).
     OtherNode,
 }
 
@@ -288,8 +286,8 @@ impl FirstReports {
 }
 
 impl FirstReport {
-    /// Returns when the peer has reported to the earlier process, and how far this report exceeds what is imported
-    /// for the client.
+    /// Returns the time of the peer's last report to the earlier process, and the progress of this report beyond
+    /// all that is imported for the client.
     fn progress(&self) -> Option<(Tick, KeyTotals)> {
         let Session { tag, last: first } = self.first;
         let own = self.imported.iter().find(|session| session.tag == tag)?;

@@ -27,7 +27,7 @@ pub(super) struct KeyRecord {
 
 /// The number of a key's sessions, by the time of their last announce: in the present period, or in the
 /// one before. A period is as long as the longest lifetime, so earlier ones have expired. The sweep does
-/// not count here: most sessions do not say to which key they belong.
+/// not change the number, because most sessions do not name their key.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SessionCount {
     /// When the present period began.
@@ -71,7 +71,7 @@ impl KeyRecord {
         self.quota.as_deref_mut().filter(|quota| quota.rules.bound_peers())
     }
 
-    /// Adds to the totals. `changed` are the keys of the shard with totals that were not taken.
+    /// Adds to the totals. `changed` are the keys of the shard whose totals were not taken yet.
     #[inline]
     pub(super) fn add(&mut self, progress: &KeyTotals, changed: &mut Vec<KeyHash>) {
         self.totals = self.totals.plus(progress);
@@ -108,7 +108,7 @@ impl KeyRecord {
         Ok(())
     }
 
-    /// Takes a peer's place in the quota from it, if it has it.
+    /// Removes a peer from the quota, if it counts there.
     pub(super) fn leave_quota(&mut self, tag: SessionTag, place: QuotaPlace) {
         if let Some(quota) = &mut self.quota {
             quota.remove_peer(tag, place);
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside a plain list of sessions, of which none is ever missed.
+    /// Compares the number with a plain list of sessions.
     #[test]
     fn no_live_session_is_left_out() {
         const PERIOD_S: u32 = 100;
@@ -217,7 +217,7 @@ mod tests {
             let live = all.iter().filter(|last| now.since(**last) <= PERIOD_S).count();
             assert!(count.len() as usize >= live, "{} of {live}", count.len());
         }
-        // Those that are silent are not counted for ever.
+        // Silent sessions are forgotten after two periods.
         count.advance(now.after(PERIOD_S), PERIOD_S);
         count.advance(now.after(2 * PERIOD_S), PERIOD_S);
         assert_eq!(count.len(), 0);
