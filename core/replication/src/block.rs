@@ -1,4 +1,4 @@
-//! Blocks: what happened to peers, and what a store holds, as bytes. A journal, an upgrade and other nodes
+//! Blocks: changes of peers, and the contents of a store, as bytes. A journal, an upgrade and other nodes
 //! get the same blocks.
 //!
 //! All numbers are little-endian. A block is a header of [`HEADER_LEN`] bytes and a body.
@@ -148,7 +148,7 @@ impl<'a> Block<'a> {
         Ok((Self { header, body }, HEADER_LEN + len))
     }
 
-    /// Returns the groups of changes or a walk. What they say may be nonsense.
+    /// Returns the groups of changes or a walk. Their words are not checked.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ impl Word {
     }
 }
 
-/// Something that happened to a peer.
+/// A change of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The torrent.

@@ -82,7 +82,7 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Outlets> {
-        // Nothing in there is ever half done.
+        // No panic leaves a change of the outlets half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,8 +161,9 @@ pub struct Encoder<'a, S: ReplicatedStore> {
     /// The most changes that a shard had when they were last taken.
     most: usize,
     walk: S::Walk,
-    /// Groups of the walk that are not in a block yet, and when they were true.
+    /// Groups of the walk that are not in a block yet.
     body: Vec<u8>,
+    /// When these groups were true.
     body_at: Option<Now>,
     groups: Vec<u8>,
     block: Vec<u8>,
@@ -378,8 +379,8 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
         sink: &mut BlockSink<'_>,
     ) -> io::Result<()> {
         self.number += 1;
-        // A reader takes an earlier cut for an older state, so a wall clock that is set back a little
-        // stands still.
+        // Readers take an earlier cut for an older state, so cuts do not go back with a wall clock that is set
+        // back a little.
         if self.cut_ms > now.unix_ms + CLOCK_STEP_MS {
             self.cut_ms = 0;
         }

@@ -33,17 +33,17 @@ impl PeerMeta {
         Self((stamp << 2) | flags)
     }
 
-    /// Returns the same for a peer whose download has been counted if `is_counted`.
+    /// Returns this metadata, with the download marked as counted if `is_counted`.
     pub fn or_counted(self, is_counted: bool) -> Self {
         Self(if is_counted { self.0 | Self::COUNTED } else { self.0 })
     }
 
-    /// This peer's download has been counted.
+    /// Returns true if this peer's download has been counted.
     pub fn is_counted(self) -> bool {
         self.0 & Self::COUNTED != 0
     }
 
-    /// The peer is a partial seed.
+    /// Returns true if the peer is a partial seed.
     pub fn is_partial(self) -> bool {
         self.0 & Self::PARTIAL != 0
     }

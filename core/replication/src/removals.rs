@@ -1,8 +1,8 @@
-//! Removals that blocks have told of: what was true before them must not bring a peer back.
+//! Removals that blocks have reported: what was true before them must not bring a peer back.
 //!
 //! A store does not keep peers that are gone, so a block that comes late has nothing to compare with. Blocks
 //! of several nodes come late whenever a node repeats what it has published, or walks over its peers while
-//! another node says that one of them is gone.
+//! another node reports that one of them is gone.
 //!
 //! Times are those of the blocks, in seconds, so that all nodes decide alike. The plain form would be one table; two,
 //! of which the older one is dropped as a whole, forget without a pass over all. Each is split into small ones,
@@ -82,7 +82,7 @@ impl Removals {
         self.recent.len + self.older.len == 0
     }
 
-    /// Notes that a peer, which [`removal_hash`] names, is gone, as a word says.
+    /// Notes that the peer with that [`removal_hash`] is gone, as `word` reports.
     pub fn note(&mut self, clock: &MergeClock, peer: u64, word: Word) {
         let at = clock.cut_s - i64::from(word.age()) * i64::from(AGE_UNIT_S);
         if self.at(peer).is_none_or(|known| known < at) {
@@ -90,12 +90,12 @@ impl Removals {
         }
     }
 
-    /// When a peer was removed.
+    /// Returns when a peer was removed, in seconds on the store's clock.
     fn at(&self, peer: u64) -> Option<i64> {
         self.recent.get(peer).max(self.older.get(peer))
     }
 
-    /// Returns whether a word may bring a peer back: it was not removed after the word was true.
+    /// Returns true if `word` may bring a peer back: the peer was not removed after the word was true.
     pub fn admits(&self, clock: &MergeClock, is_walk: bool, peer: u64, word: Word) -> bool {
         let unit = i64::from(AGE_UNIT_S);
         let at = clock.cut_s - i64::from(word.age()) * unit;
@@ -105,7 +105,7 @@ impl Removals {
             // comes by itself.
             return at.div_euclid(unit) > removed.div_euclid(unit);
         }
-        // In the same second, what comes later holds.
+        // Within a second the message that comes later wins.
         at >= removed
     }
 }

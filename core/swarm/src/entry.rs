@@ -192,13 +192,13 @@ impl Entry for PackedV6 {
 /// a host in it. It is the upper half of its address.
 #[inline]
 pub(crate) fn half(entry: &[u8]) -> u64 {
-    /// Of 64:ff9b::/64.
+    /// The upper half of an address in 64:ff9b::/64.
     const TRANSLATED: u64 = u64::from_le_bytes([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0]);
     let half = entry.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
     if half == TRANSLATED { translated(entry) } else { half }
 }
 
-/// The same of a v4 peer behind a translator (RFC 6052): its network is its /24, beside which no other one begins
+/// Does the same for a v4 peer behind a translator (RFC 6052): its network is its /24, and no other network begins
 /// with 64:ff.
 #[cold]
 fn translated(entry: &[u8]) -> u64 {

@@ -52,16 +52,16 @@ pub(crate) struct Shard {
     arena: Arena,
     /// Peer ids, if they are kept.
     ids: Option<PeerIds>,
-    /// WebTorrent peers of the torrents that have any. A tree for the same reason.
+    /// WebTorrent peers of the torrents that have any. A tree, because it grows without ever being rebuilt.
     web: BTreeMap<InfoHash, WebSwarm>,
     /// Peers that stop while blocks are merged, if they are remembered.
     stopped: Option<Stopped>,
-    /// Removals that other nodes have told of, in a cluster.
+    /// Removals that other nodes have reported, in a cluster.
     removals: Option<Removals>,
     budget: Option<u64>,
     /// Applied to peers that blocks bring. Announces have their own.
     pub(crate) merge_caps: PeerCaps,
-    /// Tells addresses to which no cap applies.
+    /// Tells whether an address is exempt from caps.
     pub(crate) exempt: Option<Arc<Exempt>>,
     pub(crate) networks: memory::Networks,
     totals: Totals,
@@ -163,7 +163,7 @@ impl Shard {
         self.ids.as_ref().map_or(0, |ids| ids.len() as u64 * ID_BYTES)
     }
 
-    /// Estimates the bytes of WebTorrent peers: for each an entry of 56 bytes and its slot in the
+    /// Estimates the bytes of WebTorrent peers: for each an entry of 56 bytes and its bucket in the
     /// hash table, with room to grow, and 48 bytes in a tree whose nodes are two thirds full; for
     /// each torrent two maps and a tree node.
     fn web_bytes(&self) -> u64 {

@@ -51,11 +51,12 @@ struct PaddedShard(Mutex<Shard>);
 
 /// Lines that the sweep visits under one lock: some tens of microseconds.
 const SWEEP_LINES: u32 = 128;
-/// Seconds that WebTorrent peers of other nodes are kept after their node last said something of them, at
-/// least. It says when they leave, and nodes that are gone are purged; this is for what was lost.
+/// The least seconds that a WebTorrent peer of another node is kept after that node last reported it. Nodes
+/// report the peers that leave, and nodes that are gone are purged, so this matters for lost messages only.
 const WEB_REMOTE_LIFETIME_S: u32 = 900;
-/// The longest time that a node says nothing of its WebTorrent peer that lives is a period of refreshes and an
-/// interval, which is less than a lifetime. The rest is for the way.
+/// The seconds, besides a lifetime, for which a node may be silent about one of its WebTorrent peers: it reports
+/// a live one at least once in a period of refreshes and an interval, and an interval is less than a lifetime.
+/// The rest allows for the way to other nodes.
 const WEB_SILENCE_S: u32 = WEB_REFRESH_S + 128;
 /// The most shards there can be.
 const SHARDS_MAX: usize = 1 << 12;
@@ -210,8 +211,8 @@ impl Store {
         (0..self.shards.len()).for_each(|shard| self.lock(shard).merge_caps = caps);
     }
 
-    /// Sets what tells addresses to which no cap applies. Called rarely, with a lock held: for the peers of a
-    /// host or network that has reached a cap. Without it no address is exempt that does not announce as such.
+    /// Sets the function that tells whether an address is exempt from caps. It is called rarely, with a lock
+    /// held: for the peers of a host or network that has reached a cap. Without it no stored peer is exempt.
     pub fn set_exempt(&self, is_exempt: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
         let is_exempt: Arc<Exempt> = Arc::new(is_exempt);
         for shard in 0..self.shards.len() {

@@ -123,7 +123,7 @@ impl WebSwarm {
         self.peers[role].get_index(at).map(|(peer, entry)| (*peer, *entry))
     }
 
-    /// The peers of a role.
+    /// Returns the peers of a role.
     pub(crate) fn peers(
         &self,
         role: SetRole,
@@ -189,7 +189,7 @@ impl WebSwarm {
         of_network().max_by_key(rank).map(|(_, peer)| *peer)
     }
 
-    /// The peers at hosts from `first` to `last`.
+    /// Returns the peers at hosts from `first` to `last`.
     fn between(&self, first: Host, last: Host) -> impl Iterator<Item = &(Host, WebPeer)> {
         self.by_host.range((first, WebPeer::MIN)..=(last, WebPeer::MAX))
     }

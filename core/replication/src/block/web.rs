@@ -17,7 +17,7 @@ use types::{ConnectionKey, InfoHash, PeerId, WebPeer};
 
 use super::{Word, take};
 
-/// Something that happened to a WebTorrent peer.
+/// A change of a WebTorrent peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebChange {
     /// The torrent.

@@ -169,9 +169,9 @@ impl Shard {
         counts
     }
 
-    /// Records that a peer has stopped, even if it was not here. While this store is being restored, older blocks have the
-    /// peer, and the next process reads them, too. Other nodes may have it: this one has just started, or the peer began
-    /// elsewhere a moment ago.
+    /// Records that a peer has stopped, even if it was not here. While this store is being restored, older blocks have
+    /// the peer, and the next process reads them, too. Other nodes may have it, because this one has just started, or
+    /// because the peer began elsewhere a moment ago.
     fn keep_stop(&mut self, announce: &StoreAnnounce, was_there: bool) {
         if was_there || self.stopped.is_some() {
             self.changes.push_gone(&announce.info_hash, &announce.peer);

@@ -78,7 +78,7 @@ impl Networks {
         });
     }
 
-    /// Returns the same for a host's network.
+    /// Returns how many peers the network of `host` has.
     pub(super) fn count_of(&self, host: Host) -> u32 {
         self.count_at(self.hash_of(host))
     }
@@ -148,7 +148,7 @@ impl Shard {
         self.is_full() || self.budget.is_some_and(|budget| self.web_bytes() >= budget / 2)
     }
 
-    /// Returns true if a new peer may be stored. Counts it if not.
+    /// Returns true if a new peer may be stored. Counts a refusal.
     pub(super) fn admits<E: Entry>(&mut self, peer: E::Key) -> bool {
         let Some(budget) = self.budget else { return true };
         if self.memory_used() >= budget {
@@ -165,7 +165,7 @@ impl Shard {
         true
     }
 
-    /// Returns true if a new WebTorrent peer may be stored. Counts it if not.
+    /// Returns true if a new WebTorrent peer may be stored. Counts a refusal.
     pub(super) fn admits_web(&mut self, host: Option<Host>) -> bool {
         let Some(budget) = self.budget else { return true };
         if self.is_full_for_web() {

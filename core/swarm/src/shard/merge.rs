@@ -1,7 +1,7 @@
 //! Merging: blocks bring torrents and peers into a shard.
 //!
-//! Marks are compared: of a peer's mark here and the block's, the younger one wins, and of equal ones the one that
-//! comes later.
+//! Of a peer's last announce here and the one that a block reports, the younger one wins, and of equally old ones the
+//! one that comes later.
 
 mod web;
 
@@ -129,7 +129,7 @@ impl Stopped {
         self.peers.get(&(info_hash, peer)).copied()
     }
 
-    /// Apart, because it is empty except while blocks are merged.
+    // Apart, because stops are remembered only while blocks are merged.
     #[cold]
     pub(super) fn add(&mut self, info_hash: InfoHash, peer: PeerKey, now: Tick) {
         if self.peers.len() < STOPPED_MAX || self.peers.contains_key(&(info_hash, peer)) {
@@ -139,7 +139,7 @@ impl Stopped {
 }
 
 impl Shard {
-    /// Begins or ends remembering which peers stop. Returns what is forgotten, to be dropped after
+    /// Begins or ends remembering the peers that stop. Returns what is forgotten, to be dropped after
     /// unlocking.
     pub(crate) fn remember_stopped(&mut self, is_on: bool) -> Option<Stopped> {
         if is_on {
@@ -149,8 +149,8 @@ impl Shard {
         self.stopped.take()
     }
 
-    /// Begins or ends remembering which peers blocks say are gone. Returns what is forgotten, to be dropped
-    /// after unlocking.
+    /// Begins or ends remembering the peers that blocks report as gone. Returns what is forgotten, to be
+    /// dropped after unlocking.
     pub(crate) fn remember_removals(&mut self, is_on: bool) -> Option<Removals> {
         if is_on {
             self.removals.get_or_insert_default();
@@ -249,7 +249,7 @@ impl Shard {
         left
     }
 
-    /// Merges what a walk says of a torrent beside its peers.
+    /// Merges a torrent's downloads and age, which only walks report.
     fn merge_head(&mut self, clock: MergeClock, number: u32, head: Option<Head>) {
         if let Some(head) = head {
             let record = self.records.at_mut(number);
@@ -404,8 +404,8 @@ impl Shard {
         }
     }
 
-    /// Keeps a refresh of a peer that has announced here since it went, as a block says: other nodes remove
-    /// it, and may not know of that announce, because it changed nothing here.
+    /// Keeps a refresh of a peer that has announced here since the time at which a block reports it as gone:
+    /// other nodes remove it, and may not know of that announce, because it changed nothing here.
     #[inline]
     fn contradict<E: FamilyPeers>(
         &mut self,
@@ -426,7 +426,7 @@ impl Shard {
         self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
     }
 
-    /// Returns what a word says; `None` if its peer's lifetime has passed, which it counts, or if the
+    /// Returns the report of a word; `None` if the peer's lifetime has passed, which is counted, or if the
     /// peer has stopped since.
     #[inline]
     fn report<E: Entry>(

@@ -1,4 +1,4 @@
-//! Merging: what blocks say of torrents and peers comes into the store.
+//! Merging: applying what blocks report of torrents and peers.
 //!
 //! Plain form: for each peer of each group, what an announce does without an answer. Departures:
 //! 1. Groups are sorted by shard, a few hundred at a time, so that a lock is taken once for several.
@@ -24,11 +24,11 @@ const BATCH: usize = 512;
 type Batch<'a> = ArrayVec<StagedGroup<'a>, BATCH>;
 
 impl Store {
-    /// Applies what groups say of torrents in `shards`. A peer that has announced since a group was true
-    /// stays as it is; of equal marks the later one wins. Peers past their lifetime are skipped.
+    /// Applies what groups report of torrents in `shards`. A peer that has announced since the time of a report
+    /// stays as it is; of equally old reports the later one wins. Peers past their lifetime are skipped.
     ///
-    /// Completed downloads count for their torrents as `counting` says. Peers that come are neither changes
-    /// nor downloads of this store; a torrent that comes is an event.
+    /// Completed downloads count for their torrents by the rule `counting`. Merged peers are neither changes
+    /// nor downloads of this store; a new torrent is an event.
     pub fn merge(
         &self,
         time: MergeTime,
@@ -77,8 +77,8 @@ impl Store {
         batch.clear();
     }
 
-    /// Remembers, while it is on, which peers blocks say are gone, so that blocks from before that do not
-    /// bring them back: other nodes' blocks may come late, and twice. Local stops come back as blocks, too.
+    /// Begins or ends remembering the peers that blocks report as gone, so that older blocks do not bring them
+    /// back: blocks of other nodes may come late, or twice. Stops at this node come back as blocks, too.
     pub fn remember_removals(&self, is_on: bool) {
         for shard in 0..self.shards.len() {
             let forgotten = self.lock(shard).remember_removals(is_on);
@@ -86,8 +86,8 @@ impl Store {
         }
     }
 
-    /// Forgets the removals that were remembered before the last call. Call it about once a minute: longer
-    /// than blocks of several nodes overtake each other.
+    /// Forgets the removals that were remembered before the last call. Call it about once a minute: blocks of
+    /// several nodes overtake each other by less.
     pub fn forget_removals(&self) {
         for shard in 0..self.shards.len() {
             let forgotten = self.lock(shard).forget_removals();
@@ -95,7 +95,7 @@ impl Store {
         }
     }
 
-    /// Remembers, while it is on, which peers stop, so that merging older blocks does not bring them back.
+    /// Begins or ends remembering the peers that stop, so that merging older blocks does not bring them back.
     pub fn remember_stopped(&self, is_on: bool) {
         for shard in 0..self.shards.len() {
             let forgotten = self.lock(shard).remember_stopped(is_on);

@@ -23,7 +23,7 @@ pub struct StoreWalk {
     /// The shard that the next step visits.
     shard: usize,
     torrents: Walk,
-    /// The unit since tick 0 whose peers are the oldest that are visited. It may be before tick 0.
+    /// Peers that announced before this unit, counted from tick 0, are left out. It may be before tick 0.
     since: Option<i64>,
 }
 
@@ -47,7 +47,7 @@ impl ReplicatedStore for Store {
 
     fn keep_changes(&self, capacity: usize) {
         for shard in 0..self.shards.len() {
-            // Allocated and dropped without the lock.
+            // Allocate and drop without the lock.
             let room = capacity.div_ceil(self.shards.len());
             let mut queue = ChangeQueue::new(room, self.keeps_peer_ids);
             std::mem::swap(&mut self.lock(shard).changes, &mut queue);
@@ -80,7 +80,7 @@ impl ReplicatedStore for Store {
         // Without the lock.
         body.reserve(STEP_BYTES);
         let age_max = walk.since.map(|since| {
-            // Units, so that the beginning of the first one counts, too.
+            // In units, so that peers from the beginning of the first one are visited, too.
             u32::try_from(i64::from(time.now.0 / AGE_UNIT_S) - since).unwrap_or(0)
         });
         let mut output = WalkOutput { time, age_max, body };
@@ -104,9 +104,9 @@ impl Store {
 
     /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces
     /// without a change, the first announce in each period of `period_units` units of age, a power of two;
-    /// 0 stops it. With them come contradictions of other nodes: a peer that stops and is not known here is
-    /// gone, and one that a block removes is still here if it has announced since.
-    /// [`replication::refresh_period_units`] returns the longest period with which other nodes let no live peer expire.
+    /// 0 stops it. Contradictions of other nodes are kept, too: a stop of a peer that is not known here, and the
+    /// state of a peer that has announced since the time at which a block reports it as gone.
+    /// [`replication::refresh_period_units`] returns the longest period with which no live peer expires at other nodes.
     ///
     /// # Panics
     ///

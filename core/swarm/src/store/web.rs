@@ -1,7 +1,7 @@
 //! WebTorrent peers of all nodes of a cluster.
 //!
-//! A peer belongs to the node that holds its connection. Other nodes have it in the same maps, choose it for
-//! offers like their own, and forget it when its node says so, or has said nothing for a while.
+//! A peer belongs to the node that holds its connection. Other nodes have it in the same maps and choose it for
+//! offers like their own. They remove it when its node reports that it left, or has not reported it for a while.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ impl Store {
 
     /// Keeps changes of this node's WebTorrent peers from now on, about `capacity` of them until they are
     /// taken; 0 drops all and stops. Changes are: a peer came, left, changed its role, completed its
-    /// download, or announced again after some time (see [`replication::WEB_REFRESH_S`]). Expired peers and those
-    /// removed with their torrent are none.
+    /// download, or announced again after some time (see [`replication::WEB_REFRESH_S`]). Expiry is no change, and
+    /// neither is the removal of a torrent.
     pub fn keep_web_changes(&self, capacity: usize) {
         for shard in 0..self.shards.len() {
             let room = capacity.div_ceil(self.shards.len());
@@ -34,8 +34,8 @@ impl Store {
         }
     }
 
-    /// Applies what another node says of its WebTorrent peers in `shards`, as [`Store::merge`] does for
-    /// others. This node's own groups are ignored. Peers that come are no changes.
+    /// Applies what another node reports of its WebTorrent peers in `shards`, as [`Store::merge`] does for IP
+    /// peers. This node's own groups are ignored. Merged peers are no changes.
     pub fn merge_web(
         &self,
         time: MergeTime,

@@ -1,4 +1,4 @@
-//! WebTorrent peers of other nodes, which come and go with what their nodes say.
+//! WebTorrent peers of other nodes: merging what their nodes report, and removing all peers of a node.
 
 use primitives::siphash::siphash;
 use replication::block::WebChange;
@@ -9,7 +9,7 @@ use crate::role::SetRole;
 use crate::shard::Shard;
 use crate::web::{Host, WebEntry, WebKnown};
 
-/// A call of [`crate::Store::merge_web`]: its time, and what it has done so far.
+/// A call of [`crate::Store::merge_web`]: its time, and its results so far.
 pub(crate) struct WebMerger {
     clock: MergeClock,
     counting: Counting,
