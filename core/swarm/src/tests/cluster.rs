@@ -1,14 +1,14 @@
-//! Stores of several nodes, which hear each other by blocks.
+//! Stores of several nodes, which send each other blocks.
 
 use replication::block::Block;
-use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore, phase, refresh_period_units};
+use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore, refresh_period_units};
 
 use super::*;
 
 /// Seconds, as all nodes count them, when tests begin: whole units.
 const BEGIN: u32 = 100_000 * AGE_UNIT_S;
 
-/// A store whose tick 0 is at `epoch`, in whole units, so that all nodes cut time alike.
+/// A node whose tick 0 is `epoch`, a multiple of 16 s, so that all nodes use the same units of age.
 struct Node {
     store: Store,
     number: u16,
@@ -92,22 +92,8 @@ impl Node {
     }
 }
 
-/// The plain model of refreshes: for each node and peer, the unit of the last announce that the node knows.
-type Marks = Vec<BTreeMap<PeerKey, u32>>;
-
-/// Returns true if an announce must be sent to other nodes: it is the first in a period of the node's own.
-fn is_first_in_period(node: &Node, peer: PeerKey, now: u32, mark: u32, period: u32) -> bool {
-    let phase = phase(&peer) % period;
-    // Marks may be before tick 0.
-    let period_of = |unit: u32| {
-        (i64::from(unit) - i64::from(node.epoch / AGE_UNIT_S) + i64::from(phase))
-            .div_euclid(period.into())
-    };
-    period_of(mark) < period_of(now / AGE_UNIT_S)
-}
-
 /// Peers announce within the interval, each time at any node. No node loses a peer because of announces that
-/// another one does not send, and each node sends those that the plain model says.
+/// another one does not send. The tests of `replication::is_due` say which these are.
 #[test]
 fn no_linked_node_lets_a_live_peer_expire() {
     const INTERVAL_S: u32 = 300;
@@ -118,7 +104,6 @@ fn no_linked_node_lets_a_live_peer_expire() {
     let options = Options { peer_lifetime_s: lifetime_s, ..options(2) };
     let mut nodes: Vec<Node> = (1..=3).map(|number| Node::new(number, options, period)).collect();
     let mut random = Random::new(4);
-    let mut marks: Marks = vec![BTreeMap::new(); nodes.len()];
     // Half of the peers announce as late as they may, others early and often.
     let mut next: Vec<u32> = (0..PEERS).map(|_| BEGIN + random.below(INTERVAL_S)).collect();
     let (mut announces, mut told, mut refreshes) = (0, 0, 0);
@@ -132,19 +117,12 @@ fn no_linked_node_lets_a_live_peer_expire() {
             let torrent = if number % 4 == 0 { number as u8 } else { 255 };
             nodes[at].announce(now, &[update(torrent, peer, Role::Leecher)]);
             announces += 1;
-            let unit = now / AGE_UNIT_S;
-            let is_told = marks[at]
-                .get(&peer)
-                .is_none_or(|mark| is_first_in_period(&nodes[at], peer, now, *mark, period));
-            marks[at].insert(peer, unit);
             let cut = nodes[at].cut(now);
-            assert_eq!(cut.is_some(), is_told);
             refreshes += nodes[at].changes.iter().filter(|change| change.is_refresh).count();
             let Some(cut) = cut else { continue };
             told += 1;
-            for (other, node) in nodes.iter().enumerate().filter(|(other, _)| *other != at) {
+            for (_, node) in nodes.iter().enumerate().filter(|(other, _)| *other != at) {
                 node.merge(now, &cut, Counting::Each);
-                marks[other].insert(peer, unit);
             }
         }
         if now % AGE_UNIT_S == 0 && now > BEGIN + INTERVAL_S {
