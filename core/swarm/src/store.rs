@@ -181,11 +181,7 @@ impl Store {
             for _ in 0..steps {
                 let mut shard = self.lock(shard);
                 shard.sweep(now, lifetimes, SWEEP_LINES);
-                let released = shard.take_released();
-                // Hand the lock to a waiting announce before the next step takes it again.
-                MutexGuard::unlock_fair(shard);
-                // Unmapping takes long, so it happens without the lock.
-                drop(released);
+                unlock(shard);
             }
         }
     }
@@ -208,17 +204,14 @@ impl Store {
 
     /// Sets the caps for peers that blocks bring from now on; announces have their own. None at first.
     pub fn set_merge_caps(&self, caps: PeerCaps) {
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).merge_caps = caps);
+        self.each_shard(|shard| shard.merge_caps = caps);
     }
 
     /// Sets the function that tells whether an address is exempt from caps. It is called rarely, with a lock
     /// held: for the peers of a host or network that has reached a cap. Without it no stored peer is exempt.
     pub fn set_exempt(&self, is_exempt: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
         let is_exempt: Arc<Exempt> = Arc::new(is_exempt);
-        for shard in 0..self.shards.len() {
-            let old = self.lock(shard).exempt.replace(is_exempt.clone());
-            drop(old);
-        }
+        self.each_shard(|shard| shard.exempt.replace(is_exempt.clone()));
     }
 
     /// Returns what the store holds.
@@ -266,7 +259,23 @@ impl Store {
         self.shards[shard].0.lock()
     }
 
+    /// Calls `change` with each shard, locked. Drops what it returns after unlocking, because that may take long.
+    fn each_shard<T>(&self, mut change: impl FnMut(&mut Shard) -> T) {
+        for shard in 0..self.shards.len() {
+            let replaced = change(&mut self.lock(shard));
+            drop(replaced);
+        }
+    }
+
     fn try_lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
         self.shards[shard].0.try_lock()
     }
+}
+
+/// Unlocks a shard between two steps. A waiting announce gets the lock before the next step does.
+fn unlock(mut shard: MutexGuard<'_, Shard>) {
+    let released = shard.take_released();
+    MutexGuard::unlock_fair(shard);
+    // Unmapping takes long, so it happens without the lock.
+    drop(released);
 }

@@ -3,10 +3,9 @@
 
 use std::net::IpAddr;
 
-use parking_lot::MutexGuard;
 use types::{InfoHash, Tick, limits};
 
-use super::Store;
+use super::{Store, unlock};
 use crate::shard::{Found, Part, Walk};
 use crate::{PeerInfo, TorrentDetails, TorrentEvent, TorrentStats};
 
@@ -35,7 +34,7 @@ impl Store {
             while end > 0 {
                 let held = self.lock(shard);
                 end = held.stats(end, STEP_TORRENTS, &is_wanted, &mut rows);
-                MutexGuard::unlock_fair(held);
+                unlock(held);
                 rows.drain(..).for_each(|row| visit(&row));
             }
         }
@@ -63,9 +62,7 @@ impl Store {
         loop {
             let mut shard = self.lock(self.shard_of(hash));
             let removed = shard.remove_some(info_hash, hash, &mut part, STEP_LINES);
-            let released = shard.take_released();
-            MutexGuard::unlock_fair(shard);
-            drop(released);
+            unlock(shard);
             match removed {
                 Some(false) => was_there = true,
                 Some(true) => return true,
@@ -107,7 +104,7 @@ impl Store {
             while walk.has_more() {
                 let mut held = self.lock(shard);
                 held.retain_peers(&mut walk, STEP_LINES, ip, &mut is_gone);
-                MutexGuard::unlock_fair(held);
+                unlock(held);
             }
         }
     }
@@ -124,7 +121,7 @@ impl Store {
                     addresses.push(found.peer.socket_addr().ip());
                     false
                 });
-                MutexGuard::unlock_fair(held);
+                unlock(held);
                 addresses.drain(..).for_each(&mut visit);
             }
         }
@@ -134,7 +131,7 @@ impl Store {
     /// them.
     pub fn listen(&self, listens: bool) {
         let room = if listens { limits::EVENTS_MAX.div_ceil(self.shards.len()) } else { 0 };
-        (0..self.shards.len()).for_each(|shard| self.lock(shard).events.set_capacity(room));
+        self.each_shard(|shard| shard.events.set_capacity(room));
     }
 
     /// Moves kept events to `events`; those of one torrent are in order. Returns how many were lost

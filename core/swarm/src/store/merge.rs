@@ -8,13 +8,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
-use parking_lot::MutexGuard;
 use primitives::Random;
 use replication::block::Groups;
 use replication::{Counting, MergeTime, Merged};
 
-use super::Store;
-use crate::shard::{Merger, StagedGroup};
+use super::{Store, unlock};
+use crate::shard::{Merger, Shard, StagedGroup};
 
 /// Groups that are sorted at a time: with dozens of shards several for each, and their peers still fit
 /// the second-level cache.
@@ -67,10 +66,7 @@ impl Store {
             while !rest.is_empty() {
                 let mut shard = self.lock(shard);
                 let done = shard.merge(merger, batch, rest);
-                let released = shard.take_released();
-                // Hand the lock to a waiting announce before the next step takes it again.
-                MutexGuard::unlock_fair(shard);
-                drop(released);
+                unlock(shard);
                 rest = &rest[done..];
             }
         }
@@ -80,26 +76,17 @@ impl Store {
     /// Begins or ends remembering the peers that blocks report as gone, so that older blocks do not bring them
     /// back: blocks of other nodes may come late, or twice. Stops at this node come back as blocks, too.
     pub fn remember_removals(&self, is_on: bool) {
-        for shard in 0..self.shards.len() {
-            let forgotten = self.lock(shard).remember_removals(is_on);
-            drop(forgotten);
-        }
+        self.each_shard(|shard| shard.remember_removals(is_on));
     }
 
     /// Forgets the removals that were remembered before the last call. Call it about once a minute: blocks of
     /// several nodes overtake each other by less.
     pub fn forget_removals(&self) {
-        for shard in 0..self.shards.len() {
-            let forgotten = self.lock(shard).forget_removals();
-            drop(forgotten);
-        }
+        self.each_shard(Shard::forget_removals);
     }
 
     /// Begins or ends remembering the peers that stop, so that merging older blocks does not bring them back.
     pub fn remember_stopped(&self, is_on: bool) {
-        for shard in 0..self.shards.len() {
-            let forgotten = self.lock(shard).remember_stopped(is_on);
-            drop(forgotten);
-        }
+        self.each_shard(|shard| shard.remember_stopped(is_on));
     }
 }

@@ -1,11 +1,10 @@
 //! Changes and walks, which leave the store as blocks.
 
-use parking_lot::MutexGuard;
 use replication::block::{Change, WebChange};
 use replication::{AGE_UNIT_S, ReplicatedStore, WalkTime, Walked};
 use types::{PackedV4, PackedV6, PeerId, Tick};
 
-use super::Store;
+use super::{Store, unlock};
 use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
 use crate::{FamilyTotals, Totals};
@@ -46,9 +45,9 @@ impl ReplicatedStore for Store {
     }
 
     fn keep_changes(&self, capacity: usize) {
+        let room = capacity.div_ceil(self.shards.len());
         for shard in 0..self.shards.len() {
             // Allocate and drop without the lock.
-            let room = capacity.div_ceil(self.shards.len());
             let mut queue = ChangeQueue::new(room, self.keeps_peer_ids);
             std::mem::swap(&mut self.lock(shard).changes, &mut queue);
         }
@@ -87,7 +86,7 @@ impl ReplicatedStore for Store {
         let mut shard = self.lock(walk.shard);
         let missed = shard.changes.take(changes, ids);
         let has_more = shard.walk(&mut walk.torrents, STEP_LINES, &mut output);
-        MutexGuard::unlock_fair(shard);
+        unlock(shard);
         if !has_more {
             let shard = (walk.shard + 1) % self.shards.len();
             *walk = StoreWalk { shard, torrents: Walk::default(), since: walk.since };
@@ -116,9 +115,7 @@ impl Store {
             period_units == 0 || period_units.is_power_of_two(),
             "expected a power of two, found {period_units}"
         );
-        for shard in 0..self.shards.len() {
-            self.lock(shard).refresh_period = period_units;
-        }
+        self.each_shard(|shard| shard.refresh_period = period_units);
     }
 
     /// Returns about how many bytes the groups of a whole walk take.

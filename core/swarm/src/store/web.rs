@@ -6,11 +6,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use parking_lot::MutexGuard;
 use replication::block::WebGroups;
 use replication::{Counting, MergeTime, Merged};
 
-use super::Store;
+use super::{Store, unlock};
 use crate::shard::{WebMerger, WebPurge};
 
 /// Peers merged under one lock: some tens of microseconds.
@@ -28,10 +27,8 @@ impl Store {
     /// download, or announced again after some time (see [`replication::WEB_REFRESH_S`]). Expiry is no change, and
     /// neither is the removal of a torrent.
     pub fn keep_web_changes(&self, capacity: usize) {
-        for shard in 0..self.shards.len() {
-            let room = capacity.div_ceil(self.shards.len());
-            self.lock(shard).web_changes.set_capacity(room);
-        }
+        let room = capacity.div_ceil(self.shards.len());
+        self.each_shard(|shard| shard.web_changes.set_capacity(room));
     }
 
     /// Applies what another node reports of its WebTorrent peers in `shards`, as [`Store::merge`] does for IP
@@ -60,7 +57,7 @@ impl Store {
                     hash,
                     peers.by_ref().take(LOCK_PEERS),
                 );
-                MutexGuard::unlock_fair(shard);
+                unlock(shard);
             }
         }
         merger.merged
@@ -75,7 +72,7 @@ impl Store {
             while has_more {
                 let mut shard = self.lock(shard);
                 has_more = shard.purge_web(&mut purge, LOCK_PEERS);
-                MutexGuard::unlock_fair(shard);
+                unlock(shard);
             }
             purged += purge.purged;
         }
