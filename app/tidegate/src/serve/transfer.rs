@@ -214,12 +214,14 @@ impl SwarmReceiver {
     }
 
     /// Waits until everything is there that the old process had when it began to send, or no more comes, or
-    /// `deadline` is reached.
-    pub(super) fn wait(&self, deadline: Instant) {
+    /// `deadline` is reached. Returns true if everything is there.
+    pub(super) fn wait(&self, deadline: Instant) -> bool {
         let time = deadline.saturating_duration_since(Instant::now());
-        if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(time) {
+        let walked = self.0.recv_timeout(time);
+        if walked == Err(RecvTimeoutError::Timeout) {
             warn!("serving before all of the old process's swarms are here: it sends too slowly");
         }
+        walked.is_ok()
     }
 }
 
@@ -314,13 +316,13 @@ mod tests {
         let late = Instant::now() + Duration::from_secs(1000);
         let (sender, walked) = channel();
         sender.send(()).unwrap();
-        SwarmReceiver(walked).wait(late);
+        assert!(SwarmReceiver(walked).wait(late));
         // The old process has ended.
         drop(sender);
         let (sender, walked) = channel();
         drop(sender);
-        SwarmReceiver(walked).wait(late);
+        assert!(!SwarmReceiver(walked).wait(late));
         let (_sender, walked) = channel();
-        SwarmReceiver(walked).wait(Instant::now());
+        assert!(!SwarmReceiver(walked).wait(Instant::now()));
     }
 }

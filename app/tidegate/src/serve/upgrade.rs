@@ -169,14 +169,21 @@ impl OldProcess {
     }
 
     /// Receives the old process's swarms, if it sends them, and waits until this process can serve them.
-    /// They continue to come. `memory_bytes` is what they take.
-    pub(super) fn receive_swarms(&mut self, target: SwarmTarget, memory_bytes: u64) -> Result<()> {
-        let Some(stream) = self.swarms.take() else { return Ok(()) };
+    /// They continue to come. `memory_bytes` is what they take. Returns true if all that the old process had when it
+    /// began to send is here.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be started, or the system has no random numbers.
+    pub(super) fn receive_swarms(
+        &mut self,
+        target: SwarmTarget,
+        memory_bytes: u64,
+    ) -> Result<bool> {
+        let Some(stream) = self.swarms.take() else { return Ok(false) };
         let deadline = self.started + WALK_TIMEOUT;
-        if let Some(receiver) = SwarmReceiver::start(stream, target, memory_bytes)? {
-            receiver.wait(deadline);
-        }
-        Ok(())
+        let receiver = SwarmReceiver::start(stream, target, memory_bytes)?;
+        Ok(receiver.is_some_and(|receiver| receiver.wait(deadline)))
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
