@@ -137,7 +137,7 @@ impl Link {
         options: &NatsOptions,
         subjects: Subjects,
     ) -> Result<Self, async_nats::ConnectError> {
-        let client = connect.connect(options.servers.as_slice()).await?;
+        let client = connect.connect(options.servers_in_turn().as_slice()).await?;
         let mut jetstream = async_nats::jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
         let identity = Arc::new(Identity::new(options));

@@ -39,6 +39,19 @@ pub struct NatsOptions {
     pub replicas: usize,
 }
 
+impl NatsOptions {
+    /// Returns the servers in the order in which this node tries them: node 1 begins with the first, node 2 with the
+    /// second, and so on, so that nodes are spread over them.
+    pub(super) fn servers_in_turn(&self) -> Vec<String> {
+        let mut servers = self.servers.clone();
+        if !servers.is_empty() {
+            let first = usize::from(self.node.saturating_sub(1)) % servers.len();
+            servers.rotate_left(first);
+        }
+        servers
+    }
+}
+
 /// Names of subjects and streams. In each subject that a node publishes to, the last token is its number.
 #[derive(Clone, Debug)]
 pub(super) struct Subjects {

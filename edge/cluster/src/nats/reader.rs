@@ -19,6 +19,8 @@ use crate::node::Start;
 /// Messages of a request. The next request goes out when half of them have come: at a round trip of 150 ms, 13,000
 /// messages a second.
 const BATCH: usize = 4096;
+/// Bytes of a request. A server drops a client that does not take 64 MiB in time, and has less for each than that.
+const BATCH_BYTES: usize = 16 << 20;
 /// How long a request stands.
 const EXPIRES: Duration = Duration::from_secs(30);
 /// How often the server says that it has nothing. Two without a word end the reading.
@@ -125,7 +127,11 @@ async fn read(
         ..pull::Config::default()
     };
     let consumer = link.jetstream.create_consumer_on_stream(config, stream).await?;
-    let messages = consumer.stream().max_messages_per_batch(BATCH).expires(EXPIRES);
+    let messages = consumer
+        .stream()
+        .max_messages_per_batch(BATCH)
+        .max_bytes_per_batch(BATCH_BYTES)
+        .expires(EXPIRES);
     let mut messages = messages.heartbeat(HEARTBEAT).messages().await?;
     let mut last = None;
     while let Some(message) = messages.next().await {
