@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use types::{PeerId, Tick, limits};
 
-use crate::block::{self, Change, Header, Kind};
+use crate::block::{self, Change, Header, Kind, WebChange};
 use crate::clock::{CLOCK_STEP_MS, Now};
 use crate::store::{ReplicatedStore, WalkTime};
 
@@ -259,13 +259,36 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
     pub fn web_changes(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
         let mut changes = Vec::new();
         let missed = self.store.take_web_changes(&mut changes);
+        self.cut_web(now, &changes, sink)?;
+        Ok(missed)
+    }
+
+    /// Passes all changes of WebTorrent peers until now to `sink`, and all of this node's WebTorrent peers, because other
+    /// nodes may have removed them. Returns how many changes were lost since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `sink` does.
+    pub fn all_web(&mut self, now: Now, sink: &mut BlockSink<'_>) -> io::Result<u64> {
+        let mut changes = Vec::new();
+        let missed = self.store.take_all_web(&mut changes);
+        self.cut_web(now, &changes, sink)?;
+        Ok(missed)
+    }
+
+    fn cut_web(
+        &mut self,
+        now: Now,
+        changes: &[WebChange],
+        sink: &mut BlockSink<'_>,
+    ) -> io::Result<()> {
         let mut body = Vec::new();
         for changes in changes.chunks(BLOCK_WEB_CHANGES) {
             body.clear();
             block::encode_web_changes(changes, &mut body);
             self.cut(now, Kind::WEB, &body, sink)?;
         }
-        Ok(missed)
+        Ok(())
     }
 
     /// Restarts the walk from the beginning.

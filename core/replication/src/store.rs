@@ -51,6 +51,11 @@ pub trait ReplicatedStore {
     /// lost since the last call because there was no room.
     fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64;
 
+    /// Moves the changes of WebTorrent peers to `changes`, and after those of a torrent all of this node's WebTorrent
+    /// peers in it, as if they had just come: other nodes may have removed them. Returns how many changes were lost
+    /// since the last call because there was no room.
+    fn take_all_web(&self, changes: &mut Vec<WebChange>) -> u64;
+
     /// Returns a walk over the peers that have announced in the `age_s` seconds before `now`; up to a unit of
     /// age earlier are visited, too. Torrents without such peers are left out.
     fn walk_since(now: Tick, age_s: u32) -> Self::Walk;

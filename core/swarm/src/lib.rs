@@ -41,6 +41,6 @@ pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;
 pub use shard::Answer;
-pub use store::{Store, StoreWalk};
+pub use store::{REMOVALS_KEPT_S, Store, StoreWalk};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

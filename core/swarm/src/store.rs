@@ -15,7 +15,7 @@ mod web;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
@@ -25,6 +25,7 @@ use replication::WEB_REFRESH_S;
 use types::{InfoHash, SwarmCounts, Tick, TooSoon, WebPeer, limits};
 
 use crate::shard::{Answer, Exempt, Lifetimes, Shard, StagedAnnounce};
+pub use merge::REMOVALS_KEPT_S;
 #[cfg(test)]
 pub(crate) use replicate::Dump;
 pub use replicate::StoreWalk;
@@ -41,6 +42,8 @@ pub struct Store {
     web_lifetime_s: AtomicU32,
     /// This node's number in its cluster; 0 = there is none.
     node: AtomicU8,
+    /// True if merges contradict nothing: see [`Self::set_behind`].
+    is_behind: AtomicBool,
     memory_budget: Option<u64>,
     keeps_peer_ids: bool,
 }
@@ -75,6 +78,7 @@ impl Store {
             lifetime_s: AtomicU32::new(options.peer_lifetime_s),
             web_lifetime_s: AtomicU32::new(options.web_lifetime_s),
             node: AtomicU8::new(0),
+            is_behind: AtomicBool::new(false),
             memory_budget: options.memory_budget,
             keeps_peer_ids: options.keep_peer_ids,
         }

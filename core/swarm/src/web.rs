@@ -83,6 +83,17 @@ impl Host {
         }
     }
 
+    /// Returns an address of the host: the v4 address, or the first one of the v6 /64.
+    pub(crate) fn address(self) -> IpAddr {
+        let [a, b, c, d, e, f] = self.network;
+        let [high, low] = self.host;
+        if self.is_v6 {
+            IpAddr::from([a, b, c, d, e, f, high, low, 0, 0, 0, 0, 0, 0, 0, 0])
+        } else {
+            IpAddr::from([a, b, c, high])
+        }
+    }
+
     /// Returns the bytes that name the network, as [`Entry::network`] does.
     pub(crate) fn network(&self) -> &[u8] {
         let len = if self.is_v6 { 6 } else { 3 };

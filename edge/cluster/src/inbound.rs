@@ -6,6 +6,7 @@
 
 mod counted;
 mod flood;
+pub(crate) mod late;
 #[cfg(test)]
 mod tests;
 

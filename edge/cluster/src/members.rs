@@ -19,6 +19,11 @@ use offset::Offset;
 const SUSPECT_MS: u64 = 3000;
 /// A node that is silent for so long is taken to have ended.
 const GONE_MS: u64 = 10_000;
+/// A node that was silent for so long may have heard nothing either, and may have removed this node's WebTorrent peers by
+/// the time it is back.
+const APART_MS: u64 = GONE_MS / 2;
+/// By then, the nodes that are back have heard of this one, too, and take its WebTorrent peers.
+const TELL_WAIT_MS: u64 = 2000;
 /// Nodes that ended are shown for so long.
 const SHOWN_MS: u64 = 3_600_000;
 
@@ -45,6 +50,8 @@ struct Member {
     applied: u64,
     /// Whether an event has said that its clock differs.
     is_off: bool,
+    /// Whether its WebTorrent peers were removed since it was last heard of.
+    is_purged: bool,
 }
 
 /// A process with this node's number.
@@ -63,11 +70,26 @@ pub(crate) struct Members {
     /// Nodes with listeners of other kinds, and when they were last heard of, by the steady clock.
     refused: BTreeMap<u8, u64>,
     twin: Option<Twin>,
+    /// When any other node was last heard of, by the steady clock.
+    heard_ms: u64,
+    /// Since when other nodes are heard of without a break. A node that hears of none is cut off itself, mostly.
+    hears_since_ms: u64,
+    /// When this node's WebTorrent peers are told again.
+    tell_web_ms: Option<u64>,
 }
 
 impl Members {
     pub(crate) fn new(node: u8, boot: u64) -> Self {
-        Self { node, boot, members: BTreeMap::new(), refused: BTreeMap::new(), twin: None }
+        Self {
+            node,
+            boot,
+            members: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            twin: None,
+            heard_ms: 0,
+            hears_since_ms: 0,
+            tell_web_ms: None,
+        }
     }
 
     /// Takes a heartbeat.
@@ -88,6 +110,10 @@ impl Members {
             self.heard_twin(now, &heartbeat, events, out);
             return Ok(());
         }
+        if now.steady_ms >= self.heard_ms + SUSPECT_MS {
+            self.hears_since_ms = now.steady_ms;
+        }
+        self.heard_ms = now.steady_ms;
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
             events.info(now, format!("node {from} is there, version {version}"), out);
@@ -123,6 +149,9 @@ impl Members {
         if member.state != MemberState::Alive {
             let seconds = silent_ms / 1000;
             events.info(now, format!("node {from} is back, after {seconds} s"), out);
+        }
+        if silent_ms >= APART_MS {
+            self.tell_web_ms.get_or_insert(now.steady_ms + TELL_WAIT_MS);
         }
         member.update(came, heartbeat);
         let offset_ms = member.offset.ms();
@@ -191,6 +220,11 @@ impl Members {
         if self.twin.take_if(is_over).is_some() {
             self.report_end_of_twin(now, events, out);
         }
+        if self.tell_web_ms.take_if(|at_ms| now.steady_ms >= *at_ms).is_some() {
+            out.push(Output::TellWeb);
+        }
+        let is_hearing = now.steady_ms < self.heard_ms + SUSPECT_MS;
+        let hears_others = is_hearing && now.steady_ms >= self.hears_since_ms + GONE_MS;
         for (node, member) in &mut self.members {
             let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
             member.by_log.advance(|stored| is_applied(stored, applied));
@@ -202,9 +236,13 @@ impl Members {
                 MemberState::Suspect if silent_ms >= GONE_MS => {
                     member.state = MemberState::Gone;
                     events.warn(now, format!("node {node} is gone"), out);
-                    out.push(Output::PurgeWeb { node: *node });
                 }
                 _ => {}
+            }
+            // Otherwise this node is the one that is cut off, and their peers live as long as any.
+            if member.state == MemberState::Gone && hears_others && !member.is_purged {
+                member.is_purged = true;
+                out.push(Output::PurgeWeb { node: *node });
             }
         }
         self.members.retain(|_, member| now.steady_ms < member.heard_ms + SHOWN_MS);
@@ -349,6 +387,7 @@ impl Member {
             by_any: Covered::new(now.steady_ms),
             applied: heartbeat.number,
             is_off: false,
+            is_purged: false,
         };
         if heartbeat.is_leaving {
             member.state = MemberState::Left;
@@ -362,6 +401,7 @@ impl Member {
     fn update(&mut self, came: Came, heartbeat: Heartbeat) {
         let now = came.now;
         self.state = MemberState::Alive;
+        self.is_purged = false;
         self.heard_ms = now.steady_ms;
         let offset_ms = (now.unix_ms as i64).saturating_sub_unsigned(heartbeat.at_ms);
         if !came.is_late {

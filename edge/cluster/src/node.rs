@@ -8,9 +8,10 @@ use replication::block::{Block, Kind};
 use crate::events::Events;
 use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};
 use crate::host::Position;
+use crate::inbound::late::{self, Delays};
 use crate::inbound::{Accepted, Inbound};
 use crate::members::{Came, Members};
-use crate::outbound::Outbound;
+use crate::outbound::{MERGE_WAIT_MS, Outbound};
 pub use crate::seam::{Count, DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Traffic, Warmth};
 
@@ -61,12 +62,19 @@ pub struct Node {
     was_restored: bool,
     outbound: Outbound,
     inbound: Inbound,
+    delays: Delays,
     members: Members,
     events: Events,
     ignored: Vec<u8>,
     is_connected: bool,
     is_leaving: bool,
     disconnections: u64,
+    /// When the connection was lost, until the log is looked up again.
+    cut_ms: Option<u64>,
+    /// Since when this node was apart from the others for so long that it contradicts nothing until the log is applied.
+    apart_ms: Option<u64>,
+    /// When it contradicts again.
+    joined_ms: Option<u64>,
     /// When the first input came.
     started_ms: Option<u64>,
     /// When heartbeats have been collected.
@@ -104,6 +112,7 @@ impl Node {
             was_restored: restored_ms.is_some(),
             outbound: Outbound::new(node, boot, queue_bytes, peer_lifetime_s),
             inbound: Inbound::default(),
+            delays: Delays::default(),
             members: Members::new(node, boot),
             events: Events::default(),
             options,
@@ -111,6 +120,9 @@ impl Node {
             is_connected: false,
             is_leaving: false,
             disconnections: 0,
+            cut_ms: None,
+            apart_ms: None,
+            joined_ms: None,
             started_ms: None,
             collected_ms: None,
             heartbeat_ms: None,
@@ -182,6 +194,8 @@ impl Node {
     fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
         if std::mem::take(&mut self.is_connected) {
             self.disconnections += 1;
+            self.cut_ms.get_or_insert(now.steady_ms);
+            self.joined_ms = None;
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
         if let Reading::Waiting(_) = self.reading {
@@ -215,6 +229,11 @@ impl Node {
             self.events.warn(now, text, out);
             self.warm_ms = Some(waited_ms);
         }
+        if self.joined_ms.take_if(|at_ms| now.steady_ms >= *at_ms).is_some() {
+            self.apart_ms = None;
+            out.push(Output::Behind(false));
+        }
+        self.outbound.applied(now, self.position.sequence);
         self.outbound.tick(now, out);
         let is_time = self.heartbeat_ms.is_none_or(|at_ms| now.steady_ms >= at_ms + HEARTBEAT_MS);
         if is_time && self.is_open(now) && !self.is_leaving {
@@ -239,6 +258,12 @@ impl Node {
                     self.outbound.missed(now.steady_ms as i64 - lifetime_ms);
                 }
             }
+        }
+        if let Some(cut_ms) = self.cut_ms.take()
+            && now.steady_ms >= cut_ms + late::TELL_AGAIN_MS
+        {
+            self.apart_ms.get_or_insert(cut_ms);
+            out.push(Output::Behind(true));
         }
         (self.log_last, self.looked_up_last) = (extent.last, extent.last);
         self.reading = Reading::Waiting(extent);
@@ -317,6 +342,10 @@ impl Node {
         }
         self.reading = Reading::Current;
         self.outbound.allow_walks();
+        if let Some(since_ms) = self.apart_ms {
+            self.outbound.was_apart(now, since_ms);
+            self.joined_ms = Some(now.steady_ms + MERGE_WAIT_MS);
+        }
         let restored_ms = self.options.restored_ms.take();
         // With a wrong clock, what this node takes for young is not to be told.
         if let Some(restored_ms) = restored_ms.filter(|_| !self.members.has_wrong_clock()) {
@@ -368,8 +397,9 @@ impl Node {
             _ if from == self.options.node => Err(DropReason::Repeated),
             accepted => accepted,
         };
-        let accepted = accepted
-            .and_then(|accepted| self.apply(now, from, &accepted, (Count::Nothing, false), out));
+        let accepted = accepted.and_then(|accepted| {
+            self.apply(now, from, &accepted, (Count::Nothing, false, true), out)
+        });
         match accepted {
             Ok(()) => {
                 self.traffic.applied_live_blocks += 1;
@@ -404,7 +434,10 @@ impl Node {
         };
         let accepted = accepted.and_then(|accepted| {
             let count = self.count(from, &accepted);
-            self.apply(now, from, &accepted, (count, accepted.is_first), out)
+            let is_late = self.delays.is_late(now.steady_ms, accepted.cut_ms, stored_ms);
+            // A node that reads what was stored long ago reads removals, too, before it forgets them.
+            let is_late = is_late && self.reading == Reading::Current;
+            self.apply(now, from, &accepted, (count, accepted.is_first, is_late), out)
         });
         match accepted {
             Ok(()) => {
@@ -437,13 +470,13 @@ impl Node {
         }
     }
 
-    /// Lets the driver apply a block that has come.
+    /// Lets the driver apply a block that has come, and may be late.
     fn apply(
         &mut self,
         now: Time,
         from: u8,
         accepted: &Accepted,
-        (count, is_durable): (Count, bool),
+        (count, is_durable, may_be_late): (Count, bool, bool),
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
         let Accepted { kind, boot, cut_ms, applied, .. } = *accepted;
@@ -454,7 +487,14 @@ impl Node {
         {
             // Its connections are closed, or are this node's own. Own sessions are younger here.
             if kind == Kind::WEB && is_durable {
-                out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: false });
+                out.push(Output::Apply {
+                    kind,
+                    cut_ms,
+                    count,
+                    is_durable,
+                    is_merged: false,
+                    is_late: false,
+                });
             }
             return Ok(());
         }
@@ -462,7 +502,8 @@ impl Node {
         if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
             return Err(DropReason::Old);
         }
-        out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: true });
+        let is_late = may_be_late && late::is_old(now.unix_ms, cut_ms);
+        out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: true, is_late });
         Ok(())
     }
 

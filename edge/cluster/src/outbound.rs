@@ -14,6 +14,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::inbound::late::TELL_AGAIN_MS;
 use crate::seam::{Output, Time};
 use crate::snapshot::OutboundState;
 use kept::Kept;
@@ -39,6 +40,8 @@ const REPEAT_MS: [u64; 2] = [3000, 6000];
 const REPEAT_BYTES: usize = 2 << 20;
 /// Bytes per second of walks that catch up: a sixth of a network of 1 Gbit/s.
 const WALK_BYTES_PER_S: u64 = 20 << 20;
+/// From when the log is applied until a walk begins: the threads that merge are behind by less.
+pub(crate) const MERGE_WAIT_MS: u64 = 1000;
 /// A walk makes up for no longer pauses than this.
 const WALK_PAUSE_MS: u64 = 200;
 
@@ -124,6 +127,11 @@ pub(crate) struct Outbound {
     /// The same for what a walk under way may have missed.
     dirty_again_ms: Option<i64>,
     catch_up: CatchUp,
+    /// Where the last block that came late to the log is stored, until it is applied here: a walk that began before might
+    /// tell of peers that went meanwhile elsewhere. 0 if there is none.
+    late_sequence: u64,
+    /// When walks may begin after that, by the steady clock.
+    walk_ms: u64,
     counts: OutboundCounts,
 }
 
@@ -152,6 +160,8 @@ impl Outbound {
             dirty_ms: None,
             dirty_again_ms: None,
             catch_up: CatchUp::Waiting,
+            late_sequence: 0,
+            walk_ms: 0,
             counts: OutboundCounts::default(),
         }
     }
@@ -250,7 +260,22 @@ impl Outbound {
 
     /// Notes that the stream counts from 1 again.
     pub(crate) fn begin_stream(&mut self) {
-        self.sequence = 0;
+        (self.sequence, self.late_sequence) = (0, 0);
+    }
+
+    /// Notes up to where the log is applied here.
+    pub(crate) fn applied(&mut self, now: Time, sequence: u64) {
+        if self.late_sequence > 0 && sequence >= self.late_sequence {
+            self.late_sequence = 0;
+            self.walk_ms = now.steady_ms + MERGE_WAIT_MS;
+        }
+    }
+
+    /// Notes that this node was apart from the others since `since_ms`, and has just applied what they told meanwhile: it
+    /// tells of the peers that it knows since.
+    pub(crate) fn was_apart(&mut self, now: Time, since_ms: u64) {
+        self.missed(since_ms as i64);
+        self.walk_ms = now.steady_ms + MERGE_WAIT_MS;
     }
 
     /// Lets walks begin from now on.
@@ -368,6 +393,11 @@ impl Outbound {
         }
         self.counts.stored_blocks += 1;
         (self.sequence, self.progress_ms) = (sequence, now.steady_ms);
+        if now.steady_ms >= oldest.since_ms + TELL_AGAIN_MS {
+            // Nodes that may have forgotten who went meanwhile do not add its peers.
+            self.missed(oldest.since_ms as i64);
+            self.late_sequence = sequence;
+        }
         self.end_catch_up();
     }
 
@@ -376,6 +406,9 @@ impl Outbound {
         let Some(sequence) = self.probe.take().and_then(|probe| probe.stored) else { return };
         self.pop(now, sequence);
         self.is_spilled = false;
+        if self.dirty_ms.is_some() {
+            self.late_sequence = sequence;
+        }
         self.pump(now, out);
     }
 
@@ -431,7 +464,8 @@ impl Outbound {
     /// Tells the others what was dropped: first what was kept, then a walk, at a bounded rate.
     fn catch_up(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(dirty_ms) = self.dirty_ms else { return };
-        if !self.may_walk || !self.is_open || self.is_spilled {
+        let has_applied = self.late_sequence == 0 && now.steady_ms >= self.walk_ms;
+        if !self.may_walk || !self.is_open || self.is_spilled || !has_applied {
             return;
         }
         // What is in the ring at the start precedes the walk, so nothing is missed between.

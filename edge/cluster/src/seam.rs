@@ -256,6 +256,8 @@ pub enum Output {
         is_durable: bool,
         /// Whether it is merged. Otherwise its downloads count, and nothing else of it matters.
         is_merged: bool,
+        /// Whether it comes so late that peers that are not stored are not added.
+        is_late: bool,
     },
     /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
     /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.
@@ -269,6 +271,10 @@ pub enum Output {
         /// Bytes of blocks.
         bytes: usize,
     },
+    /// Tell the store that it is behind what other nodes know, or no longer, by [`swarm::Store::set_behind`].
+    Behind(bool),
+    /// Cut blocks of all WebTorrent peers of this node: other nodes may have removed them.
+    TellWeb,
     /// Remove the WebTorrent peers of a node.
     PurgeWeb {
         /// The node.

@@ -19,7 +19,7 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
 use crate::entry::Entry;
 use crate::record::Sets;
-pub(crate) use web::{WebMerger, WebPurge};
+pub(crate) use web::{WebMerger, WebWalk};
 
 /// Work under one lock, in peers: some tens of microseconds.
 const LOCK_PEERS: u32 = 256;
@@ -59,6 +59,10 @@ pub(crate) struct Merger {
     counting: Counting,
     /// True if the current group is a walk's.
     is_walk: bool,
+    /// True if the blocks come so late that removals since may be forgotten: they add no peers.
+    is_late: bool,
+    /// True if no removal is contradicted.
+    is_behind: bool,
     random: Random,
     pub(crate) merged: Merged,
     /// The most peers that a network may have, if memory is short.
@@ -71,10 +75,22 @@ impl Merger {
             clock: MergeClock::new(time, lifetime_s),
             counting,
             is_walk: false,
+            is_late: false,
+            is_behind: false,
             random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
         }
+    }
+
+    /// Makes it contradict no removals if `is_behind`.
+    pub(crate) fn behind(self, is_behind: bool) -> Self {
+        Self { is_behind, ..self }
+    }
+
+    /// Makes it add no peers.
+    pub(crate) fn late(self) -> Self {
+        Self { is_late: true, ..self }
     }
 }
 
@@ -358,7 +374,10 @@ impl Shard {
         key: E::Key,
         report: &Report,
     ) -> Outcome {
-        if report.is_gone || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report) {
+        if report.is_gone
+            || merger.is_late
+            || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report)
+        {
             return Outcome::Unknown;
         }
         if !self.may_store::<E>(merger.network_max, key) {
@@ -415,7 +434,7 @@ impl Shard {
         known: Known,
         report: &Report,
     ) {
-        if !report.is_gone || self.refresh_period == 0 {
+        if !report.is_gone || self.refresh_period == 0 || merger.is_behind {
             return;
         }
         let Known { place, meta } = known;

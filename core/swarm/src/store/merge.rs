@@ -19,6 +19,9 @@ use crate::shard::{Merger, Shard, StagedGroup};
 /// the second-level cache.
 const BATCH: usize = 512;
 
+/// How long removals are remembered at least, in seconds.
+pub const REMOVALS_KEPT_S: u32 = 60;
+
 /// Groups, and their places sorted by shard.
 type Batch<'a> = ArrayVec<StagedGroup<'a>, BATCH>;
 
@@ -36,8 +39,29 @@ impl Store {
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
+        self.merge_by(self.merger(time, counting, random), groups, shards)
+    }
+
+    /// Does what [`Self::merge`] does for blocks that come later than removals are remembered: peers that are not
+    /// stored are not added, because they may have gone since. Their node tells of them again.
+    pub fn merge_late(
+        &self,
+        time: MergeTime,
+        counting: Counting,
+        random: &mut Random,
+        groups: Groups<'_>,
+        shards: Range<usize>,
+    ) -> Merged {
+        self.merge_by(self.merger(time, counting, random).late(), groups, shards)
+    }
+
+    fn merger(&self, time: MergeTime, counting: Counting, random: &mut Random) -> Merger {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
-        let mut merger = Merger::new(time, counting, lifetime_s, random.next());
+        let merger = Merger::new(time, counting, lifetime_s, random.next());
+        merger.behind(self.is_behind.load(Ordering::Relaxed))
+    }
+
+    fn merge_by(&self, mut merger: Merger, groups: Groups<'_>, shards: Range<usize>) -> Merged {
         let mut batch = Batch::new();
         for group in groups {
             let hash = self.hash(&group.info_hash);
@@ -73,14 +97,20 @@ impl Store {
         batch.clear();
     }
 
+    /// Contradicts no removals while `is_behind`: blocks that are read now are older than what other nodes know, and a
+    /// later one may remove the same peer again. A walk has to tell of the peers that stay.
+    pub fn set_behind(&self, is_behind: bool) {
+        self.is_behind.store(is_behind, Ordering::Relaxed);
+    }
+
     /// Begins or ends remembering the peers that blocks report as gone, so that older blocks do not bring them
     /// back: blocks of other nodes may come late, or twice. Stops at this node come back as blocks, too.
     pub fn remember_removals(&self, is_on: bool) {
         self.each_shard(|shard| shard.remember_removals(is_on));
     }
 
-    /// Forgets the removals that were remembered before the last call. Call it about once a minute: blocks of
-    /// several nodes overtake each other by less.
+    /// Forgets the removals that were remembered before the last call. Call it once in [`REMOVALS_KEPT_S`]: blocks that
+    /// come later than that are for [`Self::merge_late`].
     pub fn forget_removals(&self) {
         self.each_shard(Shard::forget_removals);
     }

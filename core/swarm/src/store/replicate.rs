@@ -62,6 +62,10 @@ impl ReplicatedStore for Store {
         shards.map(|shard| self.lock(shard).web_changes.drain_into(changes)).sum()
     }
 
+    fn take_all_web(&self, changes: &mut Vec<WebChange>) -> u64 {
+        self.take_own_web(changes)
+    }
+
     fn walk_since(now: Tick, age_s: u32) -> StoreWalk {
         let unit = i64::from(AGE_UNIT_S);
         let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);

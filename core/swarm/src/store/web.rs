@@ -6,11 +6,11 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use replication::block::WebGroups;
+use replication::block::{WebChange, WebGroups};
 use replication::{Counting, MergeTime, Merged};
 
 use super::{Store, unlock};
-use crate::shard::{WebMerger, WebPurge};
+use crate::shard::{WebMerger, WebWalk};
 
 /// Peers merged under one lock: some tens of microseconds.
 const LOCK_PEERS: usize = 64;
@@ -67,15 +67,32 @@ impl Store {
     pub fn purge_web_node(&self, node: u8) -> u64 {
         let mut purged = 0;
         for shard in 0..self.shards.len() {
-            let mut purge = WebPurge::new(node);
+            let mut walk = WebWalk::new(node);
             let mut has_more = true;
             while has_more {
                 let mut shard = self.lock(shard);
-                has_more = shard.purge_web(&mut purge, LOCK_PEERS);
+                has_more = shard.purge_web(&mut walk, LOCK_PEERS, &mut purged);
                 unlock(shard);
             }
-            purged += purge.purged;
         }
         purged
+    }
+
+    /// Does what [`replication::ReplicatedStore::take_all_web`] says.
+    pub(super) fn take_own_web(&self, changes: &mut Vec<WebChange>) -> u64 {
+        let mut missed = 0;
+        for shard in 0..self.shards.len() {
+            let mut walk = WebWalk::new(self.node.load(Ordering::Relaxed));
+            let mut has_more = true;
+            while has_more {
+                let mut shard = self.lock(shard);
+                // What has happened precedes what is so now.
+                missed += shard.web_changes.drain_into(changes);
+                has_more = shard.tell_web_again(&mut walk, LOCK_PEERS);
+                missed += shard.web_changes.drain_into(changes);
+                unlock(shard);
+            }
+        }
+        missed
     }
 }

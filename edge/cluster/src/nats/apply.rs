@@ -42,6 +42,8 @@ pub(super) struct BlockWork {
     pub(super) is_durable: bool,
     /// Whether it is merged, or its downloads count at most.
     pub(super) is_merged: bool,
+    /// Whether it adds no peers.
+    pub(super) is_late: bool,
     /// Its place, if it came by the log.
     pub(super) position: Option<Position>,
 }
@@ -189,7 +191,12 @@ impl<'a> BlockMerger<'a> {
         let Ok(groups) = block.groups() else { return };
         let ((_, time), shards) = (self.times(work), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
-        let merged = store.merge(time, counting(work.count), random, groups, shards);
+        let counting = counting(work.count);
+        let merged = if work.is_late {
+            store.merge_late(time, counting, random, groups, shards)
+        } else {
+            store.merge(time, counting, random, groups, shards)
+        };
         self.add(merged);
     }
 

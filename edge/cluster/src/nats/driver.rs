@@ -40,8 +40,8 @@ const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 const FAILURES_PER_DOUBLING: u32 = 4;
 /// How often sessions are sent, figures taken and the status renewed.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
-/// Removals are remembered for one to two of these: longer than blocks of different nodes overtake each other.
-const REMOVALS_PERIOD: Duration = Duration::from_secs(60);
+/// Removals are remembered for one to two of these.
+const REMOVALS_PERIOD: Duration = Duration::from_secs(swarm::REMOVALS_KEPT_S as u64);
 /// Changes of WebTorrent peers that wait to be cut.
 const WEB_CHANGES_MAX: usize = 1 << 18;
 /// Reasons why connecting fails that the log says until it succeeds.
@@ -383,6 +383,18 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// Cuts blocks of all WebTorrent peers of this node.
+    fn tell_web(&mut self) {
+        let mut cut = Vec::new();
+        let now = self.shared.host.now();
+        let told = self.encoder.all_web(now, &mut |kind, block| {
+            cut.push((kind, block.to_vec()));
+            Ok(())
+        });
+        debug_assert!(told.is_ok(), "nothing is written to a disk");
+        self.cut(cut);
+    }
+
     fn cut(&mut self, blocks: Vec<(Kind, Vec<u8>)>) {
         for (kind, block) in blocks {
             let input = match kind {
@@ -472,13 +484,21 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.log.read(&self.link, start),
-                Output::Apply { kind, cut_ms, count, is_durable, is_merged } => {
+                Output::Apply { kind, cut_ms, count, is_durable, is_merged, is_late } => {
                     let Some(Came { block, position, permit }) = came else {
                         debug_assert!(false, "the node applies what has come");
                         continue;
                     };
-                    let work =
-                        BlockWork { block, kind, cut_ms, count, is_durable, is_merged, position };
+                    let work = BlockWork {
+                        block,
+                        kind,
+                        cut_ms,
+                        count,
+                        is_durable,
+                        is_merged,
+                        is_late,
+                        position,
+                    };
                     self.apply(work, permit);
                 }
                 Output::Walk { since_s } => {
@@ -486,6 +506,8 @@ impl<'a> Driver<'a> {
                     self.encoder.restart_walk_since(now, since_s);
                 }
                 Output::WalkMore { bytes } => self.walk(bytes),
+                Output::Behind(is_behind) => self.shared.host.store().set_behind(is_behind),
+                Output::TellWeb => self.tell_web(),
                 Output::PurgeWeb { node } => {
                     // The queue is never full for long: the log waits for it.
                     let _ = self.shared.work.send(Work::PurgeWeb(node)).await;

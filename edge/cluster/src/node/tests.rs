@@ -291,7 +291,7 @@ fn members_come_and_go() {
     assert_eq!((node.node, node.torrents, node.version.len()), (2, 4, 64));
     bed.wait(3100);
     assert_eq!(state(&bed), MemberState::Suspect);
-    assert!(bed.wait(7000).contains(&Output::PurgeWeb { node: 2 }));
+    bed.wait(7000);
     assert_eq!(state(&bed), MemberState::Gone);
     bed.hear(2, &heartbeat);
     assert_eq!(state(&bed), MemberState::Alive);
@@ -305,6 +305,39 @@ fn members_come_and_go() {
     assert_eq!(state(&bed), MemberState::Left);
     bed.wait(3_600_000);
     assert!(bed.snapshot().nodes.is_empty() && bed.snapshot().events.len() <= 20);
+}
+
+#[test]
+fn a_node_that_is_cut_off_removes_no_webtorrent_peers() {
+    let purge = Output::PurgeWeb { node: 2 };
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let heartbeat = Heartbeat { boot: 5, ..Heartbeat::default() };
+    for node in [2, 3] {
+        bed.hear(node, &heartbeat);
+    }
+    // It hears of no one. Then it hears of one of them, and has to wait for the other.
+    assert!(!bed.wait(600_000).contains(&purge));
+    let mut out = Vec::new();
+    for _ in 0..9 {
+        out.extend(bed.hear(3, &heartbeat));
+        out.extend(bed.wait(1000));
+    }
+    assert!(!out.contains(&purge), "{out:?}");
+    assert_eq!(out.iter().filter(|it| **it == Output::TellWeb).count(), 1);
+    // The one node is silent, and others are not.
+    for _ in 0..4 {
+        out.extend(bed.hear(3, &heartbeat));
+        out.extend(bed.wait(1000));
+    }
+    assert_eq!(out.iter().filter(|it| **it == purge).count(), 1);
+    bed.hear(2, &heartbeat);
+    let told = |out: &[Output]| out.contains(&Output::TellWeb);
+    assert!(!told(&bed.wait(1900)) && told(&bed.wait(100)));
+    // A short pause makes nobody remove anything.
+    bed.wait(2500);
+    bed.hear(2, &heartbeat);
+    assert!(!told(&bed.wait(2500)));
 }
 
 #[test]

@@ -180,6 +180,7 @@ fn catch_up(outbound: &mut Outbound, from_ms: u64) -> (Vec<Change>, u32) {
     let (mut changes, mut since_s, mut sequence) = (Vec::new(), 0, 1000);
     for ms in (from_ms..from_ms + 20_000).step_by(100) {
         let mut out = Vec::new();
+        outbound.applied(at(ms), sequence);
         outbound.tick(at(ms), &mut out);
         let mut next = 0;
         while let Some(output) = out.get(next).cloned() {
@@ -226,6 +227,26 @@ fn what_there_is_no_room_for_is_told_by_a_walk() {
     let expected =
         [(peer(1), Word::completed(Role::Seeder)), (peer(1), gone(age)), (peer(2), gone(age))];
     assert_eq!(words, expected);
+}
+
+#[test]
+fn what_comes_late_to_the_log_is_told_again_once_the_log_is_applied() {
+    let mut outbound = flowing(1 << 20);
+    outbound.set_open(at(100), false, &mut Vec::new());
+    push(&mut outbound, at(1000), &[change(1, seeder())]);
+    push(&mut outbound, at(60_000), &[change(2, seeder())]);
+    let mut out = Vec::new();
+    outbound.set_open(at(80_000), true, &mut out);
+    let [(first, 2)] = logged(&out)[..] else { panic!("expected the oldest block, found {out:?}") };
+    let [(second, 3)] = logged(&stored(&mut outbound, 80_100, first, 20))[..] else { panic!() };
+    stored(&mut outbound, 80_200, second, 21);
+    // Another node may have told meanwhile that a peer has gone, which is earlier in the log.
+    outbound.applied(at(80_300), 19);
+    assert_eq!(ticks(&mut outbound, 80_300..90_000), []);
+    assert_eq!(outbound.state(), OutboundState::CatchingUp);
+    outbound.applied(at(90_000), 20);
+    let out = ticks(&mut outbound, 90_000..91_100);
+    assert_eq!(out, [Output::Walk { since_s: 91 }]);
 }
 
 #[test]

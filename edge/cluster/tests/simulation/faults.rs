@@ -59,6 +59,13 @@ pub(crate) fn storm(random: &mut Random, slots: usize) -> Vec<Planned> {
     (0..9).map(planned).collect()
 }
 
+/// Returns a cut that is longer than removals are remembered.
+pub(crate) fn apart(random: &mut Random, slots: usize) -> Vec<Planned> {
+    let at = random.below(slots as u32) as usize;
+    let until_ms = 140_000 + u64::from(random.below(60_000));
+    vec![Planned { fault: Fault::Cut { at }, from_ms: 10_000, until_ms }]
+}
+
 /// Returns the faults of a seed: each node has at most one at a time that ends or stops it.
 pub(crate) fn plan(
     random: &mut Random,

@@ -28,6 +28,12 @@ pub(crate) enum Canary {
     OwnBlocksSkipped,
     /// Each copy of a block counts.
     EachCopyCounts,
+    /// None, with a node that is cut off for longer than removals are remembered.
+    Apart,
+    /// The same, and blocks that come late add peers.
+    LateBlocksAdd,
+    /// The same, and a node that reads what it has missed contradicts it.
+    ContradictsWhileBehind,
 }
 
 /// What a process has: it outlives its encoder.
@@ -143,7 +149,12 @@ impl<'a> Process<'a> {
             process.saved = durable;
             for block in &copy.blocks {
                 let (block, _) = Block::read(block).expect("it was written");
-                process.merge(now_ms, &block, block.header.cut_ms / 1000, Counting::ByPeer);
+                process.merge(
+                    now_ms,
+                    &block,
+                    (block.header.cut_ms / 1000, false),
+                    Counting::ByPeer,
+                );
             }
         }
         process
@@ -298,15 +309,18 @@ impl<'a> Process<'a> {
                         start => start,
                     },
                 ),
-                Output::Apply { kind, cut_ms, count, is_durable, .. } => {
-                    self.apply(now_ms, input, (kind, cut_ms), (count, is_durable));
+                Output::Apply { kind, cut_ms, count, is_durable, is_late, .. } => {
+                    let is_late = is_late && self.canary != Canary::LateBlocksAdd;
+                    self.apply(now_ms, input, (kind, cut_ms, is_late), (count, is_durable));
                 }
                 Output::Walk { since_s } => {
                     let now = self.now(now_ms).tick;
                     self.encoder.restart_walk_since(now, since_s);
                 }
                 Output::WalkMore { bytes } => self.walk(now_ms, at, broker, bytes),
-                Output::PurgeWeb { .. } => {}
+                Output::Behind(_) if self.canary == Canary::ContradictsWhileBehind => {}
+                Output::Behind(is_behind) => self.home.store.set_behind(is_behind),
+                Output::PurgeWeb { .. } | Output::TellWeb => {}
                 Output::Report { text, .. } => self.reports.push(text),
             }
         }
@@ -329,7 +343,7 @@ impl<'a> Process<'a> {
         &mut self,
         now_ms: u64,
         input: Input<'_>,
-        (kind, cut_ms): (Kind, u64),
+        (kind, cut_ms, is_late): (Kind, u64, bool),
         (count, is_durable): (Count, bool),
     ) {
         let (bytes, position) = match input {
@@ -366,19 +380,30 @@ impl<'a> Process<'a> {
             Count::ByPeer => Counting::ByPeer,
             Count::Each => Counting::Each,
         };
-        self.merge(now_ms, &block, cut_ms, counting);
+        self.merge(now_ms, &block, (cut_ms, is_late), counting);
     }
 
     fn saved_position(&self) -> Position {
         self.durable.position
     }
 
-    fn merge(&mut self, now_ms: u64, block: &Block<'_>, cut_ms: u64, counting: Counting) {
+    fn merge(
+        &mut self,
+        now_ms: u64,
+        block: &Block<'_>,
+        (cut_ms, is_late): (u64, bool),
+        counting: Counting,
+    ) {
         let now = self.now(now_ms);
         let time = ReplayClock::new(now).in_whole_seconds().time(now, cut_ms);
         let groups = block.groups().expect("the node has checked it");
         let shards = 0..self.home.store.shards();
-        self.home.store.merge(time, counting, &mut self.random, groups, shards);
+        let (store, random) = (&self.home.store, &mut self.random);
+        if is_late {
+            store.merge_late(time, counting, random, groups, shards);
+        } else {
+            store.merge(time, counting, random, groups, shards);
+        }
     }
 
     fn walk(&mut self, now_ms: u64, at: usize, broker: &mut Broker, bytes: usize) {

@@ -76,6 +76,25 @@ fn clusters_agree_after_storms() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
+/// A node that is cut off for minutes brings back nobody who went elsewhere meanwhile.
+#[test]
+fn clusters_agree_after_long_cuts() {
+    let failed = run_all(0..24, Canary::Apart);
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// Blocks that come later than removals are remembered are to add no peers.
+#[test]
+fn when_late_blocks_add_peers_they_do_not() {
+    assert!(!run_all(0..24, Canary::LateBlocksAdd).is_empty());
+}
+
+/// A node that reads what it has missed is to contradict none of it.
+#[test]
+fn when_nodes_that_are_behind_contradict_they_do_not() {
+    assert!(!run_all(20..24, Canary::ContradictsWhileBehind).is_empty());
+}
+
 /// Each block is to be followed by all that were cut later.
 #[test]
 fn without_going_back_they_do_not() {

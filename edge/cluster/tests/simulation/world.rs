@@ -10,7 +10,7 @@ use types::InfoHash;
 
 use crate::broker::{Broker, Link, Up};
 use crate::clients::Client;
-use crate::faults::{Fault, Planned, plan, storm};
+use crate::faults::{Fault, Planned, apart, plan, storm};
 use crate::host::{Canary, Copy, Durable, EPOCH_MS, Home, Process, each_peer};
 use crate::{Peer, check};
 
@@ -70,6 +70,9 @@ impl<'a> World<'a> {
         let end_ms = 60_000 + u64::from(random.below(60_000));
         let (faults, pause_s) = match canary {
             Canary::None => (plan(&mut random, nodes, end_ms, has_clock_faults), 30),
+            Canary::Apart | Canary::LateBlocksAdd | Canary::ContradictsWhileBehind => {
+                (apart(&mut random, nodes), 30)
+            }
             _ => (storm(&mut random, nodes), 4),
         };
         let torrents = 5 + random.below(20);

@@ -1,7 +1,9 @@
 //! WebTorrent peers of other nodes: merging what their nodes report, and removing all peers of a node.
 
+use std::net::Ipv4Addr;
+
 use primitives::siphash::siphash;
-use replication::block::WebChange;
+use replication::block::{WebChange, Word};
 use replication::{Counting, MergeClock, MergeTime, Merged, Report, Verdict};
 use types::{InfoHash, WebPeer};
 
@@ -22,8 +24,8 @@ impl WebMerger {
     }
 }
 
-/// The progress of removing all peers of a node from a shard.
-pub(crate) struct WebPurge {
+/// A walk over the peers of one node in a shard.
+pub(crate) struct WebWalk {
     node: u8,
     /// The current torrent; `None` before the first.
     torrent: Option<InfoHash>,
@@ -31,13 +33,20 @@ pub(crate) struct WebPurge {
     /// the first: where one is removed, the last one takes its place, and has been visited.
     role: SetRole,
     left: usize,
-    pub(crate) purged: u64,
 }
 
-impl WebPurge {
+impl WebWalk {
     pub(crate) fn new(node: u8) -> Self {
-        Self { node, torrent: None, role: SetRole::Seeders, left: 0, purged: 0 }
+        Self { node, torrent: None, role: SetRole::Seeders, left: 0 }
     }
+}
+
+/// A peer that a walk has found.
+struct FoundWeb {
+    info_hash: InfoHash,
+    number: u32,
+    peer: WebPeer,
+    known: WebKnown,
 }
 
 impl Shard {
@@ -125,45 +134,72 @@ impl Shard {
         }
     }
 
-    /// Visits the next `count` peers of a purge, and some torrents. Returns false if none are left.
-    pub(crate) fn purge_web(&mut self, purge: &mut WebPurge, count: usize) -> bool {
-        for _ in 0..count {
-            let Some(at) = purge.left.checked_sub(1) else {
-                if !self.next_to_purge(purge) {
+    /// Removes what the next steps of a walk find, and counts it in `purged`. Returns false if nothing is left.
+    pub(crate) fn purge_web(&mut self, walk: &mut WebWalk, steps: usize, purged: &mut u64) -> bool {
+        self.walk_web(walk, steps, |shard, found| {
+            shard.web_torrent(found.number).remove(&found.peer);
+            *purged += 1;
+        })
+    }
+
+    /// Keeps what the next steps of a walk find as changes. Returns false if nothing is left.
+    pub(crate) fn tell_web_again(&mut self, walk: &mut WebWalk, steps: usize) -> bool {
+        self.walk_web(walk, steps, |shard, found| {
+            let FoundWeb { info_hash, peer, known, .. } = found;
+            let WebEntry { meta, host } = known.entry;
+            shard.web_changes.push(|| WebChange {
+                info_hash,
+                peer,
+                address: host.map_or(Ipv4Addr::UNSPECIFIED.into(), Host::address),
+                word: Word::present(0, known.role.of_peer(meta), meta.is_counted()),
+            });
+        })
+    }
+
+    /// Does the next steps of a walk: each visits a peer or moves on. Returns false if nothing is left.
+    fn walk_web(
+        &mut self,
+        walk: &mut WebWalk,
+        steps: usize,
+        mut visit: impl FnMut(&mut Self, FoundWeb),
+    ) -> bool {
+        for _ in 0..steps {
+            let Some(at) = walk.left.checked_sub(1) else {
+                if !self.next_web_set(walk) {
                     return false;
                 }
                 continue;
             };
-            let Some(info_hash) = purge.torrent else { return false };
+            let Some(info_hash) = walk.torrent else { return false };
             let swarm = self.web.get(&info_hash);
-            let len = swarm.map_or(0, |swarm| swarm.peers(purge.role).len());
+            let len = swarm.map_or(0, |swarm| swarm.peers(walk.role).len());
             // Some may have left meanwhile.
-            purge.left = at.min(len);
-            let found = swarm.and_then(|swarm| swarm.get_index(purge.role, at));
+            walk.left = at.min(len);
+            let stored = swarm.and_then(|swarm| swarm.get_index(walk.role, at));
             let hash = siphash::<1, 3>(&self.key, &info_hash.0);
-            if let Some((peer, _)) = found
-                && peer.connection.node() == purge.node
+            if let Some((peer, entry)) = stored
+                && peer.connection.node() == walk.node
                 && let Some(number) = self.find(&info_hash, hash)
             {
-                self.web_torrent(number).remove(&peer);
-                purge.purged += 1;
+                let known = WebKnown { role: walk.role, entry };
+                visit(self, FoundWeb { info_hash, number, peer, known });
             }
         }
         true
     }
 
-    /// Moves a purge on to the next role or torrent. Returns false if there is none.
-    fn next_to_purge(&self, purge: &mut WebPurge) -> bool {
+    /// Moves a walk on to the next role or torrent. Returns false if there is none.
+    fn next_web_set(&self, walk: &mut WebWalk) -> bool {
         use std::ops::Bound::{Excluded, Unbounded};
-        if purge.torrent.is_some() && purge.role == SetRole::Seeders {
-            purge.role = SetRole::Leechers;
+        if walk.torrent.is_some() && walk.role == SetRole::Seeders {
+            walk.role = SetRole::Leechers;
         } else {
-            let from = purge.torrent.map_or(Unbounded, Excluded);
+            let from = walk.torrent.map_or(Unbounded, Excluded);
             let Some((next, _)) = self.web.range((from, Unbounded)).next() else { return false };
-            (purge.torrent, purge.role) = (Some(*next), SetRole::Seeders);
+            (walk.torrent, walk.role) = (Some(*next), SetRole::Seeders);
         }
-        let swarm = purge.torrent.and_then(|torrent| self.web.get(&torrent));
-        purge.left = swarm.map_or(0, |swarm| swarm.peers(purge.role).len());
+        let swarm = walk.torrent.and_then(|torrent| self.web.get(&torrent));
+        walk.left = swarm.map_or(0, |swarm| swarm.peers(walk.role).len());
         true
     }
 }

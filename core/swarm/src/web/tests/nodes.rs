@@ -6,7 +6,7 @@ use replication::block::{Block, BlockError, Kind, WEB_CHANGE_BYTES_MAX, encode_w
 use replication::{Counting, Merged, ReplicatedStore, WEB_REFRESH_S};
 
 use super::*;
-use crate::shard::WebPurge;
+use crate::shard::WebWalk;
 use crate::tests::merge::How;
 use crate::tests::{header, random_word};
 
@@ -152,6 +152,38 @@ fn changes_are_what_happens_to_own_peers_and_nothing_else() {
     let refreshes = take(&store);
     assert!((19..=22).contains(&refreshes.len()), "{}", refreshes.len());
     assert!(refreshes.iter().all(|one| one.word == Word::present(0, Role::Leecher, false)));
+}
+
+#[test]
+fn all_peers_of_this_node_are_told_again_after_what_happened() {
+    let (store, mut random) = (store(), Random::new(1));
+    store.set_node(1);
+    store.keep_web_changes(10_000);
+    let mut announce = |number: usize, role| {
+        let request = web_request(number as u8 % 5, peer_of(1, number, 1), role, UPDATE, 0);
+        store.announce_web(Tick(9), &mut random, &request, &mut RelayTargets::new()).unwrap();
+    };
+    (0..300).for_each(|number| announce(number, ROLES[number % 3]));
+    take(&store);
+    announce(0, ROLES[1]);
+    store.leave_web(&InfoHash([1; 20]), peer_of(1, 1, 1));
+    merge(&store, 9, 2, &[change(1, peer_of(2, 1, 1), Word::present(0, Role::Seeder, false))]);
+    let mut changes = Vec::new();
+    assert_eq!(store.take_all_web(&mut changes), 0);
+    // The last word on each.
+    let told: BTreeMap<_, _> =
+        changes.iter().map(|it| ((it.info_hash, it.peer), it.word)).collect();
+    assert_eq!((changes.len(), told.len()), (2 + 299, 300));
+    for ((info_hash, peer), word) in told {
+        let number = (0..300).find(|number| peer_of(1, *number, 1) == peer).unwrap();
+        assert_eq!(info_hash, InfoHash([number as u8 % 5; 20]));
+        let expected = match number {
+            0 => Word::present(0, ROLES[1], false),
+            1 => Word::gone(),
+            _ => Word::present(0, ROLES[number % 3], false),
+        };
+        assert_eq!(word, expected, "{number}");
+    }
 }
 
 /// With long intervals peers of other nodes live as long as it takes to hear of them.
@@ -380,9 +412,10 @@ fn a_purge_misses_none_while_peers_come_and_go() {
                 .collect();
             merge(&store, 9, node, &all);
         }
-        let mut purge = WebPurge::new(2);
+        let (mut walk, mut purged) = (WebWalk::new(2), 0);
         loop {
-            let has_more = store.lock(0).purge_web(&mut purge, 1 + random.below(9) as usize);
+            let steps = 1 + random.below(9) as usize;
+            let has_more = store.lock(0).purge_web(&mut walk, steps, &mut purged);
             if !has_more {
                 break;
             }
@@ -398,18 +431,10 @@ fn a_purge_misses_none_while_peers_come_and_go() {
                 store.announce_web(Tick(9), &mut random, &request, &mut targets).unwrap();
             }
         }
-        let mut shard = store.lock(0);
-        let mut rest = WebPurge::new(2);
-        while shard.purge_web(&mut rest, 100) {}
-        assert_eq!(rest.purged, 0);
-        assert!(purge.purged > 200);
-        let mut others = WebPurge::new(3);
-        while shard.purge_web(&mut others, 100) {}
-        assert!(others.purged > 200);
-        let mut own = WebPurge::new(1);
-        while shard.purge_web(&mut own, 100) {}
-        assert!(own.purged > 0);
-        drop(shard);
+        assert!(purged > 200);
+        assert_eq!(store.purge_web_node(2), 0);
+        assert!(store.purge_web_node(3) > 200);
+        assert!(store.purge_web_node(1) > 0);
         assert_eq!(store.totals().web, Default::default());
     }
 }
