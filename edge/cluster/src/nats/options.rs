@@ -149,6 +149,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_begin_with_different_servers() {
+        let first = |node: u8, servers: &[&str]| {
+            let servers = servers.iter().map(|it| it.to_string()).collect();
+            let options = NatsOptions { node, servers, ..options() };
+            options.servers_in_turn().join(" ")
+        };
+        assert_eq!(
+            [1, 2, 3, 4].map(|node| first(node, &["a", "b", "c"])),
+            ["a b c", "b c a", "c a b", "a b c"]
+        );
+        assert_eq!((first(255, &["a"]), first(1, &[])), ("a".into(), String::new()));
+    }
+
+    fn options() -> NatsOptions {
+        NatsOptions {
+            name: "c".into(),
+            node: 1,
+            servers: Vec::new(),
+            requires_tls: false,
+            nkey: None,
+            certificate: None,
+            ca: None,
+            secret_ids: Vec::new(),
+            access: "open".into(),
+            accepts_any_access: false,
+            flush: Duration::from_millis(50),
+            peer_lifetime_s: 2700,
+            stream_bytes: 1 << 30,
+            replicas: 1,
+        }
+    }
+
+    #[test]
     fn names_subjects() {
         let subjects = Subjects::new("c-1", 7);
         assert_eq!(subjects.data().as_str(), "tg.c-1.d.7");
