@@ -72,9 +72,9 @@ pub(crate) struct Members {
     twin: Option<Twin>,
     /// When any other node was last heard of, by the steady clock.
     heard_ms: u64,
-    /// Since when other nodes are heard of without a break. A node that hears of none is cut off itself, mostly.
+    /// Since when heartbeats of other nodes come without a break. A node that gets none is cut off itself, mostly.
     hears_since_ms: u64,
-    /// When this node's WebTorrent peers are told again.
+    /// When this node sends its WebTorrent peers again.
     tell_web_ms: Option<u64>,
 }
 

@@ -1,8 +1,10 @@
 //! What a node of a cluster does, without I/O.
 
+mod apart;
 #[cfg(test)]
 mod tests;
 
+use apart::Apart;
 use replication::block::{Block, Kind};
 
 use crate::events::Events;
@@ -11,7 +13,7 @@ use crate::host::Position;
 use crate::inbound::late::{self, Delays};
 use crate::inbound::{Accepted, Inbound};
 use crate::members::{Came, Members};
-use crate::outbound::{MERGE_WAIT_MS, Outbound};
+use crate::outbound::Outbound;
 pub use crate::seam::{Count, DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Traffic, Warmth};
 
@@ -69,12 +71,7 @@ pub struct Node {
     is_connected: bool,
     is_leaving: bool,
     disconnections: u64,
-    /// When the connection was lost, until the log is looked up again.
-    cut_ms: Option<u64>,
-    /// Since when this node was apart from the others for so long that it contradicts nothing until the log is applied.
-    apart_ms: Option<u64>,
-    /// When it contradicts again.
-    joined_ms: Option<u64>,
+    apart: Apart,
     /// When the first input came.
     started_ms: Option<u64>,
     /// When heartbeats have been collected.
@@ -120,9 +117,7 @@ impl Node {
             is_connected: false,
             is_leaving: false,
             disconnections: 0,
-            cut_ms: None,
-            apart_ms: None,
-            joined_ms: None,
+            apart: Apart::default(),
             started_ms: None,
             collected_ms: None,
             heartbeat_ms: None,
@@ -194,8 +189,7 @@ impl Node {
     fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
         if std::mem::take(&mut self.is_connected) {
             self.disconnections += 1;
-            self.cut_ms.get_or_insert(now.steady_ms);
-            self.joined_ms = None;
+            self.apart.cut(now.steady_ms);
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
         if let Reading::Waiting(_) = self.reading {
@@ -229,8 +223,7 @@ impl Node {
             self.events.warn(now, text, out);
             self.warm_ms = Some(waited_ms);
         }
-        if self.joined_ms.take_if(|at_ms| now.steady_ms >= *at_ms).is_some() {
-            self.apart_ms = None;
+        if self.apart.has_joined(now.steady_ms) {
             out.push(Output::Behind(false));
         }
         self.outbound.applied(now, self.position.sequence);
@@ -259,10 +252,7 @@ impl Node {
                 }
             }
         }
-        if let Some(cut_ms) = self.cut_ms.take()
-            && now.steady_ms >= cut_ms + late::TELL_AGAIN_MS
-        {
-            self.apart_ms.get_or_insert(cut_ms);
+        if self.apart.looked_up(now.steady_ms) {
             out.push(Output::Behind(true));
         }
         (self.log_last, self.looked_up_last) = (extent.last, extent.last);
@@ -342,9 +332,8 @@ impl Node {
         }
         self.reading = Reading::Current;
         self.outbound.allow_walks();
-        if let Some(since_ms) = self.apart_ms {
+        if let Some(since_ms) = self.apart.applied(now.steady_ms) {
             self.outbound.was_apart(now, since_ms);
-            self.joined_ms = Some(now.steady_ms + MERGE_WAIT_MS);
         }
         let restored_ms = self.options.restored_ms.take();
         // With a wrong clock, what this node takes for young is not to be told.

@@ -19,7 +19,7 @@ use crate::shard::{Merger, Shard, StagedGroup};
 /// the second-level cache.
 const BATCH: usize = 512;
 
-/// How long removals are remembered at least, in seconds.
+/// The shortest time for which removals are remembered, in seconds.
 pub const REMOVALS_KEPT_S: u32 = 60;
 
 /// Groups, and their places sorted by shard.

@@ -86,7 +86,7 @@ impl Store {
             let mut has_more = true;
             while has_more {
                 let mut shard = self.lock(shard);
-                // What has happened precedes what is so now.
+                // Earlier changes precede the present state.
                 missed += shard.web_changes.drain_into(changes);
                 has_more = shard.tell_web_again(&mut walk, LOCK_PEERS);
                 missed += shard.web_changes.drain_into(changes);

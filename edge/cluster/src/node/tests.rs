@@ -316,7 +316,7 @@ fn a_node_that_is_cut_off_removes_no_webtorrent_peers() {
     for node in [2, 3] {
         bed.hear(node, &heartbeat);
     }
-    // It hears of no one. Then it hears of one of them, and has to wait for the other.
+    // Both are silent. Then one of them is back, and the other one may be soon.
     assert!(!bed.wait(600_000).contains(&purge));
     let mut out = Vec::new();
     for _ in 0..9 {
@@ -334,7 +334,7 @@ fn a_node_that_is_cut_off_removes_no_webtorrent_peers() {
     bed.hear(2, &heartbeat);
     let told = |out: &[Output]| out.contains(&Output::TellWeb);
     assert!(!told(&bed.wait(1900)) && told(&bed.wait(100)));
-    // A short pause makes nobody remove anything.
+    // After a short pause no node has removed anything.
     bed.wait(2500);
     bed.hear(2, &heartbeat);
     assert!(!told(&bed.wait(2500)));

@@ -76,7 +76,7 @@ fn clusters_agree_after_storms() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A node that is cut off for minutes brings back nobody who went elsewhere meanwhile.
+/// A node that is cut off for minutes brings back no peer that went elsewhere meanwhile.
 #[test]
 fn clusters_agree_after_long_cuts() {
     let failed = run_all(0..24, Canary::Apart);
