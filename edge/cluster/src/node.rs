@@ -1,10 +1,12 @@
 //! What a node of a cluster does, without I/O.
 
 mod apart;
+mod reading;
 #[cfg(test)]
 mod tests;
 
 use apart::Apart;
+use reading::{Extent, Reading};
 use replication::block::{Block, Kind};
 
 use crate::events::Events;
@@ -32,29 +34,6 @@ const MARGIN_MS: u64 = 120_000;
 /// A server that was cut off says for some 10 s that the stream ends earlier than it does. One that says so for
 /// longer is right.
 const DOUBT_MS: u64 = 30_000;
-
-/// The messages that a stream has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Extent {
-    first: u64,
-    /// 0 = it has none.
-    last: u64,
-    /// When the last one was stored.
-    last_ms: u64,
-}
-
-/// How far the node is with the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    /// It has not been looked up.
-    Unknown,
-    /// It has been looked up, and is read once heartbeats have been collected.
-    Waiting(Extent),
-    /// It is read, and was applied up to `until` when everything is known.
-    Behind { until: u64 },
-    /// It was applied up to where it ended once.
-    Current,
-}
 
 /// A node of a cluster.
 #[derive(Debug)]
