@@ -1,12 +1,12 @@
 //! What a node of a cluster does, without I/O.
 
 mod apart;
-mod reading;
+mod read_state;
 #[cfg(test)]
 mod tests;
 
 use apart::Apart;
-use reading::{Extent, Reading};
+use read_state::{Extent, ReadState};
 use replication::block::{Block, Kind};
 
 use crate::events::Events;
@@ -61,7 +61,7 @@ pub struct Node {
     /// Until when messages may come that waited for the node itself.
     stalled_until_ms: u64,
     warm_ms: Option<u64>,
-    reading: Reading,
+    reading: ReadState,
     position: Position,
     /// When the last message that was applied was stored; and its sequence, 0 if the stream is another one now.
     stored_ms: u64,
@@ -103,7 +103,7 @@ impl Node {
             tick_ms: 0,
             stalled_until_ms: 0,
             warm_ms: None,
-            reading: Reading::Unknown,
+            reading: ReadState::Unknown,
             position: Position::default(),
             stored_ms: 0,
             stored_sequence: 0,
@@ -171,8 +171,8 @@ impl Node {
             self.apart.cut(now.steady_ms);
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
-        if let Reading::Waiting(_) = self.reading {
-            self.reading = Reading::Unknown;
+        if let ReadState::Waiting(_) = self.reading {
+            self.reading = ReadState::Unknown;
         }
         self.open_or_close(now, out);
     }
@@ -192,7 +192,7 @@ impl Node {
         self.members.tick(now, self.position, &mut self.events, out);
         self.open_or_close(now, out);
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
-        if let (Reading::Waiting(extent), true) = (self.reading, is_collected) {
+        if let (ReadState::Waiting(extent), true) = (self.reading, is_collected) {
             self.read(now, extent, out);
         }
         let waited_ms = self.started_ms.map_or(0, |at_ms| now.steady_ms.saturating_sub(at_ms));
@@ -218,7 +218,7 @@ impl Node {
     /// The log was looked up.
     fn looked_up(&mut self, now: Time, stream: u64, extent: Extent, out: &mut Vec<Output>) {
         if self.position.stream != stream {
-            let was_read = matches!(self.reading, Reading::Current | Reading::Behind { .. });
+            let was_read = matches!(self.reading, ReadState::Current | ReadState::Behind { .. });
             self.position = Position { stream, sequence: 0 };
             (self.stored_sequence, self.shorter_ms) = (0, None);
             self.outbound.begin_stream();
@@ -235,7 +235,7 @@ impl Node {
             out.push(Output::Behind(true));
         }
         (self.log_last, self.looked_up_last) = (extent.last, extent.last);
-        self.reading = Reading::Waiting(extent);
+        self.reading = ReadState::Waiting(extent);
     }
 
     /// Begins to read the log.
@@ -267,7 +267,7 @@ impl Node {
             self.position.sequence = last;
         }
         out.push(Output::Read(start));
-        self.reading = Reading::Behind { until: last };
+        self.reading = ReadState::Behind { until: last };
         self.check_current(now, out);
     }
 
@@ -305,11 +305,11 @@ impl Node {
 
     /// Notes whether the log is applied up to where it ended when it was looked up.
     fn check_current(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Reading::Behind { until } = self.reading else { return };
+        let ReadState::Behind { until } = self.reading else { return };
         if self.position.sequence < until {
             return;
         }
-        self.reading = Reading::Current;
+        self.reading = ReadState::Current;
         self.outbound.allow_walks();
         if let Some(since_ms) = self.apart.applied(now.steady_ms) {
             self.outbound.was_apart(now, since_ms);
@@ -384,7 +384,7 @@ impl Node {
             return out.push(Output::Read(start));
         }
         if sequence <= self.position.sequence
-            || !matches!(self.reading, Reading::Behind { .. } | Reading::Current)
+            || !matches!(self.reading, ReadState::Behind { .. } | ReadState::Current)
         {
             // The place where it is read was changed, and this was under way.
             return self.drop_message(DropReason::Repeated);
@@ -404,7 +404,7 @@ impl Node {
             let count = self.count(from, &accepted);
             let is_late = self.delays.is_late(now.steady_ms, accepted.cut_ms, stored_ms);
             // A node that reads what was stored long ago reads removals, too, before it forgets them.
-            let is_late = is_late && self.reading == Reading::Current;
+            let is_late = is_late && self.reading == ReadState::Current;
             self.apply(now, from, &accepted, (count, accepted.is_first, is_late), out)
         });
         match accepted {
@@ -530,7 +530,7 @@ impl Node {
     fn warmth(&self) -> Warmth {
         match self.reading {
             _ if self.warm_ms.is_some() => Warmth::Warm,
-            Reading::Unknown => Warmth::Connecting,
+            ReadState::Unknown => Warmth::Connecting,
             _ => Warmth::Warming,
         }
     }

@@ -12,7 +12,7 @@ pub(super) struct Extent {
 
 /// How far the node is with the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum ReadState {
     /// It has not been looked up.
     Unknown,
     /// It has been looked up, and is read once heartbeats have been collected.
