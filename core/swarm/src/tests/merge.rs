@@ -145,6 +145,16 @@ fn merged_peers_are_no_changes_and_no_downloads_but_new_torrents_are_events() {
     assert_eq!((store.take_changes(0, &mut changes, &mut ids), changes.len()), (0, 0));
 }
 
+/// A page holds all peers of a network, so their number has a limit, whatever a block reports.
+#[test]
+fn a_network_has_no_more_peers_than_a_page_may_hold() {
+    let store = store(1);
+    let peer = |number: u16| PeerKey::new(Ipv4Addr::new(20, 0, 0, 1).into(), number + 1);
+    let crowd: Vec<_> = (0..6000).map(|number| (peer(number), leecher(0))).collect();
+    merge(&store, 9, 0, &[peers(1, &crowd)], false);
+    assert_eq!(counts(&store, 1).v4.leechers, types::limits::PEERS_PER_NETWORK_MAX.into());
+}
+
 /// Checks which peers caps leave of a torrent in a network of each family: the youngest of each host, and of these
 /// as many of each customer, the youngest. Of the same age those with the lowest keys.
 fn check_capped(
