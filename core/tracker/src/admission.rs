@@ -469,9 +469,6 @@ impl View<'_> {
     /// Counts a download by the client of an admitted announce, as far as its count is durable.
     pub(crate) fn count_download(&self, grant: &UnverifiedGrant, info_hash: &InfoHash) {
         let Tracker { live, downloads, .. } = self.tracker;
-        if downloads.is_replicated() {
-            return;
-        }
         let is_listed = self.listener(grant.listener_policy).lists.is_listed(live, info_hash);
         downloads.count(info_hash, grant.from, is_listed);
     }

@@ -3,12 +3,13 @@
 //! The store forgets a torrent's count with the torrent. Where there are durable records, the counts
 //! are here, too: one for each torrent that is on an allow list, or was downloaded from several
 //! prefixes, up to a limit. Invented torrents have none ([`candidates`]). In a full table, a
-//! torrent with few downloads makes room. This is the plain form: a sharded [`HashTable`].
+//! torrent with few downloads makes room. In a cluster, each node counts what completes at it, and adds what the others
+//! have counted. This is the plain form: a sharded [`HashTable`].
 
 mod candidates;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::{Mutex, MutexGuard};
@@ -21,10 +22,11 @@ use candidates::Candidates;
 /// The number of downloads of each torrent. Off, and empty, until [`Downloads::enable`] is called.
 pub struct Downloads {
     is_on: AtomicBool,
-    /// True if announces do not count.
+    /// True if no count makes room for another.
     is_replicated: AtomicBool,
     key: [u8; 16],
     shards: Box<[Mutex<Shard>]>,
+    len: AtomicUsize,
     /// Counts of a shard at most.
     shard_max: usize,
 }
@@ -32,14 +34,27 @@ pub struct Downloads {
 #[derive(Default)]
 struct Shard {
     counts: HashTable<Count>,
-    /// Torrents whose counts have changed, or were removed, since they were last taken.
-    changed: HashTable<InfoHash>,
+    /// Downloads counted here since they were last taken.
+    added: HashTable<Count>,
+    /// Torrents whose counts made room since they were last taken.
+    removed: Vec<InfoHash>,
     candidates: Candidates,
+    /// The bucket up to which counts were compared to make room.
+    hand: usize,
+}
+
+/// A change of the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DownloadsChange {
+    /// A torrent's count made room for another.
+    Removed(InfoHash),
+    /// So many downloads of a torrent were counted here. Those before its count was last removed are left out.
+    Added(InfoHash, u32),
 }
 
 struct Count {
     info_hash: InfoHash,
-    downloads: u32,
+    count: u32,
 }
 
 const _: () = assert!(size_of::<Count>() == 24);
@@ -61,6 +76,7 @@ impl Downloads {
             is_replicated: AtomicBool::default(),
             key,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            len: AtomicUsize::default(),
             shard_max,
         }
     }
@@ -70,46 +86,50 @@ impl Downloads {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves counting to [`Tracker::count_replicated_download`](crate::Tracker::count_replicated_download):
-    /// announces change only the store's counts.
+    /// Keeps all counts from now on: other nodes of a cluster have them, too. In a full table, torrents without a count get
+    /// none.
     pub fn replicate(&self) {
         self.is_replicated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if announces do not count here.
-    pub(crate) fn is_replicated(&self) -> bool {
-        self.is_replicated.load(Ordering::Relaxed)
-    }
-
-    /// Loads durable counts. Of two counts for a torrent, the larger one stays. Those that find no room
-    /// are removed, as [`Self::take_changed`] reports.
-    pub fn load(&self, counts: impl Iterator<Item = (InfoHash, u32)>) {
-        for (info_hash, downloads) in counts {
+    /// Adds durable counts, or what other nodes have counted. Those that find no room are removed, as
+    /// [`Self::take_changed`] reports.
+    pub fn add(&self, counts: impl Iterator<Item = (InfoHash, u32)>) {
+        for (info_hash, added) in counts {
             let hash = self.hash(&info_hash);
             let mut shard = self.shard(hash);
-            match shard.find(hash, &info_hash) {
-                Some(count) => count.downloads = count.downloads.max(downloads),
-                None => self.insert(&mut shard, hash, Count { info_hash, downloads }),
+            match shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
+                Some(Count { count, .. }) => *count = count.saturating_add(added),
+                None => self.insert(&mut shard, hash, Count { info_hash, count: added }),
             }
         }
     }
 
-    /// Appends the counts that have changed since the last call to `into`, each once; 0 means that a torrent's
-    /// count was removed.
-    pub fn take_changed(&self, into: &mut Vec<(InfoHash, u32)>) {
+    /// Calls `see` with what changed here since the last call, in an order that can be repeated elsewhere.
+    pub fn take_changed(&self, mut see: impl FnMut(DownloadsChange)) {
         for shard in &self.shards {
-            let Shard { counts, changed, .. } = &mut *shard.lock();
-            for info_hash in changed.drain() {
-                let count = counts.find(self.hash(&info_hash), |it| it.info_hash == info_hash);
-                into.push((info_hash, count.map_or(0, |it| it.downloads)));
-            }
+            let shard = &mut *shard.lock();
+            shard.removed.drain(..).for_each(|torrent| see(DownloadsChange::Removed(torrent)));
+            let added = shard.added.drain();
+            added.for_each(|it| see(DownloadsChange::Added(it.info_hash, it.count)));
         }
     }
 
     /// Returns the durable number of downloads of a torrent.
     pub fn of(&self, info_hash: &InfoHash) -> u32 {
         let hash = self.hash(info_hash);
-        self.shard(hash).find(hash, info_hash).map_or(0, |it| it.downloads)
+        let shard = self.shard(hash);
+        shard.counts.find(hash, |it| it.info_hash == *info_hash).map_or(0, |it| it.count)
+    }
+
+    /// Returns the number of torrents with a count.
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether no torrent has a count.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Returns whether downloads are counted here.
@@ -134,14 +154,33 @@ impl Downloads {
         }
         let hash = self.hash(info_hash);
         let mut shard = self.shard(hash);
-        if let Some(count) = shard.find(hash, info_hash) {
-            count.downloads = count.downloads.saturating_add(1);
-        } else {
-            let first = if is_listed { Some(1) } else { self.note(&mut shard, hash, from) };
-            let Some(downloads) = first else { return };
-            self.insert(&mut shard, hash, Count { info_hash: *info_hash, downloads });
-        }
-        self.note_change(&mut shard, hash, *info_hash);
+        let is_counted = match shard.counts.find_mut(hash, |it| it.info_hash == *info_hash) {
+            Some(known) => {
+                known.count = known.count.saturating_add(1);
+                true
+            }
+            None => false,
+        };
+        let added = match is_counted {
+            true => 1,
+            false if self.is_full(&shard) => return,
+            false => {
+                let first = if is_listed { Some(1) } else { self.note(&mut shard, hash, from) };
+                let Some(count) = first else { return };
+                self.insert(&mut shard, hash, Count { info_hash: *info_hash, count });
+                count
+            }
+        };
+        shard
+            .added
+            .entry(hash, |it| it.info_hash == *info_hash, |it| self.hash(&it.info_hash))
+            .and_modify(|it| it.count = it.count.saturating_add(added))
+            .or_insert(Count { info_hash: *info_hash, count: added });
+    }
+
+    /// Returns true if a shard has no room for another torrent that is downloaded here.
+    fn is_full(&self, shard: &Shard) -> bool {
+        self.is_replicated.load(Ordering::Relaxed) && shard.counts.len() >= self.shard_max
     }
 
     /// Notes a download of a torrent without a count. Returns the downloads so far once enough prefixes have
@@ -157,27 +196,14 @@ impl Downloads {
         shard.candidates.note(limits::DOWNLOAD_CANDIDATES_MAX / SHARDS, hash, prefix)
     }
 
-    /// Inserts a count that is new. In a full shard, the lowest of the [`COMPARED`] counts that follow in its table
-    /// makes room.
+    /// Inserts a count that is new. In a full shard, another one makes room, unless counts are replicated.
     fn insert(&self, shard: &mut Shard, hash: u64, count: Count) {
-        if shard.counts.len() >= self.shard_max {
-            let buckets = shard.counts.num_buckets();
-            let places = (0..buckets).map(|step| (hash as usize).wrapping_add(step) % buckets);
-            let counts = places.filter_map(|at| Some((at, shard.counts.get_bucket(at)?.downloads)));
-            let lowest = counts.take(COMPARED).min_by_key(|(_, downloads)| *downloads);
-            if let Some((at, _)) = lowest
-                && let Ok(entry) = shard.counts.get_bucket_entry(at)
-            {
-                let (Count { info_hash, .. }, _) = entry.remove();
-                self.note_change(shard, self.hash(&info_hash), info_hash);
-            }
+        if shard.counts.len() >= self.shard_max && !self.is_replicated.load(Ordering::Relaxed) {
+            self.make_room(shard);
+        } else {
+            self.len.fetch_add(1, Ordering::Relaxed);
         }
         shard.counts.insert_unique(hash, count, |it| self.hash(&it.info_hash));
-    }
-
-    fn note_change(&self, shard: &mut Shard, hash: u64, info_hash: InfoHash) {
-        let changed = &mut shard.changed;
-        changed.entry(hash, |it| *it == info_hash, |it| self.hash(it)).or_insert(info_hash);
     }
 
     #[inline]
@@ -190,11 +216,30 @@ impl Downloads {
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[(hash >> 40) as usize % SHARDS].lock()
     }
-}
 
-impl Shard {
-    fn find(&mut self, hash: u64, info_hash: &InfoHash) -> Option<&mut Count> {
-        self.counts.find_mut(hash, |it| it.info_hash == *info_hash)
+    /// Removes the lowest of the next [`COMPARED`] counts.
+    fn make_room(&self, shard: &mut Shard) {
+        let buckets = shard.counts.num_buckets();
+        let turn = (1..=buckets).map(|step| (shard.hand + step) % buckets);
+        let counts = turn.filter_map(|at| Some((at, shard.counts.get_bucket(at)?.count)));
+        let mut lowest: Option<(usize, u32)> = None;
+        let mut last = shard.hand;
+        for (at, count) in counts.take(COMPARED) {
+            last = at;
+            if lowest.is_none_or(|(_, least)| count < least) {
+                lowest = Some((at, count));
+            }
+        }
+        shard.hand = last;
+        let Some((at, _)) = lowest else { return };
+        if let Ok(entry) = shard.counts.get_bucket_entry(at) {
+            let (Count { info_hash, .. }, _) = entry.remove();
+            let hash = self.hash(&info_hash);
+            if let Ok(added) = shard.added.find_entry(hash, |it| it.info_hash == info_hash) {
+                added.remove();
+            }
+            shard.removed.push(info_hash);
+        }
     }
 }
 
@@ -206,30 +251,42 @@ mod tests {
     use super::*;
     use primitives::Random;
 
-    fn len(downloads: &Downloads) -> usize {
-        downloads.shards.iter().map(|shard| shard.lock().counts.len()).sum()
-    }
-
     const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
 
     /// Counts as the records have them: changes are applied in their order.
     fn record(downloads: &Downloads, records: &mut BTreeMap<InfoHash, u32>) {
-        let mut changed = Vec::new();
-        downloads.take_changed(&mut changed);
-        for (hash, count) in changed {
-            if count == 0 {
-                records.remove(&hash);
-            } else {
-                records.insert(hash, count);
+        downloads.take_changed(|change| match change {
+            DownloadsChange::Removed(torrent) => drop(records.remove(&torrent)),
+            DownloadsChange::Added(torrent, added) => *records.entry(torrent).or_default() += added,
+        });
+    }
+
+    #[test]
+    fn agrees_with_a_map() {
+        let downloads = Downloads::new([1; 16]);
+        let mut random = Random::new(1);
+        let mut one = || InfoHash([random.below(200) as u8; 20]);
+        downloads.count(&one(), HOME, true);
+        assert!(downloads.is_empty() && !downloads.is_on());
+        downloads.enable();
+        let (mut twin, mut records) = (BTreeMap::new(), BTreeMap::new());
+        for round in 0..50 {
+            for _ in 0..round {
+                let hash = one();
+                downloads.count(&hash, HOME, true);
+                *twin.entry(hash).or_insert(0) += 1;
             }
+            record(&downloads, &mut records);
+            assert_eq!(records, twin);
         }
+        assert_eq!(downloads.len(), twin.len());
+        assert!(twin.iter().all(|(hash, count)| downloads.of(hash) == *count));
+        assert_eq!(downloads.of(&InfoHash([255; 20])), 0);
     }
 
     #[test]
     fn invented_torrents_have_no_count() {
         let downloads = Downloads::new([1; 16]);
-        downloads.count(&InfoHash([8; 20]), HOME, true);
-        assert_eq!(len(&downloads), 0, "off");
         downloads.enable();
         // One host: an address of each family, and all that its networks have.
         for number in 0..30_000_u32 {
@@ -241,14 +298,14 @@ mod tests {
                 downloads.count(&InfoHash(hash), from, false);
             }
         }
-        assert_eq!(len(&downloads), 0);
+        assert!(downloads.is_empty());
         // Three networks, one of them twice.
         let torrent = InfoHash([9; 20]);
         let by = |last| downloads.count(&torrent, [last, 1, 1, 1].into(), false);
         [1, 2, 1].into_iter().for_each(by);
         assert_eq!(downloads.of(&torrent), 0);
         by(8);
-        assert_eq!((downloads.of(&torrent), len(&downloads)), (4, 1));
+        assert_eq!((downloads.of(&torrent), downloads.len()), (4, 1));
         by(8);
         let mut records = BTreeMap::new();
         record(&downloads, &mut records);
@@ -288,33 +345,55 @@ mod tests {
             if round % 3 == 0 {
                 record(&downloads, &mut records);
                 assert!(records.iter().all(|(hash, count)| downloads.of(hash) == *count));
-                assert_eq!(records.len(), len(&downloads));
+                assert_eq!(records.len(), downloads.len());
             }
         }
-        assert!(len(&downloads) <= 4 * SHARDS);
+        assert!(downloads.len() <= 4 * SHARDS);
         let kept = held.iter().filter(|hash| downloads.of(hash) == 3).count();
         assert!(kept * 100 >= held.len() * 99, "{kept} of {}", held.len());
         // Counts that find no room at the start leave the records, too.
         record(&downloads, &mut records);
         let again = Downloads::with_shards([2; 16], 4);
-        again.load(records.clone().into_iter());
+        again.add(records.clone().into_iter());
         record(&again, &mut records);
-        assert_eq!(records.len(), len(&again));
+        assert_eq!(records.len(), again.len());
         assert!(records.iter().all(|(hash, count)| again.of(hash) == *count));
     }
 
     #[test]
-    fn loaded_counts_go_on_and_are_not_changes() {
+    fn counts_of_the_start_and_of_other_nodes_are_not_changes() {
         let downloads = Downloads::new([1; 16]);
         let [a, b] = [1, 2].map(|byte| InfoHash([byte; 20]));
-        downloads.load([(a, 7), (b, u32::MAX)].into_iter());
+        downloads.add([(a, 7), (b, u32::MAX)].into_iter());
         downloads.enable();
         let mut records = BTreeMap::new();
         record(&downloads, &mut records);
         assert!(records.is_empty());
-        [a, b].iter().for_each(|hash| downloads.count(hash, HOME, false));
-        downloads.load([(a, 3)].into_iter());
+        downloads.count(&a, HOME, false);
+        downloads.count(&b, HOME, false);
+        downloads.add([(a, 3)].into_iter());
         record(&downloads, &mut records);
-        assert_eq!(records, [(a, 8), (b, u32::MAX)].into(), "saturates");
+        assert_eq!(records, [(a, 1), (b, 1)].into());
+        assert_eq!([downloads.of(&a), downloads.of(&b)], [11, u32::MAX]);
+    }
+
+    #[test]
+    fn replicated_counts_make_no_room() {
+        let downloads = Downloads::with_shards([1; 16], 1);
+        downloads.enable();
+        downloads.replicate();
+        let torrents = |byte: u8| {
+            (0..=255).map(move |low| InfoHash([byte, low].repeat(10).try_into().unwrap()))
+        };
+        (0..20).flat_map(torrents).for_each(|torrent| downloads.count(&torrent, HOME, true));
+        assert!(downloads.len() <= SHARDS);
+        // What other nodes count is taken all the same.
+        let theirs: Vec<InfoHash> = (20..40).flat_map(torrents).collect();
+        downloads.add(theirs.iter().map(|torrent| (*torrent, 5)));
+        assert!(theirs.iter().all(|torrent| downloads.of(torrent) == 5));
+        let mut records = BTreeMap::new();
+        record(&downloads, &mut records);
+        assert!(records.keys().all(|torrent| !theirs.contains(torrent)));
+        assert!(records.iter().all(|(torrent, count)| downloads.of(torrent) == *count));
     }
 }

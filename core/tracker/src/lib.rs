@@ -41,7 +41,7 @@ pub use admission::{Credentials, Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, BannedRanges, Bans};
 pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;
-pub use downloads::Downloads;
+pub use downloads::{Downloads, DownloadsChange};
 pub use full_scrape::{FullScrapePermit, TorrentPages};
 pub use inspect::TorrentDetails;
 pub use limiter::{
@@ -304,19 +304,6 @@ impl Tracker {
     /// Returns the live deny list. It adds to the deny list of every listener.
     pub fn denied(&self) -> &HashList {
         &self.live.deny
-    }
-
-    /// Counts a download that all nodes of a cluster count alike, by a peer at `from`, as far as its count is
-    /// durable. Torrents on the list of any listener count as those on the list of the listener that the peer
-    /// used. See [`Downloads::replicate`].
-    pub fn count_replicated_download(&self, info_hash: &InfoHash, from: IpAddr) {
-        if !self.downloads.is_on() {
-            return;
-        }
-        let settings = self.settings.load();
-        let mut listeners = settings.listeners.iter();
-        let is_listed = listeners.any(|listener| listener.lists.is_listed(&self.live, info_hash));
-        self.downloads.count(info_hash, from, is_listed);
     }
 
     /// Returns the durable download counts.

@@ -91,7 +91,7 @@ fn announces_of_known_peers_with_keys_do_not_allocate() {
         let hashes = [InfoHash([1; 20]), InfoHash([2; 20])];
         assert_eq!(view.scrape(grant.expect("a grant"), &hashes, &mut counts), Ok(()));
         tracker.passkeys().take_totals(&mut totals);
-        tracker.downloads().take_changed(&mut changed);
+        tracker.downloads().take_changed(|change| changed.push(change));
         totals.clear();
         changed.clear();
     };

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use tracing::warn;
 use tracker::access::HashList;
-use tracker::{IpPrefix, KeyId, KeyTotals, Tracker};
+use tracker::{DownloadsChange, IpPrefix, KeyId, KeyTotals, Tracker};
 use types::InfoHash;
 
 use crate::api::Api;
@@ -89,9 +89,10 @@ fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool)
 impl LiveState for Live {
     fn collect(&mut self, pending: &mut PendingCounts) {
         let (now, tracker) = (self.0.clock_reading(), self.0.tracker());
-        let take = || tracker.downloads().take_changed(&mut pending.downloads);
-        let position = self.0.records().log_position().collect(take);
-        pending.position = position.or(pending.position);
+        tracker.downloads().take_changed(|change| match change {
+            DownloadsChange::Removed(torrent) => pending.remove_downloads(torrent),
+            DownloadsChange::Added(torrent, added) => pending.add_downloads(torrent, added),
+        });
         let mut totals: Vec<(KeyId, KeyTotals)> = Vec::new();
         tracker.passkeys().take_totals(&mut totals);
         totals.into_iter().for_each(|(KeyId(key), delta)| pending.add(key, delta));
@@ -140,9 +141,9 @@ impl LiveState for Live {
             RecordOp::NodeIgnored { node, is_ignored } => {
                 api.control(Command::NodeIgnored { node, is_ignored });
             }
-            RecordOp::DownloadsRaised(counts) => tracker.downloads().load(counts.into_iter()),
-            // In the records only. Of a changed key, the row as it is now comes instead.
-            RecordOp::KeyChanged(_) | RecordOp::KeyTotals(_) | RecordOp::KeysFirstUsed(_) => {}
+            RecordOp::DownloadsAdded(added) => tracker.downloads().add(added.into_iter()),
+            // In the records only. Of a changed key and of downloads, the result comes instead.
+            RecordOp::KeyChanged(_) | RecordOp::KeyTotals { .. } | RecordOp::Downloads { .. } => {}
             RecordOp::SettingsPut(_)
             | RecordOp::TorrentRemoved { .. }
             | RecordOp::PeersRemoved { .. } => {

@@ -11,17 +11,19 @@
 //! waited for: those that could not be written are kept for the next flush. The hot path never touches the
 //! records.
 
+mod changes;
+mod digests;
 mod failure;
 mod health;
 mod json;
 mod merge;
 mod offline;
 mod op;
-mod replica;
 mod replication;
 mod rows;
 mod schema;
-mod snapshot;
+mod stamp;
+mod stamps;
 pub(crate) mod tables;
 mod writer;
 
@@ -38,13 +40,14 @@ pub use health::RecordsHealth;
 pub use offline::{OfflineCounts, OfflineKey, OfflineRecords};
 pub(crate) use op::Outcome;
 pub use op::RecordOp;
-pub use replica::ReplicationState;
-pub use replication::{LogPosition, OutboxEntry, SnapshotPart, StreamPosition};
+pub use replication::{ReplicationState, RowsPart};
+pub use rows::KINDS;
 pub use tables::counts::PendingCounts;
 pub use tables::lists::List;
 pub use writer::{ChangeSource, LiveState, Writer};
 
-use op::Consequences;
+use changes::Consequences;
+use stamp::{Clock, Stamp};
 use writer::{TypedTask, WriterRequest};
 
 /// The name of the file in its folder.
@@ -64,14 +67,12 @@ pub struct Records {
     /// Whether changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
     shared: Arc<Shared>,
-    snapshots: Mutex<replication::OpenSnapshots>,
 }
 
 /// What the handle and the writer share for the replication.
 #[derive(Default)]
 struct Shared {
-    replication: Arc<ReplicationState>,
-    log_position: LogPosition,
+    replication: ReplicationState,
 }
 
 impl Records {
@@ -90,9 +91,16 @@ impl Records {
         let (requests, queue) = sync_channel(QUEUE_MAX);
         let health = Arc::<RecordsHealth>::default();
         let shared = Arc::<Shared>::default();
-        let writer = Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&shared));
-        let (readers, is_paused, snapshots) = Default::default();
-        Ok((Self { file, requests, readers, health, is_paused, shared, snapshots }, writer))
+        let fail =
+            |error: &_| OpenError { file: file.clone(), reason: failure::Reason::new(error) };
+        shared.replication.digests.load(&connection).map_err(|error| fail(&error))?;
+        let known = stamps::read_clock(&connection).map_err(|error| fail(&error))?;
+        let (node, last) = known.unwrap_or((0, Stamp::OLDEST));
+        let clock = Clock { node, last, now_ms: 0 };
+        let writer =
+            Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&shared), clock);
+        let (readers, is_paused) = Default::default();
+        Ok((Self { file, requests, readers, health, is_paused, shared }, writer))
     }
 
     /// Returns whether the records survive the process.
@@ -185,9 +193,9 @@ impl Records {
         closed
     }
 
-    /// Converts an SQLite error at the start to one for the operator.
-    pub(crate) fn open_error(&self, error: &rusqlite::Error) -> OpenError {
-        OpenError { file: self.file.clone(), reason: failure::Reason::new(error) }
+    /// Converts an error at the start to one for the operator.
+    pub(crate) fn open_error(&self, error: RecordsError) -> OpenError {
+        OpenError { file: self.file.clone(), reason: error.into() }
     }
 
     fn send_unless_paused(&self, request: WriterRequest) -> Result<(), RecordsError> {

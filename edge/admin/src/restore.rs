@@ -39,10 +39,10 @@ pub fn restore(
         counts::read_downloads(connection, |hash, count| {
             page.push((hash, count));
             if page.len() >= PAGE as usize {
-                tracker.downloads().load(page.drain(..));
+                tracker.downloads().add(page.drain(..));
             }
         })?;
-        tracker.downloads().load(page.into_iter());
+        tracker.downloads().add(page.into_iter());
     }
     Ok(())
 }
@@ -85,7 +85,6 @@ fn restore_bans(
     connection: &Connection,
     now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
-    bans::expire(connection, now.time)?;
     let mut all = Vec::new();
     let mut after = String::new();
     loop {

@@ -124,14 +124,15 @@ impl Api {
         options: ApiOptions,
         writer: &mut Writer,
     ) -> Result<Self, StartError> {
-        let records_error = |error| StartError::Records(deps.records.open_error(&error));
+        let start_error = |error| StartError::Records(deps.records.open_error(error));
+        let records_error = |error: rusqlite::Error| start_error(error.into());
         let mut tokens = tables::tokens::all(writer.connection()).map_err(records_error)?;
         let bootstrap = options.bootstrap_token.as_deref();
         let created =
             first_token::create(&mut tokens, bootstrap, (deps.time)(), &deps.first_token)?;
         if let Some(mut token) = created {
             let created = writer.change(RecordOp::TokenPut(token.clone()));
-            token.id = created.map_err(records_error)?.id;
+            token.id = created.map_err(start_error)?.id;
             tokens.push(token);
         }
         let webhooks = tables::webhooks::all(writer.connection()).map_err(records_error)?;

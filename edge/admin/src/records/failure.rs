@@ -20,31 +20,17 @@ pub enum RecordsError {
     Stopped,
     /// Another process is taking over and has read the records already.
     Upgrading,
-    /// Too many changes wait for the other nodes of the cluster.
-    OutboxFull,
-    /// The records of another node are being merged.
-    Merging,
     /// Another error of SQLite.
     Other(String),
 }
 
 impl RecordsError {
     /// Labels in metrics, by [`RecordsError::index`].
-    pub const LABELS: [&str; 9] = [
-        "disk_full",
-        "locked",
-        "queue_full",
-        "conflict",
-        "stopped",
-        "upgrading",
-        "outbox_full",
-        "merging",
-        "other",
-    ];
+    pub const LABELS: [&str; 7] =
+        ["disk_full", "locked", "queue_full", "conflict", "stopped", "upgrading", "other"];
 
     /// Those that pass by themselves, or that the client of the API can avoid.
-    pub(super) const HARMLESS: [Self; 5] =
-        [Self::Conflict, Self::QueueFull, Self::Upgrading, Self::OutboxFull, Self::Merging];
+    pub(super) const HARMLESS: [Self; 3] = [Self::Conflict, Self::QueueFull, Self::Upgrading];
 
     /// Returns whether the failure needs attention.
     pub(super) fn is_serious(&self) -> bool {
@@ -70,10 +56,14 @@ impl RecordsError {
             Self::Conflict => 3,
             Self::Stopped => 4,
             Self::Upgrading => 5,
-            Self::OutboxFull => 6,
-            Self::Merging => 7,
-            Self::Other(_) => 8,
+            Self::Other(_) => 6,
         }
+    }
+}
+
+impl From<rusqlite::Error> for RecordsError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::new(error)
     }
 }
 
@@ -86,10 +76,6 @@ impl fmt::Display for RecordsError {
             Self::Conflict => "the entry exists already",
             Self::Stopped => "the tracker is shutting down",
             Self::Upgrading => "an upgrade is in progress: retry in a moment",
-            Self::OutboxFull => {
-                "too many changes wait for the other nodes: restore the connection to NATS and retry"
-            }
-            Self::Merging => "the records of another node are being merged: retry in a moment",
             Self::Other(text) => return write!(f, "the records failed: {text}"),
         })
     }
@@ -115,8 +101,6 @@ pub(super) enum Reason {
     Corrupt(String),
     /// Locked by another process.
     Locked,
-    /// Of a node of a cluster.
-    Clustered,
     /// Something else.
     Other(String),
 }
@@ -140,16 +124,21 @@ impl fmt::Display for OpenError {
             Reason::Locked => {
                 f.write_str("is locked by another process: stop it or use another folder")
             }
-            Reason::Clustered => f.write_str(
-                "belongs to a node of a cluster, and the other nodes would not get what is imported: import into a \
-                 folder of its own, start one node with it, and let the other nodes join",
-            ),
             Reason::Other(text) => write!(f, "cannot be opened: {text}"),
         }
     }
 }
 
 impl std::error::Error for OpenError {}
+
+impl From<RecordsError> for Reason {
+    fn from(error: RecordsError) -> Self {
+        match error {
+            RecordsError::Locked => Self::Locked,
+            error => Self::Other(error.to_string()),
+        }
+    }
+}
 
 impl Reason {
     /// Converts an error of SQLite.

@@ -23,7 +23,7 @@ pub(super) mod hashes {
         let text = String::deserialize(deserializer)?;
         let (digits, rest) = text.as_bytes().as_chunks::<40>();
         if digits.len() > HASHES_MAX || !rest.is_empty() {
-            return Err(D::Error::custom("expected up to 10000 times 40 hex digits"));
+            return Err(D::Error::custom("expected up to 5000 times 40 hex digits"));
         }
         digits.iter().map(|digits| super::parse(digits).map_err(D::Error::custom)).collect()
     }

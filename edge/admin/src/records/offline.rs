@@ -5,17 +5,20 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use tracker::{KeyTotals, UserKey};
 use types::InfoHash;
 use types::limits::{ACCESS_ENTRIES_MAX, USER_KEYS_MAX};
 
+use super::changes::Consequences;
 use super::failure::{OpenError, Reason, RecordsError};
-use super::tables::cluster;
+use super::op::{Outcome, RecordOp};
+use super::stamp::{Clock, Stamp};
 use super::tables::counts;
+use super::tables::key_totals;
 use super::tables::keys::{self, KeyRow, Rules};
-use super::tables::lists::{self, List};
-use super::{FILE, schema};
+use super::tables::lists::List;
+use super::{FILE, schema, stamps};
 
 /// Entries and counts that are written together.
 const CHUNK: usize = 10_000;
@@ -57,6 +60,7 @@ pub struct OfflineRecords {
     entries: Vec<(List, InfoHash)>,
     downloads: Vec<(InfoHash, u32)>,
     counts: OfflineCounts,
+    to: Consequences,
 }
 
 impl OfflineRecords {
@@ -65,8 +69,7 @@ impl OfflineRecords {
     ///
     /// # Errors
     ///
-    /// Fails as [`super::Records::open`] does, if another process has the file open, and if the records are those of
-    /// a node of a cluster: the other nodes would not get what is added.
+    /// Fails as [`super::Records::open`] does, and if another process has the file open.
     pub fn open(folder: &Path, now: i64) -> Result<Self, OpenError> {
         let file = folder.join(FILE);
         let db = schema::open(Some(&file))?;
@@ -76,14 +79,13 @@ impl OfflineRecords {
             db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
             db.execute_batch("BEGIN IMMEDIATE")?;
             let keys = db.query_row("SELECT count(*) FROM keys", [], |row| row.get::<_, u32>(0))?;
-            Ok((keys as usize, cluster::identity(&db)?))
+            Ok((keys as usize, stamps::read_clock(&db)?.unwrap_or((0, Stamp::OLDEST))))
         };
-        let (keys, identity) = begin().map_err(|error| fail(Reason::new(&error)))?;
-        if identity.is_some() {
-            return Err(fail(Reason::Clustered));
-        }
+        let (keys, (node, last)) = begin().map_err(|error| fail(Reason::new(&error)))?;
+        let now_ms = u64::try_from(now).unwrap_or_default() * 1000;
+        let to = Consequences::new(Clock { node, last, now_ms });
         let (entries, downloads, counts) = Default::default();
-        Ok(Self { db, keys, now, entries, downloads, counts })
+        Ok(Self { db, keys, now, entries, downloads, counts, to })
     }
 
     /// Adds a key. One that is there gets name and expiry anew, and totals at least as high; its limits stay.
@@ -92,12 +94,11 @@ impl OfflineRecords {
     ///
     /// Fails if there are too many keys, and if the disk fails.
     pub fn put_key(&mut self, new: &OfflineKey) -> Result<(), RecordsError> {
-        let known = self.known_key(new).map_err(RecordsError::new)?;
-        let row = match known {
+        let row = match self.known_key(new)? {
             Some(mut row) => {
                 row.name.clone_from(&new.name);
                 row.rules.expires = new.expires;
-                keys::update(&self.db, &keys::KeyUpdate::to(&row)).map_err(RecordsError::new)?;
+                self.apply(RecordOp::KeyChanged(keys::KeyUpdate::to(&row)))?;
                 row
             }
             None if self.keys == USER_KEYS_MAX => {
@@ -105,29 +106,33 @@ impl OfflineRecords {
                 return Err(RecordsError::Other(text));
             }
             None => {
-                let mut row = self.new_row(new);
-                keys::insert(&self.db, &mut row).map_err(RecordsError::new)?;
+                let row = self.new_row(new);
                 self.keys += 1;
                 self.counts.keys += 1;
-                row
+                self.apply(RecordOp::KeyPut(row.clone()))?.key.unwrap_or(row)
             }
         };
-        let totals = KeyTotals {
-            uploaded: row.totals.uploaded.max(new.uploaded),
-            downloaded: row.totals.downloaded.max(new.downloaded),
-            ..row.totals
+        let missing = KeyTotals {
+            uploaded: new.uploaded.saturating_sub(row.totals.uploaded),
+            downloaded: new.downloaded.saturating_sub(row.totals.downloaded),
+            ..KeyTotals::default()
         };
-        if totals == row.totals {
-            return Ok(());
+        if missing != KeyTotals::default() {
+            key_totals::add(&self.db, &mut self.to, row.id, &missing, None)?;
         }
-        keys::set_totals(&self.db, &KeyRow { totals, ..row }).map_err(RecordsError::new)
+        Ok(())
+    }
+
+    /// Applies a change. No other node listens: those of a cluster find it by digests.
+    fn apply(&mut self, op: RecordOp) -> Result<Outcome, RecordsError> {
+        let outcome = op.apply(&self.db, &mut self.to)?;
+        self.to.effects.clear();
+        self.to.told.clear();
+        Ok(outcome)
     }
 
     fn known_key(&self, new: &OfflineKey) -> Result<Option<KeyRow>, rusqlite::Error> {
-        let sql = "SELECT id FROM keys WHERE key = ?1";
-        let mut find = self.db.prepare(sql)?;
-        let id =
-            find.query_row(params![new.key.as_str()], |row| row.get::<_, u32>(0)).optional()?;
+        let id = keys::id_of(&self.db, new.key.as_str())?;
         id.map_or(Ok(None), |id| keys::get(&self.db, id))
     }
 
@@ -175,8 +180,9 @@ impl OfflineRecords {
         for list in [List::Allow, List::Deny, List::Frozen] {
             let of_list = entries.iter().filter(|(of, _)| *of == list);
             let hashes: Vec<InfoHash> = of_list.map(|(_, hash)| *hash).collect();
-            self.counts.entries +=
-                lists::insert(&self.db, list, &hashes).map_err(RecordsError::new)?;
+            for op in RecordOp::list(list, &hashes, true) {
+                self.counts.entries += self.apply(op)?.changed;
+            }
         }
         if self.counts.entries > ACCESS_ENTRIES_MAX {
             let text = format!("expected at most {ACCESS_ENTRIES_MAX} entries of lists");
@@ -188,8 +194,10 @@ impl OfflineRecords {
     fn write_downloads(&mut self) -> Result<(), RecordsError> {
         let mut downloads = std::mem::take(&mut self.downloads);
         downloads.sort_unstable();
-        let raised = counts::raise_counted(&self.db, &downloads).map_err(RecordsError::new)?;
-        self.counts.downloads += raised;
+        for (torrent, count) in downloads {
+            let is_raised = counts::raise(&self.db, &mut self.to, &torrent, count)?;
+            self.counts.downloads += usize::from(is_raised);
+        }
         Ok(())
     }
 
@@ -201,7 +209,8 @@ impl OfflineRecords {
     pub fn commit(mut self) -> Result<OfflineCounts, RecordsError> {
         self.write_entries()?;
         self.write_downloads()?;
-        self.db.execute_batch("COMMIT").map_err(RecordsError::new)?;
+        self.to.write(&self.db)?;
+        self.db.execute_batch("COMMIT")?;
         // Closing moves everything to the file itself, and removes those beside it.
         let closed = self.db.close();
         closed.map_err(|(_, error)| RecordsError::new(error))?;

@@ -10,17 +10,19 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use types::InfoHash;
 
+use super::changes::Consequences;
 use super::json;
 use super::tables::bans::{self, BanRow};
 use super::tables::ignored_nodes;
+use super::tables::key_totals::KeyCounts;
 use super::tables::keys::{self, KeyRow, KeyUpdate};
-use super::tables::lists::{self, List};
+use super::tables::lists::List;
 use super::tables::settings;
 use super::tables::tokens::{self, TokenRow};
 use super::tables::webhooks::{self, WebhookRow};
 
-/// Entries in one op: 400 KB as text.
-pub(crate) const HASHES_MAX: usize = 10_000;
+/// Info hashes in one op: 200 KB as text.
+pub(crate) const HASHES_MAX: usize = 5000;
 
 /// A change of the records, or of what the tracker holds in memory.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +32,7 @@ pub enum RecordOp {
     ListAdded {
         /// The list, or the frozen torrents.
         list: List,
-        /// At most 10,000.
+        /// At most 5,000.
         #[serde(with = "json::hashes")]
         hashes: Vec<InfoHash>,
     },
@@ -38,23 +40,27 @@ pub enum RecordOp {
     ListRemoved {
         /// The list, or the frozen torrents.
         list: List,
-        /// At most 10,000.
+        /// At most 5,000.
         #[serde(with = "json::hashes")]
         hashes: Vec<InfoHash>,
     },
     /// Creates a key. Id 0: it gets the next one. Totals are not replicated with it.
     KeyPut(KeyRow),
-    /// Changes a key, if it exists.
+    /// Changes a key, if it exists. Other nodes get the changed row.
+    #[serde(skip)]
     KeyChanged(KeyUpdate),
     /// Removes a key.
     KeyRemoved {
         /// Its id.
         id: u32,
     },
-    /// Adds to the totals of keys. The node that counted has added them already.
-    KeyTotals(Vec<keys::TotalsRow>),
-    /// Keys were used at these Unix times, for the first time at one node.
-    KeysFirstUsed(Vec<(u32, i64)>),
+    /// What a node has counted for keys. Counts are merged by the maximum.
+    KeyTotals {
+        /// The node; 0: before the cluster.
+        node: u8,
+        /// At most 10,000.
+        keys: Vec<KeyCounts>,
+    },
     /// Adds or replaces bans.
     BansPut(Vec<BanRow>),
     /// Removes a ban.
@@ -85,9 +91,19 @@ pub enum RecordOp {
         /// Whether it is ignored.
         is_ignored: bool,
     },
-    /// Raises download counts to at least these. Comes from snapshots only.
+    /// How many downloads completed at a node. Counts are merged by the maximum.
+    Downloads {
+        /// The node; 0: before the cluster.
+        node: u8,
+        /// At most 5,000.
+        #[serde(with = "json::hashes")]
+        hashes: Vec<InfoHash>,
+        /// As many, in the same order.
+        counts: Vec<u32>,
+    },
+    /// Downloads that other nodes have counted, besides those already known. An effect of merging.
     #[serde(skip)]
-    DownloadsRaised(Vec<(InfoHash, u32)>),
+    DownloadsAdded(Vec<(InfoHash, u32)>),
     /// Removes a torrent and its peers. Changes no row.
     TorrentRemoved {
         /// Its info hash.
@@ -112,17 +128,6 @@ pub(crate) struct Outcome {
     pub(crate) key: Option<KeyRow>,
 }
 
-/// What changes in a transaction lead to after it.
-#[derive(Default)]
-pub(super) struct Consequences {
-    /// What is to be applied to the memory.
-    pub(super) effects: Vec<RecordOp>,
-    /// Whether other nodes are to apply the changes, too.
-    pub(super) is_logged: bool,
-    /// What they are to apply.
-    pub(super) logged: Vec<RecordOp>,
-}
-
 impl RecordOp {
     /// Returns ops that add or remove these entries.
     pub(crate) fn list(list: List, hashes: &[InfoHash], is_added: bool) -> Vec<Self> {
@@ -133,119 +138,65 @@ impl RecordOp {
         hashes.chunks(HASHES_MAX).map(op).collect()
     }
 
-    /// Applies a change that was made here to the rows. A key, token or webhook that exists already is a
-    /// conflict.
+    /// Returns an op with what `node` has counted.
+    pub(super) fn downloads(node: u8, counts: &[(InfoHash, u32)]) -> Self {
+        let (hashes, counts) = counts.iter().copied().unzip();
+        Self::Downloads { node, hashes, counts }
+    }
+
+    /// Applies a change that was made here to the rows, and stamps it. A key, token or webhook that exists already is
+    /// a conflict.
     pub(super) fn apply(
         mut self,
         db: &Connection,
         to: &mut Consequences,
     ) -> Result<Outcome, rusqlite::Error> {
         let mut outcome = Outcome::default();
-        let mut effect = None;
         match &mut self {
-            Self::ListAdded { list, hashes } => outcome.changed = lists::insert(db, *list, hashes)?,
-            Self::ListRemoved { list, hashes } => {
-                outcome.changed = lists::remove(db, *list, hashes)?;
-            }
             Self::KeyPut(row) => {
                 keys::insert(db, row)?;
                 outcome.key = Some(row.clone());
             }
             Self::KeyChanged(update) => {
                 let Some(row) = keys::update(db, update)? else { return Ok(outcome) };
-                // All of it: of two concurrent changes, the later one holds as a whole.
-                *update = KeyUpdate::to(&row);
-                effect = Some(Self::KeyPut(row.clone()));
-                outcome.key = Some(row);
+                outcome.key = Some(row.clone());
+                self = Self::KeyPut(row);
             }
-            Self::KeyRemoved { id } => outcome.changed = keys::remove(db, *id)?.into(),
-            Self::BansPut(rows) => drop(bans::put(db, rows)?),
-            Self::BanRemoved { network } => outcome.changed = bans::remove(db, network)?.into(),
             Self::TokenPut(row) => outcome.id = tokens::insert(db, row)?,
-            Self::TokenRemoved { id } => outcome.changed = tokens::remove(db, *id)?.into(),
             Self::WebhookPut(row) => outcome.id = webhooks::insert(db, row)?,
-            Self::WebhookRemoved { id } => outcome.changed = webhooks::remove(db, *id)?.into(),
+            Self::BansPut(rows) => *rows = bans::put(db, rows)?,
             Self::SettingsPut(values) => settings::put(db, values)?,
+            Self::KeyRemoved { id } => outcome.changed = keys::remove(db, *id)?.into(),
+            Self::BanRemoved { network } => outcome.changed = bans::remove(db, network)?.into(),
+            Self::TokenRemoved { id } => outcome.changed = tokens::remove(db, *id)?.into(),
+            Self::WebhookRemoved { id } => outcome.changed = webhooks::remove(db, *id)?.into(),
             Self::NodeIgnored { node, is_ignored } => {
                 outcome.changed = ignored_nodes::set(db, *node, *is_ignored)?;
             }
-            Self::KeyTotals(_) | Self::KeysFirstUsed(_) | Self::DownloadsRaised(_) => {}
+            Self::ListAdded { .. } | Self::ListRemoved { .. } => {}
+            Self::KeyTotals { .. } | Self::Downloads { .. } | Self::DownloadsAdded(_) => {}
             Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
         }
         // What was not there stays so elsewhere. The token of the environment is not recorded, and stays.
-        if outcome.changed == 0 && self.is_removal() {
+        if (outcome.changed == 0 && self.is_removal()) || !to.stamp(db, &mut self)? {
             return Ok(outcome);
         }
-        if to.is_logged {
-            to.logged.push(self.clone());
+        if let Self::ListAdded { hashes, .. } | Self::ListRemoved { hashes, .. } = &self {
+            outcome.changed = hashes.len();
         }
-        to.effects.push(effect.unwrap_or(self));
+        to.effects.push(self);
         Ok(outcome)
     }
 
-    /// Returns whether it removes rows.
+    /// Returns whether it removes rows other than entries of lists.
     fn is_removal(&self) -> bool {
         matches!(
             self,
-            Self::ListRemoved { .. }
-                | Self::KeyRemoved { .. }
+            Self::KeyRemoved { .. }
                 | Self::BanRemoved { .. }
                 | Self::TokenRemoved { .. }
                 | Self::WebhookRemoved { .. }
+                | Self::NodeIgnored { is_ignored: false, .. }
         )
-    }
-
-    /// Returns whether it acts on the memory only: it is worth nothing later.
-    pub(super) fn is_ephemeral(&self) -> bool {
-        matches!(self, Self::TorrentRemoved { .. } | Self::PeersRemoved { .. })
-    }
-
-    /// Applies a change in the order of the stream, whatever the rows are: a later one replaces an earlier
-    /// one. With `counts`, totals are added.
-    pub(super) fn apply_in_order(
-        self,
-        db: &Connection,
-        counts: bool,
-        effects: &mut Vec<Self>,
-    ) -> Result<(), rusqlite::Error> {
-        match self {
-            Self::ListAdded { list, ref hashes } => drop(lists::insert(db, list, hashes)?),
-            Self::ListRemoved { list, ref hashes } => drop(lists::remove(db, list, hashes)?),
-            Self::KeyPut(ref row) => {
-                let displaced = keys::put(db, row)?;
-                effects.extend(displaced.into_iter().map(|id| Self::KeyRemoved { id }));
-            }
-            Self::KeyChanged(ref update) => {
-                effects.extend(keys::update(db, update)?.map(Self::KeyPut));
-                return Ok(());
-            }
-            Self::KeyRemoved { id } => drop(keys::remove(db, id)?),
-            Self::KeyTotals(totals) if counts => return keys::add_totals(db, &totals),
-            Self::KeyTotals(_) => return Ok(()),
-            Self::KeysFirstUsed(uses) => return keys::first_used(db, &uses),
-            Self::BansPut(rows) => {
-                effects.push(Self::BansPut(bans::put(db, &rows)?));
-                return Ok(());
-            }
-            Self::BanRemoved { ref network } => drop(bans::remove(db, network)?),
-            Self::TokenPut(ref row) => {
-                let displaced = tokens::put(db, row)?;
-                effects.extend(displaced.into_iter().map(|id| Self::TokenRemoved { id }));
-            }
-            Self::TokenRemoved { id } => drop(tokens::remove(db, id)?),
-            Self::WebhookPut(ref row) => webhooks::put(db, row)?,
-            Self::WebhookRemoved { id } => drop(webhooks::remove(db, id)?),
-            Self::NodeIgnored { node, is_ignored } => {
-                ignored_nodes::set(db, node, is_ignored)?;
-            }
-            Self::SettingsPut(ref values) => {
-                if !settings::change(db, values)? {
-                    return Ok(());
-                }
-            }
-            Self::DownloadsRaised(_) | Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
-        }
-        effects.push(self);
-        Ok(())
     }
 }

@@ -1,27 +1,126 @@
-//! Which rows an op changes, and whether another node's op may be applied at all.
+//! Kinds of rows, what identifies a row, and which rows an op changes.
 
+use primitives::siphash::siphash;
 use serde_json::Value;
 use tracker::{IpPrefix, KeyId, UserKey};
 use types::InfoHash;
 
 use super::op::RecordOp;
+use super::tables::ids;
+use super::tables::key_totals::KeyCounts;
 use super::tables::lists::List;
 
-/// What identifies a row, or the part of it that ops replace as a whole.
-#[derive(Clone, Copy, Hash)]
+/// The names of the kinds of rows, in the order of their numbers.
+pub const KINDS: [&str; 11] = [
+    "tokens",
+    "webhooks",
+    "settings",
+    "ignored_nodes",
+    "frozen",
+    "allow",
+    "deny",
+    "bans",
+    "keys",
+    "key_totals",
+    "downloads",
+];
+
+/// A kind of rows. The number is in the file and in messages between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Tokens,
+    Webhooks,
+    Settings,
+    IgnoredNodes,
+    Frozen,
+    Allow,
+    Deny,
+    Bans,
+    Keys,
+    KeyTotals,
+    Downloads,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; KINDS.len()] = [
+        Self::Tokens,
+        Self::Webhooks,
+        Self::Settings,
+        Self::IgnoredNodes,
+        Self::Frozen,
+        Self::Allow,
+        Self::Deny,
+        Self::Bans,
+        Self::Keys,
+        Self::KeyTotals,
+        Self::Downloads,
+    ];
+
+    /// Returns the list, if rows of this kind are entries of one.
+    pub(super) fn list(self) -> Option<List> {
+        [List::Frozen, List::Allow, List::Deny].into_iter().find(|list| list.kind() == self)
+    }
+}
+
+/// What identifies a row.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Row<'a> {
     Entry(List, &'a InfoHash),
-    /// Whether a key exists.
     Key(u32),
-    /// The name and limits of a key.
-    KeyRules(u32),
-    /// Which id a key has.
-    KeyText(&'a str),
     Ban(&'a str),
     Token(i64),
     Webhook(i64),
     Setting(&'a str),
     Node(u8),
+}
+
+impl Row<'_> {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Entry(list, _) => list.kind(),
+            Self::Key(_) => Kind::Keys,
+            Self::Ban(_) => Kind::Bans,
+            Self::Token(_) => Kind::Tokens,
+            Self::Webhook(_) => Kind::Webhooks,
+            Self::Setting(_) => Kind::Settings,
+            Self::Node(_) => Kind::IgnoredNodes,
+        }
+    }
+
+    /// Returns the row's key in the table of stamps: an info hash, or two bytes of the name's hash and the name.
+    pub(super) fn key(self) -> Vec<u8> {
+        match self {
+            Self::Entry(_, hash) => hash.0.to_vec(),
+            Self::Key(id) => key_of_name(&id.to_string()),
+            Self::Ban(name) | Self::Setting(name) => key_of_name(name),
+            Self::Token(id) | Self::Webhook(id) => key_of_name(&id.to_string()),
+            Self::Node(node) => key_of_name(&node.to_string()),
+        }
+    }
+}
+
+impl Row<'_> {
+    /// Returns true if the row has an id that was assigned before its node was in a cluster.
+    pub(super) fn has_early_id(self) -> bool {
+        match self {
+            Self::Key(id) => ids::is_early(id.into()),
+            Self::Token(id) | Self::Webhook(id) => ids::is_early(id),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the key of a row that is no info hash: the hash in front spreads rows over the ranges.
+pub(super) fn key_of_name(name: &str) -> Vec<u8> {
+    let hash = siphash::<1, 3>(&[0; 16], name.as_bytes());
+    let mut key = hash.to_be_bytes()[..2].to_vec();
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// Returns the name in a key of [`key_of_name`].
+pub(super) fn name_in_key(key: &[u8]) -> &str {
+    std::str::from_utf8(key.get(2..).unwrap_or_default()).unwrap_or_default()
 }
 
 /// Bytes of a name or another text.
@@ -34,66 +133,41 @@ const ROWS_MAX: usize = 10_000;
 const TIME_MAX: i64 = 253_402_300_799;
 
 impl RecordOp {
-    /// Calls `see` with each row that holds afterwards what the op says, whatever it was. Automatic bans are
-    /// not among them, because they do not replace others.
-    pub(super) fn each_row(&self, mut see: impl FnMut(Row<'_>)) {
+    /// Keeps the part of the op about rows that `is_kept` accepts; it also gets true if the op removes the row.
+    /// Returns false if no part is left.
+    pub(super) fn retain_rows(&mut self, mut is_kept: impl FnMut(Row<'_>, bool) -> bool) -> bool {
         match self {
-            Self::ListAdded { list, hashes } | Self::ListRemoved { list, hashes } => {
-                hashes.iter().for_each(|hash| see(Row::Entry(*list, hash)));
-            }
-            Self::KeyPut(row) => {
-                see(Row::Key(row.id));
-                see(Row::KeyRules(row.id));
-                see(Row::KeyText(&row.key));
-            }
-            Self::KeyChanged(update) => see(Row::KeyRules(update.id)),
-            Self::KeyRemoved { id } => see(Row::Key(*id)),
-            Self::BansPut(rows) => {
-                let rows = rows.iter().filter(|row| !row.automatic);
-                rows.for_each(|row| see(Row::Ban(&row.network)));
-            }
-            Self::BanRemoved { network } => see(Row::Ban(network)),
-            Self::TokenPut(row) => see(Row::Token(row.id)),
-            Self::TokenRemoved { id } => see(Row::Token(*id)),
-            Self::WebhookPut(row) => see(Row::Webhook(row.id)),
-            Self::WebhookRemoved { id } => see(Row::Webhook(*id)),
-            Self::SettingsPut(values) => {
-                values.iter().for_each(|(name, _)| see(Row::Setting(name)));
-            }
-            Self::NodeIgnored { node, .. } => see(Row::Node(*node)),
-            Self::KeyTotals(_) | Self::KeysFirstUsed(_) | Self::DownloadsRaised(_) => {}
-            Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
-        }
-    }
-
-    /// Returns the part of the op about rows that `is_kept` accepts, if there is one.
-    pub(super) fn retain_rows(mut self, is_kept: impl Fn(Row<'_>) -> bool) -> Option<Self> {
-        let is_left = match &mut self {
-            Self::ListAdded { list, hashes } | Self::ListRemoved { list, hashes } => {
-                hashes.retain(|hash| is_kept(Row::Entry(*list, hash)));
+            Self::ListAdded { list, hashes } => {
+                hashes.retain(|hash| is_kept(Row::Entry(*list, hash), false));
                 !hashes.is_empty()
             }
-            Self::KeyPut(row) => is_kept(Row::Key(row.id)) && is_kept(Row::KeyText(&row.key)),
-            Self::KeyChanged(update) => is_kept(Row::KeyRules(update.id)),
-            Self::KeyRemoved { id } => is_kept(Row::Key(*id)),
+            Self::ListRemoved { list, hashes } => {
+                hashes.retain(|hash| is_kept(Row::Entry(*list, hash), true));
+                !hashes.is_empty()
+            }
+            Self::KeyPut(row) => is_kept(Row::Key(row.id), false),
+            Self::KeyRemoved { id } => is_kept(Row::Key(*id), true),
             Self::BansPut(rows) => {
-                rows.retain(|row| is_kept(Row::Ban(&row.network)));
+                rows.retain(|row| is_kept(Row::Ban(&row.network), false));
                 !rows.is_empty()
             }
-            Self::BanRemoved { network } => is_kept(Row::Ban(network)),
-            Self::TokenPut(row) => is_kept(Row::Token(row.id)),
-            Self::TokenRemoved { id } => is_kept(Row::Token(*id)),
-            Self::WebhookPut(row) => is_kept(Row::Webhook(row.id)),
-            Self::WebhookRemoved { id } => is_kept(Row::Webhook(*id)),
+            Self::BanRemoved { network } => is_kept(Row::Ban(network), true),
+            Self::TokenPut(row) => is_kept(Row::Token(row.id), false),
+            Self::TokenRemoved { id } => is_kept(Row::Token(*id), true),
+            Self::WebhookPut(row) => is_kept(Row::Webhook(row.id), false),
+            Self::WebhookRemoved { id } => is_kept(Row::Webhook(*id), true),
             Self::SettingsPut(values) => {
-                values.retain(|(name, _)| is_kept(Row::Setting(name)));
+                values.retain(|(name, value)| is_kept(Row::Setting(name), value.is_none()));
                 !values.is_empty()
             }
-            Self::NodeIgnored { node, .. } => is_kept(Row::Node(*node)),
-            Self::KeyTotals(_) | Self::KeysFirstUsed(_) | Self::DownloadsRaised(_) => true,
-            Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => true,
-        };
-        is_left.then_some(self)
+            Self::NodeIgnored { node, is_ignored } => is_kept(Row::Node(*node), !*is_ignored),
+            Self::KeyChanged(_)
+            | Self::KeyTotals { .. }
+            | Self::Downloads { .. }
+            | Self::DownloadsAdded(_)
+            | Self::TorrentRemoved { .. }
+            | Self::PeersRemoved { .. } => true,
+        }
     }
 
     /// Returns whether another node's op is one that this node could have made.
@@ -112,15 +186,12 @@ impl RecordOp {
                     && is_text(&row.name)
                     && expires
             }
-            Self::KeyChanged(update) => {
-                let expires = update.expires.flatten().is_none_or(is_time);
-                is_id(update.id.into()) && update.name.as_deref().is_none_or(is_text) && expires
-            }
             Self::KeyRemoved { id } => is_id((*id).into()),
-            Self::KeyTotals(rows) => rows.len() <= ROWS_MAX,
-            Self::KeysFirstUsed(uses) => {
-                uses.len() <= ROWS_MAX && uses.iter().all(|(_, at)| is_time(*at))
+            Self::KeyTotals { keys, .. } => {
+                let is_first_use = |it: &KeyCounts| it.first_used.is_none_or(is_time);
+                keys.len() <= ROWS_MAX && keys.iter().all(is_first_use)
             }
+            Self::Downloads { hashes, counts, .. } => hashes.len() == counts.len(),
             Self::BansPut(rows) => {
                 let is_valid = rows.iter().all(|row| {
                     is_network(&row.network)
@@ -146,7 +217,8 @@ impl RecordOp {
                 values.len() <= ROWS_MAX && is_valid
             }
             Self::NodeIgnored { node, .. } => *node > 0,
-            Self::DownloadsRaised(_) => false,
+            // Made by merging only.
+            Self::KeyChanged(_) | Self::DownloadsAdded(_) => false,
             Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => true,
         }
     }

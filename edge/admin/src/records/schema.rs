@@ -9,6 +9,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::failure::{OpenError, Reason};
+use super::stamps;
 
 /// The `application_id` that identifies our files, to `file` and to us: "TGAT".
 const APPLICATION: i64 = 0x5447_4154;
@@ -64,7 +65,7 @@ const MIGRATIONS: &[&str] = &[
      CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID, STRICT;",
     "ALTER TABLE tokens ADD COLUMN is_first INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE ignored_nodes (node INTEGER PRIMARY KEY) STRICT;",
-    // For clusters; empty without one. Times here are milliseconds since 1970; `ops` is a JSON array.
+    // For clusters; all but `last_ids` are gone since.
     "CREATE TABLE replica (node INTEGER NOT NULL, epoch INTEGER NOT NULL, has_joined INTEGER NOT NULL) STRICT;
      CREATE TABLE outbox (
          number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -106,6 +107,55 @@ const MIGRATIONS: &[&str] = &[
      ) STRICT;",
     // The digest of the token that a webhook ends with.
     "ALTER TABLE webhooks ADD COLUMN token BLOB;",
+    // A stamp for each row, and for each one that was removed in a cluster. `key` is an info hash, or two bytes of a
+    // hash and the row's name. Entries of lists (kinds 4 to 6) are here only. Their stamp is the oldest.
+    "CREATE TABLE stamps (
+         kind INTEGER NOT NULL,
+         key BLOB NOT NULL,
+         stamp INTEGER NOT NULL,
+         is_removed INTEGER NOT NULL,
+         PRIMARY KEY (kind, key)
+     ) WITHOUT ROWID, STRICT;
+     CREATE INDEX tombstones ON stamps (stamp) WHERE is_removed;
+     INSERT INTO stamps SELECT 4, hash, 256, 0 FROM frozen ORDER BY hash;
+     INSERT INTO stamps SELECT 5, hash, 256, 0 FROM allowed ORDER BY hash;
+     INSERT INTO stamps SELECT 6, hash, 256, 0 FROM denied ORDER BY hash;
+     DROP TABLE frozen; DROP TABLE allowed; DROP TABLE denied;
+     CREATE TABLE ranges (
+         kind INTEGER NOT NULL,
+         range INTEGER NOT NULL,
+         digest INTEGER NOT NULL,
+         PRIMARY KEY (kind, range)
+     ) WITHOUT ROWID, STRICT;
+     CREATE TABLE clock (node INTEGER NOT NULL, stamp INTEGER NOT NULL) STRICT;
+     CREATE INDEX bans_expires ON bans (expires) WHERE expires IS NOT NULL;
+     ALTER TABLE downloads RENAME TO old_downloads;
+     CREATE TABLE downloads (
+         hash BLOB NOT NULL,
+         node INTEGER NOT NULL,
+         count INTEGER NOT NULL,
+         PRIMARY KEY (hash, node)
+     ) WITHOUT ROWID, STRICT;
+     INSERT INTO downloads SELECT hash, 0, count FROM old_downloads ORDER BY hash;
+     DROP TABLE old_downloads;
+     CREATE TABLE key_totals (
+         id INTEGER NOT NULL,
+         node INTEGER NOT NULL,
+         uploaded INTEGER NOT NULL,
+         downloaded INTEGER NOT NULL,
+         seeding_s INTEGER NOT NULL,
+         announces INTEGER NOT NULL,
+         first_used INTEGER,
+         PRIMARY KEY (id, node)
+     ) WITHOUT ROWID, STRICT;
+     INSERT INTO key_totals SELECT id, 0, min(uploaded, 36028797018963967), min(downloaded, 36028797018963967),
+         min(seeding_s, 36028797018963967), min(announces, 36028797018963967), first_used FROM keys;
+     ALTER TABLE keys DROP COLUMN uploaded;
+     ALTER TABLE keys DROP COLUMN downloaded;
+     ALTER TABLE keys DROP COLUMN seeding_s;
+     ALTER TABLE keys DROP COLUMN announces;
+     ALTER TABLE keys DROP COLUMN first_used;
+     DROP TABLE replica; DROP TABLE outbox; DROP TABLE heard; DROP TABLE positions; DROP TABLE unsent_totals;",
 ];
 
 /// Opens the records for writing and migrates them.
@@ -121,6 +171,7 @@ pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
     check(&connection).map_err(fail)?;
     prepare(&connection).map_err(|error| fail(Reason::new(&error)))?;
     migrate(&connection, MIGRATIONS).map_err(|error| fail(Reason::new(&error)))?;
+    stamps::adopt(&connection).map_err(|error| fail(Reason::new(&error)))?;
     Ok(connection)
 }
 

@@ -1,11 +1,11 @@
 //! The tables of the records. Each change and each read is a function of a connection.
 
 pub(crate) mod bans;
-pub(super) mod cluster;
 pub(crate) mod counts;
 pub(crate) mod history;
-mod ids;
+pub(super) mod ids;
 pub(crate) mod ignored_nodes;
+pub(crate) mod key_totals;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod settings;

@@ -7,18 +7,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
 use super::Shared;
+use super::changes::Consequences;
 use super::failure::RecordsError;
 use super::health::RecordsHealth;
-use super::op::{Consequences, Outcome, RecordOp};
-use super::replica::Replica;
+use super::op::{Outcome, RecordOp};
+use super::stamp::Clock;
+use super::stamps;
 use super::tables::counts::{self, PendingCounts};
+use crate::clock::since_epoch;
 
 /// Changes in one commit.
 const BATCH_MAX: usize = 256;
@@ -106,8 +109,11 @@ pub struct Writer {
     /// Whether anything was committed since the last checkpoint.
     pub(super) is_dirty: bool,
     pub(super) shared: Arc<Shared>,
-    /// Present if the records are replicated.
-    pub(super) replica: Option<Replica>,
+    /// Returns the time, unix ms.
+    pub(super) now: Box<dyn Fn() -> u64 + Send>,
+    pub(super) clock: Clock,
+    /// Changes when another process writes.
+    data_version: i64,
 }
 
 impl Writer {
@@ -116,9 +122,19 @@ impl Writer {
         queue: Receiver<WriterRequest>,
         health: Arc<RecordsHealth>,
         shared: Arc<Shared>,
+        clock: Clock,
     ) -> Self {
-        let (last_error_logged, is_dirty, replica) = (None, false, None);
-        Self { connection, queue, health, last_error_logged, is_dirty, shared, replica }
+        Self {
+            connection,
+            queue,
+            health,
+            last_error_logged: None,
+            is_dirty: false,
+            shared,
+            now: Box::new(|| since_epoch(SystemTime::now()).as_millis() as u64),
+            clock,
+            data_version: 0,
+        }
     }
 
     /// Returns the connection, to restore the tracker's memory from before the thread starts.
@@ -127,18 +143,9 @@ impl Writer {
     }
 
     /// Makes a change before the thread starts. Its effects are for the caller to apply.
-    pub(crate) fn change(&mut self, op: RecordOp) -> Result<Outcome, rusqlite::Error> {
-        let is_logged = self.replica.as_ref().is_some_and(|replica| replica.identity.has_joined);
-        let mut to = Consequences { is_logged, ..Consequences::default() };
-        let transaction = self.connection.unchecked_transaction()?;
-        let outcome = op.apply(&transaction, &mut to)?;
-        let append = |replica: &Replica| replica.append(&transaction, to.logged);
-        let appended = self.replica.as_ref().map(append).transpose()?;
-        transaction.commit()?;
-        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
-            replica.note(appended);
-        }
-        Ok(outcome)
+    pub(crate) fn change(&mut self, op: RecordOp) -> Result<Outcome, RecordsError> {
+        let changed = self.transact(true, |db, to| Ok(op.apply(db, to)?));
+        changed.map(|(outcome, _)| outcome)
     }
 
     /// Returns the settings that the API has set, as JSON by setting name.
@@ -196,7 +203,7 @@ impl Writer {
                     // Reads come here for records in memory. They see committed changes only, as in a file.
                     self.commit(std::mem::take(&mut tasks), live);
                     self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
-                    let outcome = task.run(&self.connection, &mut Consequences::default());
+                    let outcome = task.run(&self.connection, &mut Consequences::new(self.clock));
                     task.complete(outcome);
                 }
                 WriterRequest::Call(call) => {
@@ -218,14 +225,13 @@ impl Writer {
             return;
         }
         let count = tasks.len() as u64;
-        self.is_dirty = true;
-        let outcomes = match self.shared.replication.is_full() {
-            false => self.transact(&mut tasks),
-            true => Err(RecordsError::OutboxFull),
-        };
-        let outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => vec![Err(error); tasks.len()],
+        let outcomes = match self.transact(true, |db, to| run_tasks(db, to, &mut tasks)) {
+            Ok((outcomes, _)) => {
+                self.health.commits.fetch_add(1, Ordering::Relaxed);
+                self.health.set_failing(None);
+                outcomes
+            }
+            Err(error) => tasks.iter().map(|_| Err(error.clone())).collect(),
         };
         // Release: a thread that sees the queue empty sees the changes on the disk.
         self.health.changes_pending.fetch_sub(count, Ordering::Release);
@@ -244,61 +250,59 @@ impl Writer {
         }
     }
 
-    /// Runs the tasks in one transaction. Returns the effects of each, or why it or the transaction failed.
-    fn transact(
+    /// Runs `change` in a transaction, and publishes what it leads to besides its effects, which are returned. Without
+    /// `is_synced`, a crash of the machine may undo it.
+    pub(super) fn transact<T>(
         &mut self,
-        tasks: &mut [Box<dyn Task>],
-    ) -> Result<Vec<Result<Vec<RecordOp>, RecordsError>>, RecordsError> {
-        let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
-        execute("BEGIN IMMEDIATE")?;
-        let mut outcomes = Vec::with_capacity(tasks.len());
-        let is_logged = self.replica.as_ref().is_some_and(|replica| replica.identity.has_joined);
-        let mut logged = Vec::new();
-        for task in tasks {
-            execute("SAVEPOINT task")?;
-            let mut to = Consequences { is_logged, ..Consequences::default() };
-            let outcome = task.run(&self.connection, &mut to);
-            // Some errors, such as a full disk, roll back the whole transaction.
-            if self.connection.is_autocommit() {
-                return Err(outcome.err().unwrap_or(RecordsError::Stopped));
+        is_synced: bool,
+        change: impl FnOnce(&Connection, &mut Consequences) -> Result<T, RecordsError>,
+    ) -> Result<(T, Vec<RecordOp>), RecordsError> {
+        self.is_dirty = true;
+        let db = &self.connection;
+        let mut to = Consequences::new(Clock { now_ms: (self.now)(), ..self.clock });
+        let run = || {
+            if !is_synced {
+                db.execute_batch("PRAGMA synchronous = NORMAL")?;
             }
-            let end =
-                if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
-            self.or_roll_back(execute(end))?;
-            if outcome.is_ok() {
-                logged.append(&mut to.logged);
-            }
-            outcomes.push(outcome.map(|()| to.effects));
+            db.execute_batch("BEGIN IMMEDIATE")?;
+            let result = change(db, &mut to)?;
+            let digests = to.write(db)?;
+            db.execute_batch("COMMIT")?;
+            Ok((result, digests))
+        };
+        let done: Result<_, RecordsError> = run();
+        if done.is_err() && !db.is_autocommit() {
+            // Fails only if there is no transaction any more.
+            let _ = db.execute_batch("ROLLBACK");
         }
-        let appended =
-            self.replica.as_ref().map(|replica| replica.append(&self.connection, logged));
-        let appended = self.or_roll_back(appended.transpose().map_err(RecordsError::new))?;
-        self.or_roll_back(execute("COMMIT"))?;
-        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
-            replica.note(appended);
+        if !is_synced {
+            db.execute_batch("PRAGMA synchronous = FULL")?;
         }
-        self.health.commits.fetch_add(1, Ordering::Relaxed);
-        self.health.set_failing(None);
-        Ok(outcomes)
+        let (result, digests) = done?;
+        let Consequences { effects, told, clock, merged, stale, .. } = to;
+        let state = &self.shared.replication;
+        state.digests.set(&digests);
+        state.merged.fetch_add(merged, Ordering::Relaxed);
+        state.stale.fetch_add(stale, Ordering::Relaxed);
+        state.send(told);
+        self.clock = clock;
+        Ok((result, effects))
     }
 
-    fn or_roll_back<T>(&self, done: Result<T, RecordsError>) -> Result<T, RecordsError> {
-        if done.is_err() && !self.connection.is_autocommit() {
-            // Fails only if there is no transaction any more.
-            let _ = self.connection.execute_batch("ROLLBACK");
-        }
-        done
+    /// Applies changes of other nodes to the memory.
+    pub(super) fn apply_of_cluster(&self, live: &mut dyn LiveState, effects: Vec<RecordOp>) {
+        let source = ChangeSource::Cluster(&self.connection);
+        effects.into_iter().for_each(|effect| live.apply(effect, source));
     }
 
     /// Writes counts, or keeps them for the next flush.
     pub(super) fn flush(&mut self, live: &mut dyn LiveState, pending: &mut PendingCounts) {
         live.collect(pending);
-        let can_send_totals = self.replica.as_ref().is_some_and(Replica::can_send_totals);
-        if pending.is_empty() && !can_send_totals {
+        if pending.is_empty() {
             self.health.lag_s.store(0, Ordering::Relaxed);
             return;
         }
-        let pending_since = pending.sort_and_dedup();
+        let pending_since = pending.since();
         let start = Instant::now();
         let written = self.write_counts(pending);
         match written {
@@ -312,7 +316,6 @@ impl Writer {
                 self.health.set_failing(None);
                 live.on_written(&first_uses);
                 *pending = PendingCounts::default();
-                self.is_dirty = true;
             }
             Err(error) => {
                 self.health.counts_pending.store(pending.len() as u64, Ordering::Relaxed);
@@ -322,38 +325,32 @@ impl Writer {
         }
     }
 
-    /// Removes entries of the outbox that are not needed any more.
+    /// Removes expired bans and old tombstones. During an upgrade another process writes, too: what it has changed in the
+    /// digests is read.
     fn clean_up(&mut self) {
-        let Some(replica) = &mut self.replica else { return };
-        if let Err(error) = replica.clean_up(&self.connection) {
-            self.report(&RecordsError::new(error), "old entries not removed yet");
+        let cleaned = self.transact(false, |db, to| {
+            to.remove_expired(db)?;
+            let version = db.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))?;
+            Ok((version, stamps::tombstones(db)?))
+        });
+        let state = &self.shared.replication;
+        match cleaned {
+            Ok(((version, tombstones), _)) => {
+                state.tombstones.store(tombstones, Ordering::Relaxed);
+                if self.data_version != version && state.digests.load(&self.connection).is_ok() {
+                    self.data_version = version;
+                }
+            }
+            Err(error) => self.report(&error, "expired records not removed yet"),
         }
     }
 
     fn write_counts(&mut self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
-        let execute = |sql| self.connection.execute_batch(sql).map_err(RecordsError::new);
-        // Counts are not acknowledged, so they need no sync. The sync of the next change covers them, too.
-        execute("PRAGMA synchronous = NORMAL")?;
-        let write = || {
-            execute("BEGIN IMMEDIATE")?;
-            let written = counts::write(&self.connection, pending).map_err(RecordsError::new);
-            let first_uses = written.inspect_err(|_| {
-                let _ = execute("ROLLBACK");
-            })?;
-            let append =
-                |replica: &Replica| replica.append_counts(&self.connection, pending, &first_uses);
-            let appended = self.replica.as_ref().map(append).transpose();
-            let appended = self.or_roll_back(appended.map_err(RecordsError::new))?;
-            self.or_roll_back(execute("COMMIT"))?;
-            Ok((first_uses, appended))
-        };
-        let written = write();
-        execute("PRAGMA synchronous = FULL")?;
-        let (first_uses, appended) = written?;
-        if let (Some(replica), Some(appended)) = (&mut self.replica, appended) {
-            replica.note_counts(!pending.totals.is_empty(), appended);
-        }
-        Ok(first_uses)
+        // Counts are not acknowledged, so they need no sync: that of the next change covers them, too. But other nodes are
+        // told of them, and what they know must not be lost here.
+        let is_synced = self.clock.node > 0;
+        let written = self.transact(is_synced, |db, to| Ok(counts::write(db, to, pending)?));
+        written.map(|(first_uses, _)| first_uses)
     }
 
     /// Moves committed pages from the WAL to the database file. A failure costs only space.
@@ -381,4 +378,26 @@ impl Writer {
             info!(%reason, "{message}");
         }
     }
+}
+
+/// Runs tasks in the present transaction, each with a savepoint. Returns the effects of each, or why it failed.
+fn run_tasks(
+    db: &Connection,
+    to: &mut Consequences,
+    tasks: &mut [Box<dyn Task>],
+) -> Result<Vec<Result<Vec<RecordOp>, RecordsError>>, RecordsError> {
+    let mut outcomes = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        db.execute_batch("SAVEPOINT task")?;
+        let mut part = Consequences::new(to.clock);
+        let outcome = task.run(db, &mut part);
+        // Some errors, such as a full disk, roll back the whole transaction.
+        if db.is_autocommit() {
+            return Err(outcome.err().unwrap_or(RecordsError::Stopped));
+        }
+        let end = if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
+        db.execute_batch(end)?;
+        outcomes.push(outcome.map(|()| to.absorb(part)));
+    }
+    Ok(outcomes)
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use tracker::IpPrefix;
 
@@ -58,9 +58,23 @@ pub(crate) fn remove(connection: &Connection, network: &str) -> Result<bool, rus
     Ok(connection.execute("DELETE FROM bans WHERE network = ?1", [network])? > 0)
 }
 
-/// Removes expired bans; returns how many.
-pub(crate) fn expire(connection: &Connection, now: i64) -> Result<usize, rusqlite::Error> {
-    connection.execute("DELETE FROM bans WHERE expires <= ?1", [now])
+/// Removes expired bans, and returns them.
+pub(in super::super) fn take_expired(
+    connection: &Connection,
+    now: i64,
+) -> Result<Vec<BanRow>, rusqlite::Error> {
+    let sql = format!("DELETE FROM bans WHERE expires <= ?1 RETURNING {COLUMNS}");
+    let mut expired = connection.prepare_cached(&sql)?;
+    expired.query_map([now], read)?.collect()
+}
+
+/// Returns a ban.
+pub(in super::super) fn get(
+    connection: &Connection,
+    network: &str,
+) -> Result<Option<BanRow>, rusqlite::Error> {
+    let sql = format!("SELECT {COLUMNS} FROM bans WHERE network = ?1");
+    connection.query_row(&sql, [network], read).optional()
 }
 
 /// Returns up to `limit` bans that are valid at `now`, sorted by network, after the network `after`.

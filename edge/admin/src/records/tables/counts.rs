@@ -1,53 +1,62 @@
 //! Counts from the hot path: downloads of torrents, totals of keys.
+//!
+//! Downloads are counted by each node for itself. Nodes merge counts by the maximum, and show the sum.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rusqlite::{Connection, params};
-use tracker::KeyTotals as Totals;
+use rusqlite::{Connection, OptionalExtension, params};
+use tracker::{KeyId, KeyTotals as Totals};
 use types::InfoHash;
 
-use super::super::replication::StreamPosition;
-use super::bans::{self, BanRow};
+use super::super::changes::Consequences;
+use super::super::digests;
+use super::super::op::{HASHES_MAX, RecordOp};
+use super::super::rows::Kind;
+use super::bans::BanRow;
 use super::history::{self, PendingHistory};
-use super::{cluster, keys};
+use super::key_totals;
+
+/// Keys in one op: 200 KB.
+const KEYS_PER_OP: usize = 1500;
+/// Automatic bans in one op.
+const BANS_PER_OP: usize = 1000;
 
 /// Counts to be written.
 #[derive(Debug, Default)]
 pub struct PendingCounts {
-    /// Current download counts, in the order of their changes; 0 removes a torrent's count. If a torrent
-    /// has several, the last is written.
-    pub downloads: Vec<(InfoHash, u32)>,
+    /// Downloads to add, by torrent.
+    pub downloads: BTreeMap<InfoHash, u32>,
+    /// Torrents whose counts make room for others, before downloads are added.
+    pub removed: Vec<InfoHash>,
     /// Amounts to add to the totals of keys, by key id.
     pub totals: BTreeMap<u32, Totals>,
     /// Keys used for the first time since the start, with the Unix time.
-    pub first_uses: Vec<(u32, i64)>,
+    pub first_uses: BTreeMap<u32, i64>,
     /// Automatic bans.
     pub(crate) bans: Vec<BanRow>,
     /// Statistics for the dashboard's charts. They are no counts: see `len`.
     pub(crate) history: PendingHistory,
-    /// The place in the log of peers up to which the downloads are counted; `None` outside clusters.
-    pub(crate) position: Option<StreamPosition>,
     since: Option<Instant>,
 }
 
 impl PendingCounts {
+    /// Adds to a torrent's downloads.
+    pub fn add_downloads(&mut self, torrent: InfoHash, added: u32) {
+        let downloads = self.downloads.entry(torrent).or_default();
+        *downloads = downloads.saturating_add(added);
+    }
+
+    /// Removes a torrent's count.
+    pub fn remove_downloads(&mut self, torrent: InfoHash) {
+        self.downloads.remove(&torrent);
+        self.removed.push(torrent);
+    }
+
     /// Adds to a key's totals.
     pub fn add(&mut self, key: u32, delta: Totals) {
         let totals = self.totals.entry(key).or_default();
-        totals.uploaded = totals.uploaded.saturating_add(delta.uploaded);
-        totals.downloaded = totals.downloaded.saturating_add(delta.downloaded);
-        totals.seeding_s = totals.seeding_s.saturating_add(delta.seeding_s);
-        totals.announces = totals.announces.saturating_add(delta.announces);
-    }
-
-    /// Returns the totals as they are written and replicated.
-    pub(in super::super) fn totals(&self) -> Vec<keys::TotalsRow> {
-        let row = |(key, totals): (&u32, &Totals)| {
-            let Totals { uploaded, downloaded, seeding_s, announces } = *totals;
-            (*key, uploaded, downloaded, seeding_s, announces)
-        };
-        self.totals.iter().map(row).collect()
+        *totals = totals.plus(&delta);
     }
 
     /// Returns whether there is nothing to write.
@@ -57,157 +66,197 @@ impl PendingCounts {
 
     /// Returns the number of counts to write.
     pub fn len(&self) -> usize {
-        self.downloads.len() + self.totals.len() + self.first_uses.len() + self.bans.len()
+        let torrents = self.downloads.len() + self.removed.len();
+        torrents + self.totals.len() + self.first_uses.len() + self.bans.len()
     }
 
-    /// Sorts and deduplicates download counts, for fast insertion. Returns since when the oldest count is
-    /// pending.
-    pub(in super::super) fn sort_and_dedup(&mut self) -> Instant {
-        // Stable: the counts of a torrent stay in their order.
-        self.downloads.sort_by_key(|(hash, _)| *hash);
-        self.downloads.dedup_by(|(hash, count), (kept, last)| {
-            if hash == kept {
-                *last = *count;
-            }
-            hash == kept
-        });
+    /// Returns since when the oldest count is pending.
+    pub(in super::super) fn since(&mut self) -> Instant {
         *self.since.get_or_insert_with(Instant::now)
     }
 }
 
 /// Writes all counts. Returns the keys that were used for the first time ever.
 pub(in super::super) fn write(
-    connection: &Connection,
+    db: &Connection,
+    to: &mut Consequences,
     pending: &PendingCounts,
 ) -> Result<Vec<u32>, rusqlite::Error> {
-    // The process from which this one took over may have written a higher count.
-    let mut download = connection.prepare(
-        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
-         ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
-    )?;
-    let mut removal = connection.prepare("DELETE FROM downloads WHERE hash = ?1")?;
-    for (hash, count) in &pending.downloads {
-        if *count == 0 {
-            removal.execute(params![hash.0])?;
-        } else {
-            download.execute(params![hash.0, count])?;
-        }
+    for torrent in &pending.removed {
+        remove(db, to, torrent)?;
     }
-    keys::add_totals(connection, &pending.totals())?;
-    let mut first = connection
-        .prepare("UPDATE keys SET first_used = ?2 WHERE id = ?1 AND first_used IS NULL")?;
-    let mut firsts = Vec::new();
-    for (key, at) in &pending.first_uses {
-        if first.execute(params![key, at])? > 0 {
-            firsts.push(*key);
-        }
+    let node = to.clock.node;
+    let mut downloads = Vec::with_capacity(pending.downloads.len());
+    for (torrent, added) in &pending.downloads {
+        let changed = change(db, to, (torrent, node), |count| count.saturating_add(*added))?;
+        downloads.push((*torrent, changed.new));
     }
-    bans::put(connection, &pending.bans)?;
-    history::write(connection, &pending.history)?;
-    if let Some(position) = pending.position {
-        cluster::set_position(connection, cluster::PEERS, position)?;
+    for counts in downloads.chunks(HASHES_MAX) {
+        let stamp = to.clock.next();
+        to.tell(stamp, RecordOp::downloads(node, counts));
     }
-    Ok(firsts)
+    let first_uses = write_keys(db, to, pending)?;
+    for bans in pending.bans.chunks(BANS_PER_OP) {
+        RecordOp::BansPut(bans.to_vec()).apply(db, to)?;
+    }
+    // The tracker has banned them already.
+    to.effects.clear();
+    history::write(db, &pending.history)?;
+    Ok(first_uses)
 }
 
-/// Calls `take` with the count of every torrent.
+fn write_keys(
+    db: &Connection,
+    to: &mut Consequences,
+    pending: &PendingCounts,
+) -> Result<Vec<u32>, rusqlite::Error> {
+    let mut all: BTreeMap<u32, Totals> = pending.totals.clone();
+    pending.first_uses.keys().for_each(|key| _ = all.entry(*key).or_default());
+    // Keys in files have no rows.
+    all.retain(|key, _| *key < KeyId::FILE_FIRST);
+    let (mut changed, mut first_uses) = (Vec::new(), Vec::new());
+    for (key, delta) in all {
+        let used = pending.first_uses.get(&key).copied();
+        let is_first = used.is_some() && !key_totals::is_used(db, key)?;
+        let Some(counts) = key_totals::add(db, to, key, &delta, used)? else { continue };
+        changed.push(counts);
+        if is_first {
+            first_uses.push(key);
+        }
+    }
+    for keys in changed.chunks(KEYS_PER_OP) {
+        let stamp = to.clock.next();
+        to.tell(stamp, RecordOp::KeyTotals { node: to.clock.node, keys: keys.to_vec() });
+    }
+    Ok(first_uses)
+}
+
+/// A count before and after a change.
+struct CountChange {
+    old: u32,
+    new: u32,
+}
+
+fn hash(torrent: &InfoHash, node: u8, count: u32) -> u64 {
+    match count {
+        0 => 0,
+        count => digests::hash(Kind::Downloads, &torrent.0, &[node.into(), count.into()]),
+    }
+}
+
+/// Changes the count of a torrent at a node by `change`.
+fn change(
+    db: &Connection,
+    to: &mut Consequences,
+    (torrent, node): (&InfoHash, u8),
+    change: impl FnOnce(u32) -> u32,
+) -> Result<CountChange, rusqlite::Error> {
+    let sql = "SELECT count FROM downloads WHERE hash = ?1 AND node = ?2";
+    let old = db.prepare_cached(sql)?.query_row(params![torrent.0, node], |row| row.get(0));
+    let old: u32 = old.optional()?.unwrap_or_default();
+    let new = change(old);
+    if new != old {
+        db.prepare_cached("INSERT OR REPLACE INTO downloads VALUES (?1, ?2, ?3)")?
+            .execute(params![torrent.0, node, new])?;
+        let hashes = [old, new].map(|count| hash(torrent, node, count));
+        to.digests.replace(Kind::Downloads, &torrent.0, hashes[0], hashes[1]);
+    }
+    Ok(CountChange { old, new })
+}
+
+fn remove(
+    db: &Connection,
+    to: &mut Consequences,
+    torrent: &InfoHash,
+) -> Result<(), rusqlite::Error> {
+    let sql = "DELETE FROM downloads WHERE hash = ?1 RETURNING node, count";
+    let mut removal = db.prepare_cached(sql)?;
+    let mut removed = removal.query([torrent.0])?;
+    while let Some(row) = removed.next()? {
+        let old = hash(torrent, row.get(0)?, row.get(1)?);
+        to.digests.replace(Kind::Downloads, &torrent.0, old, 0);
+    }
+    Ok(())
+}
+
+/// Merges what `node` has counted. Its effects are what that adds.
+pub(in super::super) fn merge(
+    db: &Connection,
+    to: &mut Consequences,
+    node: u8,
+    counts: impl Iterator<Item = (InfoHash, u32)>,
+) -> Result<(), rusqlite::Error> {
+    let mut added = Vec::new();
+    for (torrent, theirs) in counts {
+        let CountChange { old, new } = change(db, to, (&torrent, node), |old| old.max(theirs))?;
+        to.count_merged(new > old);
+        if new > old {
+            added.push((torrent, new - old));
+        }
+    }
+    if !added.is_empty() {
+        to.effects.push(RecordOp::DownloadsAdded(added));
+    }
+    Ok(())
+}
+
+/// Raises the downloads of a torrent over all nodes to at least `count`. Returns whether they were fewer.
+pub(in super::super) fn raise(
+    db: &Connection,
+    to: &mut Consequences,
+    torrent: &InfoHash,
+    count: u32,
+) -> Result<bool, rusqlite::Error> {
+    let sql = "SELECT coalesce(sum(count), 0) FROM downloads WHERE hash = ?1";
+    let present: i64 = db.prepare_cached(sql)?.query_row([torrent.0], |row| row.get(0))?;
+    let missing = count.saturating_sub(u32::try_from(present).unwrap_or(u32::MAX));
+    let node = to.clock.node;
+    change(db, to, (torrent, node), |own| own.saturating_add(missing))?;
+    Ok(missing > 0)
+}
+
+/// Calls `take` with the count of every torrent, over all nodes.
 pub(crate) fn read_downloads(
     connection: &Connection,
     mut take: impl FnMut(InfoHash, u32),
 ) -> Result<(), rusqlite::Error> {
-    let mut rows = connection.prepare("SELECT hash, count FROM downloads")?;
+    let mut rows = connection.prepare("SELECT hash, sum(count) FROM downloads GROUP BY hash")?;
     let mut rows = rows.query([])?;
     while let Some(row) = rows.next()? {
-        take(super::hash(row, 0)?, row.get(1)?);
+        let count = row.get::<_, i64>(1)?;
+        take(super::hash(row, 0)?, u32::try_from(count).unwrap_or(u32::MAX));
     }
     Ok(())
 }
 
-/// Adds totals to those that wait until other nodes can get them.
-pub(in super::super) fn keep_unsent(
-    connection: &Connection,
-    totals: &[keys::TotalsRow],
+/// Calls `see` with the count of each torrent from `first` to before `end` at each node, in their order, until it returns
+/// false.
+pub(in super::super) fn each(
+    db: &Connection,
+    first: &[u8],
+    end: &[u8],
+    mut see: impl FnMut(InfoHash, u8, u32) -> bool,
 ) -> Result<(), rusqlite::Error> {
-    let mut keep = connection.prepare(
-        "INSERT INTO unsent_totals (id, uploaded, downloaded, seeding_s, announces)
-         VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (id) DO UPDATE SET
-             uploaded = min(uploaded + excluded.uploaded, ?6),
-             downloaded = min(downloaded + excluded.downloaded, ?6),
-             seeding_s = min(seeding_s + excluded.seeding_s, ?6),
-             announces = min(announces + excluded.announces, ?6)",
-    )?;
-    for (id, uploaded, downloaded, seeding_s, announces) in totals {
-        let [up, down, seeding, announces] =
-            [*uploaded, *downloaded, *seeding_s, *announces].map(keys::bounded);
-        keep.execute(params![id, up, down, seeding, announces, keys::TOTAL_MAX])?;
+    let sql = "SELECT hash, node, count FROM downloads WHERE hash >= ?1 AND hash < ?2
+        ORDER BY hash, node";
+    let mut rows = db.prepare_cached(sql)?;
+    let mut rows = rows.query([first, end])?;
+    while let Some(row) = rows.next()? {
+        if !see(super::hash(row, 0)?, row.get(1)?, row.get(2)?) {
+            break;
+        }
     }
     Ok(())
 }
 
-/// Removes the totals that wait, and returns them.
-pub(in super::super) fn take_unsent(
-    connection: &Connection,
-) -> Result<Vec<keys::TotalsRow>, rusqlite::Error> {
-    let totals = unsent(connection)?;
-    connection.execute("DELETE FROM unsent_totals", [])?;
-    Ok(totals)
-}
-
-/// Returns the totals that wait.
-pub(in super::super) fn unsent(
-    connection: &Connection,
-) -> Result<Vec<keys::TotalsRow>, rusqlite::Error> {
-    let mut rows = connection.prepare(
-        "SELECT id, uploaded, downloaded, seeding_s, announces FROM unsent_totals ORDER BY id",
-    )?;
-    let read = |row: &rusqlite::Row<'_>| {
-        let total = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-        Ok((row.get(0)?, total(1)?, total(2)?, total(3)?, total(4)?))
-    };
-    rows.query_map([], read)?.collect()
-}
-
-/// Returns whether totals wait.
-pub(in super::super) fn has_unsent(connection: &Connection) -> Result<bool, rusqlite::Error> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM unsent_totals)";
-    connection.query_row(sql, [], |row| row.get(0))
-}
-
-/// Returns up to `limit` download counts of torrents after `after`, sorted.
-pub(in super::super) fn page(
-    connection: &Connection,
-    after: Option<InfoHash>,
-    limit: u32,
-) -> Result<Vec<(InfoHash, u32)>, rusqlite::Error> {
-    // An empty blob sorts before every hash.
-    let after = after.map_or_else(Vec::new, |hash| hash.0.to_vec());
-    let sql = "SELECT hash, count FROM downloads WHERE hash > ?1 ORDER BY hash LIMIT ?2";
-    let mut page = connection.prepare(sql)?;
-    let rows = page.query_map(params![after, limit], |row| Ok((super::hash(row, 0)?, row.get(1)?)));
-    rows?.collect()
-}
-
-/// Raises download counts to at least these.
-pub(in super::super) fn raise(
-    connection: &Connection,
-    counts: &[(InfoHash, u32)],
+/// Adds all counts to the digests.
+pub(in super::super) fn digest_all(
+    db: &Connection,
+    to: &mut Consequences,
 ) -> Result<(), rusqlite::Error> {
-    let mut raise = connection.prepare(
-        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
-         ON CONFLICT (hash) DO UPDATE SET count = max(count, excluded.count)",
-    )?;
-    counts.iter().try_for_each(|(hash, count)| raise.execute(params![hash.0, count]).map(drop))
-}
-
-/// The same; returns how many are higher now.
-pub(in super::super) fn raise_counted(
-    connection: &Connection,
-    counts: &[(InfoHash, u32)],
-) -> Result<usize, rusqlite::Error> {
-    let mut raise = connection.prepare(
-        "INSERT INTO downloads (hash, count) VALUES (?1, ?2)
-         ON CONFLICT (hash) DO UPDATE SET count = excluded.count WHERE excluded.count > count",
-    )?;
-    counts.iter().try_fold(0, |sum, (hash, count)| Ok(sum + raise.execute(params![hash.0, count])?))
+    let end = [0xff; 21];
+    each(db, &[], &end, |torrent, node, count| {
+        to.digests.replace(Kind::Downloads, &torrent.0, 0, hash(&torrent, node, count));
+        true
+    })
 }

@@ -7,17 +7,22 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tracker::KeyId;
 
-use super::cluster;
+use super::super::stamps;
 
 /// The first id of clusters. It leaves 7,340,032 ids for each node.
 const CLUSTER_BASE: u32 = 1 << 28;
 
 /// Returns the id of the next row of `table`: one that no row of it has ever had.
 pub(super) fn next(db: &Connection, table: &str) -> Result<u32, rusqlite::Error> {
-    match cluster::identity(db)? {
-        Some(identity) => next_of_node(db, table, identity.node),
-        None => next_sequential(db, table),
+    match node(db)? {
+        0 => next_sequential(db, table),
+        node => next_of_node(db, table, node),
     }
+}
+
+/// Returns the number of this node; 0 outside clusters.
+fn node(db: &Connection) -> Result<u8, rusqlite::Error> {
+    Ok(stamps::read_clock(db)?.map_or(0, |(node, _)| node))
 }
 
 fn next_sequential(db: &Connection, table: &str) -> Result<u32, rusqlite::Error> {
@@ -38,8 +43,7 @@ fn next_of_node(db: &Connection, table: &str, node: u8) -> Result<u32, rusqlite:
 
 /// Notes that a row of `table` has this id: if it is one that this node assigns, the next one is larger.
 pub(super) fn note(db: &Connection, table: &str, id: i64) -> Result<(), rusqlite::Error> {
-    let Some(identity) = cluster::identity(db)? else { return Ok(()) };
-    if id < i64::from(CLUSTER_BASE) || id % 256 != i64::from(identity.node) {
+    if is_early(id) || id % 256 != i64::from(node(db)?) {
         return Ok(());
     }
     db.execute(
@@ -48,6 +52,11 @@ pub(super) fn note(db: &Connection, table: &str, id: i64) -> Result<(), rusqlite
         params![table, id],
     )?;
     Ok(())
+}
+
+/// Returns true if an id was assigned outside a cluster.
+pub(in super::super) fn is_early(id: i64) -> bool {
+    id < i64::from(CLUSTER_BASE)
 }
 
 fn checked(id: i64) -> Result<u32, rusqlite::Error> {

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use tracker::KeyTotals as Totals;
 
 use super::ids;
-use crate::json::nullable;
 
 /// A row. The key is stored in clear: administrators look it up for announce URLs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,9 +22,6 @@ pub struct KeyRow {
     pub(crate) first_used: Option<i64>,
 }
 
-/// Totals of a key: id, uploaded, downloaded, seconds as a seeder, announces.
-pub(crate) type TotalsRow = (u32, u64, u64, u64, u64);
-
 /// Limits of a key; 0 = unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
@@ -37,11 +33,10 @@ pub(crate) struct Rules {
 }
 
 /// A change of a key; fields that are `None` stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyUpdate {
     pub(crate) id: u32,
     pub(crate) name: Option<String>,
-    #[serde(default, deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<Option<i64>>,
     pub(crate) peers_per_torrent: Option<u16>,
     pub(crate) torrents: Option<u32>,
@@ -49,11 +44,13 @@ pub struct KeyUpdate {
     pub(crate) announces_per_minute: Option<u16>,
 }
 
-const COLUMNS: &str = "id, key, name, created, expires, peers_per_torrent, torrents, addresses,
-    announces_per_minute, uploaded, downloaded, seeding_s, announces, first_used";
+/// Keys with their totals over all nodes.
+const SELECT: &str = "SELECT keys.id, key, name, created, expires, peers_per_torrent, torrents, addresses,
+    announces_per_minute, coalesce(sum(uploaded), 0), coalesce(sum(downloaded), 0), coalesce(sum(seeding_s), 0),
+    coalesce(sum(announces), 0), min(first_used) FROM keys LEFT JOIN key_totals ON key_totals.id = keys.id";
 
 fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
-    // Never negative: `counts::write` caps what it writes.
+    // Never negative: `key_totals` caps what it writes.
     let total = |column| row.get::<_, i64>(column).map(|total| total.unsigned_abs());
     Ok(KeyRow {
         id: row.get(0)?,
@@ -83,21 +80,21 @@ pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), ru
         row.id = ids::next(connection, "keys")?;
     }
     let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
-    connection.execute(
+    let mut insert = connection.prepare_cached(
         "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
              announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        params![
-            row.id,
-            row.key,
-            row.name,
-            row.created,
-            expires,
-            peers_per_torrent,
-            torrents,
-            addresses,
-            announces_per_minute
-        ],
     )?;
+    insert.execute(params![
+        row.id,
+        row.key,
+        row.name,
+        row.created,
+        expires,
+        peers_per_torrent,
+        torrents,
+        addresses,
+        announces_per_minute
+    ])?;
     Ok(())
 }
 
@@ -116,26 +113,8 @@ pub(crate) fn update(
     rules.torrents = update.torrents.unwrap_or(rules.torrents);
     rules.addresses = update.addresses.unwrap_or(rules.addresses);
     rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
-    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
-    connection.execute(
-        "UPDATE keys SET name = ?2, expires = ?3, peers_per_torrent = ?4, torrents = ?5,
-             addresses = ?6, announces_per_minute = ?7 WHERE id = ?1",
-        params![
-            row.id,
-            row.name,
-            expires,
-            peers_per_torrent,
-            torrents,
-            addresses,
-            announces_per_minute
-        ],
-    )?;
+    put(connection, &row)?;
     Ok(Some(row))
-}
-
-/// Returns the id of the next key.
-pub(crate) fn next_id(connection: &Connection) -> Result<u32, rusqlite::Error> {
-    ids::next(connection, "keys")
 }
 
 impl KeyUpdate {
@@ -155,80 +134,20 @@ impl KeyUpdate {
     }
 }
 
-/// Adds a key or replaces that of the same id. Keeps its totals. Removes another id's row of the same key,
-/// and returns that id.
-pub(crate) fn put(connection: &Connection, row: &KeyRow) -> Result<Option<u32>, rusqlite::Error> {
+/// Adds a key or replaces that of the same id.
+pub(in super::super) fn put(connection: &Connection, row: &KeyRow) -> Result<(), rusqlite::Error> {
     ids::note(connection, "keys", row.id.into())?;
-    let displaced = "DELETE FROM keys WHERE key = ?1 AND id <> ?2 RETURNING id";
-    let displaced =
-        connection.query_row(displaced, params![row.key, row.id], |row| row.get(0)).optional()?;
-    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
-    connection.execute(
-        "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
-             announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-         ON CONFLICT (id) DO UPDATE SET key = excluded.key, name = excluded.name,
-             created = excluded.created, expires = excluded.expires,
-             peers_per_torrent = excluded.peers_per_torrent, torrents = excluded.torrents,
-             addresses = excluded.addresses, announces_per_minute = excluded.announces_per_minute",
-        params![
-            row.id,
-            row.key,
-            row.name,
-            row.created,
-            expires,
-            peers_per_torrent,
-            torrents,
-            addresses,
-            announces_per_minute
-        ],
-    )?;
-    Ok(displaced)
+    remove(connection, row.id)?;
+    insert(connection, &mut row.clone())
 }
 
-/// Replaces the totals and the first use of a key.
-pub(crate) fn set_totals(connection: &Connection, row: &KeyRow) -> Result<(), rusqlite::Error> {
-    let Totals { uploaded, downloaded, seeding_s, announces } = row.totals;
-    let [up, down, seeding, announces] = [uploaded, downloaded, seeding_s, announces].map(bounded);
-    connection.execute(
-        "UPDATE keys SET uploaded = ?2, downloaded = ?3, seeding_s = ?4, announces = ?5,
-             first_used = ?6 WHERE id = ?1",
-        params![row.id, up, down, seeding, announces, row.first_used],
-    )?;
-    Ok(())
-}
-
-/// Adds to the totals of keys.
-pub(crate) fn add_totals(
+/// Returns the id of the key with this text.
+pub(in super::super) fn id_of(
     connection: &Connection,
-    totals: &[TotalsRow],
-) -> Result<(), rusqlite::Error> {
-    let mut total = connection.prepare(
-        "UPDATE keys SET uploaded = min(uploaded + ?2, ?6), downloaded = min(downloaded + ?3, ?6),
-             seeding_s = min(seeding_s + ?4, ?6), announces = min(announces + ?5, ?6) WHERE id = ?1",
-    )?;
-    for (key, uploaded, downloaded, seeding_s, announces) in totals {
-        let [up, down, seeding, announces] =
-            [*uploaded, *downloaded, *seeding_s, *announces].map(bounded);
-        total.execute(params![key, up, down, seeding, announces, TOTAL_MAX])?;
-    }
-    Ok(())
-}
-
-/// Notes that keys were used at these Unix times. The earliest use is kept.
-pub(crate) fn first_used(
-    connection: &Connection,
-    uses: &[(u32, i64)],
-) -> Result<(), rusqlite::Error> {
-    let mut update = connection
-        .prepare("UPDATE keys SET first_used = min(coalesce(first_used, ?2), ?2) WHERE id = ?1")?;
-    uses.iter().try_for_each(|(key, at)| update.execute(params![key, at]).map(drop))
-}
-
-/// The largest total: the sum of two still fits an integer of SQLite.
-pub(super) const TOTAL_MAX: i64 = i64::MAX / 2;
-
-pub(super) fn bounded(total: u64) -> i64 {
-    i64::try_from(total).map_or(TOTAL_MAX, |total| total.min(TOTAL_MAX))
+    key: &str,
+) -> Result<Option<u32>, rusqlite::Error> {
+    let sql = "SELECT id FROM keys WHERE key = ?1";
+    connection.prepare_cached(sql)?.query_row([key], |row| row.get(0)).optional()
 }
 
 /// Removes a key; returns whether it existed.
@@ -238,8 +157,8 @@ pub(crate) fn remove(connection: &Connection, id: u32) -> Result<bool, rusqlite:
 
 /// Returns a key.
 pub(crate) fn get(connection: &Connection, id: u32) -> Result<Option<KeyRow>, rusqlite::Error> {
-    let sql = format!("SELECT {COLUMNS} FROM keys WHERE id = ?1");
-    connection.query_row(&sql, [id], read).optional()
+    let sql = format!("{SELECT} WHERE keys.id = ?1 GROUP BY keys.id");
+    connection.prepare_cached(&sql)?.query_row([id], read).optional()
 }
 
 /// Returns up to `limit` keys with ids above `after`, sorted by id.
@@ -248,7 +167,7 @@ pub(crate) fn page(
     after: u32,
     limit: u32,
 ) -> Result<Vec<KeyRow>, rusqlite::Error> {
-    let sql = format!("SELECT {COLUMNS} FROM keys WHERE id > ?1 ORDER BY id LIMIT ?2");
+    let sql = format!("{SELECT} WHERE keys.id > ?1 GROUP BY keys.id ORDER BY keys.id LIMIT ?2");
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, limit], read)?;
     rows.collect()
@@ -256,7 +175,7 @@ pub(crate) fn page(
 
 /// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id.
 const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
-    OR substr(key, 1, length(?1)) = ?1 OR CAST(id AS TEXT) = ?1)";
+    OR substr(key, 1, length(?1)) = ?1 OR CAST(keys.id AS TEXT) = ?1)";
 
 /// Like [`page`], of the keys that match `text`. Also returns how many match in all.
 pub(crate) fn search(
@@ -267,8 +186,9 @@ pub(crate) fn search(
 ) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
     let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
     let count: i64 = connection.query_row(&sql, [text], |row| row.get(0))?;
-    let sql =
-        format!("SELECT {COLUMNS} FROM keys WHERE id > ?2 AND {MATCHES} ORDER BY id LIMIT ?3");
+    let sql = format!(
+        "{SELECT} WHERE keys.id > ?2 AND {MATCHES} GROUP BY keys.id ORDER BY keys.id LIMIT ?3"
+    );
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![text, after, limit], read)?;
     Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))

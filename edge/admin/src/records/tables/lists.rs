@@ -1,8 +1,10 @@
 //! Sets of info hashes managed by the API: access list entries and frozen torrents.
 
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 use types::InfoHash;
+
+use super::super::rows::Kind;
 
 /// An access list, or the frozen torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -16,49 +18,15 @@ pub enum List {
     Frozen,
 }
 
-/// Rows in one statement.
-const ROWS: usize = 64;
-
 impl List {
-    fn table(self) -> &'static str {
+    /// Returns the kind of its entries, which are rows of the table of stamps.
+    pub(in super::super) fn kind(self) -> Kind {
         match self {
-            Self::Allow => "allowed",
-            Self::Deny => "denied",
-            Self::Frozen => "frozen",
+            Self::Allow => Kind::Allow,
+            Self::Deny => Kind::Deny,
+            Self::Frozen => Kind::Frozen,
         }
     }
-}
-
-/// Adds entries, fastest if they are sorted. Returns how many are new.
-pub(crate) fn insert(
-    connection: &Connection,
-    list: List,
-    hashes: &[InfoHash],
-) -> Result<usize, rusqlite::Error> {
-    // Many rows in one statement: its overhead equals the cost of a row.
-    let statement = |rows: usize| {
-        let rows = vec!["(?)"; rows].join(",");
-        connection.prepare(&format!("INSERT OR IGNORE INTO {} VALUES {rows}", list.table()))
-    };
-    let (many, rest) = hashes.as_chunks::<ROWS>();
-    let mut count = 0;
-    let mut insert = statement(ROWS)?;
-    for hashes in many {
-        count += insert.execute(params_from_iter(hashes.iter().map(|hash| hash.0)))?;
-    }
-    let mut insert = statement(1)?;
-    rest.iter().try_fold(count, |count, hash| Ok(count + insert.execute(params![hash.0])?))
-}
-
-/// Removes entries. Returns how many existed.
-pub(crate) fn remove(
-    connection: &Connection,
-    list: List,
-    hashes: &[InfoHash],
-) -> Result<usize, rusqlite::Error> {
-    let sql = format!("DELETE FROM {} WHERE hash = ?1", list.table());
-    let mut delete = connection.prepare(&sql)?;
-    hashes.iter().try_fold(0, |count, hash| Ok(count + delete.execute(params![hash.0])?))
 }
 
 /// Returns up to `limit` entries after `after`, sorted.
@@ -91,11 +59,12 @@ pub(crate) fn search(
         _ => (">=", first),
     };
     let sql = format!(
-        "SELECT hash FROM {} WHERE hash {above} ?1 AND hash <= ?2 ORDER BY hash LIMIT ?3",
-        list.table()
+        "SELECT key FROM stamps WHERE kind = ?4 AND key {above} ?1 AND key <= ?2 AND NOT is_removed
+         ORDER BY key LIMIT ?3"
     );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![low.0, last.0, limit], |row| super::hash(row, 0))?;
+    let bounds = params![low.0, last.0, limit, list.kind() as u8];
+    let rows = page.query_map(bounds, |row| super::hash(row, 0))?;
     rows.collect()
 }
 
@@ -105,7 +74,9 @@ pub(crate) fn count(
     list: List,
     (first, last): HashRange,
 ) -> Result<u64, rusqlite::Error> {
-    let sql = format!("SELECT count(*) FROM {} WHERE hash BETWEEN ?1 AND ?2", list.table());
-    let count: i64 = connection.query_row(&sql, params![first.0, last.0], |row| row.get(0))?;
+    let sql =
+        "SELECT count(*) FROM stamps WHERE kind = ?1 AND key BETWEEN ?2 AND ?3 AND NOT is_removed";
+    let bounds = params![list.kind() as u8, first.0, last.0];
+    let count: i64 = connection.query_row(sql, bounds, |row| row.get(0))?;
     Ok(count.unsigned_abs())
 }

@@ -28,14 +28,21 @@ pub(crate) fn change(
     connection: &Connection,
     values: &[(String, Option<String>)],
 ) -> Result<bool, rusqlite::Error> {
-    let mut get = connection.prepare("SELECT value FROM settings WHERE name = ?1")?;
     let mut differs = false;
     for (name, value) in values {
-        let present: Option<String> = get.query_row([name], |row| row.get(0)).optional()?;
-        differs |= present != *value;
+        differs |= get(connection, name)? != *value;
     }
     put(connection, values)?;
     Ok(differs)
+}
+
+/// Returns a setting as it is recorded.
+pub(in super::super) fn get(
+    connection: &Connection,
+    name: &str,
+) -> Result<Option<String>, rusqlite::Error> {
+    let sql = "SELECT value FROM settings WHERE name = ?1";
+    connection.query_row(sql, [name], |row| row.get(0)).optional()
 }
 
 /// Returns all settings as they are recorded.

@@ -27,36 +27,58 @@ impl TokenRow {
     }
 }
 
+const COLUMNS: &str = "id, digest, name, scopes, created, expires, is_first";
+
+fn read(row: &Row<'_>) -> Result<TokenRow, rusqlite::Error> {
+    Ok(TokenRow {
+        id: row.get(0)?,
+        digest: row.get(1)?,
+        name: row.get(2)?,
+        scopes: row.get(3)?,
+        created: row.get(4)?,
+        expires: row.get(5)?,
+        is_first: row.get(6)?,
+    })
+}
+
 /// Adds a token. Id 0 is replaced with the next one. Returns the id.
 pub(crate) fn insert(connection: &Connection, row: &mut TokenRow) -> Result<i64, rusqlite::Error> {
     if row.id == 0 {
         row.id = ids::next(connection, "tokens")?.into();
     }
     connection.execute(
-        "INSERT INTO tokens (id, digest, name, scopes, created, expires, is_first)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        &format!("INSERT INTO tokens ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"),
         params![row.id, row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
     )?;
     Ok(row.id)
 }
 
-/// Adds a token or replaces that of the same id. Removes another id's row of the same token, and returns that
-/// id.
-pub(crate) fn put(connection: &Connection, row: &TokenRow) -> Result<Option<i64>, rusqlite::Error> {
+/// Adds a token or replaces that of the same id.
+pub(in super::super) fn put(
+    connection: &Connection,
+    row: &TokenRow,
+) -> Result<(), rusqlite::Error> {
     ids::note(connection, "tokens", row.id)?;
-    let displaced = "DELETE FROM tokens WHERE digest = ?1 AND id <> ?2 RETURNING id";
-    let displaced = connection
-        .query_row(displaced, params![row.digest, row.id], |row| row.get(0))
-        .optional()?;
-    connection.execute(
-        "INSERT INTO tokens (id, digest, name, scopes, created, expires, is_first)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-         ON CONFLICT (id) DO UPDATE SET digest = excluded.digest, name = excluded.name,
-             scopes = excluded.scopes, created = excluded.created, expires = excluded.expires,
-             is_first = excluded.is_first",
-        params![row.id, row.digest, row.name, row.scopes, row.created, row.expires, row.is_first],
-    )?;
-    Ok(displaced)
+    remove(connection, row.id)?;
+    insert(connection, &mut row.clone()).map(drop)
+}
+
+/// Returns a token.
+pub(in super::super) fn get(
+    connection: &Connection,
+    id: i64,
+) -> Result<Option<TokenRow>, rusqlite::Error> {
+    let sql = format!("SELECT {COLUMNS} FROM tokens WHERE id = ?1");
+    connection.query_row(&sql, [id], read).optional()
+}
+
+/// Returns the id of the token with this digest.
+pub(in super::super) fn id_of(
+    connection: &Connection,
+    digest: &[u8; 32],
+) -> Result<Option<i64>, rusqlite::Error> {
+    let sql = "SELECT id FROM tokens WHERE digest = ?1";
+    connection.query_row(sql, [digest], |row| row.get(0)).optional()
 }
 
 /// Removes a token; returns whether it existed.
@@ -66,19 +88,6 @@ pub(crate) fn remove(connection: &Connection, id: i64) -> Result<bool, rusqlite:
 
 /// Returns all tokens: there are few.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<TokenRow>, rusqlite::Error> {
-    let mut rows = connection.prepare(
-        "SELECT id, digest, name, scopes, created, expires, is_first FROM tokens ORDER BY id",
-    )?;
-    let rows = rows.query_map([], |row: &Row<'_>| {
-        Ok(TokenRow {
-            id: row.get(0)?,
-            digest: row.get(1)?,
-            name: row.get(2)?,
-            scopes: row.get(3)?,
-            created: row.get(4)?,
-            expires: row.get(5)?,
-            is_first: row.get(6)?,
-        })
-    })?;
-    rows.collect()
+    let mut rows = connection.prepare(&format!("SELECT {COLUMNS} FROM tokens ORDER BY id"))?;
+    rows.query_map([], read)?.collect()
 }
