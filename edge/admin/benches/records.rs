@@ -22,7 +22,7 @@ struct Waiting(Arc<Mutex<Vec<(InfoHash, u32)>>>);
 impl LiveState for Waiting {
     fn collect(&mut self, pending: &mut PendingCounts) {
         let mut waiting = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        pending.downloads.append(&mut waiting);
+        waiting.drain(..).for_each(|(torrent, added)| pending.add_downloads(torrent, added));
     }
 
     fn apply(&mut self, _: RecordOp, _: ChangeSource<'_>) {}

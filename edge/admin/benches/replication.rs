@@ -1,4 +1,4 @@
-//! Measures what replicating a million list entries takes, and totals of 100,000 keys, from one node's records to
+//! Measures what repairing a million list entries takes, and merging totals of 100,000 keys, from one node's records to
 //! another's, without NATS between them: `cargo bench -p tidegate-admin --bench replication`.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 
@@ -10,14 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tidegate_admin::Records;
-use tidegate_admin::records::{
-    ChangeSource, LiveState, OutboxEntry, PendingCounts, RecordOp, StreamPosition,
-};
+use tidegate_admin::records::{ChangeSource, LiveState, PendingCounts, RecordOp, RowsPart};
 use tracker::KeyTotals;
 
 const ENTRIES: u32 = 1_000_000;
-const ENTRIES_PER_OP: u32 = 10_000;
-const OPS_PER_COMMIT: usize = 5;
+const ENTRIES_PER_OP: u32 = 5000;
+const OPS_PER_COMMIT: usize = 10;
+/// The kind of the deny list.
+const DENY: u8 = 6;
 const KEYS: u32 = 100_000;
 
 type Failure = Box<dyn std::error::Error>;
@@ -58,23 +58,33 @@ impl Node {
     }
 }
 
-/// Brings what one node publishes to the other. Returns entries and bytes.
-async fn replicate(
-    from: &Records,
-    to: &Records,
-    sequence: &mut u64,
-) -> Result<(u64, usize), Failure> {
-    let (mut entries, mut bytes) = (0, 0);
-    while from.replication().outbox_bytes.load(Ordering::Relaxed) > 0 {
-        let OutboxEntry { number, body } = from.next_outgoing().await?;
-        *sequence += 1;
-        let position = StreamPosition { stream: 1, sequence: *sequence };
-        to.apply_remote(position, 1, &body).await?;
-        from.mark_stored(number).await?;
-        entries += 1;
+/// Brings all rows of a kind that differ to the other node. Returns parts and bytes.
+async fn pull(from: &Records, to: &Records, kind: u8) -> Result<(u64, usize), Failure> {
+    let digests = from.range_digests(kind).into_iter().zip(to.range_digests(kind));
+    let ranges = (0..).zip(digests).filter(|(_, (theirs, own))| theirs != own);
+    let ranges: Vec<u16> = ranges.map(|(range, _)| range).collect();
+    let (mut parts, mut bytes) = (0, 0);
+    let mut cursor = Some(Vec::new());
+    while let Some(start) = cursor {
+        let RowsPart { body, next } = from.read_ranges(kind, ranges.clone(), start).await?;
+        parts += 1;
         bytes += body.len();
+        to.merge(1, body).await?;
+        cursor = next;
     }
-    Ok((entries, bytes))
+    Ok((parts, bytes))
+}
+
+/// Brings what one node tells to the other, until nothing waits. Returns bodies and bytes.
+async fn hear(from: &Records, to: &Records) -> Result<(u64, usize), Failure> {
+    let (mut bodies, mut bytes) = (0, 0);
+    let patience = Duration::from_millis(100);
+    while let Ok(body) = tokio::time::timeout(patience, from.next_changes()).await {
+        bodies += 1;
+        bytes += body.len();
+        to.merge(1, body).await?;
+    }
+    Ok((bodies, bytes))
 }
 
 /// Returns hex digits of an info hash, spread over all hashes as real ones are.
@@ -96,9 +106,6 @@ fn main() -> Result<(), Failure> {
     let other = Node::start(&folder.join("2"), 2)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        one.records.join_alone().await?;
-        other.records.join_alone().await?;
-        let mut sequence = 0;
         let list = |first: u32| {
             let hashes: String = (first..first + ENTRIES_PER_OP).map(torrent).collect();
             op(&format!(r#"{{"list_added":{{"list":"deny","hashes":"{hashes}"}}}}"#))
@@ -111,10 +118,11 @@ fn main() -> Result<(), Failure> {
         }
         println!("{ENTRIES} list entries, recorded: {:.1} s", begun.elapsed().as_secs_f64());
         let begun = Instant::now();
-        let (entries, bytes) = replicate(&one.records, &other.records, &mut sequence).await?;
+        let (parts, bytes) = pull(&one.records, &other.records, DENY).await?;
         let seconds = begun.elapsed().as_secs_f64();
-        println!("replicated: {seconds:.1} s, {entries} entries, {bytes} bytes");
-        count_keys(&one, &other, &mut sequence).await
+        println!("repaired: {seconds:.1} s, {parts} parts, {bytes} bytes");
+        hear(&one.records, &other.records).await?;
+        count_keys(&one, &other).await
     })?;
     one.end()?;
     other.end()?;
@@ -122,7 +130,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn count_keys(one: &Node, other: &Node, sequence: &mut u64) -> Result<(), Failure> {
+async fn count_keys(one: &Node, other: &Node) -> Result<(), Failure> {
     let key = |number: u32| {
         op(&format!(
             r#"{{"key_put":{{"id":0,"key":"key-{number:020}","name":"","created":1,"expires":null,
@@ -133,7 +141,7 @@ async fn count_keys(one: &Node, other: &Node, sequence: &mut u64) -> Result<(), 
     for ops in ops.chunks(1000) {
         one.records.change_all(ops.to_vec()).await?;
     }
-    replicate(&one.records, &other.records, sequence).await?;
+    hear(&one.records, &other.records).await?;
     let totals = KeyTotals {
         uploaded: 1_234_567_890,
         downloaded: 123_456_789,
@@ -151,8 +159,9 @@ async fn count_keys(one: &Node, other: &Node, sequence: &mut u64) -> Result<(), 
     let flush_ms = one.records.health().last_flush_us.load(Ordering::Relaxed) as f64 / 1000.0;
     println!("totals of {KEYS} keys, flushed: {flush_ms:.0} ms");
     let begun = Instant::now();
-    let (entries, bytes) = replicate(&one.records, &other.records, sequence).await?;
+    let (bodies, bytes) = hear(&one.records, &other.records).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    println!("replicated: {seconds:.2} s, {entries} entries, {bytes} bytes");
+    println!("merged: {seconds:.2} s, {bodies} bodies, {bytes} bytes");
+    assert_eq!(one.records.digests(), other.records.digests());
     Ok(())
 }

@@ -148,7 +148,7 @@ impl RecordOp {
             // It is not new, so it takes part in nothing.
             return Ok(true);
         }
-        let rival_stamp = stamps::get(db, rival_row)?.map_or(Stamp::default(), |it| it.stamp);
+        let rival_stamp = stamps::get(db, rival_row)?.map_or_else(Stamp::default, |it| it.stamp);
         let is_won = rival_stamp < stamp;
         let loser = if is_won { rival } else { removal };
         loser.merge(db, to, stamp.max(rival_stamp))?;

@@ -85,7 +85,7 @@ impl ReplicationState {
     }
 
     /// Takes a body of changes; `None` if none waits.
-    fn take_changes(&self) -> Option<Vec<u8>> {
+    pub(super) fn take_changes(&self) -> Option<Vec<u8>> {
         let mut waiting = self.lock_waiting();
         let mut body = Vec::new();
         while let Some(change) = waiting.changes.front() {
@@ -236,7 +236,7 @@ impl Records {
 
 /// Collects rows until a part is full.
 #[derive(Default)]
-struct PartReader {
+pub(super) struct PartReader {
     /// Entries of a list by stamp, and whether they were removed.
     entries: BTreeMap<(Stamp, bool), Vec<InfoHash>>,
     /// Downloads by node.
@@ -251,7 +251,7 @@ struct PartReader {
 }
 
 impl PartReader {
-    fn read(
+    pub(super) fn read(
         db: &Connection,
         kind: Kind,
         ranges: &[u16],

@@ -327,7 +327,7 @@ impl Writer {
 
     /// Removes expired bans and old tombstones. During an upgrade another process writes, too: what it has changed in the
     /// digests is read.
-    fn clean_up(&mut self) {
+    pub(super) fn clean_up(&mut self) {
         let cleaned = self.transact(false, |db, to| {
             to.remove_expired(db)?;
             let version = db.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))?;

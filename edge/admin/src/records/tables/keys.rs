@@ -8,7 +8,7 @@ use tracker::KeyTotals as Totals;
 use super::ids;
 
 /// A row. The key is stored in clear: administrators look it up for announce URLs.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRow {
     pub(crate) id: u32,
     pub(crate) key: String,
