@@ -536,7 +536,6 @@ impl Serving {
             Command::ReloadFiles(reply) => {
                 self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
-            Command::ClusterResync(reply) => drop(reply.send(self.cluster.resync())),
             Command::NodeIgnored { node, is_ignored } => self.cluster.ignore(node, is_ignored),
             Command::Upgrade(reply) => {
                 let outcome = match self.upgrader.obstacle() {

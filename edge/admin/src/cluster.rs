@@ -49,8 +49,6 @@ pub struct ClusterStats {
     pub spills: u64,
     /// Walks that published what there was no room for in the queue.
     pub walks: u64,
-    /// Blocks of other nodes that the log does not have.
-    pub missing_blocks: u64,
     /// Connections made again.
     pub reconnects: u64,
     /// Blocks, by direction (sent, received) and what was done with them.
@@ -97,24 +95,31 @@ pub enum LogState {
     CatchingUp,
 }
 
-/// Durable records in a cluster.
+/// Durable records in a cluster. Nodes fetch from each other what differs, so nothing that was not sent is lost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ClusterRecords {
-    /// Bytes of changes made at this node that the records log has not acknowledged.
-    pub outbox_bytes: u64,
-    /// Entries of the records log that were published.
+    /// Messages with changes of this node that were published.
     pub sent: u64,
-    /// Entries of the records log that were applied.
-    pub applied: u64,
-    /// Entries of the records log that never came.
-    pub missing: u64,
-    /// Whether the records may differ from those of other nodes until they are fetched from a neighbour
-    /// (`POST /cluster/resync`).
-    pub may_differ: bool,
-    /// Messages of the records log that were not applied yet.
-    pub behind: u64,
-    /// Whether records are being fetched from a neighbour.
-    pub resyncing: bool,
+    /// Messages that were not, because no NATS server answered or this node was mute.
+    pub unsent: u64,
+    /// Changes that are in no message, because too many waited.
+    pub left_out: u64,
+    /// Messages of other nodes that were merged.
+    pub received: u64,
+    /// Rows and counters of other nodes that were newer than those here.
+    pub merged: u64,
+    /// Rows and counters of other nodes that were not.
+    pub stale: u64,
+    /// Malformed messages, and changes whose time is more than an hour ahead of this node's clock.
+    pub rejected: u64,
+    /// Changes that this version does not understand.
+    pub unknown: u64,
+    /// Removed rows that are remembered.
+    pub tombstones: u64,
+    /// Times that rows were fetched because they differed from another node's.
+    pub repairs: u64,
+    /// Times that this failed.
+    pub failed_repairs: u64,
 }
 
 /// A node.
@@ -159,6 +164,11 @@ pub struct ClusterNode {
     pub queue_bytes: u64,
     /// Whether it has the intervals, access modes and lists in files of this node, as it should.
     pub same_policy: bool,
+    /// The kinds of its records that differed from this node's at its last heartbeat. Changes on their way differ for
+    /// a moment.
+    pub differing: Vec<String>,
+    /// Seconds since they began to differ; 0 if none do.
+    pub differing_s: f64,
 }
 
 /// Whether a node is heard.

@@ -26,9 +26,6 @@ pub enum Command {
     },
     /// Reloads lists and certificates.
     ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
-    /// Fetches the records from a neighbour in the cluster and merges them, in the background. The reply is a
-    /// sentence if that is impossible now.
-    ClusterResync(oneshot::Sender<Result<(), String>>),
     /// Drops what a node of the cluster sends from now on, or no longer. [`crate::ignored_nodes`] returns those
     /// ignored at the start.
     NodeIgnored {

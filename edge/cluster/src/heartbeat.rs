@@ -11,6 +11,8 @@ use crate::snapshot::{OutboundState, Warmth};
 
 /// The longest heartbeat, bytes. One takes about 600.
 pub(crate) const HEARTBEAT_MAX: usize = 4096;
+/// Kinds of rows whose digests are kept: room for those of later versions.
+const KINDS_MAX: usize = 64;
 /// Characters of a version or zone that are kept.
 const WORD_MAX: usize = 64;
 
@@ -46,8 +48,8 @@ pub(crate) struct Heartbeat {
     pub(crate) applied: Position,
     /// The largest lag that the sender sees.
     pub(crate) lag_ms: u64,
-    /// Up to where the records log is applied.
-    pub(crate) records: u64,
+    /// Digests of the sender's rows, by kind.
+    pub(crate) rows: Vec<u64>,
 }
 
 /// Reads a state; one that only a later version knows is read as the default.
@@ -65,6 +67,7 @@ impl Heartbeat {
             return None;
         }
         let mut heartbeat: Self = serde_json::from_slice(body).ok()?;
+        heartbeat.rows.truncate(KINDS_MAX);
         for word in [&mut heartbeat.version, &mut heartbeat.zone] {
             *word = word.chars().filter(|char| !char.is_control()).take(WORD_MAX).collect();
         }
@@ -78,7 +81,7 @@ impl Heartbeat {
 
     /// Returns what the sender holds and does.
     pub(crate) fn with_figures(self, figures: &Figures) -> Self {
-        let Figures { peers, torrents, announces_per_s, records } = *figures;
-        Self { peers, torrents, announces_per_s, records, ..self }
+        let Figures { peers, torrents, announces_per_s } = *figures;
+        Self { peers, torrents, announces_per_s, ..self }
     }
 }

@@ -1,12 +1,10 @@
 //! What the tracker does for its node of the cluster. The application implements it; nothing here knows
 //! records, protocols or configuration.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 
 use replication::Now;
 use serde::{Deserialize, Serialize};
-use types::InfoHash;
 
 pub use swarm::Store;
 
@@ -45,20 +43,8 @@ pub trait Host: Send + Sync + 'static {
     /// Returns how long peers live, by the present policy.
     fn peer_times(&self) -> PeerTimes;
 
-    /// Returns what the tracker holds and does. [`Figures::records`] is left out.
+    /// Returns what the tracker holds and does.
     fn figures(&self) -> Figures;
-
-    /// Calls `apply`, which merges the log's message at `position` and counts its downloads by
-    /// [`Self::count_download`]. No durable count is collected meanwhile, and the next one is stored together
-    /// with `position`.
-    fn at(&self, position: Position, apply: &mut dyn FnMut());
-
-    /// Whether the message at `position` is later than the last one whose downloads are counted. Call it
-    /// outside of [`Self::at`].
-    fn is_uncounted(&self, position: Position) -> bool;
-
-    /// Counts a download that a peer at `from` completed at another node, durably.
-    fn count_download(&self, info_hash: &InfoHash, from: IpAddr);
 
     /// Appends sessions that changed since the last call to `body`, at most what a block holds. Returns
     /// false if there are no more.
@@ -80,71 +66,43 @@ pub trait Letters: Send + Sync + 'static {
     fn deliver(&self, from: u8, body: &[u8]) -> bool;
 }
 
-/// An entry of this node's outbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its number, which [`RecordLog::mark_stored`] gets.
-    pub number: u64,
-    /// What other nodes apply.
-    pub body: Vec<u8>,
-}
+/// Why rows could not be read or merged.
+pub type RowsError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why records could not be read or written. The log says it; the call is repeated.
-pub type RecordError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The durable records of this node: what it changed goes out in order, what others changed comes in.
+/// The replicated rows of this node: a map in which the last writer wins, and counters that only grow. Merging is
+/// commutative and repeatable, so order, repetitions and gaps do not matter.
 ///
-/// Calls are made one at a time, but for those of the snapshot. Futures may be dropped.
-pub trait RecordLog: Send + Sync + 'static {
-    /// Returns the oldest entry that is not stored in the stream. Waits until there is one.
-    fn next_outgoing(&self) -> BoxFuture<'_, Result<Entry, RecordError>>;
+/// Rows have kinds, and each kind is cut into ranges by the rows' identities. Digests tell whether two nodes have the
+/// same rows. The digest of a range is the wrapping sum of a hash of each row, so the difference of two digests stays
+/// the same while both nodes apply the same changes.
+pub trait Rows: Send + Sync + 'static {
+    /// Returns the digests of all kinds, in the order of their numbers. Cheap: from memory.
+    fn digests(&self) -> Vec<u64>;
 
-    /// Notes that the stream has stored this entry and all before it.
-    fn mark_stored(&self, number: u64) -> BoxFuture<'_, Result<(), RecordError>>;
+    /// Returns the digests of the ranges of a kind; none for an unknown kind.
+    fn range_digests(&self, kind: u8) -> Vec<u64>;
 
-    /// Notes that the stream was made anew: entries stored within the last minutes go out again.
-    fn publish_again(&self) -> BoxFuture<'_, Result<(), RecordError>>;
+    /// Waits for changes made here since the last call. Returns a body of at most 256 KiB for [`Self::merge`]. Changes
+    /// that exceed it are left out.
+    fn next_changes(&self) -> BoxFuture<'_, Vec<u8>>;
 
-    /// Returns whether these records have been merged with those of another node once, or there was none.
-    fn has_joined(&self) -> bool;
+    /// Returns rows of these ranges of a kind, from `cursor` on; empty = from the beginning. `ranges` are sorted.
+    fn read_ranges(
+        &self,
+        kind: u8,
+        ranges: Vec<u16>,
+        cursor: Vec<u8>,
+    ) -> BoxFuture<'_, Result<RowsPart, RowsError>>;
 
-    /// Publishes all records of a node that has not joined, because no other node can send its own.
-    fn join_alone(&self) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// Returns the place of the last message that was applied.
-    fn position(&self) -> Position;
-
-    /// Applies the message at `position`, which node `from` wrote, and stores `position` with it. A message
-    /// that does not add up is counted and skipped. An error means that nothing was stored.
-    fn apply<'a>(
-        &'a self,
-        position: Position,
-        from: u8,
-        body: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), RecordError>>;
-
-    /// Notes that messages between [`Self::position`] and `next` are lost, or belong to another stream: the
-    /// records may differ from those of other nodes until a snapshot is merged.
-    fn missed(&self, next: Position) -> BoxFuture<'_, Result<(), RecordError>>;
-
-    /// Returns a part of all records, for another node: the first one for an empty `cursor`, and with it the
-    /// cursor of the next part, unless it was the last. A part has at most 512 KiB.
-    fn snapshot(&self, cursor: Vec<u8>) -> BoxFuture<'_, Result<SnapshotPart, RecordError>>;
-
-    /// Merges a part of another node's records. Parts come in order; `is_last` marks the last one. An error
-    /// ends the merging of this snapshot.
-    fn merge_snapshot<'a>(
-        &'a self,
-        part: &'a [u8],
-        is_last: bool,
-    ) -> BoxFuture<'a, Result<(), RecordError>>;
+    /// Merges a body of another node. Rows that this version does not understand are counted and skipped.
+    fn merge(&self, from: u8, body: Vec<u8>) -> BoxFuture<'_, Result<(), RowsError>>;
 }
 
-/// A part of all records.
+/// A part of the rows that [`Rows::read_ranges`] reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SnapshotPart {
-    /// The records, in a form that only [`RecordLog`] knows.
+pub struct RowsPart {
+    /// The rows, as [`Rows::merge`] understands them: at most 512 KiB.
     pub body: Vec<u8>,
-    /// Where the next part begins, if there is one.
+    /// The cursor of the next part; `None` after the last one.
     pub next: Option<Vec<u8>>,
 }

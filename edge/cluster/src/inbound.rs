@@ -1,10 +1,9 @@
-//! What comes from other nodes: what of it is applied, and what of it counts.
+//! Blocks of other nodes: which of them are applied.
 //!
 //! The log decides. Each node reads all of it in the stream's order, and applies each message, also those that
 //! it published itself and those that come twice: so that the last one that says something of a peer is the
 //! same one everywhere. What comes live is applied at once, unless the log was faster.
 
-mod counted;
 mod flood;
 pub(crate) mod late;
 #[cfg(test)]
@@ -13,12 +12,11 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::seam::DropReason;
-use counted::Counted;
 use flood::Flood;
 use replication::block::{Block, Kind};
 
-/// Processes of one node of which is known what counts: the present one, and the one before it, of which late
-/// copies may come.
+/// Processes of one node whose numbers are kept: the present one, and the one before it, of which late copies may
+/// come.
 const BOOTS: usize = 2;
 
 /// A process of a node.
@@ -29,7 +27,6 @@ struct Boot {
     logged: u64,
     /// The largest number of a block that was applied.
     applied: u64,
-    counted: Counted,
 }
 
 /// What a node has sent.
@@ -49,8 +46,6 @@ pub(crate) struct Accepted {
     pub(crate) cut_ms: u64,
     /// The largest number of a block of this process that was applied.
     pub(crate) applied: u64,
-    /// Whether it comes for the first time by the log.
-    pub(crate) is_first: bool,
 }
 
 /// What comes from all nodes.
@@ -80,7 +75,7 @@ impl Inbound {
             boot.applied = boot.applied.max(block.header.number);
             applied = boot.applied;
         }
-        Ok(accepted(&block, applied, false))
+        Ok(accepted(&block, applied))
     }
 
     /// Takes a block that came by the log, which stored it at `stored_ms`.
@@ -95,28 +90,21 @@ impl Inbound {
         // By the stream's clock: all nodes drop the same ones, also when they read an hour's in a second.
         origin.log_flood.take(stored_ms, bytes.len())?;
         let number = block.header.number;
-        let boot = origin.boot(block.header.boot, number);
-        let is_first = boot.counted.note(number);
+        let boot = origin.boot(block.header.boot);
         boot.logged = boot.logged.max(number);
         boot.applied = boot.applied.max(number);
         let applied = boot.applied;
-        Ok(accepted(&block, applied, is_first))
-    }
-
-    /// Returns how many blocks are missing in the log, as far as others have larger numbers.
-    pub(crate) fn gaps(&self) -> u64 {
-        let boots = self.origins.values().flat_map(|origin| &origin.boots);
-        boots.map(|boot| boot.counted.missing()).fold(0, u64::saturating_add)
+        Ok(accepted(&block, applied))
     }
 }
 
 impl Origin {
     /// Returns a process, which becomes the last one heard of.
-    fn boot(&mut self, boot: u64, number: u64) -> &mut Boot {
+    fn boot(&mut self, boot: u64) -> &mut Boot {
         let at = self.boots.iter().position(|known| known.boot == boot);
         let known = match at {
             Some(at) => self.boots.remove(at),
-            None => Boot { boot, logged: 0, applied: 0, counted: Counted::from(number) },
+            None => Boot { boot, logged: 0, applied: 0 },
         };
         if self.boots.len() == BOOTS {
             self.boots.remove(0);
@@ -127,9 +115,9 @@ impl Origin {
     }
 }
 
-fn accepted(block: &Block<'_>, applied: u64, is_first: bool) -> Accepted {
+fn accepted(block: &Block<'_>, applied: u64) -> Accepted {
     let header = &block.header;
-    Accepted { kind: header.kind, boot: header.boot, cut_ms: header.cut_ms, applied, is_first }
+    Accepted { kind: header.kind, boot: header.boot, cut_ms: header.cut_ms, applied }
 }
 
 /// Reads a message that is a block, of a kind that can be applied.

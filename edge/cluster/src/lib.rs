@@ -10,6 +10,7 @@
 //! holds, on all nodes alike. What is heard live is a hint that comes earlier.
 #![forbid(unsafe_code)]
 
+mod differences;
 mod events;
 mod heartbeat;
 pub mod host;
@@ -18,14 +19,13 @@ mod members;
 pub mod nats;
 mod node;
 mod outbound;
+mod rows;
 mod seam;
 mod snapshot;
 
-pub use host::{
-    BoxFuture, Entry, Host, Letters, PeerTimes, Position, RecordError, RecordLog, SnapshotPart,
-    Store,
-};
-pub use node::{Count, DropReason, Figures, Input, Node, Options, Output, Start, Time};
+pub use host::{BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, RowsPart, Store};
+pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
+pub use rows::{Neighbour, Repaired, answer, repair};
 pub use snapshot::{
     ClusterEvent, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
 };

@@ -301,6 +301,12 @@ impl Members {
         self.members.get(&node).map_or(0, |member| member.offset.correction_ms())
     }
 
+    /// Returns the digests of a node's rows, if its heartbeats come.
+    pub(crate) fn rows(&self, node: u8) -> Option<&[u64]> {
+        let member = self.members.get(&node)?;
+        (member.state == MemberState::Alive).then_some(&member.heartbeat.rows)
+    }
+
     /// Whether the clock of any node that is there differs from this one's.
     pub(crate) fn has_wrong_clock(&self) -> bool {
         self.members.values().any(|member| {
@@ -342,6 +348,8 @@ impl Members {
                 node: *node,
                 state: member.state,
                 is_ignored: false,
+                differs: Vec::new(),
+                differs_ms: 0,
                 boot: heartbeat.boot,
                 silent_ms: now.steady_ms.saturating_sub(member.heard_ms),
                 version: heartbeat.version.clone(),
@@ -359,7 +367,6 @@ impl Members {
                     false => log_last,
                 },
                 their_lag_ms: heartbeat.lag_ms,
-                records: heartbeat.records,
                 lag_ms: if is_there { member.by_log.lag_ms(now) } else { 0 },
                 live_lag_ms: if is_there { member.by_any.lag_ms(now) } else { 0 },
                 offset_ms: member.offset.ms(),

@@ -1,7 +1,7 @@
 //! The driver: NATS behind [`crate::Node`].
 //!
 //! ```text
-//!  store ─▶ encoder ─▶ Node ─▶ Link ─▶ NATS         live, log, acknowledgements, heartbeats, letters
+//!  store ─▶ encoder ─▶ Node ─▶ Link ─▶ NATS         live, log, acknowledgements, heartbeats, letters, rows
 //!  store ◀─ applier ◀─ Node ◀─ Link ◀─ NATS
 //! ```
 //!
@@ -20,9 +20,8 @@ mod log;
 mod operator;
 mod options;
 mod reader;
-mod records;
 mod rights;
-mod snapshots;
+mod rows;
 mod status;
 mod streams;
 
@@ -31,23 +30,23 @@ use std::sync::Arc;
 use std::thread;
 
 use replication::{Feed, Reservation};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use check::{Finding, check};
 pub use operator::make_streams;
 pub use options::NatsOptions;
 pub use rights::Rights;
-pub use snapshots::fetch_records;
-pub use status::{LetterFigures, Order, Overview, RecordFigures, Status};
+pub use rows::fetch_rows;
+pub use status::{LetterFigures, Order, Overview, RowFigures, Status};
 pub use streams::StreamInfo;
 
-use crate::host::{Host, Letters, RecordLog};
+use crate::host::{Host, Letters, Rows};
 use crate::node;
-use crate::node::DropReason;
 use driver::{Driver, Shared};
-use inputs::{Inputs, Subscriptions};
+use inputs::{Inputs, Report, Subscriptions};
 use link::{Link, NotSent};
+use rows::{RowTasks, Wanted};
 
 /// Everything that a node runs with.
 pub struct Setup {
@@ -63,8 +62,8 @@ pub struct Setup {
     pub reservation: Reservation,
     /// WebTorrent letters, unless there are none.
     pub letters: Option<Arc<dyn Letters>>,
-    /// Durable records, unless they stay local.
-    pub records: Option<Arc<dyn RecordLog>>,
+    /// Replicated rows, unless they stay local.
+    pub rows: Option<Arc<dyn Rows>>,
     /// What it shows.
     pub status: Arc<Status>,
     /// Orders that [`Status`] takes.
@@ -121,29 +120,34 @@ async fn run_with(
     work: mpsc::Sender<apply::Work>,
     stop: watch::Receiver<Stop>,
 ) -> io::Result<()> {
-    let Setup { options, node, host, feed, reservation, letters, records, status, orders, .. } =
-        setup;
+    let Setup { options, node, host, feed, reservation, letters, rows, status, orders, .. } = setup;
     let (events, event_receiver) = mpsc::unbounded_channel();
     let link = Link::start(&options, events).await.map_err(io::Error::other)?;
-    let (dropped, drops) = mpsc::unbounded_channel();
+    let (reports, report_receiver) = mpsc::unbounded_channel();
     let (lookups, lookup_receiver) = mpsc::channel(1);
-    let stream = watch::Sender::new(None);
+    let (repairs, repair_receiver) = mpsc::unbounded_channel();
     // Of this process only, and unknown to other nodes: an acknowledgement must be the server's.
     let inbox = link.client.new_inbox();
-    let resync = Arc::<Notify>::default();
-    let tasks = Tasks {
+    let mut tasks = Tasks {
         link: &link,
         status: &status,
-        dropped,
-        resync: &resync,
-        stream: stream.subscribe(),
+        reports: reports.clone(),
+        // They end when the set is dropped.
+        set: JoinSet::new(),
     };
-    let _tasks = tasks.start(&options, letters, records, &inbox).await?;
+    tasks.set.spawn(doors::watch(options.clone(), Arc::clone(&status)));
+    if let Some(letters) = letters {
+        tasks.start_letters(letters).await?;
+    }
+    if let Some(rows) = &rows {
+        tasks.start_rows(rows, repair_receiver).await?;
+    }
+    let _tasks = tasks.set;
     let mut inputs = Inputs {
         events: event_receiver,
         subscriptions: Subscriptions::start(&link, &inbox).await?,
         lookups: lookup_receiver,
-        drops,
+        reports: report_receiver,
         orders,
         stop,
         flush: inputs::every(options.flush),
@@ -151,61 +155,54 @@ async fn run_with(
     };
     let encoder = replication::Encoder::at(&feed, host.store(), node.boot, reservation);
     let encoder = encoder.with_refreshes().of_node(node.node.into());
-    let shared = Shared { status, host: Arc::clone(&host), work, lookups, records: stream, resync };
+    let shared = Shared { status, host: Arc::clone(&host), work, lookups, reports, rows, repairs };
     Driver::new(link, options, inbox, node, encoder, shared).run(&mut inputs).await;
     Ok(())
 }
 
-/// What tasks beside the driver need.
+/// Tasks beside the driver.
 struct Tasks<'a> {
     link: &'a Link,
     status: &'a Arc<Status>,
-    dropped: mpsc::UnboundedSender<DropReason>,
-    resync: &'a Arc<Notify>,
-    stream: watch::Receiver<Option<streams::StreamState>>,
+    reports: mpsc::UnboundedSender<Report>,
+    set: JoinSet<()>,
 }
 
 impl Tasks<'_> {
-    /// Starts the tasks. They end when the result is dropped.
-    async fn start(
-        self,
-        options: &NatsOptions,
-        letters: Option<Arc<dyn Letters>>,
-        records: Option<Arc<dyn RecordLog>>,
-        inbox: &str,
-    ) -> Result<JoinSet<()>, NotSent> {
-        let mut set = JoinSet::new();
-        let (link, status) = (self.link, self.status);
-        set.spawn(doors::watch(options.clone(), Arc::clone(status)));
-        if let Some(letters) = letters {
-            let messages = link.subscribe(link.subjects.to_this("w")).await?;
-            let dropped = self.dropped.clone();
-            // Fails only while the thread ends.
-            let drop = move |reason| {
-                let _ = dropped.send(reason);
-            };
-            set.spawn(letters::send(link.clone(), Arc::clone(&letters), Arc::clone(status)));
-            set.spawn(letters::receive(link.clone(), messages, letters, Arc::clone(status), drop));
-        }
-        if let Some(records) = records {
-            let inbox = format!("{inbox}.r");
-            let acknowledgements = link.subscribe(format!("{inbox}.*")).await?;
-            let questions = link.subscribe(link.subjects.to_this("q")).await?;
-            let tasks = records::RecordTasks {
-                link: link.clone(),
-                records,
-                status: Arc::clone(status),
-                stream: self.stream,
-                dropped: self.dropped,
-                resync: Arc::clone(self.resync),
-                resynced: Arc::default(),
-            };
-            set.spawn(tasks.clone().publish(acknowledgements, inbox));
-            set.spawn(tasks.clone().apply());
-            set.spawn(tasks.clone().answer(questions));
-            set.spawn(tasks.resync());
-        }
-        Ok(set)
+    async fn start_letters(&mut self, letters: Arc<dyn Letters>) -> Result<(), NotSent> {
+        let link = self.link;
+        let messages = link.subscribe(link.subjects.to_this("w")).await?;
+        let reports = self.reports.clone();
+        // Fails only while the thread ends.
+        let drop = move |reason| {
+            let _ = reports.send(Report::Dropped(reason));
+        };
+        let status = Arc::clone(self.status);
+        self.set.spawn(letters::send(link.clone(), Arc::clone(&letters), status));
+        let status = Arc::clone(self.status);
+        self.set.spawn(letters::receive(link.clone(), messages, letters, status, drop));
+        Ok(())
+    }
+
+    async fn start_rows(
+        &mut self,
+        rows: &Arc<dyn Rows>,
+        repairs: mpsc::UnboundedReceiver<Wanted>,
+    ) -> Result<(), NotSent> {
+        let link = self.link;
+        let messages = link.subscribe(link.subjects.all("r")).await?;
+        let questions = link.subscribe(link.subjects.to_this("q")).await?;
+        let tasks = RowTasks {
+            link: link.clone(),
+            rows: Arc::clone(rows),
+            status: Arc::clone(self.status),
+            reports: self.reports.clone(),
+        };
+        self.set.spawn(tasks.clone().publish());
+        self.set.spawn(tasks.clone().merge(messages));
+        self.set.spawn(tasks.clone().answer(questions));
+        self.set.spawn(tasks.repair(repairs));
+        Ok(())
     }
 }
 

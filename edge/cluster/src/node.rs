@@ -9,6 +9,7 @@ use apart::Apart;
 use read_state::{Extent, ReadState};
 use replication::block::{Block, Kind};
 
+use crate::differences::Differences;
 use crate::events::Events;
 use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};
 use crate::host::Position;
@@ -16,7 +17,7 @@ use crate::inbound::late::{self, Delays};
 use crate::inbound::{Accepted, Inbound};
 use crate::members::{Came, Members};
 use crate::outbound::Outbound;
-pub use crate::seam::{Count, DropReason, Figures, Input, Options, Output, Start, Time};
+pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Traffic, Warmth};
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
@@ -39,12 +40,11 @@ const DOUBT_MS: u64 = 30_000;
 #[derive(Debug)]
 pub struct Node {
     options: Options,
-    /// Whether it began with what a process before it knew.
-    was_restored: bool,
     outbound: Outbound,
     inbound: Inbound,
     delays: Delays,
     members: Members,
+    differences: Differences,
     events: Events,
     ignored: Vec<u8>,
     is_connected: bool,
@@ -71,8 +71,6 @@ pub struct Node {
     looked_up_last: u64,
     /// Since when look-ups say that the log ends before what was applied.
     shorter_ms: Option<u64>,
-    /// When the next message should have been stored at the latest. Otherwise the log is read from there.
-    begins_ms: Option<u64>,
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
@@ -83,13 +81,13 @@ pub struct Node {
 impl Node {
     /// Returns a node that has just started.
     pub fn new(options: Options) -> Self {
-        let Options { node, boot, queue_bytes, peer_lifetime_s, restored_ms, .. } = options;
+        let Options { node, boot, queue_bytes, peer_lifetime_s, .. } = options;
         Self {
-            was_restored: restored_ms.is_some(),
             outbound: Outbound::new(node, boot, queue_bytes, peer_lifetime_s),
             inbound: Inbound::default(),
             delays: Delays::default(),
             members: Members::new(node, boot),
+            differences: Differences::default(),
             events: Events::default(),
             options,
             ignored: Vec::new(),
@@ -110,7 +108,6 @@ impl Node {
             log_last: 0,
             looked_up_last: 0,
             shorter_ms: None,
-            begins_ms: None,
             own_cut_ms: 0,
             figures: Figures::default(),
             traffic: Traffic::default(),
@@ -129,6 +126,9 @@ impl Node {
         match input {
             Input::Tick => self.tick(now, out),
             Input::Figures(figures) => self.figures = figures,
+            Input::Rows(digests) => self.differences.set_own(digests),
+            Input::Repaired => self.differences.repaired(now),
+            Input::Settled => self.settled(now, out),
             Input::Connected => self.connected(now, out),
             Input::Disconnected => self.disconnected(now, out),
             Input::Log { stream, first, last, last_ms } => {
@@ -207,6 +207,11 @@ impl Node {
         }
         self.outbound.applied(now, self.position.sequence);
         self.outbound.tick(now, out);
+        let is_heard = |node| self.members.rows(node).is_some() && !self.ignored.contains(&node);
+        self.differences.retain(is_heard);
+        if self.is_open(now) {
+            self.differences.begin(now, out);
+        }
         let is_time = self.heartbeat_ms.is_none_or(|at_ms| now.steady_ms >= at_ms + HEARTBEAT_MS);
         if is_time && self.is_open(now) && !self.is_leaving {
             self.heartbeat_ms = Some(now.steady_ms);
@@ -258,7 +263,7 @@ impl Node {
             // Once more the last one, to see whether it is the same.
             Start::Sequence(applied)
         } else {
-            self.first_start(now, extent)
+            self.first_start(now)
         };
         if let Start::Time(at_ms) = start
             && last_ms < at_ms
@@ -272,7 +277,7 @@ impl Node {
     }
 
     /// Returns where this process begins to read the log.
-    fn first_start(&mut self, now: Time, extent: Extent) -> Start {
+    fn first_start(&self, now: Time) -> Start {
         let Some(restored_ms) = self.options.restored_ms.filter(|_| self.stored_ms == 0) else {
             return Start::First;
         };
@@ -281,16 +286,7 @@ impl Node {
             // it is.
             return Start::First;
         }
-        let at_ms = restored_ms.saturating_sub(MARGIN_MS);
-        let Position { stream, sequence } = self.options.counted;
-        if stream == self.position.stream && (1..=extent.last).contains(&sequence) {
-            // Which of them is earlier is known when the message comes: the process before this one may have been
-            // without a connection for long.
-            self.begins_ms = Some(at_ms);
-            Start::Sequence(sequence)
-        } else {
-            Start::Time(at_ms)
-        }
+        Start::Time(restored_ms.saturating_sub(MARGIN_MS))
     }
 
     /// The stream has lost its end, and its sequences name other messages now. Returns where they begin. What
@@ -325,6 +321,12 @@ impl Node {
             let age_ms = now.unix_ms.saturating_sub(since_ms).min(self.lifetime_ms());
             self.outbound.missed(now.steady_ms as i64 - age_ms as i64);
         }
+        // The node has decided on the blocks up to here; threads are still applying them.
+        out.push(Output::Settle);
+    }
+
+    /// All blocks up to where the log ended are applied.
+    fn settled(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.warm_ms.is_none() {
             let started_ms = self.started_ms.unwrap_or(now.steady_ms);
             let warm_ms = now.steady_ms.saturating_sub(started_ms);
@@ -354,6 +356,9 @@ impl Node {
         if let Err(reason) = self.members.heard(came, from, body, &mut self.events, out) {
             self.drop_message(reason);
         }
+        if let Some(digests) = self.members.rows(from) {
+            self.differences.compare(now, from, digests);
+        }
         self.open_or_close(now, out);
     }
 
@@ -365,10 +370,7 @@ impl Node {
             _ if from == self.options.node => Err(DropReason::Repeated),
             accepted => accepted,
         };
-        let accepted = accepted.and_then(|accepted| {
-            self.apply(now, from, &accepted, (Count::Nothing, false, true), out)
-        });
-        match accepted {
+        match accepted.and_then(|accepted| self.apply(now, from, &accepted, true, out)) {
             Ok(()) => {
                 self.traffic.applied_live_blocks += 1;
                 self.traffic.applied_live_bytes += bytes.len() as u64;
@@ -389,9 +391,6 @@ impl Node {
             // The place where it is read was changed, and this was under way.
             return self.drop_message(DropReason::Repeated);
         }
-        if let Some(at_ms) = self.begins_ms.take().filter(|at_ms| stored_ms > *at_ms) {
-            return out.push(Output::Read(Start::Time(at_ms)));
-        }
         self.position.sequence = sequence;
         (self.stored_sequence, self.stored_ms, self.shorter_ms) = (sequence, stored_ms, None);
         self.log_last = self.log_last.max(sequence);
@@ -401,11 +400,13 @@ impl Node {
             self.inbound.logged(stored_ms, from, block)
         };
         let accepted = accepted.and_then(|accepted| {
-            let count = self.count(from, &accepted);
+            if from == self.options.node && accepted.boot != self.options.boot {
+                self.own_cut_ms = self.own_cut_ms.max(accepted.cut_ms);
+            }
             let is_late = self.delays.is_late(now.steady_ms, accepted.cut_ms, stored_ms);
             // A node that reads what was stored long ago reads removals, too, before it forgets them.
             let is_late = is_late && self.reading == ReadState::Current;
-            self.apply(now, from, &accepted, (count, accepted.is_first, is_late), out)
+            self.apply(now, from, &accepted, is_late, out)
         });
         match accepted {
             Ok(()) => {
@@ -417,34 +418,13 @@ impl Node {
         self.check_current(now, out);
     }
 
-    /// Returns how the downloads of a block of the log count.
-    fn count(&mut self, from: u8, accepted: &Accepted) -> Count {
-        let is_own = from == self.options.node;
-        if is_own && accepted.boot != self.options.boot {
-            self.own_cut_ms = self.own_cut_ms.max(accepted.cut_ms);
-        }
-        if accepted.kind == Kind::WALK {
-            Count::ByPeer
-        } else if is_own && (accepted.boot == self.options.boot || self.was_restored)
-            || !accepted.is_first
-        {
-            // What the process before this one has counted was restored.
-            Count::Nothing
-        } else if self.options.restored_ms.is_some() {
-            // What was restored has counted most of them, and which ones is not known: the peers may be gone.
-            Count::Nothing
-        } else {
-            Count::Each
-        }
-    }
-
     /// Lets the driver apply a block that has come, and may be late.
     fn apply(
         &mut self,
         now: Time,
         from: u8,
         accepted: &Accepted,
-        (count, is_durable, may_be_late): (Count, bool, bool),
+        may_be_late: bool,
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
         let Accepted { kind, boot, cut_ms, applied, .. } = *accepted;
@@ -454,16 +434,6 @@ impl Node {
             || kind == Kind::SESSIONS && is_own
         {
             // Its connections are closed, or are this node's own. Own sessions are younger here.
-            if kind == Kind::WEB && is_durable {
-                out.push(Output::Apply {
-                    kind,
-                    cut_ms,
-                    count,
-                    is_durable,
-                    is_merged: false,
-                    is_late: false,
-                });
-            }
             return Ok(());
         }
         let cut_ms = cut_ms.saturating_add_signed(self.members.correction_ms(from));
@@ -471,7 +441,7 @@ impl Node {
             return Err(DropReason::Old);
         }
         let is_late = may_be_late && late::is_old(now.unix_ms, cut_ms);
-        out.push(Output::Apply { kind, cut_ms, count, is_durable, is_merged: true, is_late });
+        out.push(Output::Apply { kind, cut_ms, is_late });
         Ok(())
     }
 
@@ -520,6 +490,7 @@ impl Node {
             },
             applied: self.position,
             lag_ms: self.members.lag_ms(now),
+            rows: self.differences.own().to_vec(),
             ..Heartbeat::default()
         };
         let body = heartbeat.with_figures(&self.figures).write();
@@ -535,7 +506,7 @@ impl Node {
         }
     }
 
-    /// Up to where the log is applied. What is counted durably is stored with it.
+    /// Up to where the log is applied.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -552,7 +523,11 @@ impl Node {
         let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
         let mut nodes =
             self.members.snapshot(now, self.position, self.log_last, self.options.policy);
-        nodes.iter_mut().for_each(|node| node.is_ignored = self.ignored.contains(&node.node));
+        for node in &mut nodes {
+            node.is_ignored = self.ignored.contains(&node.node);
+            node.differs = self.differences.kinds(node.node);
+            node.differs_ms = self.differences.lasting_ms(now, node.node);
+        }
         Snapshot {
             node: self.options.node,
             boot: self.options.boot,
@@ -578,7 +553,6 @@ impl Node {
                 ..self.traffic
             },
             dropped: self.dropped,
-            gaps: self.inbound.gaps(),
             go_backs: counts.go_backs,
             spills: counts.spills,
             walks: counts.walks,

@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use replication::block::Kind;
 
-use crate::host::Position;
-
 /// What a node is, and what it starts with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -29,8 +27,6 @@ pub struct Options {
     /// Until when, unix ms, the store surely has everything: the begin of the journal's newest round, or of
     /// the walk of an upgrade. `None` if the store is empty.
     pub restored_ms: Option<u64>,
-    /// Up to where the log is counted durably, or 0 if that is not known: where reading begins at the latest.
-    pub counted: Position,
 }
 
 /// Where reading of the log begins.
@@ -53,8 +49,6 @@ pub struct Figures {
     pub torrents: u64,
     /// Announces per second.
     pub announces_per_s: u64,
-    /// The sequence of the records log up to which it is applied.
-    pub records: u64,
 }
 
 /// Why a message is dropped.
@@ -131,6 +125,12 @@ pub enum Input<'a> {
     Tick,
     /// What the node holds and does now. Comes once a second.
     Figures(Figures),
+    /// The digests of this node's rows, by kind. Comes before each tick and heartbeat.
+    Rows(&'a [u64]),
+    /// The repair that [`Output::Repair`] began has ended, successfully or not.
+    Repaired,
+    /// All blocks before [`Output::Settle`] are applied.
+    Settled,
     /// The connection to NATS is there.
     Connected,
     /// The connection to NATS has ended. What was published and not acknowledged may be stored or not.
@@ -207,18 +207,6 @@ pub enum Input<'a> {
     Leave,
 }
 
-/// How the completed downloads of a block count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
-    /// Not at all.
-    Nothing,
-    /// Those of peers whose download is not counted yet, because the store may have counted others already;
-    /// and the heads of walks.
-    ByPeer,
-    /// Each.
-    Each,
-}
-
 /// Something to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -249,15 +237,17 @@ pub enum Output {
         /// [`replication::ReplayClock`] in whole seconds, and let tick 0 be a multiple of 16 s: then the times
         /// that peers get are the same at all nodes.
         cut_ms: u64,
-        /// For changes and walks.
-        count: Count,
-        /// Whether each completed download counts durably, if the message is later than what is stored
-        /// durably.
-        is_durable: bool,
-        /// Whether it is merged. Otherwise its downloads count, and nothing else of it matters.
-        is_merged: bool,
         /// Whether it comes so late that peers that are not stored are not added.
         is_late: bool,
+    },
+    /// Tell by [`Input::Settled`] when all blocks before are applied.
+    Settle,
+    /// Fetch the rows that differ from those of a node. The end is [`Input::Repaired`]. There is one repair at a time.
+    Repair {
+        /// The node.
+        node: u8,
+        /// The kinds that differ.
+        kinds: Vec<u8>,
     },
     /// Begin a walk over peers that announced within the last `since_s` seconds; one that is under way ends
     /// without [`Input::WalkEnded`]. Steps are done when [`Output::WalkMore`] asks for them.

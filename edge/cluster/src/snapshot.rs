@@ -43,8 +43,6 @@ pub struct Snapshot {
     pub traffic: Traffic,
     /// Messages dropped since the start, by [`crate::DropReason::ALL`].
     pub dropped: [u64; crate::DropReason::ALL.len()],
-    /// Blocks of other nodes that the log does not have.
-    pub gaps: u64,
     /// Times that blocks were published again.
     pub go_backs: u64,
     /// Times that the queue did not suffice.
@@ -138,8 +136,10 @@ pub struct NodeSnapshot {
     pub behind: u64,
     /// The largest lag that it sees, milliseconds.
     pub their_lag_ms: u64,
-    /// Up to where it has applied the records log.
-    pub records: u64,
+    /// The kinds of its rows that differed from this node's when it was last heard.
+    pub differs: Vec<u8>,
+    /// Milliseconds since they began to differ; 0 if they do not.
+    pub differs_ms: u64,
     /// How old what is missing here of its blocks may be, milliseconds: by the log.
     pub lag_ms: u64,
     /// The same by the live path or the log, whichever is further.

@@ -1,7 +1,10 @@
 //! The commands of `tidegate cluster` that use the API of a running node.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, value_parser};
 use serde_json::{Value, json};
@@ -17,8 +20,11 @@ use crate::cli::{self, printable};
 pub(crate) enum NodeCommand {
     /// Show the cluster as a running node sees it. Exit code 1 if something is wrong.
     Status(NodeArgs),
-    /// Make a running node fetch the records from a neighbour and merge them.
-    Resync(NodeArgs),
+    /// Check that all nodes have the same records as a running node. Exit code 1 if any differs or is not heard.
+    ///
+    /// Nodes repair differences by themselves. A change that is on its way is no difference: this waits for it, up to
+    /// 10 seconds.
+    Verify(NodeArgs),
     /// Make all nodes drop what a node sends, until it is heeded again.
     Ignore(OtherNodeArgs),
     /// Undo that a node is ignored.
@@ -44,6 +50,10 @@ pub(crate) struct OtherNodeArgs {
     #[command(flatten)]
     args: NodeArgs,
 }
+
+/// Changes on their way arrive, and differences are repaired, within this time.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(10);
+const VERIFY_PERIOD: Duration = Duration::from_millis(300);
 
 const NODES: &[Column] = &[
     column("node", "/node", Format::Count),
@@ -80,11 +90,7 @@ impl NodeCommand {
     fn try_run(&self, config: Option<&Path>) -> Result<bool, ApiError> {
         let (args, request, done) = match self {
             Self::Status(args) => return status(&args.session(config)?),
-            Self::Resync(args) => (
-                args,
-                "POST /cluster/resync".into(),
-                "the records are being fetched from a neighbour".into(),
-            ),
+            Self::Verify(args) => return verify(&args.session(config)?),
             Self::Ignore(OtherNodeArgs { node, args }) => (
                 args,
                 format!("POST /cluster/nodes/{node}/ignore"),
@@ -115,6 +121,107 @@ fn status(session: &Session) -> Result<bool, ApiError> {
     items_of(&cluster, "nodes")?;
     session.print_value(&cluster, text)?;
     Ok(is_well)
+}
+
+/// Compares the records of all nodes with those of the node that answers.
+fn verify(session: &Session) -> Result<bool, ApiError> {
+    let started = Instant::now();
+    let mut comparisons: Vec<Comparison> = Vec::new();
+    loop {
+        let cluster = session.api.request("GET /cluster", None)?;
+        let elapsed = started.elapsed();
+        for node in items_of(&cluster, "nodes")? {
+            if node["node"] == cluster["node"] || node["state"] == "left" {
+                continue;
+            }
+            let known = comparisons.iter_mut().find(|it| it.node == node["node"]);
+            match known {
+                Some(comparison) => comparison.update(node, elapsed),
+                None => comparisons.push(Comparison::new(node, elapsed)),
+            }
+        }
+        let are_equal = comparisons.iter().all(Comparison::is_equal);
+        if are_equal || elapsed >= VERIFY_TIMEOUT {
+            let nodes: Vec<Value> = comparisons.iter().map(Comparison::result).collect();
+            let result = json!({ "node": cluster["node"], "equal": are_equal, "nodes": nodes });
+            session.print_value(&result, verify_text)?;
+            return Ok(are_equal);
+        }
+        thread::sleep(VERIFY_PERIOD);
+    }
+}
+
+/// The records of another node, compared by each of its heartbeats since the command began.
+struct Comparison {
+    node: Value,
+    /// As the API described it last.
+    last: Value,
+    /// The kinds that differed in each heartbeat; `None` before the first.
+    differing: Option<BTreeSet<String>>,
+}
+
+impl Comparison {
+    fn new(node: &Value, elapsed: Duration) -> Self {
+        let mut comparison =
+            Self { node: node["node"].clone(), last: Value::Null, differing: None };
+        comparison.update(node, elapsed);
+        comparison
+    }
+
+    /// Takes what the API returned after this time.
+    fn update(&mut self, node: &Value, elapsed: Duration) {
+        self.last = node.clone();
+        if !self.is_heard() || number(&node["heartbeat_age_s"]) >= elapsed.as_secs_f64() {
+            return;
+        }
+        let now = node["differing"].as_array().into_iter().flatten().map(word).collect();
+        self.differing = Some(match self.differing.take() {
+            Some(before) => before.intersection(&now).cloned().collect(),
+            None => now,
+        });
+    }
+
+    fn is_heard(&self) -> bool {
+        self.last["state"] == "alive" && self.last["ignored"] == false
+    }
+
+    fn is_equal(&self) -> bool {
+        self.is_heard() && self.differing.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    fn result(&self) -> Value {
+        json!({
+            "node": self.node,
+            "equal": self.is_equal(),
+            "differing": self.differing,
+            "state": self.last["state"],
+            "ignored": self.last["ignored"],
+        })
+    }
+}
+
+/// Lays out the result of [`verify`].
+fn verify_text(result: &Value) -> String {
+    let mut text = String::new();
+    for node in result["nodes"].as_array().into_iter().flatten() {
+        let kinds: Vec<_> = node["differing"].as_array().into_iter().flatten().map(word).collect();
+        let state = match node["state"].as_str() {
+            _ if node["ignored"] == true => "not compared: it is ignored".into(),
+            Some("alive") if kinds.is_empty() && node["equal"] == false => {
+                "not compared: no heartbeat has come".into()
+            }
+            Some("alive") if kinds.is_empty() => "equal".into(),
+            Some("alive") => format!("differs: {}", kinds.join(", ")),
+            _ => "not compared: it is not heard".into(),
+        };
+        text += &format!("node {}: {state}\n", node["node"]);
+    }
+    text += match result["nodes"].as_array().map_or(0, Vec::len) {
+        0 => "no other node has been heard\n",
+        _ if result["equal"] == true => "equal\n",
+        _ => "not equal\n",
+    };
+    text
 }
 
 /// Lays out what the API returns.
@@ -241,12 +348,12 @@ fn own_lines(cluster: &Value) -> String {
         (
             "records",
             format!(
-                "{} sent, {} applied, {} wait to be sent, {} to be read{}",
+                "{} messages sent, {} not sent, {} received, {} rows merged, {} repairs",
                 records["sent"],
-                records["applied"],
-                size(&records["outbox_bytes"]),
-                records["behind"],
-                if records["may_differ"] == true { ", some are missing" } else { "" }
+                records["unsent"],
+                records["received"],
+                records["merged"],
+                records["repairs"]
             ),
         ),
     ];
@@ -274,7 +381,7 @@ mod tests {
             "\nNATS server   tls://nats-1.example:4222, for 1 h\n",
             "\nlog           held, 630 blocks not stored (5.0 MiB of 64.0 MiB), 0 messages to be read\n",
             "\ndropped       repeated 139500, secret 4\n",
-            "\nrecords       17 sent, 53 applied, 412 B wait to be sent, 0 to be read\n",
+            "\nrecords       17 messages sent, 2 not sent, 53 received, 1400 rows merged, 3 repairs\n",
             "\n2023-11-14 23:13:50  node 2 has been silent for 10 s",
         ] {
             assert!(text.contains(expected), "{expected}\n{text}");

@@ -40,10 +40,10 @@ pub(crate) enum SetupCommand {
         #[arg(long, value_name = "DIR")]
         keys: Option<PathBuf>,
     },
-    /// Make the streams at the NATS servers, or change them to be as the configuration says.
+    /// Make the stream at the NATS servers, or change it to be as the configuration says.
     ///
     /// Run it once before the first node starts, and again after a change of `cluster.replicas`,
-    /// `cluster.stream_mib` or the lifetime of peers. Nodes have no right to do this: they check the streams.
+    /// `cluster.stream_mib` or the lifetime of peers. Nodes have no right to do this: they check the stream.
     Streams {
         /// The nkey of the operator, which `nats-config --keys` made: operator.nk. Without it, that of the
         /// configuration is used.
@@ -84,7 +84,7 @@ impl SetupCommand {
     }
 }
 
-/// Makes the streams. Returns false if that fails.
+/// Makes the stream. Returns false if that fails.
 fn make_streams(config: Option<&Path>, nkey: Option<&Path>) -> Result<bool, UsageError> {
     let (_, config) =
         crate::load(config).map_err(|problems| UsageError(problems.join("\ntidegate: ")))?;
@@ -96,7 +96,7 @@ fn make_streams(config: Option<&Path>, nkey: Option<&Path>) -> Result<bool, Usag
     let made = super::options_of_user(&config, cluster, nkey, Vec::new())
         .and_then(|options| Ok(nats::make_streams(&options)?));
     match made {
-        Ok(done) => cli::print(&format!("{}\n", done.join("\n"))),
+        Ok(done) => cli::print(&format!("{done}\n")),
         Err(error) => {
             cli::print_error(format!("{error:#}"));
             Ok(false)

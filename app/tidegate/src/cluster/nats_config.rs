@@ -97,7 +97,7 @@ tls {
 ";
 
 fn jetstream() -> &'static str {
-    "\n# The streams: cluster.stream_mib for peers, 1 GiB for records.\n\
+    "\n# The stream: cluster.stream_mib.\n\
      jetstream {\n  store_dir: \"PATH/jetstream\"\n  max_file_store: 16G\n}\n"
 }
 

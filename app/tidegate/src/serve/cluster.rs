@@ -31,7 +31,7 @@ use crate::cluster::secret::ClusterSecrets;
 use crate::config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
-use records::{ClusterRecords, position_of_log};
+use records::ClusterRecords;
 use stats::Own;
 
 /// Where the certificates of authorities are on the systems that we know.
@@ -131,14 +131,12 @@ impl OpenCluster {
         })
     }
 
-    /// Fetches the records of another node, if this one lacks what the stream no longer has. Takes a few seconds
-    /// at most.
+    /// Fetches the records that differ from those of another node. Takes a few seconds at most.
     fn fetch_records(&self, records: &Arc<Records>) {
-        match nats::fetch_records(&self.options, &self.status, &ClusterRecords(Arc::clone(records)))
-        {
-            Ok(Some(node)) => info!(node, "merged the records of another node"),
+        match nats::fetch_rows(&self.options, &self.status, &ClusterRecords(Arc::clone(records))) {
+            Ok(Some(node)) => info!(node, "fetched the records that another node has"),
             Ok(None) => {}
-            Err(error) => warn!(%error, "starting without the records of other nodes"),
+            Err(error) => warn!(%error, "starting without all records of other nodes"),
         }
     }
 
@@ -183,12 +181,10 @@ impl OpenCluster {
             peer_lifetime_s,
             warm_wait_ms: u64::try_from(config.warm_wait.as_millis()).unwrap_or(u64::MAX),
             restored_ms: inputs.restored_ms,
-            counted: position_of_log(&inputs.records),
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
-        let records = Arc::clone(&inputs.records);
         let letters = WorkerLetters::new(workers.letters());
-        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, inputs.records);
+        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry);
         let setup = Setup {
             options,
             node,
@@ -196,7 +192,7 @@ impl OpenCluster {
             feed: inputs.feed,
             reservation: inputs.reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            records: Some(Arc::new(ClusterRecords(records))),
+            rows: Some(Arc::new(ClusterRecords(inputs.records))),
             status: Arc::clone(&status),
             orders,
             lower_priority: || {
@@ -233,20 +229,6 @@ impl ClusterState {
             other => other,
         };
         Ok(())
-    }
-
-    /// Fetches all records of another node, in the background. Returns a sentence if that is impossible.
-    pub(super) fn resync(&self) -> Result<(), String> {
-        match self {
-            Self::None => Err("this tracker is not part of a cluster".into()),
-            Self::Waiting(_) => {
-                Err("the cluster has not started: swarms are being restored".into())
-            }
-            Self::Running(cluster) => {
-                cluster.status.order(Order::Resync);
-                Ok(())
-            }
-        }
     }
 
     /// Drops what another node sends from now on, or no longer.
@@ -290,7 +272,7 @@ fn ignore(own: (u8, &AtomicBool), status: &Status, node: u8, is_ignored: bool) {
         own.1.store(is_ignored, Ordering::Relaxed);
     } else if status.is_ignored(node) != is_ignored {
         // Changes of this node's own records come twice.
-        status.order(Order::Ignore { node, is_ignored });
+        status.order(Order { node, is_ignored });
     }
 }
 

@@ -15,17 +15,14 @@ use crate::cluster::{
     self, ClusterEvent, ClusterNode, ClusterProblem, ClusterRecords, ClusterState, ClusterStats,
     ClusterStream, LogState,
 };
-use crate::control::Command;
 use crate::records::RecordOp;
 use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{ConfigWrite, StatsRead};
-    let resync_summary = "Fetch the records from a neighbour and merge them";
     let ignore_summary = "Make all nodes drop what a node sends, until it is heeded again";
     vec![
         route("GET /cluster", StatsRead, "Show the cluster as this node sees it", show),
-        route("POST /cluster/resync", ConfigWrite, resync_summary, resync),
         route("POST /cluster/nodes/{node}/ignore", ConfigWrite, ignore_summary, ignore),
         route("POST /cluster/nodes/{node}/heed", ConfigWrite, "Undo that a node is ignored", heed),
     ]
@@ -93,8 +90,6 @@ struct ClusterQueue {
     spills: u64,
     /// Walks that published what there was no room for in the queue.
     walks: u64,
-    /// Blocks of other nodes that the log does not have.
-    missing_blocks: u64,
 }
 
 /// What was sent and received.
@@ -139,7 +134,6 @@ impl From<ClusterStats> for Cluster {
                 go_backs: stats.go_backs,
                 spills: stats.spills,
                 walks: stats.walks,
-                missing_blocks: stats.missing_blocks,
             },
             traffic: ClusterTraffic {
                 blocks: by_direction(&stats.blocks),
@@ -178,14 +172,6 @@ fn stats(api: &Api) -> Result<ClusterStats, Problem> {
 
 async fn show(State(api): State<Shared>) -> Result<Json<Cluster>, Problem> {
     Ok(Json(stats(&api)?.into()))
-}
-
-async fn resync(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
-    stats(&api)?;
-    let started = api.send_command(Command::ClusterResync).await?;
-    started.map_err(Problem::conflict)?;
-    api.audit(&caller, format_args!("started to fetch the records from a neighbour"));
-    Ok(NoContent)
 }
 
 /// The number of a node.

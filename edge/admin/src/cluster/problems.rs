@@ -11,8 +11,8 @@ const LAG_MAX_S: f64 = 5.0;
 /// Seconds by which clocks may differ.
 const CLOCK_OFFSET_MAX_S: f64 = 2.0;
 const MIB: u64 = 1 << 20;
-/// Bytes in the outbox that are a problem, as in the alerting rules: some ten thousand changes.
-const OUTBOX_MAX: u64 = 4 * MIB;
+/// Seconds for which records may differ, as in the alerting rules: nodes repair them within some seconds.
+const DIFFERING_MAX_S: f64 = 60.0;
 
 /// What this node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -58,10 +58,9 @@ pub(crate) enum ProblemKind {
     NotStored,
     Rights,
     Stream,
-    RecordsGap,
+    RecordsDiffer,
     Lag,
     Clock,
-    Outbox,
     Policy,
 }
 
@@ -149,7 +148,6 @@ pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
     }
     streams(stats, &mut problems);
     nodes(stats, &mut problems);
-    records(stats, &mut problems);
     problems.sort_by_key(|problem| problem.kind);
     problems
 }
@@ -341,6 +339,15 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
         );
         doubt(ProblemKind::Clock, text);
     }
+    if it.differing_s >= DIFFERING_MAX_S {
+        let (kinds, since) = (it.differing.join(", "), it.differing_s as u64);
+        let text = format!(
+            "Records of node {node} have differed from this node's for {since} s: {kinds}. Nodes fetch what differs \
+             from each other, and the logs of both say why that fails. Check that neither ignores the other, that both \
+             run the same version, and that their clocks are right."
+        );
+        doubt(ProblemKind::RecordsDiffer, text);
+    }
     if !it.same_policy {
         let text = format!(
             "Node {node} has other intervals, access modes or lists in files than this node: its clients are \
@@ -355,36 +362,9 @@ fn direction(offset_s: f64) -> &'static str {
     if offset_s > 0.0 { "ahead of" } else { "behind" }
 }
 
-fn records(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
-    let records = &stats.records;
-    if records.may_differ {
-        let now = if records.resyncing { " This is under way." } else { "" };
-        add(
-            problems,
-            ProblemKind::RecordsGap,
-            format!(
-                "Changes of the records are missing: keys, lists, bans or counts may differ from those of other \
-                 nodes. To fetch them from a neighbour: tidegate cluster resync.{now}"
-            ),
-        );
-    }
-    if records.outbox_bytes > OUTBOX_MAX {
-        let mib = records.outbox_bytes / MIB;
-        add(
-            problems,
-            ProblemKind::Outbox,
-            format!(
-                "Changes of the records wait to be published ({mib} MiB). They are safe on this node's disk and \
-                 reach the others once NATS stores them."
-            ),
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::ClusterRecords;
 
     fn row(node: u8) -> ClusterNode {
         ClusterNode { node, same_policy: true, ..ClusterNode::default() }
@@ -408,7 +388,7 @@ mod tests {
             log: LogState::Flowing,
             queue_bytes_max: 64 * MIB,
             nodes: vec![row(1), row(2), row(3)],
-            streams: vec![stream("TG_C_D"), stream("TG_C_R")],
+            streams: vec![stream("TG_C_D")],
             ..ClusterStats::default()
         }
     }
@@ -495,13 +475,21 @@ mod tests {
         stats.nodes[1].lag_s = 5.1;
         stats.nodes[1].clock_offset_s = -2.5;
         stats.nodes[2].same_policy = false;
+        // Changes on their way.
+        stats.nodes[1].differing_s = 3.0;
+        stats.nodes[2].differing_s = 61.0;
+        stats.nodes[2].differing = vec!["bans".into(), "keys".into()];
         let expected = [
+            (ProblemKind::RecordsDiffer, Some(3)),
             (ProblemKind::Lag, Some(2)),
             (ProblemKind::Clock, Some(2)),
             (ProblemKind::Policy, Some(3)),
         ];
         assert_eq!(kinds(&stats), expected);
-        assert!(problems(&stats)[1].text.contains("is 2.5 s behind this node's"));
+        assert!(
+            problems(&stats)[0].text.contains("differed from this node's for 61 s: bans, keys.")
+        );
+        assert!(problems(&stats)[2].text.contains("is 2.5 s behind this node's"));
     }
 
     #[test]
@@ -520,16 +508,5 @@ mod tests {
         assert_eq!(kinds(&stats), [(ProblemKind::Access, Some(7))]);
         let text = &problems(&stats)[0].text;
         assert!(text.contains("a [cluster] name of its own") && !text.contains("  "), "{text}");
-    }
-
-    #[test]
-    fn records_that_are_missing_or_wait_are_problems() {
-        let mut stats = linked();
-        stats.records = ClusterRecords { outbox_bytes: 4 * MIB, ..ClusterRecords::default() };
-        assert_eq!(kinds(&stats), []);
-        stats.records.outbox_bytes += 1;
-        stats.records.may_differ = true;
-        let expected = [(ProblemKind::RecordsGap, None), (ProblemKind::Outbox, None)];
-        assert_eq!(kinds(&stats), expected);
     }
 }

@@ -42,7 +42,7 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
     let others = stats.nodes.iter().filter(|it| it.node != stats.node).filter(is_there);
     let others: Vec<_> = others.map(|it| (it.node.to_string(), it)).collect();
     type Value = fn(&ClusterNode) -> f64;
-    let tables: [(_, _, Value); 4] = [
+    let tables: [(_, _, Value); 5] = [
         (
             "tidegate_cluster_lag_seconds",
             "Seconds by which what this node knows of a node may be late.",
@@ -62,6 +62,11 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
             "tidegate_cluster_clock_offset_seconds",
             "The clock of a node minus this node's, in seconds.",
             |it| it.clock_offset_s,
+        ),
+        (
+            "tidegate_cluster_records_differ_seconds",
+            "Seconds since records of a node began to differ from this node's; 0 if they do not.",
+            |it| it.differing_s,
         ),
     ];
     for (name, help, value) in tables {
@@ -89,8 +94,6 @@ fn render_log(page: &mut Page, stats: &ClusterStats) {
     page.single("tidegate_cluster_spills_total", "counter", help, stats.spills);
     let help = "Walks that published what there was no room for in the queue.";
     page.single("tidegate_cluster_walks_total", "counter", help, stats.walks);
-    let help = "Blocks of other nodes that the log does not have.";
-    page.single("tidegate_cluster_missing_blocks_total", "counter", help, stats.missing_blocks);
 }
 
 fn render_traffic(page: &mut Page, stats: &ClusterStats) {
@@ -130,20 +133,42 @@ fn render_traffic(page: &mut Page, stats: &ClusterStats) {
 
 fn render_records(page: &mut Page, stats: &ClusterStats) {
     let records = &stats.records;
-    let help = "Bytes of changes of records made here that the records log has not acknowledged.";
-    page.single("tidegate_cluster_outbox_bytes", "gauge", help, records.outbox_bytes);
-    let name = "tidegate_cluster_records_total";
-    page.family(name, "counter", "Entries of the records log, by direction.");
-    for (direction, count) in [("sent", records.sent), ("received", records.applied)] {
-        page.sample(name, ("direction", direction), count);
+    let tables = [
+        (
+            "tidegate_cluster_records_messages_total",
+            "Messages with changes of records, by what was done with them.",
+            vec![
+                ("sent", records.sent),
+                ("unsent", records.unsent),
+                ("received", records.received),
+            ],
+        ),
+        (
+            "tidegate_cluster_records_rows_total",
+            "Rows and counters of other nodes, by what was done with them.",
+            vec![
+                ("merged", records.merged),
+                ("stale", records.stale),
+                ("rejected", records.rejected),
+                ("unknown", records.unknown),
+            ],
+        ),
+        (
+            "tidegate_cluster_records_repairs_total",
+            "Times that rows were fetched because they differed from another node's.",
+            vec![("done", records.repairs), ("failed", records.failed_repairs)],
+        ),
+    ];
+    for (name, help, counts) in tables {
+        page.family(name, "counter", help);
+        for (result, count) in counts {
+            page.sample(name, ("result", result), count);
+        }
     }
-    let help = "Messages of the records log that this node has not applied.";
-    page.single("tidegate_cluster_records_behind", "gauge", help, records.behind);
-    let help = "Entries of the records log that never came.";
-    page.single("tidegate_cluster_records_missing_total", "counter", help, records.missing);
-    let help = "1 if the records may differ from those of other nodes, 0 if not.";
-    let may_differ = u8::from(records.may_differ);
-    page.single("tidegate_cluster_records_may_differ", "gauge", help, may_differ);
+    let help = "Changes of records that were not sent, because too many waited.";
+    page.single("tidegate_cluster_records_left_out_total", "counter", help, records.left_out);
+    let help = "Removed records that are remembered.";
+    page.single("tidegate_cluster_records_tombstones", "gauge", help, records.tombstones);
 }
 
 fn render_streams(page: &mut Page, stats: &ClusterStats) {

@@ -36,38 +36,14 @@ fn what_is_no_block_of_its_node_is_dropped() {
 }
 
 #[test]
-fn each_block_of_the_log_is_applied_and_is_first_once() {
-    let mut inbound = Inbound::default();
-    let mut logged = |boot, number| inbound.logged(0, 2, &changes(boot, number)).unwrap().is_first;
-    // As after going back: 2 and 3 were stored, 1 was not.
-    let firsts = [2, 3, 1, 2, 3, 4].map(|number| logged(1, number));
-    assert_eq!(firsts, [true, true, true, false, false, true]);
-    // Another process counts anew, and late copies of the one before count no more.
-    assert!(logged(2, 1) && !logged(1, 3) && !logged(2, 1) && logged(2, 2));
-}
-
-#[test]
 fn live_blocks_that_the_log_has_are_dropped() {
     let mut inbound = Inbound::default();
     assert_eq!(inbound.live(0, 2, &changes(1, 3)).map(|it| it.applied), Ok(3));
     inbound.logged(0, 2, &changes(1, 4)).unwrap();
     assert_eq!(inbound.live(0, 2, &changes(1, 4)).map(drop), Err(DropReason::Repeated));
     assert_eq!(inbound.live(0, 2, &changes(1, 3)).map(drop), Err(DropReason::Repeated));
-    let accepted = inbound.live(0, 2, &changes(1, 5)).unwrap();
-    assert_eq!((accepted.is_first, accepted.applied), (false, 5));
+    assert_eq!(inbound.live(0, 2, &changes(1, 5)).map(|it| it.applied), Ok(5));
     assert!(inbound.live(0, 2, &changes(2, 1)).is_ok());
-}
-
-#[test]
-fn missing_blocks_are_counted_until_they_come() {
-    let mut inbound = Inbound::default();
-    for number in [1, 2, 5] {
-        inbound.logged(0, 2, &changes(1, number)).unwrap();
-    }
-    assert_eq!(inbound.gaps(), 2);
-    inbound.logged(0, 2, &changes(1, 3)).unwrap();
-    inbound.logged(0, 2, &changes(1, 4)).unwrap();
-    assert_eq!(inbound.gaps(), 0);
 }
 
 #[test]

@@ -15,8 +15,8 @@ use replication::block::{Block, Kind};
 use replication::{Counting, MergeTime, Merged, Now, ReplayClock};
 use tokio::sync::mpsc;
 
-use crate::host::{Host, Position};
-use crate::node::Count;
+use super::inputs::Report;
+use crate::host::Host;
 
 /// Blocks that wait to be applied, at most 16 MiB of changes.
 pub(super) const QUEUE: usize = 256;
@@ -29,6 +29,20 @@ pub(super) enum Work {
     Block(BlockWork),
     /// Removes the WebTorrent peers of a node.
     PurgeWeb(u8),
+    /// Reports that everything before is applied, when no thread has it any more.
+    #[expect(dead_code, reason = "it reports when it is dropped")]
+    Settle(Settling),
+}
+
+/// Reports [`Report::Settled`] when it is dropped.
+#[derive(Debug)]
+pub(super) struct Settling(pub(super) mpsc::UnboundedSender<Report>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        // Fails only while the thread ends.
+        let _ = self.0.send(Report::Settled);
+    }
 }
 
 /// A block to apply.
@@ -38,14 +52,8 @@ pub(super) struct BlockWork {
     pub(super) kind: Kind,
     /// When it was cut, by this node's clock: unix time, milliseconds.
     pub(super) cut_ms: u64,
-    pub(super) count: Count,
-    pub(super) is_durable: bool,
-    /// Whether it is merged, or its downloads count at most.
-    pub(super) is_merged: bool,
     /// Whether it adds no peers.
     pub(super) is_late: bool,
-    /// Its place, if it came by the log.
-    pub(super) position: Option<Position>,
 }
 
 /// What was applied since the start.
@@ -87,13 +95,16 @@ pub(super) fn run(
     thread::scope(|scope| {
         let mut others = Vec::new();
         for number in 1..threads {
-            let (sender, blocks) = std::sync::mpsc::sync_channel(QUEUE);
+            let (sender, queue) = std::sync::mpsc::sync_channel(QUEUE);
             let mut merger = BlockMerger::new(&**host, applied, part(number));
             thread::Builder::new().name("cluster-merge".into()).spawn_scoped(scope, move || {
                 lower_priority();
-                for block in blocks {
-                    let (started, block): (_, Arc<BlockWork>) = (Instant::now(), block);
-                    merger.merge_peers(&block);
+                for work in queue {
+                    let work: Arc<Work> = work;
+                    let started = Instant::now();
+                    if let Work::Block(block) = &*work {
+                        merger.merge_peers(block);
+                    }
                     applied.add_time(started);
                 }
             })?;
@@ -102,18 +113,21 @@ pub(super) fn run(
         let mut merger = BlockMerger::new(&**host, applied, part(0));
         while let Some(work) = queue.blocking_recv() {
             let started = Instant::now();
-            match work {
-                Work::Block(block) => {
-                    let block = Arc::new(block);
-                    let has_peers = matches!(block.kind, Kind::CHANGES | Kind::WALK);
-                    let is_sent = |other: &SyncSender<_>| other.send(Arc::clone(&block)).is_ok();
-                    if has_peers && !others.iter().all(is_sent) {
-                        // A thread has panicked, which ends the scope in the same way.
-                        break;
-                    }
-                    merger.apply(&block);
-                }
-                Work::PurgeWeb(node) => drop(host.store().purge_web_node(node)),
+            let work = Arc::new(work);
+            let is_for_all = match &*work {
+                Work::Block(block) => matches!(block.kind, Kind::CHANGES | Kind::WALK),
+                Work::PurgeWeb(_) => false,
+                Work::Settle(_) => true,
+            };
+            let is_sent = |other: &SyncSender<_>| other.send(Arc::clone(&work)).is_ok();
+            if is_for_all && !others.iter().all(is_sent) {
+                // A thread has panicked, which ends the scope in the same way.
+                break;
+            }
+            match &*work {
+                Work::Block(block) => merger.apply(block),
+                Work::PurgeWeb(node) => drop(host.store().purge_web_node(*node)),
+                Work::Settle(_) => {}
             }
             applied.add_time(started);
         }
@@ -136,22 +150,14 @@ impl<'a> BlockMerger<'a> {
 
     /// Applies a block: its peers to these shards, and all the rest of it.
     fn apply(&mut self, work: &BlockWork) {
-        let is_uncounted = work.position.is_some_and(|position| self.host.is_uncounted(position));
-        let (host, applied) = (self.host, self.applied);
-        let mut apply = || {
-            if !self.apply_block(work, is_uncounted && work.is_durable) {
-                applied.damaged.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        match work.position {
-            Some(position) => host.at(position, &mut apply),
-            None => apply(),
+        if !self.apply_block(work) {
+            self.applied.damaged.fetch_add(1, Ordering::Relaxed);
         }
-        applied.blocks.fetch_add(1, Ordering::Relaxed);
+        self.applied.blocks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns false if the block does not add up.
-    fn apply_block(&mut self, work: &BlockWork, counts_durably: bool) -> bool {
+    fn apply_block(&mut self, work: &BlockWork) -> bool {
         let Ok((block, _)) = Block::read(&work.block) else { return false };
         match work.kind {
             Kind::SESSIONS => {
@@ -159,26 +165,16 @@ impl<'a> BlockMerger<'a> {
                 self.host.import_sessions(now, time.cut_ago_s, block.body);
             }
             Kind::CHANGES | Kind::WALK => {
-                let Ok(groups) = block.groups() else { return false };
-                if counts_durably {
-                    for (info_hash, peer) in groups.completed() {
-                        self.host.count_download(&info_hash, peer.socket_addr().ip());
-                    }
+                if block.groups().is_err() {
+                    return false;
                 }
                 self.merge_peers(work);
             }
             Kind::WEB => {
                 let Ok(groups) = block.web_groups() else { return false };
-                if counts_durably {
-                    for (info_hash, address) in groups.completed() {
-                        self.host.count_download(&info_hash, address);
-                    }
-                }
-                if work.is_merged {
-                    let ((_, time), store) = (self.times(work), self.host.store());
-                    let all = 0..store.shards();
-                    self.add(store.merge_web(time, counting(work.count), groups, all));
-                }
+                let ((_, time), store) = (self.times(work), self.host.store());
+                let all = 0..store.shards();
+                self.add(store.merge_web(time, Counting::None, groups, all));
             }
             _ => return false,
         }
@@ -191,11 +187,10 @@ impl<'a> BlockMerger<'a> {
         let Ok(groups) = block.groups() else { return };
         let ((_, time), shards) = (self.times(work), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
-        let counting = counting(work.count);
         let merged = if work.is_late {
-            store.merge_late(time, counting, random, groups, shards)
+            store.merge_late(time, Counting::None, random, groups, shards)
         } else {
-            store.merge(time, counting, random, groups, shards)
+            store.merge(time, Counting::None, random, groups, shards)
         };
         self.add(merged);
     }
@@ -208,13 +203,5 @@ impl<'a> BlockMerger<'a> {
 
     fn add(&self, merged: Merged) {
         self.applied.full.fetch_add(merged.full, Ordering::Relaxed);
-    }
-}
-
-fn counting(count: Count) -> Counting {
-    match count {
-        Count::Nothing => Counting::None,
-        Count::ByPeer => Counting::ByPeer,
-        Count::Each => Counting::Each,
     }
 }

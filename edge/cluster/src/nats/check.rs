@@ -133,18 +133,14 @@ async fn check_cluster(
         return findings.push(Finding::Problem("the connection to NATS has ended".into()));
     };
     findings.extend(check_rights(options, link, &mut events).await);
-    for (kind, wanted) in
-        [("d", streams::data_config(link, options)), ("r", streams::records_config(link, options))]
-    {
-        let name = link.subjects.stream(kind);
-        findings.extend(match streams::look_up(&link.jetstream, &name, TIMEOUT).await {
-            Err(text) => Some(Finding::Problem(text)),
-            Ok(None) => Some(Finding::Problem(streams::missing(&name))),
-            Ok(Some(found)) => found.doubt(&wanted).map(|text| {
-                Finding::Warning(format!("{text}: run `tidegate cluster streams` to change that"))
-            }),
-        });
-    }
+    let wanted = streams::data_config(link, options);
+    findings.extend(match streams::look_up(&link.jetstream, &wanted.name, TIMEOUT).await {
+        Err(text) => Some(Finding::Problem(text)),
+        Ok(None) => Some(Finding::Problem(streams::missing(&wanted.name))),
+        Ok(Some(found)) => found.doubt(&wanted).map(|text| {
+            Finding::Warning(format!("{text}: run `tidegate cluster streams` to change that"))
+        }),
+    });
     findings.extend(check_nodes(link, heartbeats, is_running).await);
 }
 

@@ -73,17 +73,13 @@ fn doors(link: &Link) -> [Door; 3] {
     let subjects = &link.subjects;
     let other = if subjects.node() == 1 { 2 } else { 1 };
     let other = super::options::Subjects::new(subjects.name(), other);
-    let own = [other.data(), other.live(), other.records(), other.heartbeat()];
+    let own = [other.data(), other.live(), other.rows(), other.heartbeat()];
     let addressed = [other.letters(0), other.question(0)];
     let speak = own.into_iter().chain(addressed).map(|subject| subject.to_string());
-    let streams = ["d", "r"].map(|kind| subjects.stream(kind));
-    let of_stream = |stream: &String| {
-        let stream = stream.clone();
-        STREAM_CALLS
-            .map(move |call| format!("$JS.API.{}", call.replace(".S", &format!(".{stream}"))))
-    };
+    let stream = format!(".{}", subjects.stream());
+    let of_stream = STREAM_CALLS.map(|call| format!("$JS.API.{}", call.replace(".S", &stream)));
     let read = [other.to_this("w"), other.to_this("q"), format!("{}.>", other.inbox())];
-    let logs = [subjects.all("d"), subjects.all("r"), "$JS.API.>".into()];
+    let logs = [subjects.all("d"), "$JS.API.>".into()];
     [
         Door {
             name: "publish in the name of others",
@@ -91,8 +87,8 @@ fn doors(link: &Link) -> [Door; 3] {
             is_subscription: false,
         },
         Door {
-            name: "change the streams, or read them past its own consumers",
-            subjects: streams.iter().flat_map(of_stream).collect(),
+            name: "change the stream, or read it past its own consumers",
+            subjects: of_stream.into(),
             is_subscription: false,
         },
         Door {

@@ -10,20 +10,21 @@ use replication::block::Kind;
 use replication::{BlockSink, Encoder};
 use serde::Deserialize;
 use swarm::Store;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::Stop;
-use super::apply::{BlockWork, Work};
-use super::inputs::{Happened, Inputs, Lookup};
+use super::apply::{BlockWork, Settling, Work};
+use super::inputs::{Happened, Inputs, Report};
 use super::link::Link;
 use super::log::Log;
 use super::options::NatsOptions;
 use super::reader::{LogMessage, Reading};
+use super::rows::Wanted;
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
-use crate::host::{Host, PeerTimes, Position};
+use crate::host::{Host, PeerTimes, Rows};
 use crate::node::{self, DropReason, Input, Node, Output, Time};
 
 /// Steps of a walk are done for this long at a time.
@@ -57,12 +58,13 @@ pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
     /// Blocks to apply.
     pub(super) work: mpsc::Sender<Work>,
-    /// Where look-ups of the streams report.
-    pub(super) lookups: mpsc::Sender<Result<Lookup, String>>,
-    /// The records log as it was last looked up; `None` while NATS is away.
-    pub(super) records: watch::Sender<Option<StreamState>>,
-    /// Asks for a snapshot of all records.
-    pub(super) resync: Arc<tokio::sync::Notify>,
+    /// Where look-ups of the stream report.
+    pub(super) lookups: mpsc::Sender<Result<StreamState, String>>,
+    /// Where other tasks and threads report.
+    pub(super) reports: mpsc::UnboundedSender<Report>,
+    /// Replicated rows, unless they stay local, and where repairs are ordered.
+    pub(super) rows: Option<Arc<dyn Rows>>,
+    pub(super) repairs: mpsc::UnboundedSender<Wanted>,
 }
 
 /// The driver of a node.
@@ -82,7 +84,7 @@ pub(super) struct Driver<'a> {
     /// When removals were last forgotten.
     forgot_at: Instant,
     lookup_at: Option<Instant>,
-    /// Looks the streams up.
+    /// Looks the stream up.
     looking_up: Option<JoinHandle<()>>,
     /// Look-ups that failed since the last one that did not.
     failed_lookups: u32,
@@ -98,7 +100,6 @@ pub(super) struct Driver<'a> {
 #[derive(Debug)]
 struct Came {
     block: Bytes,
-    position: Option<Position>,
     permit: Option<mpsc::OwnedPermit<Work>>,
 }
 
@@ -171,7 +172,10 @@ impl<'a> Driver<'a> {
             Happened::Acknowledged(message) => self.handle_acknowledgement(&message),
             Happened::Live(message) => self.handle_live(message),
             Happened::Heartbeat(message) => match self.link.origin("h", &message) {
-                Ok(from) => self.input(Input::Heartbeat { from, body: &message.payload }, None),
+                Ok(from) => {
+                    self.note_rows();
+                    self.input(Input::Heartbeat { from, body: &message.payload }, None);
+                }
                 Err(reason) => self.drop_heartbeat(&message, reason),
             },
             Happened::Reading(Reading::Message(message), permit) => {
@@ -179,11 +183,14 @@ impl<'a> Driver<'a> {
             }
             Happened::Reading(Reading::Ended(why), _) => self.handle_log_end(&why),
             Happened::LookedUp(lookup) => self.handle_lookup(lookup),
-            Happened::Dropped(reason) => self.input(Input::Dropped(reason), None),
-            Happened::Order(Order::Ignore { node, is_ignored }) => {
+            Happened::Reported(Report::Dropped(reason)) => {
+                self.input(Input::Dropped(reason), None);
+            }
+            Happened::Reported(Report::Repaired) => self.input(Input::Repaired, None),
+            Happened::Reported(Report::Settled) => self.input(Input::Settled, None),
+            Happened::Order(Order { node, is_ignored }) => {
                 self.input(Input::Ignore { node, is_ignored }, None);
             }
-            Happened::Order(Order::Resync) => self.shared.resync.notify_one(),
             Happened::Flush => self.flush(),
             Happened::Tick => self.tick(),
             Happened::Stop(Stop::No) => {}
@@ -223,7 +230,6 @@ impl<'a> Driver<'a> {
             }
             Event::Disconnected => {
                 self.shared.status.set_server(None, false);
-                self.shared.records.send_replace(None);
                 self.log.stop();
                 // Its answers will not come.
                 self.looking_up.take().iter().for_each(JoinHandle::abort);
@@ -286,7 +292,7 @@ impl<'a> Driver<'a> {
         match self.link.origin("l", &message) {
             Ok(from) => {
                 let block = message.payload;
-                let came = Came { block: block.clone(), position: None, permit: None };
+                let came = Came { block: block.clone(), permit: None };
                 self.input(Input::Live { from, block: &block }, Some(came));
             }
             Err(reason) => self.input(Input::Dropped(reason), None),
@@ -299,8 +305,7 @@ impl<'a> Driver<'a> {
         match self.link.origin("d", &message) {
             Ok(from) => {
                 let block = message.payload;
-                let position = Some(Position { stream: self.log.created_ns, sequence });
-                let came = Came { block: block.clone(), position, permit: Some(permit) };
+                let came = Came { block: block.clone(), permit: Some(permit) };
                 self.input(Input::Logged { sequence, stored_ms, from, block: &block }, Some(came));
             }
             Err(reason) => self.input(Input::Dropped(reason), None),
@@ -315,7 +320,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Looks the streams up after `pause`, unless that is under way.
+    /// Looks the stream up after `pause`, unless that is under way.
     fn look_up(&mut self, pause: Duration) {
         if self.looking_up.is_some() {
             return;
@@ -326,20 +331,21 @@ impl<'a> Driver<'a> {
             LOOKUP_PATIENCE * (1 << (self.failed_lookups / FAILURES_PER_DOUBLING).min(3));
         self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let lookup = look_up(&link, &options, patience).await;
+            let wanted = streams::data_config(&link, &options);
+            let lookup = streams::find(&link.jetstream, &wanted, patience).await;
             // Fails only while the thread ends.
             let _ = lookups.send(lookup).await;
         }));
     }
 
-    fn handle_lookup(&mut self, lookup: Result<Lookup, String>) {
+    fn handle_lookup(&mut self, lookup: Result<StreamState, String>) {
         self.looking_up = None;
         self.lookup_at = Some(Instant::now() + LOOKUP_PERIOD);
         if !self.link.is_connected() {
             return;
         }
-        let Lookup { data, records } = match lookup {
-            Ok(lookup) => lookup,
+        let found = match lookup {
+            Ok(found) => found,
             Err(text) => {
                 self.failed_lookups += 1;
                 self.complain(&text);
@@ -348,20 +354,14 @@ impl<'a> Driver<'a> {
             }
         };
         self.failed_lookups = 0;
-        let failure = records.as_ref().err().cloned();
-        let records = records.ok();
-        let doubts = [Some(&data), records.as_ref()].into_iter().flatten();
-        let failure = failure.or_else(|| doubts.filter_map(|it| it.doubt.clone()).next());
-        match &failure {
+        match &found.doubt {
             Some(text) => self.complain(text),
             None => self.complaint = None,
         }
-        self.shared.status.set_failure(failure);
-        let infos = records.iter().map(|it| it.info.clone());
-        self.shared.status.set_streams([data.info.clone()].into_iter().chain(infos).collect());
-        self.shared.records.send_replace(records);
-        if self.log.look_at(&data, self.node.position().sequence) {
-            let StreamState { created_ns: stream, first, last, last_ms, .. } = data;
+        self.shared.status.set_failure(found.doubt.clone());
+        self.shared.status.set_streams(vec![found.info.clone()]);
+        if self.log.look_at(&found, self.node.position().sequence) {
+            let StreamState { created_ns: stream, first, last, last_ms, .. } = found;
             self.input(Input::Log { stream, first, last, last_ms }, None);
         }
     }
@@ -427,13 +427,13 @@ impl<'a> Driver<'a> {
     }
 
     fn tick(&mut self) {
+        self.note_rows();
         self.input(Input::Tick, None);
         if self.slow_at.elapsed() >= SLOW_PERIOD {
             self.slow_at = Instant::now();
             self.flush_sessions();
             self.follow_policy();
-            let records = self.shared.status.records_position();
-            let figures = node::Figures { records, ..self.shared.host.figures() };
+            let figures = self.shared.host.figures();
             self.input(Input::Figures(figures), None);
         }
         if self.forgot_at.elapsed() >= REMOVALS_PERIOD {
@@ -446,6 +446,14 @@ impl<'a> Driver<'a> {
         }
         let snapshot = self.node.snapshot(now());
         self.shared.status.set_snapshot(snapshot, self.node.is_warm());
+    }
+
+    /// Tells the node the digests of its rows.
+    fn note_rows(&mut self) {
+        if let Some(rows) = &self.shared.rows {
+            let digests = rows.digests();
+            self.input(Input::Rows(&digests), None);
+        }
     }
 
     /// Lets the store keep as many refreshes as the present lifetimes need, and the log as much.
@@ -484,22 +492,21 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.log.read(&self.link, start),
-                Output::Apply { kind, cut_ms, count, is_durable, is_merged, is_late } => {
-                    let Some(Came { block, position, permit }) = came else {
+                Output::Apply { kind, cut_ms, is_late } => {
+                    let Some(Came { block, permit }) = came else {
                         debug_assert!(false, "the node applies what has come");
                         continue;
                     };
-                    let work = BlockWork {
-                        block,
-                        kind,
-                        cut_ms,
-                        count,
-                        is_durable,
-                        is_merged,
-                        is_late,
-                        position,
-                    };
-                    self.apply(work, permit);
+                    self.apply(BlockWork { block, kind, cut_ms, is_late }, permit);
+                }
+                Output::Settle => {
+                    let settling = Settling(self.shared.reports.clone());
+                    // If the queue is gone, so is the settling, which reports.
+                    let _ = self.shared.work.send(Work::Settle(settling)).await;
+                }
+                Output::Repair { node, kinds } => {
+                    // Fails only while the thread ends.
+                    let _ = self.shared.repairs.send(Wanted { node, kinds });
                 }
                 Output::Walk { since_s } => {
                     let now = self.shared.host.now().tick;
@@ -573,18 +580,6 @@ impl<'a> Driver<'a> {
         // If it fails, the others hear nothing more, and find out.
         let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.link.client.flush()).await;
     }
-}
-
-async fn look_up(link: &Link, options: &NatsOptions, patience: Duration) -> Result<Lookup, String> {
-    let [data, records] =
-        [streams::data_config(link, options), streams::records_config(link, options)];
-    // Both at once: peers are not to wait for a stream of records without a leader, and are replicated even if
-    // there is no room for it.
-    let (data, records) = tokio::join!(
-        streams::find(&link.jetstream, &data, patience),
-        streams::find(&link.jetstream, &records, patience)
-    );
-    Ok(Lookup { data: data?, records })
 }
 
 /// Reads both clocks.

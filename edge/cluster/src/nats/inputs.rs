@@ -26,8 +26,8 @@ pub(super) enum Happened {
     Heartbeat(Message),
     /// Of the log, and the place of its block among those to be applied.
     Reading(Reading, mpsc::OwnedPermit<Work>),
-    LookedUp(Result<Lookup, String>),
-    Dropped(DropReason),
+    LookedUp(Result<StreamState, String>),
+    Reported(Report),
     Order(Order),
     /// Changes are to be cut.
     Flush,
@@ -35,19 +35,23 @@ pub(super) enum Happened {
     Stop(Stop),
 }
 
-/// The streams, as they were found.
-#[derive(Clone, Debug)]
-pub(super) struct Lookup {
-    pub(super) data: StreamState,
-    pub(super) records: Result<StreamState, String>,
+/// What other tasks and threads report to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// A message was dropped.
+    Dropped(DropReason),
+    /// A repair of rows has ended.
+    Repaired,
+    /// All blocks that waited are applied.
+    Settled,
 }
 
 /// Where what happens comes from.
 pub(super) struct Inputs {
     pub(super) events: mpsc::UnboundedReceiver<Event>,
     pub(super) subscriptions: Subscriptions,
-    pub(super) lookups: mpsc::Receiver<Result<Lookup, String>>,
-    pub(super) drops: mpsc::UnboundedReceiver<DropReason>,
+    pub(super) lookups: mpsc::Receiver<Result<StreamState, String>>,
+    pub(super) reports: mpsc::UnboundedReceiver<Report>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) stop: watch::Receiver<Stop>,
     pub(super) flush: Interval,
@@ -101,7 +105,7 @@ impl Inputs {
                 Happened::Reading(reading, permit)
             }
             Some(lookup) = self.lookups.recv() => Happened::LookedUp(lookup),
-            Some(reason) = self.drops.recv() => Happened::Dropped(reason),
+            Some(report) = self.reports.recv() => Happened::Reported(report),
             Some(order) = self.orders.recv() => Happened::Order(order),
             _ = self.flush.tick() => Happened::Flush,
             _ = self.tick.tick() => Happened::Tick,

@@ -29,7 +29,7 @@ impl Log {
     pub(super) fn read(&mut self, link: &Link, start: Start) {
         self.stop();
         let (sender, receiver) = mpsc::channel(READ_AHEAD);
-        self.reader = Some(Reader::start(link, link.subjects.stream("d"), start, sender));
+        self.reader = Some(Reader::start(link, link.subjects.stream(), start, sender));
         self.readings = Some(receiver);
     }
 

@@ -1,4 +1,4 @@
-//! Makes the streams, as the operator, who has a user of its own at the servers.
+//! Makes the stream, as the operator, who has a user of its own at the servers.
 
 use std::io;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::streams;
 /// The time limit for all of it: a cluster of servers that has just started elects leaders first.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Makes the streams of a cluster, or changes them to be as `options` say. Returns what was done, a sentence for each.
+/// Makes the stream of a cluster, or changes it to be as `options` say. Returns what was done.
 /// `options` have the nkey or certificate of the operator; their node does not matter.
 ///
 /// # Errors
 ///
 /// If no server can be reached, or it refuses: a sentence with a remedy.
-pub fn make_streams(options: &NatsOptions) -> io::Result<Vec<String>> {
+pub fn make_streams(options: &NatsOptions) -> io::Result<String> {
     let options = NatsOptions { node: OPERATOR, ..options.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let made = runtime.block_on(async { timeout(TIMEOUT, make(&options)).await });
@@ -31,7 +31,7 @@ pub fn make_streams(options: &NatsOptions) -> io::Result<Vec<String>> {
     made.map_err(io::Error::other)
 }
 
-async fn make(options: &NatsOptions) -> Result<Vec<String>, String> {
+async fn make(options: &NatsOptions) -> Result<String, String> {
     // Events say nothing that errors do not.
     let (events, _) = mpsc::unbounded_channel();
     let link = Link::connect_once(options, events).await;
@@ -40,9 +40,5 @@ async fn make(options: &NatsOptions) -> Result<Vec<String>, String> {
             "cannot connect to NATS: {error}: check cluster.servers, and the nkey of the operator"
         )
     })?;
-    let mut done = Vec::new();
-    for wanted in [streams::data_config(&link, options), streams::records_config(&link, options)] {
-        done.push(streams::make(&link.jetstream, wanted).await?);
-    }
-    Ok(done)
+    streams::make(&link.jetstream, streams::data_config(&link, options)).await
 }

@@ -1,4 +1,4 @@
-//! What the driver needs to know, and how its subjects and streams are named.
+//! What the driver needs to know, and how its subjects and its stream are named.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -83,8 +83,8 @@ impl Subjects {
         self.own("l")
     }
 
-    /// The log of records.
-    pub(super) fn records(&self) -> Subject {
+    /// Changes of rows.
+    pub(super) fn rows(&self) -> Subject {
         self.own("r")
     }
 
@@ -134,9 +134,9 @@ impl Subjects {
         format!("{}.i.{node}.", self.prefix)
     }
 
-    /// Returns the name of a stream: `d` or `r`.
-    pub(super) fn stream(&self, kind: &str) -> String {
-        format!("TG_{}_{}", self.name, kind.to_uppercase())
+    /// Returns the name of the log's stream.
+    pub(super) fn stream(&self) -> String {
+        format!("TG_{}_D", self.name)
     }
 
     fn own(&self, kind: &str) -> Subject {
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(subjects.data().as_str(), "tg.c-1.d.7");
         assert_eq!(subjects.letters(9).as_str(), "tg.c-1.w.9.7");
         assert_eq!(subjects.to_this("w"), "tg.c-1.w.7.*");
-        assert_eq!(subjects.stream("d"), "TG_c-1_D");
+        assert_eq!(subjects.stream(), "TG_c-1_D");
         assert_eq!(subjects.origin("d", "tg.c-1.d.9"), Some(9));
         assert_eq!(subjects.origin("w", "tg.c-1.w.7.9"), Some(9));
     }

@@ -2,9 +2,6 @@
 
 use super::options::Subjects;
 
-/// The streams' kinds: peers and records.
-const STREAMS: [&str; 2] = ["d", "r"];
-
 /// The subjects that a user may publish and subscribe to. Others are refused by a server with users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
@@ -21,17 +18,17 @@ impl Rights {
     /// change streams: a stream can be made to publish under the subject of another node.
     pub fn of_node(name: &str, node: u8) -> Self {
         let subjects = Subjects::new(name, node);
-        let own = [subjects.data(), subjects.live(), subjects.records(), subjects.heartbeat()];
+        let own = [subjects.data(), subjects.live(), subjects.rows(), subjects.heartbeat()];
         let mut publish: Vec<String> = own.iter().map(ToString::to_string).collect();
         publish.extend(["w", "q"].map(|kind| format!("tg.{name}.{kind}.*.{node}")));
         publish.push(format!("tg.{name}.i.>"));
-        for stream in STREAMS.map(|kind| subjects.stream(kind)) {
-            publish.push(format!("$JS.API.STREAM.INFO.{stream}"));
-            let of_consumer = ["CREATE", "INFO", "MSG.NEXT"];
-            publish.extend(of_consumer.map(|call| format!("$JS.API.CONSUMER.{call}.{stream}.*")));
-        }
+        let stream = subjects.stream();
+        publish.push(format!("$JS.API.STREAM.INFO.{stream}"));
+        let of_consumer = ["CREATE", "INFO", "MSG.NEXT"];
+        publish.extend(of_consumer.map(|call| format!("$JS.API.CONSUMER.{call}.{stream}.*")));
         let subscribe = vec![
             subjects.all("l"),
+            subjects.all("r"),
             subjects.all("h"),
             subjects.to_this("w"),
             subjects.to_this("q"),
@@ -40,14 +37,13 @@ impl Rights {
         Self { publish, subscribe }
     }
 
-    /// Returns the rights of the operator, who makes and changes the streams of the cluster `name`.
+    /// Returns the rights of the operator, who makes and changes the stream of the cluster `name`.
     pub fn of_operator(name: &str) -> Self {
         let subjects = Subjects::new(name, OPERATOR);
-        let calls = STREAMS.into_iter().flat_map(|kind| {
-            let stream = subjects.stream(kind);
-            ["INFO", "CREATE", "UPDATE"].map(|call| format!("$JS.API.STREAM.{call}.{stream}"))
-        });
-        Self { publish: calls.collect(), subscribe: vec![format!("{}.>", subjects.inbox())] }
+        let stream = subjects.stream();
+        let calls = ["INFO", "CREATE", "UPDATE"];
+        let publish = calls.map(|call| format!("$JS.API.STREAM.{call}.{stream}")).into();
+        Self { publish, subscribe: vec![format!("{}.>", subjects.inbox())] }
     }
 }
 

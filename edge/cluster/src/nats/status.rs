@@ -13,18 +13,13 @@ use crate::snapshot::Snapshot;
 /// Numbers of nodes are bytes.
 const NODES: usize = 256;
 
-/// An operator's order.
+/// An operator's order: to drop everything from a node from now on, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Drops everything from a node from now on, or no longer.
-    Ignore {
-        /// The node.
-        node: u8,
-        /// Whether its messages are dropped.
-        is_ignored: bool,
-    },
-    /// Fetches all durable records from a neighbour and merges them.
-    Resync,
+pub struct Order {
+    /// The node.
+    pub node: u8,
+    /// Whether its messages are dropped.
+    pub is_ignored: bool,
 }
 
 /// What a running node shows, and takes orders by. Shared by its threads and the management API.
@@ -37,7 +32,7 @@ pub struct Status {
     ignored: [AtomicBool; NODES],
     pub(super) applied: Applied,
     pub(super) letters: LetterCounts,
-    pub(super) records: RecordCounts,
+    pub(super) rows: RowCounts,
 }
 
 #[derive(Debug)]
@@ -65,15 +60,15 @@ pub(super) struct LetterCounts {
     pub(super) damaged: AtomicU64,
 }
 
-/// Records since the start.
+/// Messages of rows since the start.
 #[derive(Debug, Default)]
-pub(super) struct RecordCounts {
+pub(super) struct RowCounts {
     pub(super) sent: AtomicU64,
-    pub(super) applied: AtomicU64,
-    /// The last message of the stream that was applied, and the last that there is.
-    pub(super) position: AtomicU64,
-    pub(super) last: AtomicU64,
-    pub(super) is_resyncing: AtomicBool,
+    /// Not sent: NATS is away, or the node is mute.
+    pub(super) unsent: AtomicU64,
+    pub(super) received: AtomicU64,
+    pub(super) repairs: AtomicU64,
+    pub(super) failed_repairs: AtomicU64,
 }
 
 /// All there is to see of a node.
@@ -103,8 +98,8 @@ pub struct Overview {
     pub full: u64,
     /// Letters.
     pub letters: LetterFigures,
-    /// Records.
-    pub records: RecordFigures,
+    /// Replicated rows.
+    pub rows: RowFigures,
 }
 
 /// Letters since the start: bodies with any number of WebTorrent messages.
@@ -122,17 +117,19 @@ pub struct LetterFigures {
     pub damaged: u64,
 }
 
-/// Durable records since the start.
+/// Replicated rows since the start: messages with any number of changes, and repairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RecordFigures {
-    /// Entries of this node that were stored in the stream.
+pub struct RowFigures {
+    /// Published.
     pub sent: u64,
-    /// Messages of the stream that were applied.
-    pub applied: u64,
-    /// Messages of the stream that were not applied yet.
-    pub behind: u64,
-    /// Whether a snapshot is being fetched.
-    pub is_resyncing: bool,
+    /// Not published, because NATS is away or the node is mute. Other nodes fetch their changes later.
+    pub unsent: u64,
+    /// Received and merged.
+    pub received: u64,
+    /// Times that rows were fetched because they differed from another node's.
+    pub repairs: u64,
+    /// Times that this failed.
+    pub failed_repairs: u64,
 }
 
 impl Status {
@@ -159,16 +156,14 @@ impl Status {
             ignored: [const { AtomicBool::new(false) }; NODES],
             applied: Applied::default(),
             letters: LetterCounts::default(),
-            records: RecordCounts::default(),
+            rows: RowCounts::default(),
         };
         (status, receiver)
     }
 
     /// Gives an order, which is carried out within a moment.
     pub fn order(&self, order: Order) {
-        if let Order::Ignore { node, is_ignored } = order {
-            self.ignored[usize::from(node)].store(is_ignored, Ordering::Relaxed);
-        }
+        self.ignored[usize::from(order.node)].store(order.is_ignored, Ordering::Relaxed);
         // Fails only while the process is going down.
         let _ = self.orders.send(order);
     }
@@ -192,7 +187,7 @@ impl Status {
     pub fn overview(&self) -> Overview {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.lock();
-        let records = &self.records;
+        let rows = &self.rows;
         Overview {
             node: shared.snapshot.clone(),
             server: shared.server.clone(),
@@ -212,18 +207,14 @@ impl Status {
                 delivered: load(&self.letters.delivered),
                 damaged: load(&self.letters.damaged),
             },
-            records: RecordFigures {
-                sent: load(&records.sent),
-                applied: load(&records.applied),
-                behind: load(&records.last).saturating_sub(load(&records.position)),
-                is_resyncing: records.is_resyncing.load(Ordering::Relaxed),
+            rows: RowFigures {
+                sent: load(&rows.sent),
+                unsent: load(&rows.unsent),
+                received: load(&rows.received),
+                repairs: load(&rows.repairs),
+                failed_repairs: load(&rows.failed_repairs),
             },
         }
-    }
-
-    /// Returns the sequence of the last message of the records log that was applied.
-    pub(super) fn records_position(&self) -> u64 {
-        self.records.position.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_snapshot(&self, snapshot: Snapshot, is_warm: bool) {

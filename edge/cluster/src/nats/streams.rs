@@ -1,4 +1,4 @@
-//! The streams: how they should be. Nodes check them, and only the operator makes them so.
+//! The stream of the log: how it should be. Nodes check it, and only the operator makes it so.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -16,12 +16,6 @@ use super::options::NatsOptions;
 /// How much longer than a peer's lifetime the log keeps messages: a node that starts reads from before its
 /// journal's end.
 const SPARE: Duration = Duration::from_secs(300);
-/// How long the records log keeps changes, for nodes that are away.
-const RECORDS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The shortest and usual time for which a server remembers what it stored.
-const RECORDS_DUPLICATES: Duration = Duration::from_secs(120);
-/// The size of the records log.
-const RECORDS_BYTES: i64 = 1 << 30;
 /// Repetitions of a request that was not answered: servers that have just started may lose one. Making a
 /// stream twice changes nothing.
 const CREATE_RETRIES: u32 = 2;
@@ -98,26 +92,8 @@ pub(super) fn data_config(link: &Link, options: &NatsOptions) -> Config {
         duplicate_window: max_age,
         max_bytes: i64::try_from(options.stream_bytes).unwrap_or(i64::MAX),
         description: Some("tidegate: changes of peers".into()),
-        ..config(link, options, "d")
-    }
-}
-
-/// Returns how the records log should be.
-pub(super) fn records_config(link: &Link, options: &NatsOptions) -> Config {
-    Config {
-        max_age: RECORDS_AGE,
-        // Records have numbers: nodes know those that come again.
-        duplicate_window: RECORDS_DUPLICATES,
-        max_bytes: RECORDS_BYTES,
-        description: Some("tidegate: changes of durable records".into()),
-        ..config(link, options, "r")
-    }
-}
-
-fn config(link: &Link, options: &NatsOptions, kind: &str) -> Config {
-    Config {
-        name: link.subjects.stream(kind),
-        subjects: vec![link.subjects.all(kind)],
+        name: link.subjects.stream(),
+        subjects: vec![link.subjects.all("d")],
         retention: RetentionPolicy::Limits,
         storage: StorageType::File,
         discard: DiscardPolicy::Old,

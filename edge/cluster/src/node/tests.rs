@@ -20,7 +20,6 @@ fn options(restored_ms: Option<u64>) -> Options {
         peer_lifetime_s: 2700,
         warm_wait_ms: 30_000,
         restored_ms,
-        counted: Position::default(),
     }
 }
 
@@ -38,6 +37,11 @@ impl Bed {
     fn input(&mut self, input: Input<'_>) -> Vec<Output> {
         let mut out = Vec::new();
         self.node.handle(at(self.ms), input, &mut out);
+        // Blocks are applied at once.
+        if let Some(at) = out.iter().position(|output| *output == Output::Settle) {
+            out.remove(at);
+            out.extend(self.input(Input::Settled));
+        }
         out
     }
 
@@ -82,11 +86,8 @@ fn starts(out: &[Output]) -> Vec<Start> {
     out.iter().filter_map(start).collect()
 }
 
-fn applied(out: &[Output]) -> Option<(Count, bool)> {
-    out.iter().find_map(|output| match output {
-        Output::Apply { count, is_durable, .. } => Some((*count, *is_durable)),
-        _ => None,
-    })
+fn is_applied(out: &[Output]) -> bool {
+    out.iter().any(|output| matches!(output, Output::Apply { .. }))
 }
 
 fn block(kind: Kind, node: u16, boot: u64, number: u64, cut_ms: u64) -> Vec<u8> {
@@ -115,6 +116,20 @@ fn heartbeats_are_collected_before_the_log_is_read() {
     bed.logged(2, 2, &changes(2, 5, 2));
     assert!(bed.node.is_warm());
     assert_eq!(bed.node.position(), Position { stream: 9, sequence: 2 });
+}
+
+#[test]
+fn a_node_is_warm_when_the_last_block_is_applied() {
+    let mut bed = Bed::new(None);
+    bed.connect(1, UNIX_MS);
+    let (block, mut out) = (changes(2, 5, 1), Vec::new());
+    let logged = Input::Logged { sequence: 1, stored_ms: UNIX_MS, from: 2, block: &block };
+    bed.node.handle(at(bed.ms), logged, &mut out);
+    // A thread applies it.
+    assert!(matches!(out[..], [Output::Apply { .. }, Output::Settle]), "{out:?}");
+    assert!(!bed.node.is_warm());
+    bed.input(Input::Settled);
+    assert!(bed.node.is_warm());
 }
 
 #[test]
@@ -171,7 +186,7 @@ fn reading_continues_where_it_ended() {
     let block = changes(3, 8, 1);
     let other = Input::Logged { sequence: 4, stored_ms: UNIX_MS + 50, from: 3, block: &block };
     assert_eq!(starts(&bed.input(other)), [Start::Time(UNIX_MS + 1)]);
-    assert!(applied(&bed.input(other)).is_some());
+    assert!(is_applied(&bed.input(other)));
     // Another one from the beginning, and the first node fills it.
     bed.input(Input::Log { stream: 10, first: 1, last: 0, last_ms: 0 });
     let out = bed.wait(300);
@@ -184,42 +199,15 @@ fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     let mut bed = Bed::new(Some(UNIX_MS - 10_000));
     let out = bed.connect(2, UNIX_MS);
     assert_eq!(starts(&out), [Start::Time(UNIX_MS - 130_000)]);
-    // Its own block before, and one of another node: the journal may have counted it.
-    let own = block(Kind::CHANGES, 1, 400, 8, UNIX_MS - 20_000);
-    assert_eq!(applied(&bed.logged(1, 1, &own)), Some((Count::Nothing, true)));
-    let other = changes(2, 5, 1);
-    assert_eq!(applied(&bed.logged(2, 2, &other)), Some((Count::Nothing, true)));
+    // Its own block before, and one of another node.
+    bed.logged(1, 1, &block(Kind::CHANGES, 1, 400, 8, UNIX_MS - 20_000));
+    bed.logged(2, 2, &changes(2, 5, 1));
     let out = bed.wait(200);
     let since_s = out.iter().find_map(|output| match output {
         Output::Walk { since_s } => Some(*since_s),
         _ => None,
     });
     assert!(since_s.is_some_and(|it| (140..145).contains(&it)), "{since_s:?}");
-    assert_eq!(applied(&bed.logged(3, 2, &changes(2, 5, 2))), Some((Count::Each, true)));
-    // The last one of the process before, which came late: it is among what was restored.
-    let own = block(Kind::CHANGES, 1, 400, 9, UNIX_MS);
-    assert_eq!(applied(&bed.logged(4, 1, &own)), Some((Count::Nothing, true)));
-}
-
-#[test]
-fn what_counts() {
-    let mut bed = Bed::new(None);
-    bed.connect(0, 0);
-    let mut logged = |sequence, node: u16, boot, number| {
-        applied(&bed.logged(sequence, node as u8, &changes(node, boot, number)))
-    };
-    assert_eq!(logged(1, 2, 5, 1), Some((Count::Each, true)));
-    assert_eq!(logged(2, 2, 5, 1), Some((Count::Nothing, false)));
-    // Own blocks are applied, and so are those of the process before.
-    assert_eq!(logged(3, 1, 500, 1), Some((Count::Nothing, true)));
-    assert_eq!(logged(4, 1, 400, 1), Some((Count::Each, true)));
-    let live = changes(2, 5, 2);
-    assert_eq!(
-        applied(&bed.input(Input::Live { from: 2, block: &live })),
-        Some((Count::Nothing, false))
-    );
-    let walk = block(Kind::WALK, 2, 5, 3, UNIX_MS);
-    assert_eq!(applied(&bed.logged(5, 2, &walk)).map(|it| it.0), Some(Count::ByPeer));
 }
 
 #[test]
@@ -243,7 +231,7 @@ fn what_is_dropped_is_counted_by_its_reason() {
     // The place in the log moves on all the same.
     assert_eq!(bed.node.position().sequence, 3);
     bed.input(Input::Ignore { node: 2, is_ignored: false });
-    assert!(applied(&bed.logged(4, 2, &changes(2, 5, 4))).is_some());
+    assert!(is_applied(&bed.logged(4, 2, &changes(2, 5, 4))));
 }
 
 #[test]
@@ -345,16 +333,13 @@ fn webtorrent_peers_belong_to_processes_that_are_there() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);
     let web = block(Kind::WEB, 2, 5, 1, UNIX_MS);
-    let is_merged = |out: &[Output]| {
-        out.iter().any(|output| matches!(output, Output::Apply { is_merged: true, .. }))
-    };
-    assert!(!is_merged(&bed.logged(1, 2, &web)));
+    assert!(!is_applied(&bed.logged(1, 2, &web)));
     bed.hear(2, &Heartbeat { boot: 5, ..Heartbeat::default() });
-    assert!(is_merged(&bed.logged(2, 2, &web)));
+    assert!(is_applied(&bed.logged(2, 2, &web)));
     let before = block(Kind::WEB, 2, 4, 1, UNIX_MS);
-    assert!(!is_merged(&bed.logged(3, 2, &before)));
+    assert!(!is_applied(&bed.logged(3, 2, &before)));
     let own = block(Kind::WEB, 1, 500, 1, UNIX_MS);
-    assert!(!is_merged(&bed.logged(4, 1, &own)));
+    assert!(!is_applied(&bed.logged(4, 1, &own)));
 }
 
 #[test]
@@ -432,52 +417,6 @@ fn a_heartbeat_of_another_version_is_read() {
 }
 
 #[test]
-fn reading_begins_where_downloads_are_counted_or_earlier() {
-    for (stored_ms, expected) in [
-        // Without a connection since long before the process before this one ended.
-        (UNIX_MS - 3_600_000, vec![]),
-        (UNIX_MS - 1000, vec![Start::Time(UNIX_MS - 120_000)]),
-    ] {
-        let counted = Position { stream: 9, sequence: 40 };
-        let node = Node::new(Options { counted, ..options(Some(UNIX_MS)) });
-        let mut bed = Bed { node, ms: 0 };
-        assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::Sequence(40)]);
-        let block = changes(2, 5, 1);
-        let out = bed.input(Input::Logged { sequence: 40, stored_ms, from: 2, block: &block });
-        assert_eq!(starts(&out), expected);
-        let sequence = if expected.is_empty() { 40 } else { 0 };
-        assert_eq!(bed.node.position(), Position { stream: 9, sequence });
-    }
-    // Of another stream, its place says nothing; nor if it is beyond the end.
-    for counted in [Position { stream: 8, sequence: 40 }, Position { stream: 9, sequence: 51 }] {
-        let node = Node::new(Options { counted, ..options(Some(UNIX_MS)) });
-        let mut bed = Bed { node, ms: 0 };
-        assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::Time(UNIX_MS - 120_000)]);
-    }
-}
-
-#[test]
-fn downloads_of_all_nodes_count_durably_by_the_log() {
-    let mut bed = Bed::new(None);
-    bed.connect(0, 0);
-    // Of this process, of the one before it, and of another node; of a copy, not.
-    for (sequence, node, boot, expected) in
-        [(1, 1, 500, true), (2, 1, 400, true), (3, 2, 5, true), (4, 2, 5, false)]
-    {
-        let out = bed.logged(sequence, node, &changes(node.into(), boot, 1));
-        assert_eq!(applied(&out).map(|(_, is_durable)| is_durable), Some(expected), "{sequence}");
-    }
-    // Of WebTorrent peers whose node is not there, or which are this node's own, nothing else matters.
-    for (sequence, node, boot) in [(5, 1, 500), (6, 3, 7)] {
-        let web = block(Kind::WEB, node, boot, 2, UNIX_MS);
-        let out = bed.logged(sequence, node as u8, &web);
-        let [Output::Apply { is_durable: true, is_merged: false, .. }] = out[..] else {
-            panic!("{out:?}")
-        };
-    }
-}
-
-#[test]
 fn what_a_node_sends_too_fast_is_dropped() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);
@@ -497,7 +436,7 @@ fn what_a_node_sends_too_fast_is_dropped() {
     assert!((250..260).contains(&dropped(&bed)), "{}", dropped(&bed));
     // Others are heard.
     let before = dropped(&bed);
-    assert!(applied(&bed.logged(513, 3, &changes(3, 5, 1))).is_some());
+    assert!(is_applied(&bed.logged(513, 3, &changes(3, 5, 1))));
     (0..512).for_each(|_| drop(bed.input(Input::Live { from: 2, block: &large })));
     assert!(dropped(&bed) > before);
     assert_eq!(bed.node.position().sequence, 513);
@@ -520,4 +459,76 @@ fn a_node_with_a_wrong_clock_reads_all_of_the_log() {
         let is_walk = |output: &Output| matches!(output, Output::Walk { .. });
         assert_eq!(bed.wait(200).iter().any(is_walk), expected != Start::First);
     }
+}
+
+/// Returns the repairs that were begun: the node and the kinds.
+fn repairs(out: &[Output]) -> Vec<(u8, Vec<u8>)> {
+    let repair = |output: &Output| match output {
+        Output::Repair { node, kinds } => Some((*node, kinds.clone())),
+        _ => None,
+    };
+    out.iter().filter_map(repair).collect()
+}
+
+/// A node that hears others once a second.
+impl Bed {
+    /// Lets time pass while these nodes have these digests. Returns the repairs that were begun.
+    fn hear_rows(&mut self, seconds: u64, nodes: &[(u8, &[u64])]) -> Vec<(u8, Vec<u8>)> {
+        let mut begun = Vec::new();
+        for _ in 0..seconds {
+            for (node, rows) in nodes {
+                let rows = rows.to_vec();
+                let out = self.hear(*node, &Heartbeat { boot: 5, rows, ..Heartbeat::default() });
+                begun.extend(repairs(&out));
+            }
+            begun.extend(repairs(&self.wait(1000)));
+        }
+        begun
+    }
+
+    fn differs(&self, node: u8) -> Vec<u8> {
+        let nodes = self.snapshot().nodes;
+        nodes.iter().find(|it| it.node == node).unwrap().differs.clone()
+    }
+}
+
+#[test]
+fn rows_that_differ_are_repaired_when_they_do_for_three_heartbeats() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    bed.input(Input::Rows(&[1, 2, 3]));
+    assert_eq!(bed.hear_rows(3, &[(2, &[1, 2, 3])]), []);
+    // Changes were on their way; then not.
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 9, 3])]), []);
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 2, 3])]), []);
+    assert_eq!(bed.hear_rows(4, &[(2, &[1, 9, 3])]), [(2, vec![1])]);
+    assert_eq!(bed.differs(2), [1]);
+    // One at a time, and after a pause that grows.
+    assert_eq!(bed.hear_rows(20, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), []);
+    bed.input(Input::Repaired);
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), [(3, vec![0])]);
+    bed.input(Input::Repaired);
+    bed.input(Input::Rows(&[0, 2, 3]));
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), []);
+    assert_eq!(bed.hear_rows(3, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), [(2, vec![0, 1])]);
+    assert!(bed.snapshot().nodes[0].differs_ms > 20_000);
+}
+
+#[test]
+fn a_node_that_is_heard_anew_is_repaired_from_at_once() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    bed.input(Input::Rows(&[1, 2]));
+    // Of a later version, which has another kind; and of one that has no rows.
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 7, 3]), (3, &[])]), [(2, vec![1])]);
+    assert_eq!((bed.differs(2), bed.differs(3)), (vec![1], vec![]));
+    bed.input(Input::Repaired);
+    // It was away.
+    bed.wait(60_000);
+    assert!(bed.differs(2).is_empty());
+    assert_eq!(bed.hear_rows(2, &[(2, &[1, 7])]), [(2, vec![1])]);
+    bed.input(Input::Repaired);
+    // An ignored node is not asked.
+    bed.input(Input::Ignore { node: 2, is_ignored: true });
+    assert_eq!(bed.hear_rows(60, &[(2, &[1, 7])]), []);
 }

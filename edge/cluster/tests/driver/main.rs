@@ -5,8 +5,11 @@ mod bad_input;
 mod faults;
 mod node;
 mod origins;
+mod repairs;
 mod replay;
 mod replication;
+#[path = "../rows/mod.rs"]
+mod rows;
 
 use harness::nats::{self, Nats};
 use tidegate_cluster::nats::{NatsOptions, make_streams};

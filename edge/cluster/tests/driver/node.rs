@@ -1,7 +1,6 @@
 //! A node without a tracker: a store, and the driver.
 
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,9 +10,11 @@ use primitives::Random;
 use replication::{Feed, Now};
 use swarm::{Action, Options, PeerCaps, StoreAnnounce};
 use tidegate_cluster::nats::{self, NatsOptions, Overview, Setup, Status, Stop};
-use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Position, Store};
+use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Rows, Store};
 use tokio::sync::watch;
 use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
+
+use crate::rows::{Map, TestRows};
 
 /// The name of the cluster in all tests.
 pub(crate) const NAME: &str = "test";
@@ -25,8 +26,6 @@ const LIFETIME_S: u32 = 2700;
 pub(crate) struct TestHost {
     store: Store,
     epoch_ms: u64,
-    pub(crate) downloads: Mutex<Vec<(InfoHash, IpAddr)>>,
-    counted: Mutex<Position>,
 }
 
 pub(crate) fn unix_ms() -> u64 {
@@ -46,7 +45,7 @@ impl TestHost {
         store.set_node(node);
         // A multiple of the unit of age, as in all nodes, and some time ago.
         let epoch_ms = (unix_ms() / 16_000 - 1000) * 16_000;
-        Self { store, epoch_ms, downloads: Mutex::default(), counted: Mutex::default() }
+        Self { store, epoch_ms }
     }
 }
 
@@ -68,21 +67,6 @@ impl Host for TestHost {
         Figures { peers: [self.peers(), 0, 0], ..Figures::default() }
     }
 
-    fn at(&self, position: Position, apply: &mut dyn FnMut()) {
-        let mut counted = self.counted.lock().unwrap();
-        apply();
-        *counted = position;
-    }
-
-    fn is_uncounted(&self, position: Position) -> bool {
-        let counted = self.counted.lock().unwrap();
-        position.stream != counted.stream || position.sequence > counted.sequence
-    }
-
-    fn count_download(&self, info_hash: &InfoHash, from: IpAddr) {
-        self.downloads.lock().unwrap().push((*info_hash, from));
-    }
-
     fn take_sessions(&self, _: Now, _: &mut Vec<u8>) -> bool {
         false
     }
@@ -102,13 +86,13 @@ impl TestHost {
 pub(crate) enum Says {
     Leecher,
     Seeder,
-    Completed,
     Stopped,
 }
 
 /// A node. It ends when it is dropped.
 pub(crate) struct TestNode {
     pub(crate) host: Arc<TestHost>,
+    pub(crate) rows: Arc<TestRows>,
     pub(crate) status: Arc<Status>,
     stop: watch::Sender<Stop>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
@@ -141,6 +125,12 @@ impl TestNode {
     }
 
     pub(crate) fn start_with(options: NatsOptions) -> Self {
+        let rows = TestRows::new(options.node, Map::new());
+        Self::start_with_rows(options, rows)
+    }
+
+    pub(crate) fn start_with_rows(options: NatsOptions, rows: TestRows) -> Self {
+        let rows = Arc::new(rows);
         let host = Arc::new(TestHost::new(options.node));
         let feed = Arc::<Feed>::default();
         let reservation = feed.reserve(host.store());
@@ -157,21 +147,20 @@ impl TestNode {
                 peer_lifetime_s: LIFETIME_S,
                 warm_wait_ms: 3000,
                 restored_ms: None,
-                counted: Position::default(),
             },
             options,
             host: Arc::clone(&host) as Arc<dyn Host>,
             feed,
             reservation,
             letters: None,
-            records: None,
+            rows: Some(Arc::clone(&rows) as Arc<dyn Rows>),
             status: Arc::clone(&status),
             orders,
             lower_priority: || {},
         };
         let (stop, receiver) = watch::channel(Stop::No);
         let thread = Some(thread::spawn(move || nats::run(setup, receiver)));
-        Self { host, status, stop, thread }
+        Self { host, rows, status, stop, thread }
     }
 
     /// Waits until it knows what the others know.
@@ -184,7 +173,7 @@ impl TestNode {
     pub(crate) fn announce(&self, torrent: u8, peer: u32, says: Says) {
         let action = match says {
             Says::Stopped => Action::Stop,
-            says => Action::Update { completed: says == Says::Completed },
+            Says::Leecher | Says::Seeder => Action::Update { completed: false },
         };
         let announce = StoreAnnounce {
             slot: 0,

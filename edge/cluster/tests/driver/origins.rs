@@ -60,7 +60,7 @@ fn settings_that_harm_are_named_and_undone() {
     let transform = json!({ "src": format!("tg.{NAME}.d.1"), "dest": format!("tg.{NAME}.d.3") });
     let changes = [
         ("subject_transform", transform),
-        ("sources", json!([{ "name": format!("TG_{NAME}_R") }])),
+        ("sources", json!([{ "name": "OTHER" }])),
         ("max_msgs", json!(1)),
         ("allow_rollup_hdrs", json!(true)),
         ("max_msgs_per_subject", json!(1)),

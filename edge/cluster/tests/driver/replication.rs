@@ -40,28 +40,6 @@ fn a_node_that_starts_later_reads_the_log() {
 }
 
 #[test]
-fn a_download_counts_once_at_each_node() {
-    let Some(nats) = servers(1) else { return };
-    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
-    a.announce(7, 1, Says::Leecher);
-    b.wait("the peer", |b| b.peers() == 1);
-    a.announce(7, 1, Says::Completed);
-    b.wait("the download", |b| !b.host.downloads.lock().unwrap().is_empty());
-    a.announce(7, 2, Says::Leecher);
-    b.wait("a later peer", |b| b.peers() == 2);
-    // By the log, too.
-    let is_logged = |node: &TestNode| {
-        let node = node.overview().node;
-        node.log_last > 0 && node.position.sequence == node.log_last
-    };
-    // Where it was announced, too: its count comes from the log alone.
-    for node in [a, b] {
-        node.wait("all of the log", is_logged);
-        assert_eq!(node.host.downloads.lock().unwrap().len(), 1);
-    }
-}
-
-#[test]
 fn what_is_cut_last_is_published_before_the_end() {
     let Some(nats) = servers(1) else { return };
     let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);

@@ -225,27 +225,28 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// (e): downloads that are counted durably are the same everywhere, and what completed. Those of the store are
-/// forgotten with a torrent's last peer, so they are not.
-pub(crate) fn downloads(world: &World<'_>) -> Result<(), String> {
-    if world.has_lost || world.has_clock_faults {
-        return Ok(());
-    }
-    // A node that is killed may not have published what completed last.
-    let has_killed = world.slots.iter().any(|slot| slot.has_lost_counts);
-    for (at, slot) in world.slots.iter().enumerate().take(world.nodes()) {
-        let Some(process) = &slot.process else { continue };
-        for hash in 0..world.torrents {
-            let info_hash = InfoHash([hash as u8; 20]);
-            let expected = world.downloads.get(&info_hash).copied().unwrap_or_default();
-            let durable = process.durable.downloads.get(&info_hash).copied().unwrap_or_default();
-            if durable != expected && !has_killed {
-                return Err(format!(
-                    "node {} counts {durable} downloads of {hash}, expected {expected}",
-                    at + 1
-                ));
-            }
+/// (e): all nodes have the same rows: the last change of each, and each download once. Those of the store are
+/// forgotten with a torrent's last peer, so they are not compared.
+pub(crate) fn rows(world: &World<'_>) -> Result<(), String> {
+    let mut all = running(world).map(|process| (process.number, &process.rows));
+    let Some((first, expected)) = all.next() else { return Ok(()) };
+    for (number, rows) in all {
+        if *rows.map() != *expected.map() {
+            return Err(format!("the rows of nodes {first} and {number} differ"));
         }
     }
-    Ok(())
+    for hash in 0..world.torrents {
+        let completed = world.downloads.get(&InfoHash([hash as u8; 20]));
+        let completed = completed.copied().unwrap_or_default();
+        let counted = expected.counted(hash);
+        if counted > completed || counted < completed && !world.has_lost_rows {
+            return Err(format!("{counted} downloads of {hash} count, expected {completed}"));
+        }
+    }
+    let map = expected.map();
+    let lost = world.stamps.iter().find(|(key, stamp)| map.get(key) != Some(stamp));
+    match lost.filter(|_| !world.has_lost_rows) {
+        Some((key, stamp)) => Err(format!("{key:?} is {:?}, expected {stamp}", map.get(key))),
+        None => Ok(()),
+    }
 }

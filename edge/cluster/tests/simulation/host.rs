@@ -1,15 +1,19 @@
 //! A process of a node: a real store, a real encoder, and the node between them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use cluster::{Count, Input, Node, Options, Output, Position, Snapshot, Time};
+use cluster::{Input, Node, Options, Output, Rows, Snapshot, Time, answer};
 use primitives::Random;
 use replication::block::{Block, Kind};
 use replication::{Counting, Encoder, Feed, Now, ReplayClock};
 use swarm::{Store, StoreAnnounce};
-use types::{InfoHash, PeerKey, Role, Tick};
+use types::{PeerKey, Role, Tick};
 
 use crate::broker::{Broker, Down, Up};
+use crate::repairs::Repair;
+use crate::rows::TestRows;
 use crate::{INTERVAL_S, LIFETIME_S, Peer};
 
 /// The unix time at which simulations begin, ms.
@@ -26,8 +30,8 @@ pub(crate) enum Canary {
     NoGoBack,
     /// Own blocks of the log are not applied.
     OwnBlocksSkipped,
-    /// Each copy of a block counts.
-    EachCopyCounts,
+    /// Rows that differ are not fetched.
+    NoRepairs,
     /// None, with a node that is cut off for longer than removals are remembered.
     Apart,
     /// The same, and blocks that come late add peers.
@@ -56,13 +60,6 @@ impl Home {
     }
 }
 
-/// What is durable: it survives the process.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Durable {
-    pub(crate) position: Position,
-    pub(crate) downloads: BTreeMap<InfoHash, u64>,
-}
-
 /// Blocks that a journal would hold, and when its round began.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
@@ -85,8 +82,9 @@ pub(crate) struct Process<'a> {
     pub(crate) hangs_until_ms: u64,
     random: Random,
     canary: Canary,
-    pub(crate) durable: Durable,
-    pub(crate) saved: Durable,
+    /// Durable: they outlive the process.
+    pub(crate) rows: Arc<TestRows>,
+    repair: Option<Repair>,
     /// Peers that it changed, and when the last such block was cut, until that is stored.
     pub(crate) unstored: BTreeMap<Peer, u64>,
     /// What it has counted of its own clients.
@@ -104,8 +102,9 @@ impl<'a> Process<'a> {
         number: u8,
         home: &'a Home,
         (offset_ms, queue_bytes): (i64, usize),
+        rows: Arc<TestRows>,
         canary: Canary,
-        restored: Option<(&Copy, Durable)>,
+        restored: Option<&Copy>,
     ) -> Self {
         let unix_ms = (EPOCH_MS + now_ms).saturating_add_signed(offset_ms);
         let boot = unix_ms << 8 | u64::from(number);
@@ -120,8 +119,7 @@ impl<'a> Process<'a> {
             queue_bytes,
             peer_lifetime_s: LIFETIME_S,
             warm_wait_ms: 30_000,
-            restored_ms: restored.as_ref().map(|(copy, _)| copy.taken_ms),
-            counted: restored.as_ref().map(|(_, durable)| durable.position).unwrap_or_default(),
+            restored_ms: restored.map(|copy| copy.taken_ms),
         });
         let mut process = Self {
             number,
@@ -136,17 +134,15 @@ impl<'a> Process<'a> {
             hangs_until_ms: 0,
             random: Random::new(boot),
             canary,
-            durable: Durable::default(),
-            saved: Durable::default(),
+            rows,
+            repair: None,
             unstored: BTreeMap::new(),
             reports: Vec::new(),
             stored: BTreeSet::new(),
             live: BTreeSet::new(),
             sequence: 0,
         };
-        if let Some((copy, durable)) = restored {
-            process.durable = durable.clone();
-            process.saved = durable;
+        if let Some(copy) = restored {
             for block in &copy.blocks {
                 let (block, _) = Block::read(block).expect("it was written");
                 process.merge(
@@ -205,6 +201,10 @@ impl<'a> Process<'a> {
             self.note_unstored(&block);
             self.input(now_ms, at, broker, Input::Block(&block));
         }
+        let body = self.rows.take_changes();
+        if !body.is_empty() {
+            broker.send(now_ms, at, Up::Rows { body });
+        }
     }
 
     fn note_unstored(&mut self, block: &[u8]) {
@@ -254,7 +254,28 @@ impl<'a> Process<'a> {
                 }
                 Down::NotStored { ticket } => Input::NotStored(*ticket),
                 Down::Live { from, block } => Input::Live { from: *from, block },
-                Down::Heartbeat { from, body } => Input::Heartbeat { from: *from, body },
+                Down::Heartbeat { from, body } => {
+                    self.note_rows(now_ms, at, broker);
+                    Input::Heartbeat { from: *from, body }
+                }
+                Down::Rows { from, body } => {
+                    let merged = now(self.rows.merge(*from, body.clone()));
+                    merged.expect("maps merge");
+                    continue;
+                }
+                Down::Question { from, number, body } => {
+                    let (to, number) = (*from, *number);
+                    if let Ok(body) = now(answer(&*self.rows, body)) {
+                        broker.send(now_ms, at, Up::Answer { to, number, body });
+                    }
+                    continue;
+                }
+                Down::Answer { from, number, body } => {
+                    if let Some(repair) = self.repair.as_mut().filter(|it| it.node == *from) {
+                        repair.answer(*number, body.clone());
+                    }
+                    continue;
+                }
                 Down::Logged { reader, .. } if *reader != broker.reader(at) => continue,
                 Down::Logged { sequence, stored_ms, from, block, .. } => Input::Logged {
                     sequence: *sequence,
@@ -267,17 +288,33 @@ impl<'a> Process<'a> {
         }
     }
 
+    fn note_rows(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        let digests = self.rows.digests();
+        self.input(now_ms, at, broker, Input::Rows(&digests));
+    }
+
+    fn step_repair(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        let Some(repair) = &mut self.repair else { return };
+        let (questions, has_ended) = repair.step(now_ms);
+        for (number, body) in questions {
+            broker.send(now_ms, at, Up::Question { to: repair.node, number, body });
+        }
+        if has_ended {
+            self.repair = None;
+            self.input(now_ms, at, broker, Input::Repaired);
+        }
+    }
+
     pub(crate) fn tick(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        self.note_rows(now_ms, at, broker);
         self.input(now_ms, at, broker, Input::Tick);
+        self.step_repair(now_ms, at, broker);
         let period = replication::refresh_period_units(LIFETIME_S, INTERVAL_S);
         self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
         // The memory of removals hides most of what a log out of order does.
         self.home.store.remember_removals(self.canary != Canary::NoGoBack);
         if now_ms % 60_000 < 100 {
             self.home.store.forget_removals();
-        }
-        if now_ms % 5000 < 100 {
-            self.saved = self.durable.clone();
         }
     }
 
@@ -309,9 +346,16 @@ impl<'a> Process<'a> {
                         start => start,
                     },
                 ),
-                Output::Apply { kind, cut_ms, count, is_durable, is_late, .. } => {
+                Output::Apply { kind, cut_ms, is_late } => {
                     let is_late = is_late && self.canary != Canary::LateBlocksAdd;
-                    self.apply(now_ms, input, (kind, cut_ms, is_late), (count, is_durable));
+                    self.apply(now_ms, input, kind, (cut_ms, is_late));
+                }
+                Output::Settle => self.input(now_ms, at, broker, Input::Settled),
+                Output::Repair { .. } if self.canary == Canary::NoRepairs => {
+                    self.input(now_ms, at, broker, Input::Repaired);
+                }
+                Output::Repair { node, kinds } => {
+                    self.repair = Some(Repair::begin(&self.rows, node, kinds));
                 }
                 Output::Walk { since_s } => {
                     let now = self.now(now_ms).tick;
@@ -339,52 +383,18 @@ impl<'a> Process<'a> {
         self.canary == Canary::NoGoBack && self.stored.contains(&block.header.number)
     }
 
-    fn apply(
-        &mut self,
-        now_ms: u64,
-        input: Input<'_>,
-        (kind, cut_ms, is_late): (Kind, u64, bool),
-        (count, is_durable): (Count, bool),
-    ) {
-        let (bytes, position) = match input {
-            Input::Live { block, .. } => (block, None),
-            Input::Logged { block, .. } => (block, Some(self.node.position())),
+    fn apply(&mut self, now_ms: u64, input: Input<'_>, kind: Kind, (cut_ms, is_late): (u64, bool)) {
+        let bytes = match input {
+            Input::Live { block, .. } | Input::Logged { block, .. } => block,
             _ => unreachable!("blocks come so"),
         };
         let (block, _) = Block::read(bytes).expect("the node has read it");
-        let is_own = block.header.boot == self.boot;
-        if self.canary == Canary::OwnBlocksSkipped && is_own {
+        if self.canary == Canary::OwnBlocksSkipped && block.header.boot == self.boot {
             return;
         }
-        let (count, is_durable) = match (self.canary, position) {
-            (Canary::EachCopyCounts, Some(_)) if !is_own => (Count::Each, true),
-            _ => (count, is_durable),
-        };
-        if !matches!(kind, Kind::CHANGES | Kind::WALK) {
-            return;
+        if matches!(kind, Kind::CHANGES | Kind::WALK) {
+            self.merge(now_ms, &block, (cut_ms, is_late), Counting::None);
         }
-        let is_uncounted = position.is_some_and(|position| {
-            position.stream != self.saved_position().stream
-                || position.sequence > self.saved_position().sequence
-        });
-        if is_uncounted && is_durable {
-            for (info_hash, _) in block.groups().expect("the node has checked it").completed() {
-                *self.durable.downloads.entry(info_hash).or_default() += 1;
-            }
-        }
-        if let Some(position) = position.filter(|_| is_uncounted) {
-            self.durable.position = position;
-        }
-        let counting = match count {
-            Count::Nothing => Counting::None,
-            Count::ByPeer => Counting::ByPeer,
-            Count::Each => Counting::Each,
-        };
-        self.merge(now_ms, &block, (cut_ms, is_late), counting);
-    }
-
-    fn saved_position(&self) -> Position {
-        self.durable.position
     }
 
     fn merge(
@@ -464,6 +474,15 @@ impl<'a> Process<'a> {
 
     pub(crate) fn sweep(&self, now_ms: u64) {
         self.home.store.sweep(self.now(now_ms).tick, 1);
+    }
+}
+
+/// Returns what a future returns that does not wait.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("nothing waits"),
     }
 }
 

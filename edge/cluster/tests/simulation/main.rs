@@ -10,6 +10,9 @@ mod check;
 mod clients;
 mod faults;
 mod host;
+mod repairs;
+#[path = "../rows/mod.rs"]
+mod rows;
 mod world;
 
 use std::cell::OnceCell;
@@ -108,10 +111,10 @@ fn without_own_blocks_they_do_not() {
     assert!(!run_all(STORMS, Canary::OwnBlocksSkipped).is_empty());
 }
 
-/// Each block is to count once.
+/// What is lost of rows is to be fetched.
 #[test]
-fn when_each_copy_counts_they_do_not() {
-    assert!(!run_all(STORMS, Canary::EachCopyCounts).is_empty());
+fn without_repairs_they_do_not() {
+    assert!(!run_all(STORMS, Canary::NoRepairs).is_empty());
 }
 
 /// What `cargo xtask sim` runs.

@@ -1,18 +1,14 @@
 //! What the thread of the cluster asks of the tracker.
 
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use admin::Records;
-use cluster::{Figures, Host, PeerTimes, Position, Store};
+use cluster::{Figures, Host, PeerTimes, Store};
 use front::Clock;
 use replication::Now;
 use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
-use types::InfoHash;
 
-use super::records::position_of_records;
 use crate::serve::swarms::unix_ms;
 
 /// Bytes of sessions in a block.
@@ -23,23 +19,17 @@ pub(super) struct TrackerHost {
     tracker: Arc<Tracker>,
     clock: Clock,
     registry: Arc<MetricsRegistry>,
-    records: Arc<Records>,
     /// When announces were last counted, and how many there were.
     announces: Mutex<(Instant, u64)>,
     session_changes: Mutex<SessionWalk>,
 }
 
 impl TrackerHost {
-    pub(super) fn new(
-        tracker: Arc<Tracker>,
-        clock: Clock,
-        registry: Arc<MetricsRegistry>,
-        records: Arc<Records>,
-    ) -> Self {
+    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, registry: Arc<MetricsRegistry>) -> Self {
         tracker.passkeys().keep_session_changes();
         let announces = Mutex::new((Instant::now(), 0));
         let session_changes = Mutex::new(SessionWalk::of_changes());
-        Self { tracker, clock, registry, records, announces, session_changes }
+        Self { tracker, clock, registry, announces, session_changes }
     }
 
     fn announces_per_s(&self) -> u64 {
@@ -74,19 +64,7 @@ impl Host for TrackerHost {
         let totals = self.tracker.totals();
         let peers = [totals.v4, totals.v6, totals.web].map(|it| it.seeders + it.leechers);
         let announces_per_s = self.announces_per_s();
-        Figures { peers, torrents: totals.torrents, announces_per_s, records: 0 }
-    }
-
-    fn at(&self, position: Position, apply: &mut dyn FnMut()) {
-        self.records.log_position().at(position_of_records(position), apply);
-    }
-
-    fn is_uncounted(&self, position: Position) -> bool {
-        self.records.log_position().is_uncounted(position_of_records(position))
-    }
-
-    fn count_download(&self, info_hash: &InfoHash, from: IpAddr) {
-        self.tracker.count_replicated_download(info_hash, from);
+        Figures { peers, torrents: totals.torrents, announces_per_s }
     }
 
     fn take_sessions(&self, now: Now, body: &mut Vec<u8>) -> bool {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use admin::records::ReplicationState;
+use admin::records::{KINDS, ReplicationState};
 use admin::{ClusterEvent, ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
 use cluster::nats::{LetterFigures, Overview, StreamInfo};
 use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Warmth};
@@ -24,9 +24,12 @@ pub(super) struct Own {
 /// Adds what the records know of themselves.
 pub(super) fn with_records(mut stats: ClusterStats, records: &ReplicationState) -> ClusterStats {
     let into = &mut stats.records;
-    into.outbox_bytes = records.outbox_bytes.load(Ordering::Relaxed);
-    into.missing = records.missing.load(Ordering::Relaxed);
-    into.may_differ = records.may_differ.load(Ordering::Relaxed);
+    into.left_out = records.unsent.load(Ordering::Relaxed);
+    into.merged = records.merged.load(Ordering::Relaxed);
+    into.stale = records.stale.load(Ordering::Relaxed);
+    into.rejected = records.rejected.load(Ordering::Relaxed);
+    into.unknown = records.unknown.load(Ordering::Relaxed);
+    into.tombstones = records.tombstones.load(Ordering::Relaxed);
     stats
 }
 
@@ -37,7 +40,7 @@ pub(super) fn stats(
     tracker: &Tracker,
     letters: LetterCounts,
 ) -> ClusterStats {
-    let Overview { node, applied: (applies, apply_s), letters: bodies, records, .. } = overview;
+    let Overview { node, applied: (applies, apply_s), letters: bodies, rows, .. } = overview;
     let is_warm = node.warmth == Warmth::Warm;
     let warm_ms = node.warm_ms.filter(|_| is_warm);
     let age_s = overview.streams_age_s;
@@ -63,7 +66,6 @@ pub(super) fn stats(
         go_backs: node.go_backs,
         spills: node.spills,
         walks: node.walks,
-        missing_blocks: node.gaps,
         reconnects: overview.reconnects,
         blocks: vec![
             ("sent", "cut", traffic.cut_blocks),
@@ -81,10 +83,11 @@ pub(super) fn stats(
         applies,
         apply_s,
         records: admin::ClusterRecords {
-            sent: records.sent,
-            applied: records.applied,
-            behind: records.behind,
-            resyncing: records.is_resyncing,
+            sent: rows.sent,
+            unsent: rows.unsent,
+            received: rows.received,
+            repairs: rows.repairs,
+            failed_repairs: rows.failed_repairs,
             ..admin::ClusterRecords::default()
         },
         nodes: node.nodes.iter().map(other).chain([own_row(own, &node, tracker)]).collect(),
@@ -177,7 +180,13 @@ fn other(node: &NodeSnapshot) -> ClusterNode {
         clock_offset_s: node.offset_ms.saturating_neg() as f64 / 1000.0,
         queue_bytes: node.queue_bytes,
         same_policy: node.has_same_policy,
+        differing: node.differs.iter().map(|kind| kind_name(*kind)).collect(),
+        differing_s: seconds(node.differs_ms),
     }
+}
+
+fn kind_name(kind: u8) -> String {
+    KINDS.get(usize::from(kind)).map_or_else(|| format!("kind {kind}"), |name| String::from(*name))
 }
 
 fn log_state(state: OutboundState) -> LogState {

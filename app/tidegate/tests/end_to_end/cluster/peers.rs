@@ -58,11 +58,18 @@ fn stopped_peers_are_gone_at_all_nodes() {
 #[test]
 fn roles_and_downloads_are_equal_and_counted_once() {
     let cluster = Cluster::start(1);
-    let [a, b, c] = [1, 2, 3].map(|number| cluster.node(number));
+    let [a, b, c] = [1, 2, 3].map(|number| cluster.node_with_state(number));
+    // Downloads of torrents on a list are durable from the first one.
+    Caller::of(&a).expect(204, &format!("PUT /lists/allow/{}", "aa".repeat(20)), None);
     for port in [1001, 1002] {
         http_announce(a.http4(), 0xaa, port);
     }
     wait_for_counts(&[&a, &b, &c], 0xaa, [0, 0, 2]);
+    for node in [&a, &b, &c] {
+        node.wait_until("the list", |it| {
+            Caller::of(it).ask("GET /lists/allow", None).1["total"] == 1
+        });
+    }
     complete(&a, 0xaa, 1001);
     complete(&b, 0xaa, 1002);
     wait_for_counts(&[&a, &b, &c], 0xaa, [2, 2, 0]);

@@ -1,11 +1,17 @@
 //! What the API of one node changes holds at all nodes.
 
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
 use harness::wait_until;
 use serde_json::{Value, json};
 
-use super::{Cluster, wait_for_counts, wait_until_joined};
-use crate::api::Caller;
-use crate::clients::http_announce;
+use super::{Cluster, SECRETS, wait_for_counts, wait_until_joined};
+use crate::api::{Caller, TOKEN};
+use crate::clients::{announce_target, http, http_announce};
+use crate::process::{Tracker, stderr, stdout, tidegate};
 
 /// Waits until a GET returns a body like this.
 fn wait_for(caller: &Caller, path: &str, is_so: impl Fn(&Value) -> bool) {
@@ -104,4 +110,130 @@ fn a_node_that_joins_gets_all_records_and_brings_its_own() {
     wait_for(&other, "/keys", |it| it["keys"][0]["name"] == "of a");
     other.expect(204, &format!("DELETE /lists/allow/{}", all[7]), None);
     wait_for(&caller, "/lists/allow", |it| it["total"] == 29_999);
+}
+
+/// Copies a folder as it is.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
+}
+
+/// Runs `tidegate cluster verify` at a node. Returns its output, and true if all records are equal.
+fn verify(node: &Tracker) -> (String, bool) {
+    let url = format!("http://{}", node.admin_address());
+    let mut command = tidegate(&["cluster", "verify", "--url", &url]);
+    let output = command.env("TIDEGATE_ADMIN_TOKEN", TOKEN).output().unwrap();
+    (stdout(&output) + &stderr(&output), output.status.success())
+}
+
+fn assert_equal(node: &Tracker) {
+    let (text, are_equal) = verify(node);
+    assert!(are_equal && text.ends_with("equal\n"), "{text}");
+}
+
+fn ban(caller: &Caller, network: &str) {
+    caller.expect(201, "POST /bans", Some(&json!({ "network": network, "reason": "test" })));
+}
+
+#[test]
+fn an_older_copy_of_what_nats_stores_changes_no_records() {
+    let mut cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    let [one, two] = [&a, &b].map(Caller::of);
+    ban(&one, "192.0.2.0/24");
+    wait_for(&two, "/bans", |it| it["total"] == 1);
+    let store = cluster.nats.folder().join("n1");
+    let older = cluster.nats.folder().join("older");
+    cluster.nats.stop(0).unwrap();
+    copy(&store, &older);
+    cluster.nats.restart(0).unwrap();
+    wait_until_joined(&[&a, &b]);
+    ban(&one, "198.51.100.0/24");
+    wait_for(&two, "/bans", |it| it["total"] == 2);
+    // As after a power loss.
+    cluster.nats.kill(0);
+    std::fs::remove_dir_all(&store).unwrap();
+    copy(&older, &store);
+    ban(&two, "203.0.113.0/24");
+    cluster.nats.restart(0).unwrap();
+    for caller in [&one, &two] {
+        wait_for(caller, "/bans", |it| it["total"] == 3);
+    }
+    wait_until_joined(&[&a, &b]);
+    assert_equal(&a);
+    assert_equal(&b);
+}
+
+#[test]
+fn a_download_during_a_long_outage_counts_once_at_all_nodes() {
+    let mut cluster = Cluster::start(1);
+    let node = |number: u8| {
+        let state = cluster.directory.path(&format!("state{number}"));
+        let more = format!(
+            "[state]\ndir = {state:?}\nflush_s = 1\nswarms = false\n[tracker]\ninterval_s = 2\n\
+             interval_jitter_s = 0\ninterval_min_s = 1\npeer_lifetime_s = 3\n"
+        );
+        cluster.node_with(number, &more)
+    };
+    let [a, b] = [1, 2].map(node);
+    wait_until_joined(&[&a, &b]);
+    let [one, two] = [&a, &b].map(Caller::of);
+    one.expect(204, &format!("PUT /lists/allow/{}", hash(0xaa)), None);
+    wait_for(&two, "/lists/allow", |it| it["total"] == 1);
+    cluster.nats.kill(0);
+    http_announce(a.http4(), 0xaa, 1001);
+    let seeder = announce_target(0xaa, 1001).replace("left=1", "left=0");
+    http(a.http4(), &(seeder + "&event=completed"));
+    // Longer than a peer lives.
+    wait_for_counts(&[&a], 0xaa, [0, 1, 0]);
+    wait_for_counts(&[&b], 0xaa, [0, 0, 0]);
+    cluster.nats.restart(0).unwrap();
+    wait_for_counts(&[&a, &b], 0xaa, [0, 1, 0]);
+    thread::sleep(Duration::from_secs(3));
+    wait_for_counts(&[&a, &b], 0xaa, [0, 1, 0]);
+    assert_equal(&b);
+}
+
+#[test]
+fn what_was_missed_under_another_secret_is_fetched() {
+    let cluster = Cluster::start(1);
+    let state = cluster.directory.path("state2");
+    let start = |secret: &str| {
+        cluster.node_by(2, secret, &format!("warm_wait_s = 0\n[state]\ndir = {state:?}\n"))
+    };
+    let a = cluster.node(1);
+    let stranger = start(SECRETS[1]);
+    ban(&Caller::of(&a), "192.0.2.0/24");
+    ban(&Caller::of(&stranger), "198.51.100.0/24");
+    stranger.wait_until("drops", |it| {
+        it.sum("tidegate_cluster_drops_total", &[("reason", "secret")]) > 0.0
+    });
+    drop(stranger);
+    let b = start(SECRETS[0]);
+    for node in [&a, &b] {
+        wait_for(&Caller::of(node), "/bans", |it| it["total"] == 2);
+    }
+    assert_equal(&a);
+}
+
+#[test]
+fn verify_says_what_differs() {
+    let cluster = Cluster::start(1);
+    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    wait_until_joined(&[&a, &b]);
+    let [one, two] = [&a, &b].map(Caller::of);
+    ban(&one, "192.0.2.0/24");
+    assert_equal(&a);
+    assert_equal(&b);
+    // Node 1 drops what node 2 sends, and node 2 sees it.
+    one.expect(204, "POST /cluster/nodes/2/ignore", None);
+    ban(&two, "198.51.100.0/24");
+    let (text, are_equal) = verify(&b);
+    assert!(!are_equal && text.contains("node 1: differs: bans\nnot equal\n"), "{text}");
+    let (text, are_equal) = verify(&a);
+    assert!(!are_equal && text.contains("node 2: not compared: it is ignored"), "{text}");
+    one.expect(204, "POST /cluster/nodes/2/heed", None);
+    wait_for(&one, "/bans", |it| it["total"] == 2);
+    assert_equal(&a);
 }

@@ -41,13 +41,15 @@ pub(super) fn partition() -> ClusterStats {
         applies: 351_000,
         apply_s: 12.5,
         records: ClusterRecords {
-            outbox_bytes: 412,
             sent: 17,
-            applied: 53,
+            unsent: 2,
+            received: 53,
+            merged: 1400,
+            repairs: 3,
             ..ClusterRecords::default()
         },
         nodes: nodes(),
-        streams: vec![stream("TG_example_D", 600 << 20), stream("TG_example_R", 1 << 20)],
+        streams: vec![stream("TG_example_D", 600 << 20)],
         events: vec![
             event(1_700_003_630, "node 2 has been silent for 10 s and counts as gone"),
             event(1_700_003_623, "node 2 has been silent for 3 s"),

@@ -77,7 +77,6 @@ impl TestApi {
             sources: Arc::clone(&sources),
             records: Arc::new(records),
             control: Box::new(move |command| match command {
-                Command::ClusterResync(reply) => drop(reply.send(Ok(()))),
                 Command::NodeIgnored { node, is_ignored } => {
                     orders.lock().unwrap().push((node, is_ignored));
                 }
@@ -485,10 +484,8 @@ fn shows_the_cluster_as_in_the_browser_test() {
     let api_server = TestApi::start(PATIENCE);
     let absent = api_server.expect(404, "GET /cluster", None);
     assert!(absent["detail"].as_str().unwrap().contains("[cluster] name"), "{absent}");
-    api_server.expect(404, "POST /cluster/resync", None);
     api_server.expect(404, "POST /cluster/nodes/3/ignore", None);
     let _ = api_server.api.sources().cluster.set(Box::new(partition));
-    api_server.expect(204, "POST /cluster/resync", None);
     // Node 1 is this one.
     for (status, request) in [
         (409, "POST /cluster/nodes/1/ignore"),
