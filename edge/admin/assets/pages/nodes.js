@@ -77,6 +77,7 @@ export default async function nodes (main, { may, isHere }) {
       ['Behind', other(one => short(one.behind_blocks)), 'num wide'],
       ['Clock', other(one => offset(one.clock_offset_s)), 'num wide'],
       ['Queue', figure(one => bytes(one.queue_bytes)), 'num wide'],
+      ['Records', other(figure(one => one.differing.length === 0 ? 'equal' : `differ: ${one.differing.map(words).join(', ')}`)), 'wide'],
       ['', action, 'actions']
     ]
   })
@@ -114,12 +115,11 @@ export default async function nodes (main, { may, isHere }) {
       queue.dirty_s > 0 && ['Dropped from the queue', `changes of the last ${span(queue.dirty_s)}; a walk makes up for them`],
       ['To be read', `${count(queue.log_behind)} messages`],
       ['Published again', `${count(queue.go_backs)} ×, ${count(queue.walks)} walks`],
-      ['Missing in the log', `${count(queue.missing_blocks)} blocks of other nodes`],
       ['Blocks sent', bytes(traffic.bytes.sent ?? 0)],
       ['Blocks received', bytes(traffic.bytes.received ?? 0)],
       ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).filter(([, number]) => number > 0).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || 'none'],
-      ['Records', `${count(records.sent)} changes sent, ${count(records.applied)} applied, ${bytes(records.outbox_bytes)} wait to be sent, ${count(records.behind)} to be read`],
-      ['Records complete', records.resyncing ? 'being fetched from a neighbour' : records.may_differ ? `no, ${count(records.missing)} changes are missing` : 'yes']
+      ['Records', `${count(records.sent)} messages sent, ${count(records.received)} received, ${count(records.merged)} rows merged`],
+      ['Records fetched', `${count(records.repairs)} ×, because they differed`]
     ])
   }
 
@@ -129,12 +129,11 @@ export default async function nodes (main, { may, isHere }) {
   }
 
   const parts = { nodes: h('span.soft'), own: h('div'), drops: h('div'), events: h('div') }
-  const resync = may('config:write') && button('Fetch records from a neighbour', act('/cluster/resync', 'The records are being fetched from a neighbour.'))
   put(main, h('.head', h('.row', h('h1', 'Nodes'), state), lost), summary, problems, body)
   put(body,
     card('span12', 'All nodes', parts.nodes, nodeTable.element),
     card('span12', 'Streams', 'of JetStream, as this node knows them', streamTable.element),
-    card('span12', `This node (${cluster.node})`, 'since its start', parts.own, resync && h('.row.turn', resync)),
+    card('span12', `This node (${cluster.node})`, 'since its start', parts.own),
     card('span6', 'Dropped messages', '', parts.drops),
     card('span6', 'Last events', '', parts.events))
 
@@ -147,7 +146,6 @@ export default async function nodes (main, { may, isHere }) {
     parts.nodes.textContent = `${count(cluster.nodes.length)} known`
     nodeTable.update(cluster.nodes)
     streamTable.update(cluster.streams)
-    if (resync) resync.disabled = cluster.records.resyncing
     const drops = Object.entries(cluster.traffic.drops).filter(([, number]) => number > 0).sort((a, b) => b[1] - a[1])
     renew(parts.own, own())
     renew(parts.drops, bars(drops.map(([reason, number]) => [words(reason), number]), count, 'No message was dropped.'))

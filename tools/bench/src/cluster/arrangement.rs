@@ -22,7 +22,7 @@ use crate::lab::{Api, TOKEN_VARIABLES};
 /// The name of the cluster.
 pub(super) const NAME: &str = "bench";
 /// The streams of swarms and of records.
-pub(super) const STREAMS: [&str; 2] = ["TG_bench_D", "TG_bench_R"];
+pub(super) const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;

@@ -54,7 +54,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "clock 1 h ahead", run: clocks::one_hour, allowed: LOST },
     Step { name: "foreign messages", run: foreign::garbage, allowed: NOTHING },
     // Journals of before lack what other nodes said, which the log no longer has: no node restarts afterwards.
-    Step { name: "streams deleted", run: servers::delete_streams, allowed: NOTHING },
+    Step { name: "stream deleted", run: servers::delete_stream, allowed: NOTHING },
     // The last one: a node that starts later cannot read what the log has under the old secret.
     Step { name: "secret changed", run: secrets::change, allowed: NOTHING },
 ];

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use harness::wait_for;
 
 use super::super::agreement::{self, Agreement, Excuses};
-use super::super::arrangement::{PATIENCE, STREAMS};
+use super::super::arrangement::{PATIENCE, STREAM};
 use super::super::stage::Stage;
 
 /// The log is stored again when the oldest block waits no longer than this, seconds.
@@ -31,7 +31,7 @@ pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
 pub(super) fn kill_leader(stage: &mut Stage) -> Result<String> {
     let mut leader = None;
     wait_for(PATIENCE, "a leader", || {
-        leader = stage.cluster.nats.leader(STREAMS[0]);
+        leader = stage.cluster.nats.leader(STREAM);
         Ok(leader.is_some())
     })?;
     let leader = leader.context("no leader")?;
@@ -85,26 +85,22 @@ pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
     ))
 }
 
-/// Both streams are deleted, and the operator makes them again.
-pub(super) fn delete_streams(stage: &mut Stage) -> Result<String> {
+/// The stream is deleted, and the operator makes it again.
+pub(super) fn delete_stream(stage: &mut Stage) -> Result<String> {
     let mut client = stage.cluster.nats_client()?;
-    for stream in STREAMS {
-        client.jetstream(&format!("STREAM.DELETE.{stream}"), "")?;
-    }
+    client.jetstream(&format!("STREAM.DELETE.{STREAM}"), "")?;
     let began = Instant::now();
     // Nodes have no right to do it.
-    wait_for(PATIENCE, "the streams", || Ok(stage.cluster.make_streams().is_ok()))?;
-    for stream in STREAMS {
-        wait_for(PATIENCE, stream, || {
-            // Without a leader it does not answer, not even later.
-            let mut client = stage.cluster.nats_client()?;
-            client.set_patience(Duration::from_secs(1))?;
-            Ok(client.jetstream(&format!("STREAM.INFO.{stream}"), "").is_ok())
-        })?;
-    }
+    wait_for(PATIENCE, "the operator", || Ok(stage.cluster.make_streams().is_ok()))?;
+    wait_for(PATIENCE, STREAM, || {
+        // Without a leader it does not answer, not even later.
+        let mut client = stage.cluster.nats_client()?;
+        client.set_patience(Duration::from_secs(1))?;
+        Ok(client.jetstream(&format!("STREAM.INFO.{STREAM}"), "").is_ok())
+    })?;
     let made = began.elapsed().as_secs_f64();
     let took = until_stored(stage)?;
-    Ok(format!("both deleted; made again after {made:.1} s, all stored {took:.1} s later"))
+    Ok(format!("deleted; made again after {made:.1} s, all stored {took:.1} s later"))
 }
 
 /// Starts servers, and waits until they are ready.
