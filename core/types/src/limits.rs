@@ -327,7 +327,7 @@ pub const BANS_AUTOMATIC_MAX: usize = 65_536;
 /// Peer-id prefixes in one list.
 pub const CLIENT_PREFIXES_MAX: usize = 1000;
 /// Torrents with durable download counts: some 40 bytes each. Above the limit, a torrent with few
-/// downloads makes room for the next.
+/// downloads makes room for the next; in a cluster, the next one gets no count.
 pub const DOWNLOADS_MAX: usize = 1 << 25;
 /// Prefixes from which a torrent that is on no allow list must be downloaded before its count is
 /// durable: anyone can invent info hashes. A host has two, of IPv4 and IPv6.

@@ -89,7 +89,6 @@ impl RecordOp {
             _ => {}
         }
         to.clock.see(stamp);
-        self.drop_expired(to);
         self.make_room(db, to)?;
         if !self.wins(db, to, stamp)? || !to.take_newer(db, stamp, &mut self)? {
             return Ok(());
@@ -98,13 +97,6 @@ impl RecordOp {
             to.effects.push(self);
         }
         Ok(())
-    }
-
-    /// Leaves out bans that have expired: this node has removed them already.
-    fn drop_expired(&mut self, to: &Consequences) {
-        if let Self::BansPut(rows) = self {
-            rows.retain(|row| row.expires.is_none_or(|expires| expires > to.clock.now_s()));
-        }
     }
 
     /// Returns the op that removes the row with an id that this op puts, and what identifies the row.
