@@ -48,7 +48,7 @@ struct Shard {
 pub enum DownloadsChange {
     /// A torrent's count made room for another.
     Removed(InfoHash),
-    /// So many downloads of a torrent were counted here. Those before its count was last removed are left out.
+    /// Downloads of a torrent that were counted here since the last call, or since its count was removed.
     Added(InfoHash, u32),
 }
 
@@ -387,7 +387,7 @@ mod tests {
         };
         (0..20).flat_map(torrents).for_each(|torrent| downloads.count(&torrent, HOME, true));
         assert!(downloads.len() <= SHARDS);
-        // What other nodes count is taken all the same.
+        // Counts of other nodes are added all the same.
         let theirs: Vec<InfoHash> = (20..40).flat_map(torrents).collect();
         downloads.add(theirs.iter().map(|torrent| (*torrent, 5)));
         assert!(theirs.iter().all(|torrent| downloads.of(torrent) == 5));

@@ -1,8 +1,8 @@
 //! Replication of the records between the nodes of a cluster.
 //!
-//! Rows are a map in which the later change of a row wins; each node holds all of it. Changes are told once, to whoever
-//! listens. What gets lost, nodes find by digests of ranges of rows, and then read the rows of the ranges that differ
-//! from each other. So order, gaps and repetition do not matter. The application carries bodies between nodes.
+//! Rows are a map in which the later change of a row wins; each node holds all of it. A node sends each change once.
+//! Nodes compare digests of ranges of rows, and read the rows of ranges that differ from each other: so they find every
+//! change that was lost. Order, gaps and repetition do not matter. The application carries bodies between nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -346,8 +346,8 @@ impl Writer {
     }
 
     fn write_counts(&mut self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
-        // Counts are not acknowledged, so they need no sync: that of the next change covers them, too. But other nodes are
-        // told of them, and what they know must not be lost here.
+        // Counts are not acknowledged, so they need no sync: that of the next change covers them, too. But other nodes
+        // receive them, and this node must not lose what others have of it.
         let is_synced = self.clock.node > 0;
         let written = self.transact(is_synced, |db, to| Ok(counts::write(db, to, pending)?));
         written.map(|(first_uses, _)| first_uses)

@@ -1,4 +1,4 @@
-//! The replication through its public functions: what is told, read, merged, refused and counted.
+//! The replication through its public functions: changes sent, read, merged, refused and counted.
 
 use primitives::Random;
 use tokio::time::timeout;
