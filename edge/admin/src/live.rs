@@ -141,9 +141,14 @@ impl LiveState for Live {
             RecordOp::NodeIgnored { node, is_ignored } => {
                 api.control(Command::NodeIgnored { node, is_ignored });
             }
-            RecordOp::DownloadsAdded(added) => tracker.downloads().add(added.into_iter()),
+            RecordOp::DownloadsAdded(added) if tracker.downloads().is_on() => {
+                tracker.downloads().add(added.into_iter());
+            }
             // In the records only. Of a changed key and of downloads, the result comes instead.
-            RecordOp::KeyChanged(_) | RecordOp::KeyTotals { .. } | RecordOp::Downloads { .. } => {}
+            RecordOp::KeyChanged(_)
+            | RecordOp::KeyTotals { .. }
+            | RecordOp::Downloads { .. }
+            | RecordOp::DownloadsAdded(_) => {}
             RecordOp::SettingsPut(_)
             | RecordOp::TorrentRemoved { .. }
             | RecordOp::PeersRemoved { .. } => {
