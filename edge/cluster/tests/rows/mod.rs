@@ -1,4 +1,5 @@
 //! Rows as simple as they can be: a map whose values only grow, in the same kinds and ranges as real ones.
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -63,7 +64,7 @@ impl TestRows {
     pub(crate) fn put(&self, id: u32, unix_ms: u64) -> u64 {
         let key = Key { kind: STAMPS, id, node: 0 };
         let last = self.map().get(&key).copied().unwrap_or_default();
-        let stamp = (unix_ms << 8).max((last >> 8) + 1 << 8) | u64::from(self.node);
+        let stamp = (unix_ms << 8).max(((last >> 8) + 1) << 8) | u64::from(self.node);
         self.set(key, stamp);
         stamp
     }

@@ -67,6 +67,15 @@ pub(crate) struct Copy {
     blocks: Vec<Vec<u8>>,
 }
 
+/// What a process starts with.
+pub(crate) struct Parts {
+    /// Durable: they outlive the process.
+    pub(crate) rows: Arc<TestRows>,
+    /// Milliseconds by which its wall clock is ahead.
+    pub(crate) offset_ms: i64,
+    pub(crate) queue_bytes: usize,
+}
+
 /// A process.
 pub(crate) struct Process<'a> {
     pub(crate) number: u8,
@@ -101,11 +110,11 @@ impl<'a> Process<'a> {
         now_ms: u64,
         number: u8,
         home: &'a Home,
-        (offset_ms, queue_bytes): (i64, usize),
-        rows: Arc<TestRows>,
+        parts: Parts,
         canary: Canary,
         restored: Option<&Copy>,
     ) -> Self {
+        let Parts { rows, offset_ms, queue_bytes } = parts;
         let unix_ms = (EPOCH_MS + now_ms).saturating_add_signed(offset_ms);
         let boot = unix_ms << 8 | u64::from(number);
         let encoder =
@@ -384,11 +393,10 @@ impl<'a> Process<'a> {
     }
 
     fn apply(&mut self, now_ms: u64, input: Input<'_>, kind: Kind, (cut_ms, is_late): (u64, bool)) {
-        let bytes = match input {
-            Input::Live { block, .. } | Input::Logged { block, .. } => block,
-            _ => unreachable!("blocks come so"),
+        let (Input::Live { block, .. } | Input::Logged { block, .. }) = input else {
+            unreachable!("blocks come so")
         };
-        let (block, _) = Block::read(bytes).expect("the node has read it");
+        let (block, _) = Block::read(block).expect("the node has read it");
         if self.canary == Canary::OwnBlocksSkipped && block.header.boot == self.boot {
             return;
         }

@@ -12,7 +12,7 @@ use types::InfoHash;
 use crate::broker::{Broker, Link, Up};
 use crate::clients::Client;
 use crate::faults::{Fault, Planned, apart, plan, storm};
-use crate::host::{Canary, Copy, EPOCH_MS, Home, Process, each_peer};
+use crate::host::{Canary, Copy, EPOCH_MS, Home, Parts, Process, each_peer};
 use crate::rows::{Key, Map, STAMPS, TestRows};
 use crate::{Peer, check};
 
@@ -164,11 +164,13 @@ impl<'a> World<'a> {
         if let Some(backup) = slot.backup.take() {
             slot.rows = Arc::new(TestRows::new(slot.number, backup));
         }
-        let options = (slot.offset_ms, self.queue_bytes);
-        let (number, rows) = (slot.number, Arc::clone(&slot.rows));
-        let canary = self.canary;
-        let process =
-            Process::start(self.now_ms, number, home, options, rows, canary, copy.as_ref());
+        let parts = Parts {
+            rows: Arc::clone(&slot.rows),
+            offset_ms: slot.offset_ms,
+            queue_bytes: self.queue_bytes,
+        };
+        let (number, canary) = (slot.number, self.canary);
+        let process = Process::start(self.now_ms, number, home, parts, canary, copy.as_ref());
         slot.process = Some(process);
         slot.started_ms = self.now_ms;
         self.reported[at] = 0;
