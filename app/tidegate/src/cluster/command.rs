@@ -49,6 +49,9 @@ pub(crate) enum SetupCommand {
         /// configuration is used.
         #[arg(long, value_name = "FILE")]
         nkey: Option<PathBuf>,
+        /// Make the stream smaller, too, if the configuration says so: messages of all nodes may be lost.
+        #[arg(long)]
+        shrink: bool,
     },
 }
 
@@ -78,14 +81,20 @@ impl SetupCommand {
                 };
                 cli::print(&nats_config::text(&layout)?)?;
             }
-            Self::Streams { nkey } => return make_streams(config, nkey.as_deref()),
+            Self::Streams { nkey, shrink } => {
+                return make_streams(config, nkey.as_deref(), *shrink);
+            }
         }
         Ok(true)
     }
 }
 
 /// Makes the stream. Returns false if that fails.
-fn make_streams(config: Option<&Path>, nkey: Option<&Path>) -> Result<bool, UsageError> {
+fn make_streams(
+    config: Option<&Path>,
+    nkey: Option<&Path>,
+    may_shrink: bool,
+) -> Result<bool, UsageError> {
     let (_, config) =
         crate::load(config).map_err(|problems| UsageError(problems.join("\ntidegate: ")))?;
     let Some(cluster) = &config.cluster else {
@@ -94,7 +103,7 @@ fn make_streams(config: Option<&Path>, nkey: Option<&Path>) -> Result<bool, Usag
     let nkey = nkey.or(cluster.nkey.as_deref());
     // Nothing that the streams have is in the secret.
     let made = super::options_of_user(&config, cluster, nkey, Vec::new())
-        .and_then(|options| Ok(nats::make_streams(&options)?));
+        .and_then(|options| Ok(nats::make_streams(&options, may_shrink)?));
     match made {
         Ok(done) => cli::print(&format!("{done}\n")),
         Err(error) => {

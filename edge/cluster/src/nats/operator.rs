@@ -15,15 +15,16 @@ use super::streams;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Makes the stream of a cluster, or changes it to be as `options` say. Returns what was done.
-/// `options` have the nkey or certificate of the operator; their node does not matter.
+/// `options` have the nkey or certificate of the operator; their node does not matter. A stream becomes smaller, which
+/// deletes messages of all nodes, only if it `may_shrink`.
 ///
 /// # Errors
 ///
 /// If no server can be reached, or it refuses: a sentence with a remedy.
-pub fn make_streams(options: &NatsOptions) -> io::Result<String> {
+pub fn make_streams(options: &NatsOptions, may_shrink: bool) -> io::Result<String> {
     let options = NatsOptions { node: OPERATOR, ..options.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let made = runtime.block_on(async { timeout(TIMEOUT, make(&options)).await });
+    let made = runtime.block_on(async { timeout(TIMEOUT, make(&options, may_shrink)).await });
     runtime.shutdown_background();
     let made = made.unwrap_or_else(|_| {
         Err("the NATS servers answer too slowly: check that JetStream has a leader".into())
@@ -31,7 +32,7 @@ pub fn make_streams(options: &NatsOptions) -> io::Result<String> {
     made.map_err(io::Error::other)
 }
 
-async fn make(options: &NatsOptions) -> Result<String, String> {
+async fn make(options: &NatsOptions, may_shrink: bool) -> Result<String, String> {
     // Events say nothing that errors do not.
     let (events, _) = mpsc::unbounded_channel();
     let link = Link::connect_once(options, events).await;
@@ -40,5 +41,5 @@ async fn make(options: &NatsOptions) -> Result<String, String> {
             "cannot connect to NATS: {error}: check cluster.servers, and the nkey of the operator"
         )
     })?;
-    streams::make(&link.jetstream, streams::data_config(&link, options)).await
+    streams::make(&link.jetstream, streams::data_config(&link, options), may_shrink).await
 }

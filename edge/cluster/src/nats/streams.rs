@@ -126,12 +126,16 @@ pub(super) fn missing(name: &str) -> String {
     format!("the stream {name} does not exist: {REMEDY}")
 }
 
-/// Makes a stream as it should be. Returns what was done.
+/// Makes a stream as it should be, but not smaller unless it `may_shrink`. Returns what was done.
 ///
 /// # Errors
 ///
 /// If the servers refuse: a sentence with a remedy.
-pub(super) async fn make(jetstream: &Context, wanted: Config) -> Result<String, String> {
+pub(super) async fn make(
+    jetstream: &Context,
+    wanted: Config,
+    may_shrink: bool,
+) -> Result<String, String> {
     let name = wanted.name.clone();
     let Some(found) = look_up(jetstream, &name, MAKE_PATIENCE).await? else {
         create(jetstream, &wanted).await?;
@@ -140,6 +144,12 @@ pub(super) async fn make(jetstream: &Context, wanted: Config) -> Result<String, 
     let Some(doubt) = found.doubt(&wanted) else {
         return Ok(format!("the stream {name} is as it should be"));
     };
+    if !may_shrink && is_smaller(&wanted, &found.info.config) {
+        return Err(format!(
+            "{doubt}: a smaller stream loses messages of all nodes: name the configuration that they have, or \
+             repeat the command with --shrink"
+        ));
+    }
     let changed = with_free(&found.info.config, wanted);
     match jetstream.update_stream(&changed).await {
         Ok(_) => Ok(format!("changed: {doubt}")),
@@ -204,6 +214,16 @@ async fn create(jetstream: &Context, wanted: &Config) -> Result<Info, String> {
             Err(format!("cannot create the stream {name}: {error}: {remedy}"))
         }
     }
+}
+
+/// Returns whether a stream would have fewer messages, or fewer copies of them, than it has. No limit is 0 or less.
+fn is_smaller(wanted: &Config, found: &Config) -> bool {
+    let bytes = |config: &Config| if config.max_bytes > 0 { config.max_bytes } else { i64::MAX };
+    let age =
+        |config: &Config| if config.max_age.is_zero() { Duration::MAX } else { config.max_age };
+    bytes(wanted) < bytes(found)
+        || age(wanted) < age(found)
+        || wanted.num_replicas < found.num_replicas
 }
 
 /// Returns the wanted settings, with those of [`FREE`] as they are.
@@ -324,6 +344,24 @@ mod tests {
         assert_eq!((changed.num_replicas, changed.max_messages), (3, 0));
         assert_eq!(changed.description.as_deref(), Some("mine"));
         assert!(differences(&changed, &wanted).is_empty());
+    }
+
+    #[test]
+    fn tells_which_streams_are_smaller() {
+        let found = Config {
+            max_bytes: 512,
+            max_age: Duration::from_secs(60),
+            num_replicas: 3,
+            ..Config::default()
+        };
+        assert!(!is_smaller(&found, &found));
+        assert!(is_smaller(&Config { max_bytes: 511, ..found.clone() }, &found));
+        assert!(is_smaller(&Config { max_age: Duration::from_secs(59), ..found.clone() }, &found));
+        assert!(is_smaller(&Config { num_replicas: 1, ..found.clone() }, &found));
+        for max_bytes in [-1, 0, 513] {
+            let larger = Config { max_bytes, max_age: Duration::ZERO, ..found.clone() };
+            assert!(!is_smaller(&larger, &found) && is_smaller(&found, &larger));
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn a_stream_that_is_deleted_under_load_is_made_again() {
         a.announce(peer as u8, peer, Says::Leecher);
         if peer == 100 {
             client.jetstream(&format!("STREAM.DELETE.TG_{NAME}_D"), "").unwrap();
-            make_streams(&options(1, nats.urls("nats"))).unwrap();
+            make_streams(&options(1, nats.urls("nats")), false).unwrap();
         }
     }
     b.wait("all peers", |b| b.peers() == 200);
@@ -114,6 +114,6 @@ fn a_node_says_why_there_is_no_stream() {
     let a = TestNode::start(1, &nats);
     let missing = format!("the stream {stream} does not exist: run `tidegate cluster streams`");
     a.wait("the reason", |a| a.overview().failure.as_ref() == Some(&missing));
-    make_streams(&options(1, nats.urls("nats"))).unwrap();
+    make_streams(&options(1, nats.urls("nats")), false).unwrap();
     a.wait("no failure", |a| a.overview().failure.is_none());
 }

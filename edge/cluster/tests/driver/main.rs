@@ -22,6 +22,6 @@ fn servers(count: usize) -> Option<Nats> {
     }
     let nats = Nats::start(count).unwrap();
     let options = NatsOptions { replicas: count, ..node::options(1, nats.urls("nats")) };
-    make_streams(&options).unwrap();
+    make_streams(&options, false).unwrap();
     Some(nats)
 }

@@ -49,7 +49,7 @@ fn what_a_stream_publishes_again_is_dropped() {
     // By the log, since node 9 has no block of node 8; and live.
     a.wait("both", |a| a.dropped("origin") == before + 2);
     // The operator's command undoes it.
-    make_streams(&options(1, nats.urls("nats"))).unwrap();
+    make_streams(&options(1, nats.urls("nats")), false).unwrap();
     a.wait("no failure", |a| a.overview().failure.is_none());
 }
 
@@ -70,8 +70,32 @@ fn settings_that_harm_are_named_and_undone() {
     for key in keys {
         wait_for_doubt(&a, key);
     }
-    make_streams(&options(1, nats.urls("nats"))).unwrap();
+    make_streams(&options(1, nats.urls("nats")), false).unwrap();
     a.wait("no failure", |a| a.overview().failure.is_none());
+}
+
+/// Two nodes made the stream larger and smaller in turns once.
+#[test]
+fn a_node_with_other_settings_says_so_and_changes_nothing() {
+    let Some(nats) = servers(1) else { return };
+    let a = TestNode::start(1, &nats).wait_until_warm();
+    let mut smaller = options(2, nats.urls("nats"));
+    smaller.stream_bytes /= 2;
+    let b = TestNode::start_with(smaller.clone()).wait_until_warm();
+    wait_for_doubt(&b, "max_bytes 67108864 instead of 33554432");
+    assert_eq!(a.overview().failure, None);
+    let refused = make_streams(&smaller, false).unwrap_err();
+    assert!(refused.to_string().contains("--shrink"), "{refused}");
+    let size = || {
+        let mut client = nats.client(0).unwrap();
+        let info = client.jetstream(&format!("STREAM.INFO.TG_{NAME}_D"), "").unwrap();
+        info["config"]["max_bytes"].as_u64()
+    };
+    assert_eq!(size(), Some(64 << 20));
+    make_streams(&smaller, true).unwrap();
+    assert_eq!(size(), Some(32 << 20));
+    b.wait("no failure", |b| b.overview().failure.is_none());
+    wait_for_doubt(&a, "max_bytes");
 }
 
 /// JetStream delivers what a consumer asks for to any subject, whatever the rights of the consumer's user are.
