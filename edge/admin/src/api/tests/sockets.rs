@@ -76,11 +76,10 @@ impl TestApi {
             announce_urls: Vec::new(),
             sources: Arc::clone(&sources),
             records: Arc::new(records),
-            control: Box::new(move |command| match command {
-                Command::NodeIgnored { node, is_ignored } => {
+            control: Box::new(move |command| {
+                if let Command::NodeIgnored { node, is_ignored } = command {
                     orders.lock().unwrap().push((node, is_ignored));
                 }
-                _ => {}
             }),
             time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
