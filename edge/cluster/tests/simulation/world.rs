@@ -260,9 +260,9 @@ impl<'a> World<'a> {
                 self.tainted.insert(client.peer, now_ms);
             }
             if process.announce(now_ms, &announce) {
-                *self.downloads.entry(announce.info_hash).or_default() += 1;
                 if self.canary != Canary::NoGoBack {
                     process.rows.count(announce.info_hash.0[0].into());
+                    *self.downloads.entry(announce.info_hash).or_default() += 1;
                 }
             }
         }
