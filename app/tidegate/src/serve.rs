@@ -222,8 +222,7 @@ impl Opened {
         let feed = Arc::<Feed>::default();
         let target = SwarmTarget::new(&tracker, clock, journal.is_some());
         let (upgrade_stats, reception) = (Arc::clone(&target.stats), Arc::clone(&target.reception));
-        let receive = |old: &mut OldProcess| old.receive_swarms(target, handoff.swarms);
-        let has_swarms = old_process.as_mut().map_or(Ok(false), receive)?;
+        let has_swarms = upgrade::receive_swarms(old_process.as_mut(), target, handoff.swarms)?;
         let source = SwarmSource::new(&tracker, &feed, clock);
         let parts = xdp::hand_over_parts(&bound, self.xdp.as_ref())?;
         let upgrader = Upgrader::new(self.launcher, parts, handoff, source);
@@ -239,9 +238,9 @@ impl Opened {
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         workers.set_engine(engine, self.udp_fallback);
-        let restored_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         // Without the swarms of the old process, a node of a cluster reads all of the log.
-        let restored_ms = has_swarms.then_some(began_ms).or(restored_ms);
+        let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
+        let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
         let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
         let prepare = |cluster: OpenCluster| cluster.prepare(&workers, of_cluster());
         let cluster = self.cluster.map(prepare).unwrap_or_default();

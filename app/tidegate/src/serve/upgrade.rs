@@ -168,24 +168,6 @@ impl OldProcess {
         HandoffState::read(&mut lines).context("cannot take over from the old process")
     }
 
-    /// Receives the old process's swarms, if it sends them, and waits until this process can serve them.
-    /// They continue to come. `memory_bytes` is what they take. Returns true if all that the old process had when it
-    /// began to send is here.
-    ///
-    /// # Errors
-    ///
-    /// If no thread can be started, or the system has no random numbers.
-    pub(super) fn receive_swarms(
-        &mut self,
-        target: SwarmTarget,
-        memory_bytes: u64,
-    ) -> Result<bool> {
-        let Some(stream) = self.swarms.take() else { return Ok(false) };
-        let deadline = self.started + WALK_TIMEOUT;
-        let receiver = SwarmReceiver::start(stream, target, memory_bytes)?;
-        Ok(receiver.is_some_and(|receiver| receiver.wait(deadline)))
-    }
-
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
     /// the upgrade. It is fine if the old process is already gone.
     pub(super) fn take_over(mut self) -> Result<()> {
@@ -202,6 +184,24 @@ impl OldProcess {
         info!("took over from the old process");
         Ok(())
     }
+}
+
+/// Receives the swarms of the old process, if there is one and it sends them, and waits until this process can serve
+/// them. They continue to come. `memory_bytes` is what they take. Returns true if all that the old process had when it
+/// began to send is here.
+///
+/// # Errors
+///
+/// If no thread can be started, or the system has no random numbers.
+pub(super) fn receive_swarms(
+    old: Option<&mut OldProcess>,
+    target: SwarmTarget,
+    memory_bytes: u64,
+) -> Result<bool> {
+    let Some(old) = old else { return Ok(false) };
+    let Some(stream) = old.swarms.take() else { return Ok(false) };
+    let receiver = SwarmReceiver::start(stream, target, memory_bytes)?;
+    Ok(receiver.is_some_and(|receiver| receiver.wait(old.started + WALK_TIMEOUT)))
 }
 
 /// The old process's side: starts the new process.

@@ -259,11 +259,9 @@ impl<'a> World<'a> {
                 // What a node that has just started does not know, it does not tell the others of.
                 self.tainted.insert(client.peer, now_ms);
             }
-            if process.announce(now_ms, &announce) {
-                if self.canary != Canary::NoGoBack {
-                    process.rows.count(announce.info_hash.0[0].into());
-                    *self.downloads.entry(announce.info_hash).or_default() += 1;
-                }
+            if process.announce(now_ms, &announce) && self.canary != Canary::NoGoBack {
+                process.rows.count(announce.info_hash.0[0].into());
+                *self.downloads.entry(announce.info_hash).or_default() += 1;
             }
         }
         self.clients = clients;

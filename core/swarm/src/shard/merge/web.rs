@@ -150,7 +150,7 @@ impl Shard {
             shard.web_changes.push(|| WebChange {
                 info_hash,
                 peer,
-                address: host.map_or(Ipv4Addr::UNSPECIFIED.into(), Host::address),
+                address: host.map_or_else(|| Ipv4Addr::UNSPECIFIED.into(), Host::address),
                 word: Word::present(0, known.role.of_peer(meta), meta.is_counted()),
             });
         })
