@@ -38,19 +38,17 @@ fn journal(turns_before_end: u32) -> (MemoryDisk, u64) {
     (disk, clock.now().unix_ms)
 }
 
+/// Returns the age of a peer that came back.
+fn age_of(restored: &Restored, torrent: u32, number: u32) -> Option<u32> {
+    let info_hash = super::tracker::torrent(torrent);
+    let details = restored.store.inspect(restored.now, &info_hash, 1000)?;
+    let address = Some(super::tracker::peer(number).socket_addr());
+    details.peers.into_iter().find(|peer| peer.address == address).map(|peer| peer.age_s)
+}
+
 /// Returns the numbers and ages of the peers that came back, in order.
 fn ages(restored: &Restored) -> Vec<(u32, u32)> {
-    let mut ages: Vec<(u32, u32)> = (0..45)
-        .filter_map(|number| {
-            let info_hash = super::tracker::torrent(number % 5);
-            let details = restored.store.inspect(restored.now, &info_hash, 1000)?;
-            let address = Some(super::tracker::peer(number).socket_addr());
-            let peer = details.peers.into_iter().find(|peer| peer.address == address)?;
-            Some((number, peer.age_s))
-        })
-        .collect();
-    ages.sort_unstable();
-    ages
+    (0..45).filter_map(|number| Some((number, age_of(restored, number % 5, number)?))).collect()
 }
 
 /// After being down for so long, the peers are there whose age is below the lifetime, when ten minutes of
@@ -77,13 +75,10 @@ fn check_downtime(down_s: u32) {
 }
 
 #[test]
-fn five_minutes_of_downtime_age_no_peer() {
-    check_downtime(5 * MINUTE_S);
-}
-
-#[test]
-fn twenty_minutes_of_downtime_age_peers_by_ten() {
-    check_downtime(20 * MINUTE_S);
+fn downtime_ages_peers_but_for_ten_minutes_of_it() {
+    for minutes in [5, 20, 120] {
+        check_downtime(minutes * MINUTE_S);
+    }
 }
 
 /// Nodes of a cluster compare ages: a peer that stopped at another node while this one was down must not look
@@ -121,13 +116,6 @@ fn short_downtimes_leave_ages_as_they_were() {
     }
 }
 
-#[test]
-fn two_hours_of_downtime_end_all_peers() {
-    check_downtime(120 * MINUTE_S);
-    let (disk, end_ms) = journal(1);
-    assert!(restore(&disk, end_ms + 7_200_000, 2).peers.is_empty());
-}
-
 /// A wall clock that went back says nothing about how long the tracker was down: no time has passed.
 #[test]
 fn a_clock_that_went_back_up_to_a_day_ages_no_peer() {
@@ -146,9 +134,11 @@ fn a_journal_from_more_than_a_day_ahead_is_refused() {
 }
 
 #[test]
-fn a_clock_that_went_a_day_ahead_ends_all_peers() {
+fn two_hours_of_downtime_or_a_clock_that_went_a_day_ahead_end_all_peers() {
     let (disk, end_ms) = journal(3);
-    assert!(restore(&disk, end_ms + DAY_MS as u64, 2).peers.is_empty());
+    for ahead_ms in [7_200_000, DAY_MS as u64] {
+        assert!(restore(&disk, end_ms + ahead_ms, 2).peers.is_empty());
+    }
 }
 
 /// While the tracker runs, its own clock tells how much time has passed.
@@ -169,15 +159,8 @@ fn setting_the_clock_of_a_running_tracker_ages_no_peer() {
         writer.turns(1);
         let restored = restore(&disk, clock.now().unix_ms, 1);
         assert_eq!(restored.figures.skipped, [0; 3], "{set_ms}");
-        let found: Vec<_> = [1, 3]
-            .map(|number| {
-                let address = Some(super::tracker::peer(number).socket_addr());
-                let torrent = super::tracker::torrent(1);
-                let details = restored.store.inspect(restored.now, &torrent, 9).unwrap();
-                assert_eq!(details.peers.len(), 2, "{set_ms}");
-                details.peers.into_iter().find(|peer| peer.address == address).unwrap().age_s
-            })
-            .into();
+        assert_eq!(restored.peers.len(), 2, "{set_ms}");
+        let found = [1, 3].map(|number| age_of(&restored, 1, number).unwrap());
         assert!(found[0].abs_diff(160) <= EXACT_S && found[1] <= EXACT_S, "{set_ms}: {found:?}");
     }
 }
@@ -197,14 +180,7 @@ fn downtimes_add_up() {
         clock.advance(Duration::from_secs(1200));
     }
     let restored = restore(&disk, clock.now().unix_ms, 1);
-    let found: Vec<_> = [0, 1, 2]
-        .map(|number| {
-            let address = Some(super::tracker::peer(number).socket_addr());
-            let torrent = super::tracker::torrent(1);
-            let details = restored.store.inspect(restored.now, &torrent, 9).unwrap();
-            details.peers.into_iter().find(|peer| peer.address == address).unwrap().age_s
-        })
-        .into();
+    let found = [0, 1, 2].map(|number| age_of(&restored, 1, number).unwrap());
     for (age_s, expected_s) in found.iter().zip([1800_u32, 1200, 600]) {
         assert!(age_s.abs_diff(expected_s) <= EXACT_S, "{found:?}");
     }
