@@ -174,7 +174,7 @@ impl<'a> BlockMerger<'a> {
                 let Ok(groups) = block.web_groups() else { return false };
                 let ((_, time), store) = (self.times(work), self.host.store());
                 let all = 0..store.shards();
-                self.add(store.merge_web(time, Counting::None, groups, all));
+                self.add(store.merge_web(time, Counting::ByPeer, groups, all));
             }
             _ => return false,
         }
@@ -188,9 +188,9 @@ impl<'a> BlockMerger<'a> {
         let ((_, time), shards) = (self.times(work), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
         let merged = if work.is_late {
-            store.merge_late(time, Counting::None, random, groups, shards)
+            store.merge_late(time, Counting::ByPeer, random, groups, shards)
         } else {
-            store.merge(time, Counting::None, random, groups, shards)
+            store.merge(time, Counting::ByPeer, random, groups, shards)
         };
         self.add(merged);
     }
