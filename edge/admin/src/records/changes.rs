@@ -1,4 +1,4 @@
-//! What a transaction leads to besides the rows that it changes.
+//! The consequences of a transaction besides the rows that it changes.
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub(super) struct Stamped {
     pub(super) op: RecordOp,
 }
 
-/// What changes in a transaction lead to.
+/// The consequences of the changes of a transaction.
 pub(super) struct Consequences {
     /// To be applied to the memory after the commit.
     pub(super) effects: Vec<RecordOp>,

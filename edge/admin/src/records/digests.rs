@@ -35,7 +35,7 @@ pub(super) fn hash(kind: Kind, key: &[u8], values: &[i64]) -> u64 {
     siphash::<1, 3>(&[0; 16], &bytes)
 }
 
-/// What a transaction adds to digests.
+/// The sums that a transaction adds to digests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DigestChanges(BTreeMap<(Kind, u16), u64>);
 

@@ -26,7 +26,7 @@ use super::tables::webhooks::{self, WebhookRow};
 
 /// Bytes of a body: twice what a node sends.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// How long ops that act on the memory only are worth something, ms.
+/// The age up to which ops that act on the memory only are applied, ms.
 const EPHEMERAL_MS: u64 = 600_000;
 
 /// Merges a body of node `from`, in the present transaction.

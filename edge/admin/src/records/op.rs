@@ -54,7 +54,7 @@ pub enum RecordOp {
         /// Its id.
         id: u32,
     },
-    /// What a node has counted for keys. Counts are merged by the maximum.
+    /// Sets the counts of a node for keys. Counts are merged by the maximum.
     KeyTotals {
         /// The node; 0: before the cluster.
         node: u8,
@@ -91,7 +91,7 @@ pub enum RecordOp {
         /// Whether it is ignored.
         is_ignored: bool,
     },
-    /// How many downloads completed at a node. Counts are merged by the maximum.
+    /// Sets the number of downloads that completed at a node. Counts are merged by the maximum.
     Downloads {
         /// The node; 0: before the cluster.
         node: u8,

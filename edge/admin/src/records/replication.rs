@@ -38,7 +38,7 @@ const UNSENT_BYTES_MAX: usize = 8 << 20;
 /// State of the replication, for the metrics and the API.
 #[derive(Debug, Default)]
 pub struct ReplicationState {
-    /// Whether the records are replicated.
+    /// True if the records are replicated.
     pub is_on: AtomicBool,
     /// Rows and counters of other nodes that were newer than those here.
     pub merged: AtomicU64,

@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// What identifies a row.
+/// The identity of a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Row<'a> {
     Entry(List, &'a InfoHash),

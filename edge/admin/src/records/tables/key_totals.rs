@@ -12,7 +12,7 @@ use super::super::stamps;
 /// The largest total of a node: the sum over all nodes still fits an integer of SQLite.
 pub(in super::super) const TOTAL_MAX: u64 = i64::MAX.unsigned_abs() / 256;
 
-/// What a node has counted for a key.
+/// The counts of a node for a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCounts {
     pub(crate) id: u32,
