@@ -38,16 +38,14 @@ pub struct ClusterStats {
     pub unstored_s: f64,
     /// How many bytes they may have: `[cluster] queue_mib`.
     pub queue_bytes_max: u64,
-    /// Seconds since the oldest change that is in no block that is kept, because the queue was full; 0 if there
-    /// is none.
+    /// Seconds since the oldest change that was dropped from the queue and is not told in another way yet; 0 if there is
+    /// none.
     pub dirty_s: f64,
     /// Messages of the log that this node has not applied yet.
     pub log_behind: u64,
-    /// How often all blocks since the oldest one without an acknowledgement were published again.
-    pub go_backs: u64,
-    /// How often the queue was full.
-    pub spills: u64,
-    /// Walks that published what there was no room for in the queue.
+    /// Messages that were published again, because the log did not acknowledge them in time.
+    pub retries: u64,
+    /// Walks that published what dropped blocks reported.
     pub walks: u64,
     /// Connections made again.
     pub reconnects: u64,
@@ -86,11 +84,10 @@ pub struct ClusterStats {
 pub enum LogState {
     /// The log acknowledges blocks as they are cut.
     Flowing,
-    /// Blocks wait in the queue until the log acknowledges the oldest of them.
+    /// Blocks wait in the queue until the log acknowledges the oldest of them. After 30 s they are dropped, and a walk
+    /// will make up for them.
     #[default]
     Held,
-    /// The queue was full: blocks were dropped, and a walk will make up for them.
-    Spilled,
     /// A walk publishes all peers that announced since the first block was dropped.
     CatchingUp,
 }
@@ -152,13 +149,11 @@ pub struct ClusterNode {
     pub announces_s: f64,
     /// Seconds by which what this node knows of it may be late.
     pub lag_s: f64,
-    /// The same by the log alone, without what was heard live.
-    pub log_lag_s: f64,
     /// The largest lag that it sees itself, seconds.
     pub their_lag_s: f64,
     /// Messages of the log that it has not applied, as far as this node knows.
     pub behind_blocks: u64,
-    /// Its clock minus this node's, seconds.
+    /// Its clock minus that of the NATS server, seconds.
     pub clock_offset_s: f64,
     /// Bytes in its queue.
     pub queue_bytes: u64,

@@ -22,8 +22,10 @@ const WORD_MAX: usize = 64;
 pub(crate) struct Heartbeat {
     pub(crate) node: u8,
     pub(crate) boot: u64,
-    /// When it was sent, by the sender's clock, unix ms.
+    /// When it was sent, by the stream's clock, unix ms.
     pub(crate) at_ms: u64,
+    /// By how much the sender's wall clock is ahead of the stream's.
+    pub(crate) clock_ahead_ms: i64,
     pub(crate) version: String,
     pub(crate) zone: String,
     pub(crate) policy: u64,
@@ -38,16 +40,16 @@ pub(crate) struct Heartbeat {
     pub(crate) torrents: u64,
     pub(crate) announces_per_s: u64,
     pub(crate) queue_bytes: u64,
-    /// The number of the last block that was cut.
-    pub(crate) number: u64,
     /// The age of the oldest change that is not stored.
     pub(crate) unstored_ms: u64,
-    /// Where the last block is stored.
+    /// Where the last message is stored.
     pub(crate) stored: Position,
     /// Up to where the log is applied.
     pub(crate) applied: Position,
     /// The largest lag that the sender sees.
     pub(crate) lag_ms: u64,
+    /// The node that is to tell all of its peers again, because the sender lacks some; 0 = none.
+    pub(crate) asks: u8,
     /// Digests of the sender's rows, by kind.
     pub(crate) rows: Vec<u64>,
 }

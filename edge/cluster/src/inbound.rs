@@ -1,11 +1,10 @@
-//! Blocks of other nodes: which of them are applied.
+//! Messages of other nodes: which of them are applied.
 //!
-//! The log decides. Each node reads all of it in the stream's order, and applies each message, also those that
-//! it published itself and those that come twice: so that the last one that says something of a peer is the
-//! same one everywhere. What comes live is applied at once, unless the log was faster.
+//! The log decides. Each node reads all of it in the stream's order, and applies each message, also its own: so the
+//! last one that reports a peer is the same one everywhere. What comes live is applied at once, unless the log was
+//! faster.
 
 mod flood;
-pub(crate) mod late;
 #[cfg(test)]
 mod tests;
 
@@ -15,37 +14,28 @@ use crate::seam::DropReason;
 use flood::Flood;
 use replication::block::{Block, Kind};
 
-/// Processes of one node whose numbers are kept: the present one, and the one before it, of which late copies may
-/// come.
-const BOOTS: usize = 2;
-
-/// A process of a node.
-#[derive(Debug)]
-struct Boot {
-    boot: u64,
-    /// The largest number of a block that came by the log.
-    logged: u64,
-    /// The largest number of a block that was applied.
-    applied: u64,
-}
-
 /// What a node has sent.
 #[derive(Debug, Default)]
 struct Origin {
-    /// The last one heard of is the last one.
-    boots: Vec<Boot>,
+    /// The process whose message came last by the log.
+    boot: u64,
+    /// The number of its last block.
+    logged: u64,
     live_flood: Flood,
     log_flood: Flood,
 }
 
-/// A block that is to be applied.
+/// The blocks of a message, which come from one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    pub(crate) kind: Kind,
     pub(crate) boot: u64,
-    pub(crate) cut_ms: u64,
-    /// The largest number of a block of this process that was applied.
-    pub(crate) applied: u64,
+    /// The time of the cut of the first block and of the last one, on the stream's clock.
+    pub(crate) first_cut_ms: u64,
+    pub(crate) last_cut_ms: u64,
+    /// The number of the last block.
+    number: u64,
+    /// True if a later version wrote blocks of a kind that is not known here.
+    pub(crate) has_unknown: bool,
 }
 
 /// What comes from all nodes.
@@ -55,83 +45,70 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// Takes a block that came live.
+    /// Takes a message that came live.
     pub(crate) fn live(
         &mut self,
         now_ms: u64,
         from: u8,
-        bytes: &[u8],
+        message: &[u8],
     ) -> Result<Accepted, DropReason> {
-        let block = read(from, bytes)?;
+        let accepted = read(from, message)?;
         let origin = self.origins.entry(from).or_default();
-        origin.live_flood.take(now_ms, bytes.len())?;
-        let known = origin.boots.iter_mut().find(|boot| boot.boot == block.header.boot);
-        let mut applied = block.header.number;
-        if let Some(boot) = known {
-            if block.header.number <= boot.logged {
-                // The log may have said more of its peers since.
-                return Err(DropReason::Repeated);
-            }
-            boot.applied = boot.applied.max(block.header.number);
-            applied = boot.applied;
+        origin.live_flood.take(now_ms, message.len())?;
+        if (accepted.boot, accepted.number) <= (origin.boot, origin.logged) {
+            // The log may have said more of its peers since.
+            return Err(DropReason::Repeated);
         }
-        Ok(accepted(&block, applied))
+        Ok(accepted)
     }
 
-    /// Takes a block that came by the log, which stored it at `stored_ms`.
+    /// Takes a message that came by the log, which stored it at `stored_ms`.
     pub(crate) fn logged(
         &mut self,
         stored_ms: u64,
         from: u8,
-        bytes: &[u8],
+        message: &[u8],
     ) -> Result<Accepted, DropReason> {
-        let block = read(from, bytes)?;
+        let accepted = read(from, message)?;
         let origin = self.origins.entry(from).or_default();
         // By the stream's clock: all nodes drop the same ones, also when they read an hour's in a second.
-        origin.log_flood.take(stored_ms, bytes.len())?;
-        let number = block.header.number;
-        let boot = origin.boot(block.header.boot);
-        boot.logged = boot.logged.max(number);
-        boot.applied = boot.applied.max(number);
-        let applied = boot.applied;
-        Ok(accepted(&block, applied))
+        origin.log_flood.take(stored_ms, message.len())?;
+        (origin.boot, origin.logged) = (accepted.boot, accepted.number);
+        Ok(accepted)
     }
 }
 
-impl Origin {
-    /// Returns a process, which becomes the last one heard of.
-    fn boot(&mut self, boot: u64) -> &mut Boot {
-        let at = self.boots.iter().position(|known| known.boot == boot);
-        let known = match at {
-            Some(at) => self.boots.remove(at),
-            None => Boot { boot, logged: 0, applied: 0 },
-        };
-        if self.boots.len() == BOOTS {
-            self.boots.remove(0);
+/// Reads the blocks of a message.
+fn read(from: u8, message: &[u8]) -> Result<Accepted, DropReason> {
+    let mut accepted: Option<Accepted> = None;
+    let mut rest = message;
+    while accepted.is_none() || !rest.is_empty() {
+        let (block, len) = Block::read(rest).map_err(|_| DropReason::Damaged)?;
+        rest = &rest[len..];
+        let header = block.header;
+        if from == 0 || header.node != u16::from(from) {
+            return Err(DropReason::Origin);
         }
-        self.boots.push(known);
-        let last = self.boots.len() - 1;
-        &mut self.boots[last]
+        let is_known = match header.kind {
+            Kind::CHANGES | Kind::WALK if block.groups().is_err() => {
+                return Err(DropReason::Damaged);
+            }
+            Kind::CHANGES | Kind::WALK | Kind::SESSIONS | Kind::WEB => true,
+            _ => false,
+        };
+        let before = accepted.get_or_insert(Accepted {
+            boot: header.boot,
+            first_cut_ms: header.cut_ms,
+            last_cut_ms: header.cut_ms,
+            number: header.number,
+            has_unknown: false,
+        });
+        if before.boot != header.boot {
+            return Err(DropReason::Damaged);
+        }
+        before.last_cut_ms = header.cut_ms;
+        before.number = header.number;
+        before.has_unknown |= !is_known;
     }
-}
-
-fn accepted(block: &Block<'_>, applied: u64) -> Accepted {
-    let header = &block.header;
-    Accepted { kind: header.kind, boot: header.boot, cut_ms: header.cut_ms, applied }
-}
-
-/// Reads a message that is a block, of a kind that can be applied.
-fn read(from: u8, bytes: &[u8]) -> Result<Block<'_>, DropReason> {
-    let (block, len) = Block::read(bytes).map_err(|_| DropReason::Damaged)?;
-    if len != bytes.len() {
-        return Err(DropReason::Damaged);
-    }
-    if from == 0 || block.header.node != u16::from(from) {
-        return Err(DropReason::Origin);
-    }
-    match block.header.kind {
-        Kind::CHANGES | Kind::WALK if block.groups().is_err() => Err(DropReason::Damaged),
-        Kind::CHANGES | Kind::WALK | Kind::SESSIONS | Kind::WEB => Ok(block),
-        _ => Err(DropReason::Kind),
-    }
+    accepted.ok_or(DropReason::Damaged)
 }

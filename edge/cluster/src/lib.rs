@@ -2,19 +2,21 @@
 //!
 //! ```text
 //!  store ─ changes ─▶ blocks ─▶ Node ─ log, in order, again until stored ─▶ stream ─▶ every node, in one order
-//!                                   └─ live, once ──────────────────────▶ every node, at once
+//!                                   └─ live, if that takes long ─────────▶ every node
 //! ```
 //!
 //! [`Node`] decides, without I/O and without a clock of its own: what is published when, what is applied,
 //! who is there. The simulator and [`nats`] drive it. The order of the stream is the truth: what it says later
-//! holds, on all nodes alike. What is heard live is a hint that comes earlier.
+//! holds, on all nodes alike. What comes live is a hint while the stream does not store.
 #![forbid(unsafe_code)]
 
+mod clock;
 mod differences;
 mod events;
 mod heartbeat;
 pub mod host;
 mod inbound;
+mod lacks;
 mod members;
 pub mod nats;
 mod node;

@@ -1,9 +1,6 @@
-//! The other nodes: which there are, how their clocks differ, and how much of what they said is missing here.
+//! The other nodes: which there are, and how much of what they said is missing here.
 
 mod lag;
-mod offset;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 
@@ -11,9 +8,8 @@ use crate::events::Events;
 use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 use crate::seam::{DropReason, Output, Time};
-use crate::snapshot::{MemberState, NodeSnapshot, Warmth};
+use crate::snapshot::{MemberState, NodeSnapshot, OutboundState, Warmth};
 use lag::Covered;
-use offset::Offset;
 
 /// Nodes send heartbeats each second, so three are missing.
 const SUSPECT_MS: u64 = 3000;
@@ -24,16 +20,10 @@ const GONE_MS: u64 = 10_000;
 const APART_MS: u64 = GONE_MS / 2;
 /// By then, the nodes that are back have heard of this one, too, and take its WebTorrent peers.
 const TELL_WAIT_MS: u64 = 2000;
+/// Heartbeats are not on their way for longer. Clocks of nodes may differ by more.
+const DELAY_MAX_MS: u64 = 60_000;
 /// Nodes that ended are shown for so long.
 const SHOWN_MS: u64 = 3_600_000;
-
-/// When a heartbeat came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
-    pub(crate) now: Time,
-    /// Whether it may have waited here, so that it says nothing of clocks.
-    pub(crate) is_late: bool,
-}
 
 /// Another node.
 #[derive(Debug)]
@@ -42,14 +32,8 @@ struct Member {
     /// When it was last heard of, by the steady clock.
     heard_ms: u64,
     heartbeat: Heartbeat,
-    offset: Offset,
-    /// Up to when its blocks are applied that came by the log, and by either way.
-    by_log: Covered<Position>,
-    by_any: Covered<u64>,
-    /// The largest number of its blocks that are applied, or that were cut before it was heard of.
-    applied: u64,
-    /// Whether an event has said that its clock differs.
-    is_off: bool,
+    /// Up to when its blocks are applied.
+    covered: Covered,
     /// Whether its WebTorrent peers were removed since it was last heard of.
     is_purged: bool,
 }
@@ -92,16 +76,15 @@ impl Members {
         }
     }
 
-    /// Takes a heartbeat.
+    /// Takes a heartbeat. `now` has the time of the stream.
     pub(crate) fn heard(
         &mut self,
-        came: Came,
+        now: Time,
         from: u8,
         body: &[u8],
         events: &mut Events,
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
-        let now = came.now;
         let heartbeat = Heartbeat::read(body).ok_or(DropReason::Damaged)?;
         if from == 0 || heartbeat.node != from {
             return Err(DropReason::Origin);
@@ -117,7 +100,7 @@ impl Members {
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
             events.info(now, format!("node {from} is there, version {version}"), out);
-            self.members.insert(from, Member::new(came, heartbeat, Offset::default()));
+            self.members.insert(from, Member::new(now, heartbeat));
             return Ok(());
         };
         let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
@@ -131,11 +114,9 @@ impl Members {
             }
             events.info(now, format!("node {from} has restarted"), out);
             out.push(Output::PurgeWeb { node: from });
-            // The machine and its clock are the same, mostly.
-            let offset = std::mem::take(&mut member.offset);
             // What the process before it stored may still be missing.
-            let by_log = std::mem::replace(&mut member.by_log, Covered::new(0));
-            *member = Member { by_log, ..Member::new(came, heartbeat, offset) };
+            let covered = std::mem::replace(&mut member.covered, Covered::new(0));
+            *member = Member { covered, ..Member::new(now, heartbeat) };
             return Ok(());
         }
         if heartbeat.is_leaving {
@@ -153,19 +134,7 @@ impl Members {
         if silent_ms >= APART_MS {
             self.tell_web_ms.get_or_insert(now.steady_ms + TELL_WAIT_MS);
         }
-        member.update(came, heartbeat);
-        let offset_ms = member.offset.ms();
-        if member.offset.is_large() != member.is_off {
-            member.is_off = member.offset.is_large();
-            let seconds = offset_ms as f64 / 1000.0;
-            if member.is_off {
-                let text =
-                    format!("the clock of node {from} differs by {seconds:.1} s from this one's");
-                events.warn(now, text, out);
-            } else {
-                events.info(now, format!("the clock of node {from} is right again"), out);
-            }
-        }
+        member.update(now, heartbeat);
         Ok(())
     }
 
@@ -227,7 +196,7 @@ impl Members {
         let hears_others = is_hearing && now.steady_ms >= self.hears_since_ms + GONE_MS;
         for (node, member) in &mut self.members {
             let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
-            member.by_log.advance(|stored| is_applied(stored, applied));
+            member.covered.advance(applied);
             match member.state {
                 MemberState::Alive if silent_ms >= SUSPECT_MS => {
                     member.state = MemberState::Suspect;
@@ -272,16 +241,6 @@ impl Members {
         self.refused.iter().filter(is_there).map(|(node, _)| *node).collect()
     }
 
-    /// Notes up to which number blocks of a node were applied, whichever way they came.
-    pub(crate) fn applied(&mut self, node: u8, boot: u64, number: u64) {
-        if let Some(member) = self.members.get_mut(&node)
-            && member.heartbeat.boot == boot
-        {
-            member.applied = member.applied.max(number);
-            member.by_any.advance(|cut| *cut <= number);
-        }
-    }
-
     /// Whether this node has to be silent, because an older process has its number.
     pub(crate) fn is_mute(&self) -> bool {
         self.twin.is_some_and(|twin| twin.boot < self.boot)
@@ -295,23 +254,30 @@ impl Members {
         })
     }
 
-    /// Returns the milliseconds to add to a node's times: whole units of age, so that all nodes that see
-    /// nearly the same offset compute the same ages. A clock that is right, or nearly, is not corrected.
-    pub(crate) fn correction_ms(&self, node: u8) -> i64 {
-        self.members.get(&node).map_or(0, |member| member.offset.correction_ms())
-    }
-
     /// Returns the digests of a node's rows, if its heartbeats come.
     pub(crate) fn rows(&self, node: u8) -> Option<&[u64]> {
         let member = self.members.get(&node)?;
         (member.state == MemberState::Alive).then_some(&member.heartbeat.rows)
     }
 
-    /// Whether the clock of any node that is there differs from this one's.
-    pub(crate) fn has_wrong_clock(&self) -> bool {
-        self.members.values().any(|member| {
-            matches!(member.state, MemberState::Alive | MemberState::Suspect)
-                && member.offset.is_large()
+    /// Returns the IPv4 and IPv6 peers of each node that knows everything and has told everything, and expires peers as
+    /// this one does.
+    pub(crate) fn peers(&self, policy: u64) -> impl Iterator<Item = (u8, u64)> {
+        let is_settled = move |member: &Member| {
+            let heartbeat = &member.heartbeat;
+            let is_there = member.state == MemberState::Alive && heartbeat.policy == policy;
+            is_there
+                && heartbeat.warmth == Warmth::Warm
+                && heartbeat.outbound == OutboundState::Flowing
+        };
+        let settled = self.members.iter().filter(move |(_, member)| is_settled(member));
+        settled.map(|(node, member)| (*node, member.heartbeat.peers[..2].iter().sum()))
+    }
+
+    /// Returns true if a node that is there asks this one for all of its peers.
+    pub(crate) fn is_asked(&self, from: u8) -> bool {
+        self.members.get(&from).is_some_and(|member| {
+            member.state == MemberState::Alive && member.heartbeat.asks == self.node
         })
     }
 
@@ -328,7 +294,7 @@ impl Members {
             .members
             .values()
             .filter(|member| matches!(member.state, MemberState::Alive | MemberState::Suspect));
-        there.map(|member| member.by_log.lag_ms(now)).max().unwrap_or_default()
+        there.map(|member| member.covered.lag_ms(now)).max().unwrap_or_default()
     }
 
     /// Returns what there is to see. `log_last` is the last message of the log, `applied` the one that is
@@ -367,64 +333,42 @@ impl Members {
                     false => log_last,
                 },
                 their_lag_ms: heartbeat.lag_ms,
-                lag_ms: if is_there { member.by_log.lag_ms(now) } else { 0 },
-                live_lag_ms: if is_there { member.by_any.lag_ms(now) } else { 0 },
-                offset_ms: member.offset.ms(),
+                lag_ms: if is_there { member.covered.lag_ms(now) } else { 0 },
+                clock_ahead_ms: heartbeat.clock_ahead_ms,
             }
         };
         self.members.iter().map(snapshot).collect()
     }
 }
 
-/// Whether what is stored at a place is applied.
-fn is_applied(stored: &Position, applied: Position) -> bool {
-    // Of a stream that is no more, nothing more will come. Streams are named by when they were made.
-    (stored.stream, stored.sequence) <= (applied.stream, applied.sequence)
-}
-
 impl Member {
-    fn new(came: Came, heartbeat: Heartbeat, offset: Offset) -> Self {
-        let now = came.now;
+    fn new(now: Time, heartbeat: Heartbeat) -> Self {
         let mut member = Self {
             state: MemberState::Alive,
             heard_ms: now.steady_ms,
             heartbeat: Heartbeat::default(),
-            offset,
-            by_log: Covered::new(now.steady_ms.saturating_sub(heartbeat.unstored_ms)),
-            by_any: Covered::new(now.steady_ms),
-            applied: heartbeat.number,
-            is_off: false,
+            covered: Covered::new(now.steady_ms.saturating_sub(heartbeat.unstored_ms)),
             is_purged: false,
         };
         if heartbeat.is_leaving {
             member.state = MemberState::Left;
             member.heartbeat = heartbeat;
         } else {
-            member.update(came, heartbeat);
+            member.update(now, heartbeat);
         }
         member
     }
 
-    fn update(&mut self, came: Came, heartbeat: Heartbeat) {
-        let now = came.now;
+    fn update(&mut self, now: Time, heartbeat: Heartbeat) {
         self.state = MemberState::Alive;
         self.is_purged = false;
         self.heard_ms = now.steady_ms;
-        let offset_ms = (now.unix_ms as i64).saturating_sub_unsigned(heartbeat.at_ms);
-        if !came.is_late {
-            self.offset.note(now, offset_ms);
-        }
-        // How much longer this heartbeat took than the fastest one.
-        let delay_ms = offset_ms.saturating_sub(self.offset.ms()).clamp(0, 60_000) as u64;
-        let sent_ms = now.steady_ms.saturating_sub(delay_ms);
         // A node that has not reached the log yet knows nothing of what its processes stored.
         if heartbeat.stored.stream > 0 {
-            self.by_log.expect(heartbeat.stored, sent_ms.saturating_sub(heartbeat.unstored_ms));
+            let delay_ms = now.unix_ms.saturating_sub(heartbeat.at_ms).min(DELAY_MAX_MS);
+            let age_ms = delay_ms + heartbeat.unstored_ms;
+            self.covered.expect(heartbeat.stored, now.steady_ms.saturating_sub(age_ms));
         }
-        self.by_any.expect(heartbeat.number, sent_ms);
-        // A node that cuts no block is not behind.
-        let applied = self.applied;
-        self.by_any.advance(|cut| *cut <= applied);
         self.heartbeat = heartbeat;
     }
 }

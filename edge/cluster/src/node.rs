@@ -1,56 +1,66 @@
 //! What a node of a cluster does, without I/O.
 
-mod apart;
 mod read_state;
 #[cfg(test)]
 mod tests;
 
-use apart::Apart;
 use read_state::{Extent, ReadState};
-use replication::block::{Block, Kind};
+use replication::block::Block;
 
+use crate::clock::StreamClock;
 use crate::differences::Differences;
 use crate::events::Events;
 use crate::heartbeat::{HEARTBEAT_MAX, Heartbeat};
 use crate::host::Position;
-use crate::inbound::late::{self, Delays};
 use crate::inbound::{Accepted, Inbound};
-use crate::members::{Came, Members};
-use crate::outbound::Outbound;
+use crate::lacks::Lacks;
+use crate::members::Members;
+use crate::outbound::{HOLD_MS, Outbound};
 pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Traffic, Warmth};
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
-/// how clocks differ, and whether another process has this node's number.
+/// whether another process has this node's number.
 const COLLECT_MS: u64 = 1200;
 const HEARTBEAT_MS: u64 = 1000;
-/// A node that does nothing for this long, because its thread waits, cannot tell how old a heartbeat is that
-/// comes afterwards.
-const STALL_MS: u64 = 1500;
-/// What waited has come by then.
-const STALL_END_MS: u64 = 500;
 /// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
 /// for the log.
 const MARGIN_MS: u64 = 120_000;
 /// A server that was cut off says for some 10 s that the stream ends earlier than it does. One that says so for
 /// longer is right.
 const DOUBT_MS: u64 = 30_000;
+/// A node that tells all of its peers does not do so again for this long, however many ask.
+const TELL_PAUSE_MS: u64 = 60_000;
+/// Messages that are stored so much later than their first block was cut are dropped: a removal that was cut after them
+/// may be forgotten. Their node tells of its peers again. The rest of [`swarm::REMOVALS_KEPT_S`] is for clocks that
+/// differ.
+const LATE_MS: u64 = 45_000;
+
+const _: () = assert!(HOLD_MS < LATE_MS && LATE_MS < 1000 * swarm::REMOVALS_KEPT_S as u64);
 
 /// A node of a cluster.
 #[derive(Debug)]
 pub struct Node {
     options: Options,
+    clock: StreamClock,
     outbound: Outbound,
     inbound: Inbound,
-    delays: Delays,
     members: Members,
     differences: Differences,
+    lacks: Lacks,
+    /// When this node last began to tell all of its peers, because another one lacks some.
+    told_ms: Option<u64>,
     events: Events,
     ignored: Vec<u8>,
     is_connected: bool,
     is_leaving: bool,
     disconnections: u64,
-    apart: Apart,
+    /// When the connection was lost, until the log is looked up again.
+    cut_ms: Option<u64>,
+    /// True if the node was apart from the others for longer than [`HOLD_MS`], until it has applied the log.
+    is_behind: bool,
+    /// True if an event has said that the wall clock is wrong.
+    is_clock_wrong: bool,
     /// When the first input came.
     started_ms: Option<u64>,
     /// When heartbeats have been collected.
@@ -58,8 +68,6 @@ pub struct Node {
     heartbeat_ms: Option<u64>,
     /// When time last passed.
     tick_ms: u64,
-    /// Until when messages may come that waited for the node itself.
-    stalled_until_ms: u64,
     warm_ms: Option<u64>,
     reading: ReadState,
     position: Position,
@@ -83,23 +91,26 @@ impl Node {
     pub fn new(options: Options) -> Self {
         let Options { node, boot, queue_bytes, peer_lifetime_s, .. } = options;
         Self {
+            clock: StreamClock::default(),
             outbound: Outbound::new(node, boot, queue_bytes, peer_lifetime_s),
             inbound: Inbound::default(),
-            delays: Delays::default(),
             members: Members::new(node, boot),
             differences: Differences::default(),
+            lacks: Lacks::default(),
+            told_ms: None,
             events: Events::default(),
             options,
             ignored: Vec::new(),
             is_connected: false,
             is_leaving: false,
             disconnections: 0,
-            apart: Apart::default(),
+            cut_ms: None,
+            is_behind: false,
+            is_clock_wrong: false,
             started_ms: None,
             collected_ms: None,
             heartbeat_ms: None,
             tick_ms: 0,
-            stalled_until_ms: 0,
             warm_ms: None,
             reading: ReadState::Unknown,
             position: Position::default(),
@@ -118,11 +129,10 @@ impl Node {
     /// Handles an input. Appends what is to be done to `out`.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
         if self.started_ms.is_none() {
-            (self.started_ms, self.tick_ms) = (Some(now.steady_ms), now.steady_ms);
+            self.started_ms = Some(now.steady_ms);
+            self.tick_ms = now.steady_ms;
         }
-        if now.steady_ms > self.tick_ms + STALL_MS {
-            self.stalled_until_ms = now.steady_ms + STALL_END_MS;
-        }
+        self.clock.follow(now);
         match input {
             Input::Tick => self.tick(now, out),
             Input::Figures(figures) => self.figures = figures,
@@ -131,21 +141,22 @@ impl Node {
             Input::Settled => self.settled(now, out),
             Input::Connected => self.connected(now, out),
             Input::Disconnected => self.disconnected(now, out),
+            Input::Clock { asked_ms, server_ms } => self.compared(now, asked_ms, server_ms, out),
             Input::Log { stream, first, last, last_ms } => {
                 // An empty stream has a last sequence, too.
                 let last = if last < first { 0 } else { last };
                 self.looked_up(now, stream, Extent { first, last, last_ms }, out);
             }
-            Input::Block(block) => self.cut(now, block, true, out),
-            Input::Walked(block) => self.cut(now, block, false, out),
+            Input::Block(block) | Input::Walked(block) => self.cut(now, block, out),
             // Those since they were last taken.
             Input::Missed => self.outbound.missed(self.tick_ms as i64 - HEARTBEAT_MS as i64),
             Input::WalkEnded => self.outbound.walk_ended(),
-            Input::Stored { ticket, sequence } => self.outbound.stored(now, ticket, sequence, out),
-            Input::NotStored(ticket) => self.outbound.not_stored(now, ticket, out),
-            Input::Live { from, block } => self.live(now, from, block, out),
-            Input::Logged { sequence, stored_ms, from, block } => {
-                self.logged(now, Message { sequence, stored_ms, from, block }, out);
+            Input::Stored { ticket, sequence } => {
+                self.outbound.stored(self.clock.correct(now), ticket, sequence, out);
+            }
+            Input::Live { from, message } => self.live(now, from, message, out),
+            Input::Logged { sequence, stored_ms, from, message } => {
+                self.logged(now, Logged { sequence, stored_ms, from, message }, out);
             }
             Input::Heartbeat { from, body } => self.heard(now, from, body, out),
             Input::Dropped(reason) => self.drop_message(reason),
@@ -168,7 +179,7 @@ impl Node {
     fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
         if std::mem::take(&mut self.is_connected) {
             self.disconnections += 1;
-            self.apart.cut(now.steady_ms);
+            self.cut_ms.get_or_insert(now.steady_ms);
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
         if let ReadState::Waiting(_) = self.reading {
@@ -177,15 +188,16 @@ impl Node {
         self.open_or_close(now, out);
     }
 
-    /// Whether the node may publish.
+    /// Returns true if the node may publish.
     fn is_open(&self, now: Time) -> bool {
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
-        self.is_connected && is_collected && !self.members.is_mute()
+        // Before the first look-up, the time of blocks is not known.
+        self.is_connected && is_collected && self.clock.is_known() && !self.members.is_mute()
     }
 
     fn open_or_close(&mut self, now: Time, out: &mut Vec<Output>) {
         let is_open = self.is_open(now);
-        self.outbound.set_open(now, is_open, out);
+        self.outbound.set_open(self.clock.correct(now), is_open, out);
     }
 
     fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
@@ -202,11 +214,7 @@ impl Node {
             self.events.warn(now, text, out);
             self.warm_ms = Some(waited_ms);
         }
-        if self.apart.has_joined(now.steady_ms) {
-            out.push(Output::Behind(false));
-        }
-        self.outbound.applied(now, self.position.sequence);
-        self.outbound.tick(now, out);
+        self.outbound.tick(self.clock.correct(now), out);
         let is_heard = |node| self.members.rows(node).is_some() && !self.ignored.contains(&node);
         self.differences.retain(is_heard);
         if self.is_open(now) {
@@ -220,26 +228,59 @@ impl Node {
         self.tick_ms = now.steady_ms;
     }
 
+    /// A look-up compared the clocks.
+    fn compared(&mut self, now: Time, asked_ms: u64, server_ms: u64, out: &mut Vec<Output>) {
+        let lost_ms = self.clock.looked_up(now, asked_ms, server_ms);
+        if lost_ms >= HOLD_MS {
+            // Other nodes took this one for gone, and blocks waited for longer than it seems.
+            let text = format!("this machine stood still for {} s", lost_ms / 1000);
+            self.events.warn(now, text, out);
+            self.fall_behind(now.steady_ms as i64 - lost_ms as i64, out);
+        }
+        let is_wrong = self.clock.is_wrong(now);
+        if std::mem::replace(&mut self.is_clock_wrong, is_wrong) == is_wrong {
+            return;
+        }
+        if is_wrong {
+            let seconds = self.clock.ahead_ms(now) as f64 / 1000.0;
+            let text = format!(
+                "the clock of this machine is {seconds:+.1} s from that of the NATS server: synchronize both by NTP"
+            );
+            self.events.warn(now, text, out);
+        } else {
+            self.events.info(now, "the clock of this machine is right again".to_owned(), out);
+        }
+    }
+
+    /// Notes that the node was apart from the others since a time of the steady clock. What it reads until it has
+    /// applied the log is older than what they know, and later messages may take it back: it contradicts nothing.
+    fn fall_behind(&mut self, since_ms: i64, out: &mut Vec<Output>) {
+        self.is_behind = true;
+        out.push(Output::Behind(true));
+        self.outbound.was_apart(since_ms);
+    }
+
     /// The log was looked up.
     fn looked_up(&mut self, now: Time, stream: u64, extent: Extent, out: &mut Vec<Output>) {
         if self.position.stream != stream {
             let was_read = matches!(self.reading, ReadState::Current | ReadState::Behind { .. });
             self.position = Position { stream, sequence: 0 };
-            (self.stored_sequence, self.shorter_ms) = (0, None);
+            self.stored_sequence = 0;
+            self.shorter_ms = None;
             self.outbound.begin_stream();
             if was_read {
                 self.events.warn(now, "the log was made anew".to_owned(), out);
                 if self.members.is_first() {
                     // Nodes that start later find all peers in it.
-                    let lifetime_ms = i64::from(self.options.peer_lifetime_s) * 1000;
-                    self.outbound.missed(now.steady_ms as i64 - lifetime_ms);
+                    self.outbound.missed(now.steady_ms as i64 - self.lifetime_ms() as i64);
                 }
             }
         }
-        if self.apart.looked_up(now.steady_ms) {
-            out.push(Output::Behind(true));
+        if let Some(cut_ms) = self.cut_ms.take().filter(|at_ms| now.steady_ms >= at_ms + HOLD_MS) {
+            self.fall_behind(cut_ms as i64, out);
         }
-        (self.log_last, self.looked_up_last) = (extent.last, extent.last);
+        self.log_last = extent.last;
+        self.looked_up_last = extent.last;
         self.reading = ReadState::Waiting(extent);
     }
 
@@ -273,7 +314,7 @@ impl Node {
         }
         out.push(Output::Read(start));
         self.reading = ReadState::Behind { until: last };
-        self.check_current(now, out);
+        self.check_current(out);
     }
 
     /// Returns where this process begins to read the log.
@@ -281,7 +322,7 @@ impl Node {
         let Some(restored_ms) = self.options.restored_ms.filter(|_| self.stored_ms == 0) else {
             return Start::First;
         };
-        if restored_ms > now.unix_ms || self.members.has_wrong_clock() {
+        if restored_ms > now.unix_ms || self.clock.is_wrong(now) {
             // This clock is wrong, or was. What was restored may have been taken for too old, or for younger than
             // it is.
             return Start::First;
@@ -294,25 +335,36 @@ impl Node {
     fn lose_end(&mut self, now: Time, out: &mut Vec<Output>) -> Start {
         self.events.warn(now, "the log has lost its end".to_owned(), out);
         self.position.sequence = 0;
-        (self.stored_sequence, self.shorter_ms) = (0, None);
+        self.stored_sequence = 0;
+        self.shorter_ms = None;
         self.outbound.begin_stream();
         Start::Time(self.stored_ms + 1)
     }
 
     /// Notes whether the log is applied up to where it ended when it was looked up.
-    fn check_current(&mut self, now: Time, out: &mut Vec<Output>) {
-        let ReadState::Behind { until } = self.reading else { return };
-        if self.position.sequence < until {
+    fn check_current(&mut self, out: &mut Vec<Output>) {
+        if let ReadState::Behind { until } = self.reading
+            && self.position.sequence >= until
+        {
+            self.reading = ReadState::Current;
+            // The node has decided on the blocks up to here; threads are still applying them.
+            out.push(Output::Settle);
+        }
+    }
+
+    /// All blocks up to where the log ended are applied.
+    fn settled(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.reading != ReadState::Current {
+            // It was looked up again meanwhile, and more is to be read.
             return;
         }
-        self.reading = ReadState::Current;
         self.outbound.allow_walks();
-        if let Some(since_ms) = self.apart.applied(now.steady_ms) {
-            self.outbound.was_apart(now, since_ms);
+        if std::mem::take(&mut self.is_behind) {
+            out.push(Output::Behind(false));
         }
         let restored_ms = self.options.restored_ms.take();
         // With a wrong clock, what this node takes for young is not to be told.
-        if let Some(restored_ms) = restored_ms.filter(|_| !self.members.has_wrong_clock()) {
+        if let Some(restored_ms) = restored_ms.filter(|_| !self.clock.is_wrong(now)) {
             // What the process before this one knew is here, but the others may not have heard the last of it.
             let since_ms = match self.own_cut_ms {
                 0 => restored_ms.min(now.unix_ms.saturating_sub(self.lifetime_ms())),
@@ -321,12 +373,6 @@ impl Node {
             let age_ms = now.unix_ms.saturating_sub(since_ms).min(self.lifetime_ms());
             self.outbound.missed(now.steady_ms as i64 - age_ms as i64);
         }
-        // The node has decided on the blocks up to here; threads are still applying them.
-        out.push(Output::Settle);
-    }
-
-    /// All blocks up to where the log ended are applied.
-    fn settled(&mut self, now: Time, out: &mut Vec<Output>) {
         if self.warm_ms.is_none() {
             let started_ms = self.started_ms.unwrap_or(now.steady_ms);
             let warm_ms = now.steady_ms.saturating_sub(started_ms);
@@ -341,46 +387,58 @@ impl Node {
     }
 
     /// Takes a block that this node has cut.
-    fn cut(&mut self, now: Time, block: &[u8], is_live: bool, out: &mut Vec<Output>) {
-        match Block::read(block) {
-            Ok((block, _)) => self.outbound.push(now, &block, is_live, out),
-            Err(error) => debug_assert!(false, "expected a block, found {error:?}"),
-        }
+    fn cut(&mut self, now: Time, block: &[u8], out: &mut Vec<Output>) {
+        let block = match Block::read(block) {
+            Ok((block, _)) => block,
+            Err(error) => return debug_assert!(false, "expected a block, found {error:?}"),
+        };
+        let mut header = block.header;
+        header.cut_ms = header.cut_ms.saturating_add_signed(-self.clock.correction_ms());
+        self.outbound.push(self.clock.correct(now), &header, block.body, out);
     }
 
     fn heard(&mut self, now: Time, from: u8, body: &[u8], out: &mut Vec<Output>) {
         if self.ignored.contains(&from) {
             return self.drop_message(DropReason::Ignored);
         }
-        let came = Came { now, is_late: now.steady_ms < self.stalled_until_ms };
-        if let Err(reason) = self.members.heard(came, from, body, &mut self.events, out) {
+        let stream_time = self.clock.stream_time(now);
+        if let Err(reason) = self.members.heard(stream_time, from, body, &mut self.events, out) {
             self.drop_message(reason);
         }
         if let Some(digests) = self.members.rows(from) {
             self.differences.compare(now, from, digests);
         }
+        let may_tell = self.told_ms.is_none_or(|at_ms| now.steady_ms >= at_ms + TELL_PAUSE_MS);
+        if may_tell && self.members.is_asked(from) {
+            self.told_ms = Some(now.steady_ms);
+            let text = format!("tells all of its peers again, because node {from} lacks some");
+            self.events.info(now, text, out);
+            self.outbound.missed(now.steady_ms as i64 - self.lifetime_ms() as i64);
+        }
         self.open_or_close(now, out);
     }
 
-    fn live(&mut self, now: Time, from: u8, bytes: &[u8], out: &mut Vec<Output>) {
+    fn live(&mut self, now: Time, from: u8, message: &[u8], out: &mut Vec<Output>) {
         if self.ignored.contains(&from) {
             return self.drop_message(DropReason::Ignored);
         }
-        let accepted = match self.inbound.live(now.steady_ms, from, bytes) {
+        let accepted = match self.inbound.live(now.steady_ms, from, message) {
             _ if from == self.options.node => Err(DropReason::Repeated),
             accepted => accepted,
         };
-        match accepted.and_then(|accepted| self.apply(now, from, &accepted, true, out)) {
+        let stream_ms = self.clock.stream_time(now).unix_ms;
+        let applied = accepted.and_then(|it| self.apply(now, from, &it, stream_ms, out));
+        match applied {
             Ok(()) => {
-                self.traffic.applied_live_blocks += 1;
-                self.traffic.applied_live_bytes += bytes.len() as u64;
+                self.traffic.applied_live_messages += 1;
+                self.traffic.applied_live_bytes += message.len() as u64;
             }
             Err(reason) => self.drop_message(reason),
         }
     }
 
-    fn logged(&mut self, now: Time, message: Message<'_>, out: &mut Vec<Output>) {
-        let Message { sequence, stored_ms, from, block } = message;
+    fn logged(&mut self, now: Time, logged: Logged<'_>, out: &mut Vec<Output>) {
+        let Logged { sequence, stored_ms, from, message } = logged;
         if sequence == self.stored_sequence && stored_ms != self.stored_ms {
             let start = self.lose_end(now, out);
             return out.push(Output::Read(start));
@@ -392,56 +450,55 @@ impl Node {
             return self.drop_message(DropReason::Repeated);
         }
         self.position.sequence = sequence;
-        (self.stored_sequence, self.stored_ms, self.shorter_ms) = (sequence, stored_ms, None);
+        self.stored_sequence = sequence;
+        self.stored_ms = stored_ms;
+        self.shorter_ms = None;
         self.log_last = self.log_last.max(sequence);
         let accepted = if self.ignored.contains(&from) {
             Err(DropReason::Ignored)
         } else {
-            self.inbound.logged(stored_ms, from, block)
+            self.inbound.logged(stored_ms, from, message)
         };
-        let accepted = accepted.and_then(|accepted| {
+        let applied = accepted.and_then(|accepted| {
             if from == self.options.node && accepted.boot != self.options.boot {
-                self.own_cut_ms = self.own_cut_ms.max(accepted.cut_ms);
+                self.own_cut_ms = self.own_cut_ms.max(accepted.last_cut_ms);
             }
-            let is_late = self.delays.is_late(now.steady_ms, accepted.cut_ms, stored_ms);
-            // A node that reads what was stored long ago reads removals, too, before it forgets them.
-            let is_late = is_late && self.reading == ReadState::Current;
-            self.apply(now, from, &accepted, is_late, out)
+            self.apply(now, from, &accepted, stored_ms, out)
         });
-        match accepted {
+        match applied {
             Ok(()) => {
-                self.traffic.applied_log_blocks += 1;
-                self.traffic.applied_log_bytes += block.len() as u64;
+                self.traffic.applied_log_messages += 1;
+                self.traffic.applied_log_bytes += message.len() as u64;
             }
             Err(reason) => self.drop_message(reason),
         }
-        self.check_current(now, out);
+        self.check_current(out);
     }
 
-    /// Lets the driver apply a block that has come, and may be late.
+    /// Lets the driver apply a message that came at a time of the stream.
     fn apply(
         &mut self,
         now: Time,
         from: u8,
         accepted: &Accepted,
-        may_be_late: bool,
+        came_ms: u64,
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
-        let Accepted { kind, boot, cut_ms, applied, .. } = *accepted;
-        self.members.applied(from, boot, applied);
-        let is_own = (from, boot) == (self.options.node, self.options.boot);
-        if kind == Kind::WEB && !self.members.is_there(from, boot)
-            || kind == Kind::SESSIONS && is_own
-        {
-            // Its connections are closed, or are this node's own. Own sessions are younger here.
-            return Ok(());
+        let Accepted { boot, first_cut_ms, .. } = *accepted;
+        if accepted.has_unknown {
+            self.drop_message(DropReason::Kind);
         }
-        let cut_ms = cut_ms.saturating_add_signed(self.members.correction_ms(from));
-        if now.unix_ms.saturating_sub(cut_ms) > self.lifetime_ms() {
+        let now_ms = self.clock.correct(now).unix_ms;
+        if came_ms.saturating_sub(first_cut_ms) >= LATE_MS
+            || now_ms.saturating_sub(first_cut_ms) > self.lifetime_ms()
+        {
             return Err(DropReason::Old);
         }
-        let is_late = may_be_late && late::is_old(now.unix_ms, cut_ms);
-        out.push(Output::Apply { kind, cut_ms, is_late });
+        out.push(Output::Apply {
+            shift_ms: self.clock.correction_ms(),
+            takes_web: self.members.is_there(from, boot),
+            takes_sessions: (from, boot) != (self.options.node, self.options.boot),
+        });
         Ok(())
     }
 
@@ -467,14 +524,29 @@ impl Node {
         self.dropped[reason as usize] += 1;
     }
 
+    /// Returns the node that is to tell all of its peers again, if this one lacks some.
+    fn ask_for_peers(&mut self, now: Time, out: &mut Vec<Output>) -> Option<u8> {
+        let own = self.figures.peers[..2].iter().sum();
+        let is_settled = self.reading == ReadState::Current && !self.is_behind;
+        let ignored = &self.ignored;
+        let others = self.members.peers(self.options.policy);
+        let others = others.filter(|(node, _)| is_settled && !ignored.contains(node));
+        let node = self.lacks.compare(now, own, others)?;
+        let text = format!("peers of node {node} are missing here: it is asked for all of them");
+        self.events.warn(now, text, out);
+        Some(node)
+    }
+
     fn publish_heartbeat(&mut self, now: Time, out: &mut Vec<Output>) {
+        let asks = self.ask_for_peers(now, out).unwrap_or(0);
         let Options { node, boot, policy, .. } = self.options;
         let (_, queue_bytes) = self.outbound.queue();
         let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
         let heartbeat = Heartbeat {
             node,
             boot,
-            at_ms: now.unix_ms,
+            at_ms: self.clock.stream_time(now).unix_ms,
+            clock_ahead_ms: self.clock.ahead_ms(now),
             version: self.options.version.clone(),
             zone: self.options.zone.clone(),
             policy,
@@ -482,7 +554,6 @@ impl Node {
             warmth: self.warmth(),
             outbound: self.outbound.state(),
             queue_bytes: queue_bytes as u64,
-            number: self.outbound.number(),
             unstored_ms: unstored_ms.max(dirty_ms),
             stored: Position {
                 sequence: self.outbound.stored_sequence().max(self.looked_up_last),
@@ -490,6 +561,7 @@ impl Node {
             },
             applied: self.position,
             lag_ms: self.members.lag_ms(now),
+            asks,
             rows: self.differences.own().to_vec(),
             ..Heartbeat::default()
         };
@@ -547,15 +619,17 @@ impl Node {
             lag_ms: self.members.lag_ms(now),
             traffic: Traffic {
                 cut_blocks: counts.cut_blocks,
-                logged_blocks: counts.logged_blocks,
-                logged_bytes: counts.logged_bytes,
+                logged_messages: counts.messages,
+                logged_bytes: counts.bytes,
                 stored_blocks: counts.stored_blocks,
+                live_blocks: counts.live_blocks,
                 ..self.traffic
             },
             dropped: self.dropped,
-            go_backs: counts.go_backs,
-            spills: counts.spills,
+            retries: counts.retries,
+            dropped_blocks: counts.dropped_blocks,
             walks: counts.walks,
+            clock_ahead_ms: self.clock.ahead_ms(now),
             nodes,
             refused: self.members.refused(now),
             events: self.events.list(),
@@ -565,9 +639,9 @@ impl Node {
 
 /// A message of the log.
 #[derive(Clone, Copy, Debug)]
-struct Message<'a> {
+struct Logged<'a> {
     sequence: u64,
     stored_ms: u64,
     from: u8,
-    block: &'a [u8],
+    message: &'a [u8],
 }

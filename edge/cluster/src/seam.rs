@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use replication::block::Kind;
-
 /// What a node is, and what it starts with.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -67,7 +65,7 @@ pub enum DropReason {
     Damaged,
     /// A kind of block that this version does not know.
     Kind,
-    /// It was cut longer ago than a lifetime.
+    /// It was cut longer ago than a lifetime, or stored much later than it was cut.
     Old,
     /// Its node sends more than is allowed.
     Rate,
@@ -135,6 +133,13 @@ pub enum Input<'a> {
     Connected,
     /// The connection to NATS has ended. What was published and not acknowledged may be stored or not.
     Disconnected,
+    /// A look-up of the log has found what the stream's clock shows. Comes before [`Input::Log`], and every few seconds.
+    Clock {
+        /// When the look-up began, by the steady clock.
+        asked_ms: u64,
+        /// The time of the server that answered, unix ms.
+        server_ms: u64,
+    },
     /// The log was looked up. Comes once after each [`Input::Connected`], and when the stream was made
     /// again; the log is read from then on where [`Output::Read`] says.
     Log {
@@ -162,16 +167,14 @@ pub enum Input<'a> {
         /// Where it is stored.
         sequence: u64,
     },
-    /// The stream has refused the message with this ticket, or nothing answered.
-    NotStored(u64),
-    /// A block has come by the live path.
+    /// A message has come by the live path.
     Live {
         /// The node of the subject.
         from: u8,
-        /// The message.
-        block: &'a [u8],
+        /// One block.
+        message: &'a [u8],
     },
-    /// A block has come by the log, in the order of the stream.
+    /// A message has come by the log, in the order of the stream.
     Logged {
         /// The message's sequence in the stream.
         sequence: u64,
@@ -179,8 +182,8 @@ pub enum Input<'a> {
         stored_ms: u64,
         /// The node of the subject.
         from: u8,
-        /// The message.
-        block: &'a [u8],
+        /// One block or more.
+        message: &'a [u8],
     },
     /// A heartbeat has come, perhaps the node's own.
     Heartbeat {
@@ -210,16 +213,17 @@ pub enum Input<'a> {
 /// Something to be done, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Publish a block to the log. Its acknowledgement is [`Input::Stored`] with `ticket`.
+    /// Publish a message to the log. Its acknowledgement is [`Input::Stored`] with `ticket`. The same ticket again means
+    /// the same message, which the stream stores once.
     PublishLog {
         /// Names this message in its acknowledgement.
         ticket: u64,
-        /// The message.
-        block: Arc<[u8]>,
+        /// One block or more.
+        message: Arc<[u8]>,
     },
     /// Publish a block on the live path.
     PublishLive {
-        /// The message.
+        /// The block.
         block: Arc<[u8]>,
     },
     /// Publish a heartbeat.
@@ -229,16 +233,16 @@ pub enum Output {
     },
     /// Read the log from here on, instead of where it was read.
     Read(Start),
-    /// Apply the block that came with this input.
+    /// Apply the blocks of the message that came with this input: changes, walks, and what else is said here. Their
+    /// times are for a [`replication::ReplayClock`] in whole seconds whose tick 0 is a multiple of 16 s: then the times
+    /// that peers get are the same at all nodes.
     Apply {
-        /// Changes, a walk, sessions or WebTorrent peers.
-        kind: Kind,
-        /// When it was cut, by this node's clock: unix time, milliseconds. Apply it by a
-        /// [`replication::ReplayClock`] in whole seconds, and let tick 0 be a multiple of 16 s: then the times
-        /// that peers get are the same at all nodes.
-        cut_ms: u64,
-        /// Whether it comes so late that peers that are not stored are not added.
-        is_late: bool,
+        /// Milliseconds to add to the times of cuts, so that they are by this node's wall clock.
+        shift_ms: i64,
+        /// True if WebTorrent peers are taken: the process that has their connections is there.
+        takes_web: bool,
+        /// True if sessions are taken. Own ones are younger here.
+        takes_sessions: bool,
     },
     /// Tell by [`Input::Settled`] when all blocks before are applied.
     Settle,

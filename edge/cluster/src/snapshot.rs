@@ -39,16 +39,18 @@ pub struct Snapshot {
     pub log_last: u64,
     /// The largest of the nodes' `lag_ms`, milliseconds.
     pub lag_ms: u64,
-    /// Blocks and bytes since the start.
+    /// Blocks, messages and bytes since the start.
     pub traffic: Traffic,
     /// Messages dropped since the start, by [`crate::DropReason::ALL`].
     pub dropped: [u64; crate::DropReason::ALL.len()],
-    /// Times that blocks were published again.
-    pub go_backs: u64,
-    /// Times that the queue did not suffice.
-    pub spills: u64,
-    /// Walks that told the others what the queue did not have room for.
+    /// Messages that were published again, because they were not acknowledged in time.
+    pub retries: u64,
+    /// Own blocks that were dropped: they had waited for too long, or the queue was full.
+    pub dropped_blocks: u64,
+    /// Walks that told the others what dropped blocks reported.
     pub walks: u64,
+    /// By how much this machine's wall clock is ahead of the stream's, milliseconds.
+    pub clock_ahead_ms: i64,
     /// The other nodes, by number. Those that left are there for an hour.
     pub nodes: Vec<NodeSnapshot>,
     /// Nodes that were heard of within the last seconds, and have listeners of other kinds.
@@ -76,12 +78,10 @@ pub enum Warmth {
 pub enum OutboundState {
     /// They are stored as they come.
     Flowing,
-    /// They wait, because NATS is away or does not acknowledge.
+    /// They wait, because NATS is away or does not acknowledge. Those that have waited for 30 s are dropped.
     #[default]
     Held,
-    /// They are dropped, because the queue is full; a walk will follow.
-    Spilled,
-    /// A walk tells the others what was dropped.
+    /// A walk tells the others what dropped blocks reported.
     CatchingUp,
 }
 
@@ -140,31 +140,31 @@ pub struct NodeSnapshot {
     pub differs: Vec<u8>,
     /// Milliseconds since they began to differ; 0 if they do not.
     pub differs_ms: u64,
-    /// How old what is missing here of its blocks may be, milliseconds: by the log.
+    /// How old what is missing here of its blocks may be, milliseconds.
     pub lag_ms: u64,
-    /// The same by the live path or the log, whichever is further.
-    pub live_lag_ms: u64,
-    /// This node's clock minus its clock, milliseconds, and the fastest message's way.
-    pub offset_ms: i64,
+    /// By how much its wall clock is ahead of the stream's, milliseconds, as it says.
+    pub clock_ahead_ms: i64,
 }
 
-/// Blocks and bytes since the start.
+/// Blocks, messages and bytes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Blocks cut.
     pub cut_blocks: u64,
-    /// Blocks published to the log, again ones included.
-    pub logged_blocks: u64,
+    /// Messages published to the log, again ones included.
+    pub logged_messages: u64,
     /// Bytes published to the log.
     pub logged_bytes: u64,
     /// Blocks stored.
     pub stored_blocks: u64,
-    /// Blocks applied that came by the log.
-    pub applied_log_blocks: u64,
+    /// Blocks published live, because they were not stored in time.
+    pub live_blocks: u64,
+    /// Messages applied that came by the log.
+    pub applied_log_messages: u64,
     /// Bytes of them.
     pub applied_log_bytes: u64,
-    /// Blocks applied that came live.
-    pub applied_live_blocks: u64,
+    /// Messages applied that came live.
+    pub applied_live_messages: u64,
     /// Bytes of them.
     pub applied_live_bytes: u64,
 }

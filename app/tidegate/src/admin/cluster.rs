@@ -283,12 +283,12 @@ fn node_row(node: &Value, own: &Value) -> Value {
         row["peers"] = node["peers"].clone();
         row["announces"] = format!("{:.0}", number(&node["announces_s"])).into();
         row["queue"] = bytes(number(&node["queue_bytes"])).into();
+        row["clock"] = seconds(&node["clock_offset_s"]).into();
     }
     if node["state"] != "left" && node["node"] != *own {
         row["lag"] = seconds(&node["lag_s"]).into();
         row["their_lag"] = seconds(&node["their_lag_s"]).into();
         row["behind"] = node["behind_blocks"].clone();
-        row["clock"] = seconds(&node["clock_offset_s"]).into();
     }
     row
 }

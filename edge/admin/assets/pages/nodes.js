@@ -75,7 +75,7 @@ export default async function nodes (main, { may, isHere }) {
       ['Lag here', other(one => seconds(one.lag_s)), 'num'],
       ['Lag there', other(figure(one => seconds(one.their_lag_s))), 'num wide'],
       ['Behind', other(one => short(one.behind_blocks)), 'num wide'],
-      ['Clock', other(one => offset(one.clock_offset_s)), 'num wide'],
+      ['Clock', figure(one => offset(one.clock_offset_s)), 'num wide'],
       ['Queue', figure(one => bytes(one.queue_bytes)), 'num wide'],
       ['Records', other(figure(one => one.differing.length === 0 ? 'equal' : `differ: ${one.differing.map(words).join(', ')}`)), 'wide'],
       ['', action, 'actions']
@@ -114,7 +114,7 @@ export default async function nodes (main, { may, isHere }) {
       ['Not stored', `${count(queue.unstored_blocks)} blocks, ${bytes(queue.unstored_bytes)} of ${bytes(queue.bytes_max)}${queue.unstored_s > 1 ? `, since ${span(queue.unstored_s)}` : ''}`],
       queue.dirty_s > 0 && ['Dropped from the queue', `changes of the last ${span(queue.dirty_s)}; a walk makes up for them`],
       ['To be read', `${count(queue.log_behind)} messages`],
-      ['Published again', `${count(queue.go_backs)} ×, ${count(queue.walks)} walks`],
+      ['Published again', `${count(queue.retries)} ×, ${count(queue.walks)} walks`],
       ['Blocks sent', bytes(traffic.bytes.sent ?? 0)],
       ['Blocks received', bytes(traffic.bytes.received ?? 0)],
       ['Letters', Object.entries(traffic.letters).flatMap(([direction, results]) => Object.entries(results).filter(([, number]) => number > 0).map(([result, number]) => `${direction}: ${words(result)} ${count(number)}`)).join(' · ') || 'none'],

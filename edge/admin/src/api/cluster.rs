@@ -80,15 +80,14 @@ struct ClusterQueue {
     unstored_s: f64,
     /// How many bytes they may have: `cluster.queue_mib`.
     bytes_max: u64,
-    /// Seconds since the oldest change that was dropped because the queue was full; 0 if there is none.
+    /// Seconds since the oldest change that was dropped from the queue and is not told in another way yet; 0 if there is
+    /// none.
     dirty_s: f64,
     /// Messages of the log that this node has not applied yet.
     log_behind: u64,
-    /// How often all blocks since the oldest one without an acknowledgement were published again.
-    go_backs: u64,
-    /// How often the queue was full.
-    spills: u64,
-    /// Walks that published what there was no room for in the queue.
+    /// Messages that were published again, because the log did not acknowledge them in time.
+    retries: u64,
+    /// Walks that published what dropped blocks reported.
     walks: u64,
 }
 
@@ -131,8 +130,7 @@ impl From<ClusterStats> for Cluster {
                 bytes_max: stats.queue_bytes_max,
                 dirty_s: stats.dirty_s,
                 log_behind: stats.log_behind,
-                go_backs: stats.go_backs,
-                spills: stats.spills,
+                retries: stats.retries,
                 walks: stats.walks,
             },
             traffic: ClusterTraffic {

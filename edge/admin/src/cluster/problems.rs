@@ -71,7 +71,7 @@ pub(crate) fn state(stats: &ClusterStats) -> ClusterState {
         ClusterStats { is_mute: true, .. } => ClusterState::Mute,
         ClusterStats { is_warm: false, .. } => ClusterState::WarmingUp,
         ClusterStats { log: LogState::CatchingUp, .. } => ClusterState::CatchingUp,
-        ClusterStats { log: LogState::Held | LogState::Spilled, .. } => ClusterState::NotStored,
+        ClusterStats { log: LogState::Held, .. } => ClusterState::NotStored,
         ClusterStats { log: LogState::Flowing, .. } => ClusterState::Linked,
     }
 }
@@ -182,23 +182,23 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             ),
         );
     }
+    if stats.dirty_s > 0.0 {
+        let (max, since) = (stats.queue_bytes_max / MIB, stats.dirty_s as u64);
+        let then = match stats.log {
+            LogState::Held => "once the log takes blocks again, this node publishes",
+            LogState::Flowing | LogState::CatchingUp => "this node is publishing",
+        };
+        add(
+            problems,
+            ProblemKind::QueueFull,
+            format!(
+                "Changes of the last {since} s were dropped from the queue: they waited for 30 s, or it had {max} MiB \
+                 ([cluster] queue_mib). Nothing is lost here: {then} which peers are gone, and all peers that have \
+                 announced since."
+            ),
+        );
+    }
     match stats.log {
-        LogState::Spilled | LogState::CatchingUp => {
-            let (max, since) = (stats.queue_bytes_max / MIB, stats.dirty_s as u64);
-            let then = if stats.log == LogState::Spilled {
-                "once the log takes blocks again, this node publishes all peers that have announced since"
-            } else {
-                "this node is publishing all peers that have announced since"
-            };
-            add(
-                problems,
-                ProblemKind::QueueFull,
-                format!(
-                    "The queue of {max} MiB ([cluster] queue_mib) was full, and the changes of the last {since} s \
-                     were dropped from it. Nothing is lost here: {then}."
-                ),
-            );
-        }
         LogState::Held if stats.server.is_some() && stats.unstored_blocks > 0 && !stats.is_mute => {
             let (blocks, bytes) = (stats.unstored_blocks, stats.unstored_bytes / MIB);
             add(
@@ -211,7 +211,7 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
                 ),
             );
         }
-        LogState::Held | LogState::Flowing => {}
+        LogState::Held | LogState::Flowing | LogState::CatchingUp => {}
     }
     if own_row(stats).is_some_and(|own| own.ignored) {
         add(
@@ -302,6 +302,21 @@ fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     for it in others().filter(|it| it.state == NodeState::Alive) {
         problems.extend(doubts(it));
     }
+    let clocks = own_row(stats).into_iter().chain(others());
+    problems.extend(clocks.filter(|it| it.state == NodeState::Alive).filter_map(wrong_clock));
+}
+
+fn wrong_clock(it: &ClusterNode) -> Option<ClusterProblem> {
+    let (node, offset) = (it.node, it.clock_offset_s.abs());
+    let side = if it.clock_offset_s > 0.0 { "ahead of" } else { "behind" };
+    (offset > CLOCK_OFFSET_MAX_S).then(|| ClusterProblem {
+        kind: ProblemKind::Clock,
+        node: Some(node),
+        text: format!(
+            "The clock of node {node} is {offset:.1} s {side} that of the NATS server. Ages of peers are corrected for \
+             it, but connection ids of one node may be refused by another: run NTP on both."
+        ),
+    })
 }
 
 fn silent_node(it: &ClusterNode) -> ClusterProblem {
@@ -331,14 +346,6 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
         );
         doubt(ProblemKind::Lag, text);
     }
-    if it.clock_offset_s.abs() > CLOCK_OFFSET_MAX_S {
-        let (offset, side) = (it.clock_offset_s.abs(), direction(it.clock_offset_s));
-        let text = format!(
-            "The clock of node {node} is {offset:.1} s {side} this node's. Ages of peers are corrected for it, but \
-             connection ids of one node may be refused by the other: run NTP on both."
-        );
-        doubt(ProblemKind::Clock, text);
-    }
     if it.differing_s >= DIFFERING_MAX_S {
         let (kinds, since) = (it.differing.join(", "), it.differing_s as u64);
         let text = format!(
@@ -356,10 +363,6 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
         doubt(ProblemKind::Policy, text);
     }
     doubts
-}
-
-fn direction(offset_s: f64) -> &'static str {
-    if offset_s > 0.0 { "ahead of" } else { "behind" }
 }
 
 #[cfg(test)]
@@ -461,12 +464,14 @@ mod tests {
         stats.streams[0].has_leader = false;
         assert_eq!(state(&stats), ClusterState::NotStored);
         assert_eq!(kinds(&stats), [(ProblemKind::NotStored, None), (ProblemKind::Stream, None)]);
-        stats.log = LogState::Spilled;
+        stats.unstored_blocks = 0;
+        stats.dirty_s = 31.0;
         stats.streams[0].found = false;
         assert_eq!(kinds(&stats), [(ProblemKind::QueueFull, None), (ProblemKind::Stream, None)]);
+        assert!(problems(&stats)[0].text.contains("once the log takes blocks again"));
         stats.log = LogState::CatchingUp;
         assert_eq!(state(&stats), ClusterState::CatchingUp);
-        assert!(problems(&stats)[0].text.contains("is publishing all peers"));
+        assert!(problems(&stats)[0].text.contains("this node is publishing which peers are gone"));
     }
 
     #[test]
@@ -489,7 +494,9 @@ mod tests {
         assert!(
             problems(&stats)[0].text.contains("differed from this node's for 61 s: bans, keys.")
         );
-        assert!(problems(&stats)[2].text.contains("is 2.5 s behind this node's"));
+        assert!(problems(&stats)[2].text.contains("is 2.5 s behind that of the NATS server"));
+        stats.nodes[0].clock_offset_s = 3.0;
+        assert!(kinds(&stats).contains(&(ProblemKind::Clock, Some(1))));
     }
 
     #[test]

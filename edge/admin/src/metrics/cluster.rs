@@ -42,26 +42,16 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
     let others = stats.nodes.iter().filter(|it| it.node != stats.node).filter(is_there);
     let others: Vec<_> = others.map(|it| (it.node.to_string(), it)).collect();
     type Value = fn(&ClusterNode) -> f64;
-    let tables: [(_, _, Value); 5] = [
+    let tables: [(_, _, Value); 3] = [
         (
             "tidegate_cluster_lag_seconds",
             "Seconds by which what this node knows of a node may be late.",
             |it| it.lag_s,
         ),
         (
-            "tidegate_cluster_log_lag_seconds",
-            "The same by the log alone, without what was heard live.",
-            |it| it.log_lag_s,
-        ),
-        (
             "tidegate_cluster_behind_blocks",
             "Messages of the log that a node has not applied, as far as this node knows.",
             |it| it.behind_blocks as f64,
-        ),
-        (
-            "tidegate_cluster_clock_offset_seconds",
-            "The clock of a node minus this node's, in seconds.",
-            |it| it.clock_offset_s,
         ),
         (
             "tidegate_cluster_records_differ_seconds",
@@ -75,6 +65,12 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
             page.sample(name, ("node", node), value(it));
         }
     }
+    let name = "tidegate_cluster_clock_offset_seconds";
+    let help = "The clock of a node, this one included, minus that of the NATS server, in seconds.";
+    page.family(name, "gauge", help);
+    for it in stats.nodes.iter().filter(is_there) {
+        page.sample(name, ("node", &it.node.to_string()), it.clock_offset_s);
+    }
 }
 
 fn render_log(page: &mut Page, stats: &ClusterStats) {
@@ -84,15 +80,14 @@ fn render_log(page: &mut Page, stats: &ClusterStats) {
     page.single("tidegate_cluster_unstored_bytes", "gauge", help, stats.unstored_bytes);
     let help = "Seconds since the oldest of these blocks was cut.";
     page.single("tidegate_cluster_unstored_seconds", "gauge", help, stats.unstored_s);
-    let help = "Seconds since the oldest change that was dropped because the queue was full.";
+    let help =
+        "Seconds since the oldest change that was dropped from the queue and is not told yet.";
     page.single("tidegate_cluster_dirty_seconds", "gauge", help, stats.dirty_s);
     let help = "Messages of the log that this node has not applied.";
     page.single("tidegate_cluster_log_behind", "gauge", help, stats.log_behind);
-    let help = "Times that blocks without an acknowledgement were published again.";
-    page.single("tidegate_cluster_go_backs_total", "counter", help, stats.go_backs);
-    let help = "Times that the queue was full.";
-    page.single("tidegate_cluster_spills_total", "counter", help, stats.spills);
-    let help = "Walks that published what there was no room for in the queue.";
+    let help = "Messages that were published again, because the log did not acknowledge them.";
+    page.single("tidegate_cluster_retries_total", "counter", help, stats.retries);
+    let help = "Walks that published what dropped blocks reported.";
     page.single("tidegate_cluster_walks_total", "counter", help, stats.walks);
 }
 

@@ -1,10 +1,11 @@
 //! How old what is missing of another node may be.
 //!
-//! Each heartbeat names a place, and says that all that its node did until some time is there or before. Once
+//! Each heartbeat names a place in the log, and says that all that its node did until some time is there or before. Once
 //! that place is applied, so is all until then.
 
 use std::collections::VecDeque;
 
+use crate::host::Position;
 use crate::seam::Time;
 
 /// Heartbeats whose places are not applied yet. Of more, each second one is dropped.
@@ -14,21 +15,21 @@ const PERIOD_MS: u64 = 1000;
 
 /// Up to when everything is applied.
 #[derive(Debug)]
-pub(super) struct Covered<P> {
+pub(super) struct Covered {
     /// By the steady clock.
     until_ms: u64,
     /// Places, and up to when everything is applied when they are.
-    expected: VecDeque<(P, u64)>,
+    expected: VecDeque<(Position, u64)>,
 }
 
-impl<P> Covered<P> {
+impl Covered {
     /// Returns one that knows of nothing missing until `until_ms`, by the steady clock.
     pub(super) fn new(until_ms: u64) -> Self {
         Self { until_ms, expected: VecDeque::new() }
     }
 
-    /// When `place` is applied, all until `until_ms` is. Places come in order.
-    pub(super) fn expect(&mut self, place: P, until_ms: u64) {
+    /// When `stored` is applied, all until `until_ms` is. Places come in order.
+    pub(super) fn expect(&mut self, stored: Position, until_ms: u64) {
         if self.expected.len() >= EXPECTED_MAX {
             let mut is_kept = false;
             self.expected.retain(|_| {
@@ -36,12 +37,16 @@ impl<P> Covered<P> {
                 is_kept
             });
         }
-        self.expected.push_back((place, until_ms));
+        self.expected.push_back((stored, until_ms));
     }
 
-    /// Notes which places are applied.
-    pub(super) fn advance(&mut self, is_applied: impl Fn(&P) -> bool) {
-        while let Some((_, until_ms)) = self.expected.pop_front_if(|(place, _)| is_applied(place)) {
+    /// Notes up to where the log is applied. Of a stream that is no more, nothing more will come; streams are named by
+    /// when they were made.
+    pub(super) fn advance(&mut self, applied: Position) {
+        let is_applied = |(stored, _): &mut (Position, u64)| {
+            (stored.stream, stored.sequence) <= (applied.stream, applied.sequence)
+        };
+        while let Some((_, until_ms)) = self.expected.pop_front_if(is_applied) {
             self.until_ms = self.until_ms.max(until_ms);
         }
     }
@@ -49,5 +54,27 @@ impl<P> Covered<P> {
     /// Returns the milliseconds that what is missing may be old: too few by at most the period of heartbeats.
     pub(super) fn lag_ms(&self, now: Time) -> u64 {
         now.steady_ms.saturating_sub(self.until_ms + PERIOD_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_grows_while_places_are_missing_also_if_not_all_are_kept() {
+        let mut covered = Covered::new(0);
+        let at = |sequence| Position { stream: 3, sequence };
+        (1..=200).for_each(|second| covered.expect(at(second), second * 1000));
+        assert!(covered.expected.len() <= EXPECTED_MAX);
+        let lag_ms = |covered: &Covered| covered.lag_ms(Time { steady_ms: 201_000, unix_ms: 0 });
+        covered.advance(at(100));
+        assert!((100_000..108_000).contains(&lag_ms(&covered)), "{}", lag_ms(&covered));
+        covered.advance(at(200));
+        assert_eq!(lag_ms(&covered), 0);
+        // Another stream follows.
+        covered.expect(at(300), 300_000);
+        covered.advance(Position { stream: 4, sequence: 0 });
+        assert_eq!(covered.until_ms, 300_000);
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::inputs::Report;
 use crate::host::Host;
 
-/// Blocks that wait to be applied, at most 16 MiB of changes.
+/// Messages that wait to be applied, at most 16 MiB of changes.
 pub(super) const QUEUE: usize = 256;
 /// Threads that merge peers. More would wait for the one that reads the connection.
 const THREADS: usize = 2;
@@ -26,7 +26,7 @@ const THREADS: usize = 2;
 /// What the thread does next.
 #[derive(Debug)]
 pub(super) enum Work {
-    Block(BlockWork),
+    Blocks(Blocks),
     /// Removes the WebTorrent peers of a node.
     PurgeWeb(u8),
     /// Reports that everything before is applied, when no thread has it any more.
@@ -45,15 +45,27 @@ impl Drop for Settling {
     }
 }
 
-/// A block to apply.
+/// The blocks of a message, which the node has read.
 #[derive(Debug)]
-pub(super) struct BlockWork {
-    pub(super) block: Bytes,
-    pub(super) kind: Kind,
-    /// When it was cut, by this node's clock: unix time, milliseconds.
-    pub(super) cut_ms: u64,
-    /// Whether it adds no peers.
-    pub(super) is_late: bool,
+pub(super) struct Blocks {
+    pub(super) message: Bytes,
+    /// Milliseconds to add to the times of their cuts, so that they are by this node's wall clock.
+    pub(super) shift_ms: i64,
+    /// True if WebTorrent peers are taken.
+    pub(super) takes_web: bool,
+    /// True if sessions are taken.
+    pub(super) takes_sessions: bool,
+}
+
+impl Blocks {
+    fn iter(&self) -> impl Iterator<Item = Block<'_>> {
+        let mut rest = &*self.message;
+        std::iter::from_fn(move || {
+            let (block, len) = Block::read(rest).ok()?;
+            rest = &rest[len..];
+            Some(block)
+        })
+    }
 }
 
 /// What was applied since the start.
@@ -102,8 +114,11 @@ pub(super) fn run(
                 for work in queue {
                     let work: Arc<Work> = work;
                     let started = Instant::now();
-                    if let Work::Block(block) = &*work {
-                        merger.merge_peers(block);
+                    if let Work::Blocks(blocks) = &*work {
+                        for block in blocks.iter() {
+                            // The calling thread counts damaged blocks.
+                            let _ = merger.merge_peers(&block, blocks.shift_ms);
+                        }
                     }
                     applied.add_time(started);
                 }
@@ -115,9 +130,8 @@ pub(super) fn run(
             let started = Instant::now();
             let work = Arc::new(work);
             let is_for_all = match &*work {
-                Work::Block(block) => matches!(block.kind, Kind::CHANGES | Kind::WALK),
+                Work::Blocks(_) | Work::Settle(_) => true,
                 Work::PurgeWeb(_) => false,
-                Work::Settle(_) => true,
             };
             let is_sent = |other: &SyncSender<_>| other.send(Arc::clone(&work)).is_ok();
             if is_for_all && !others.iter().all(is_sent) {
@@ -125,7 +139,9 @@ pub(super) fn run(
                 break;
             }
             match &*work {
-                Work::Block(block) => merger.apply(block),
+                Work::Blocks(blocks) => {
+                    blocks.iter().for_each(|block| merger.apply(&block, blocks))
+                }
                 Work::PurgeWeb(node) => drop(host.store().purge_web_node(*node)),
                 Work::Settle(_) => {}
             }
@@ -149,56 +165,47 @@ impl<'a> BlockMerger<'a> {
     }
 
     /// Applies a block: its peers to these shards, and all the rest of it.
-    fn apply(&mut self, work: &BlockWork) {
-        if !self.apply_block(work) {
-            self.applied.damaged.fetch_add(1, Ordering::Relaxed);
-        }
+    fn apply(&mut self, block: &Block<'_>, blocks: &Blocks) {
+        let is_whole = match block.header.kind {
+            Kind::SESSIONS if blocks.takes_sessions => {
+                let (now, time) = self.times(block, blocks.shift_ms);
+                self.host.import_sessions(now, time.cut_ago_s, block.body);
+                true
+            }
+            Kind::CHANGES | Kind::WALK => self.merge_peers(block, blocks.shift_ms),
+            Kind::WEB if blocks.takes_web => self.merge_web(block, blocks.shift_ms),
+            _ => true,
+        };
+        self.applied.damaged.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
         self.applied.blocks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns false if the block does not add up.
-    fn apply_block(&mut self, work: &BlockWork) -> bool {
-        let Ok((block, _)) = Block::read(&work.block) else { return false };
-        match work.kind {
-            Kind::SESSIONS => {
-                let (now, time) = self.times(work);
-                self.host.import_sessions(now, time.cut_ago_s, block.body);
-            }
-            Kind::CHANGES | Kind::WALK => {
-                if block.groups().is_err() {
-                    return false;
-                }
-                self.merge_peers(work);
-            }
-            Kind::WEB => {
-                let Ok(groups) = block.web_groups() else { return false };
-                let ((_, time), store) = (self.times(work), self.host.store());
-                let all = 0..store.shards();
-                self.add(store.merge_web(time, Counting::ByPeer, groups, all));
-            }
-            _ => return false,
+    /// Merges the peers of a block that go to these shards. Returns false if the block does not add up.
+    fn merge_peers(&mut self, block: &Block<'_>, shift_ms: i64) -> bool {
+        if !matches!(block.header.kind, Kind::CHANGES | Kind::WALK) {
+            return true;
         }
+        let Ok(groups) = block.groups() else { return false };
+        let ((_, time), shards) = (self.times(block, shift_ms), self.shards.clone());
+        let (store, random) = (self.host.store(), &mut self.random);
+        let merged = store.merge(time, Counting::ByPeer, random, groups, shards);
+        self.add(merged);
         true
     }
 
-    /// Merges the peers of a block that go to these shards, if it adds up.
-    fn merge_peers(&mut self, work: &BlockWork) {
-        let Ok((block, _)) = Block::read(&work.block) else { return };
-        let Ok(groups) = block.groups() else { return };
-        let ((_, time), shards) = (self.times(work), self.shards.clone());
-        let (store, random) = (self.host.store(), &mut self.random);
-        let merged = if work.is_late {
-            store.merge_late(time, Counting::ByPeer, random, groups, shards)
-        } else {
-            store.merge(time, Counting::ByPeer, random, groups, shards)
-        };
-        self.add(merged);
+    fn merge_web(&mut self, block: &Block<'_>, shift_ms: i64) -> bool {
+        let Ok(groups) = block.web_groups() else { return false };
+        let (_, time) = self.times(block, shift_ms);
+        let store = self.host.store();
+        self.add(store.merge_web(time, Counting::ByPeer, groups, 0..store.shards()));
+        true
     }
 
     /// Returns the time, and when a block was cut on the store's clock.
-    fn times(&self, work: &BlockWork) -> (Now, MergeTime) {
+    fn times(&self, block: &Block<'_>, shift_ms: i64) -> (Now, MergeTime) {
         let now = self.host.now();
-        (now, ReplayClock::new(now).in_whole_seconds().time(now, work.cut_ms))
+        let clock = ReplayClock::new(now).in_whole_seconds().shifted(shift_ms);
+        (now, clock.time(now, block.header.cut_ms))
     }
 
     fn add(&self, merged: Merged) {

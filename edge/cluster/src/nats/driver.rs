@@ -15,12 +15,12 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::Stop;
-use super::apply::{BlockWork, Settling, Work};
-use super::inputs::{Happened, Inputs, Report};
+use super::apply::{Blocks, Settling, Work};
+use super::inputs::{Happened, Inputs, Lookup, Report};
 use super::link::Link;
 use super::log::Log;
 use super::options::NatsOptions;
-use super::reader::{LogMessage, Reading};
+use super::reader::{Reading, StoredMessage};
 use super::rows::Wanted;
 use super::status::{Order, Status};
 use super::streams::{self, StreamState};
@@ -59,7 +59,7 @@ pub(super) struct Shared {
     /// Blocks to apply.
     pub(super) work: mpsc::Sender<Work>,
     /// Where look-ups of the stream report.
-    pub(super) lookups: mpsc::Sender<Result<StreamState, String>>,
+    pub(super) lookups: mpsc::Sender<Lookup>,
     /// Where other tasks and threads report.
     pub(super) reports: mpsc::UnboundedSender<Report>,
     /// Replicated rows, unless they stay local, and where repairs are ordered.
@@ -77,6 +77,7 @@ pub(super) struct Driver<'a> {
     encoder: Encoder<'a, Store>,
     shared: Shared,
     outputs: VecDeque<(Output, Option<Came>)>,
+    published: LogMessage,
     log: Log,
     /// The lifetimes that the store and the log follow.
     peer_times: Option<PeerTimes>,
@@ -96,11 +97,19 @@ pub(super) struct Driver<'a> {
     ending: Option<Instant>,
 }
 
-/// The message that an input came with.
+/// The message that an input came with, and its place among those to be applied.
 #[derive(Debug)]
 struct Came {
-    block: Bytes,
+    message: Bytes,
     permit: Option<mpsc::OwnedPermit<Work>>,
+}
+
+/// The message that is published to the log until it is stored.
+#[derive(Debug, Default)]
+struct LogMessage {
+    ticket: u64,
+    /// Random, so that no other node uses it first.
+    id: String,
 }
 
 /// An acknowledgement of JetStream.
@@ -135,6 +144,7 @@ impl<'a> Driver<'a> {
             encoder,
             shared,
             outputs: VecDeque::new(),
+            published: LogMessage::default(),
             log: Log::default(),
             peer_times: None,
             slow_at: Instant::now(),
@@ -269,15 +279,11 @@ impl<'a> Driver<'a> {
     fn handle_acknowledgement(&mut self, message: &Message) {
         let ticket = message.subject.rsplit('.').next().and_then(|ticket| ticket.parse().ok());
         let Some(ticket) = ticket else { return };
-        let is_refused = message.status == Some(StatusCode::NO_RESPONDERS);
         if let Some(sequence) = PubAck::sequence(message) {
             self.input(Input::Stored { ticket, sequence }, None);
-        } else {
-            self.input(Input::NotStored(ticket), None);
-            if is_refused {
-                // Perhaps there is no stream.
-                self.look_up(RETRY_PAUSE);
-            }
+        } else if message.status == Some(StatusCode::NO_RESPONDERS) {
+            // Perhaps there is no stream.
+            self.look_up(RETRY_PAUSE);
         }
     }
 
@@ -291,22 +297,23 @@ impl<'a> Driver<'a> {
     fn handle_live(&mut self, message: Message) {
         match self.link.origin("l", &message) {
             Ok(from) => {
-                let block = message.payload;
-                let came = Came { block: block.clone(), permit: None };
-                self.input(Input::Live { from, block: &block }, Some(came));
+                let message = message.payload;
+                let came = Came { message: message.clone(), permit: None };
+                self.input(Input::Live { from, message: &message }, Some(came));
             }
             Err(reason) => self.input(Input::Dropped(reason), None),
         }
     }
 
-    fn handle_logged(&mut self, logged: LogMessage, permit: mpsc::OwnedPermit<Work>) {
-        let LogMessage { sequence, stored_ms, message } = logged;
+    fn handle_logged(&mut self, stored: StoredMessage, permit: mpsc::OwnedPermit<Work>) {
+        let StoredMessage { sequence, stored_ms, message } = stored;
         self.log.note(sequence);
         match self.link.origin("d", &message) {
             Ok(from) => {
-                let block = message.payload;
-                let came = Came { block: block.clone(), permit: Some(permit) };
-                self.input(Input::Logged { sequence, stored_ms, from, block: &block }, Some(came));
+                let message = message.payload;
+                let came = Came { message: message.clone(), permit: Some(permit) };
+                let logged = Input::Logged { sequence, stored_ms, from, message: &message };
+                self.input(logged, Some(came));
             }
             Err(reason) => self.input(Input::Dropped(reason), None),
         }
@@ -331,20 +338,21 @@ impl<'a> Driver<'a> {
             LOOKUP_PATIENCE * (1 << (self.failed_lookups / FAILURES_PER_DOUBLING).min(3));
         self.looking_up = Some(tokio::spawn(async move {
             tokio::time::sleep(pause).await;
+            let asked_ms = now().steady_ms;
             let wanted = streams::data_config(&link, &options);
-            let lookup = streams::find(&link.jetstream, &wanted, patience).await;
+            let found = streams::find(&link.jetstream, &wanted, patience).await;
             // Fails only while the thread ends.
-            let _ = lookups.send(lookup).await;
+            let _ = lookups.send(Lookup { asked_ms, found }).await;
         }));
     }
 
-    fn handle_lookup(&mut self, lookup: Result<StreamState, String>) {
+    fn handle_lookup(&mut self, lookup: Lookup) {
         self.looking_up = None;
         self.lookup_at = Some(Instant::now() + LOOKUP_PERIOD);
         if !self.link.is_connected() {
             return;
         }
-        let found = match lookup {
+        let found = match lookup.found {
             Ok(found) => found,
             Err(text) => {
                 self.failed_lookups += 1;
@@ -360,6 +368,8 @@ impl<'a> Driver<'a> {
         }
         self.shared.status.set_failure(found.doubt.clone());
         self.shared.status.set_streams(vec![found.info.clone()]);
+        let (asked_ms, server_ms) = (lookup.asked_ms, found.server_ms);
+        self.input(Input::Clock { asked_ms, server_ms }, None);
         if self.log.look_at(&found, self.node.position().sequence) {
             let StreamState { created_ns: stream, first, last, last_ms, .. } = found;
             self.input(Input::Log { stream, first, last, last_ms }, None);
@@ -474,13 +484,8 @@ impl<'a> Driver<'a> {
     async fn act(&mut self) {
         while let Some((output, came)) = self.outputs.pop_front() {
             match output {
-                Output::PublishLog { ticket, block } => {
-                    let reply = Subject::from(format!("{}.{ticket}", self.inbox));
-                    let subject = self.link.subjects.data();
-                    let block = Bytes::from_owner(block);
-                    if self.link.publish_stored(subject, reply, block).await.is_err() {
-                        self.input(Input::NotStored(ticket), None);
-                    }
+                Output::PublishLog { ticket, message } => {
+                    self.publish_log(ticket, Bytes::from_owner(message)).await;
                 }
                 Output::PublishLive { block } => {
                     let subject = self.link.subjects.live();
@@ -492,12 +497,12 @@ impl<'a> Driver<'a> {
                     let _ = self.link.publish(subject, None, body.into()).await;
                 }
                 Output::Read(start) => self.log.read(&self.link, start),
-                Output::Apply { kind, cut_ms, is_late } => {
-                    let Some(Came { block, permit }) = came else {
+                Output::Apply { shift_ms, takes_web, takes_sessions } => {
+                    let Some(Came { message, permit }) = came else {
                         debug_assert!(false, "the node applies what has come");
                         continue;
                     };
-                    self.apply(BlockWork { block, kind, cut_ms, is_late }, permit);
+                    self.apply(Blocks { message, shift_ms, takes_web, takes_sessions }, permit);
                 }
                 Output::Settle => {
                     let settling = Settling(self.shared.reports.clone());
@@ -525,8 +530,19 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn apply(&self, work: BlockWork, permit: Option<mpsc::OwnedPermit<Work>>) {
-        let work = Work::Block(work);
+    /// Publishes a message to the log. If that fails, the node orders it again.
+    async fn publish_log(&mut self, ticket: u64, message: Bytes) {
+        if self.published.ticket != ticket {
+            let inbox = self.link.client.new_inbox();
+            let id = inbox.rsplit('.').next().unwrap_or_default().to_owned();
+            self.published = LogMessage { ticket, id };
+        }
+        let reply = Subject::from(format!("{}.{ticket}", self.inbox));
+        let _ = self.link.publish_stored(&self.published.id, reply, message).await;
+    }
+
+    fn apply(&self, blocks: Blocks, permit: Option<mpsc::OwnedPermit<Work>>) {
+        let work = Work::Blocks(blocks);
         match permit {
             Some(permit) => drop(permit.send(work)),
             // What there is no room for comes by the log.

@@ -26,13 +26,21 @@ pub(super) enum Happened {
     Heartbeat(Message),
     /// Of the log, and the place of its block among those to be applied.
     Reading(Reading, mpsc::OwnedPermit<Work>),
-    LookedUp(Result<StreamState, String>),
+    LookedUp(Lookup),
     Reported(Report),
     Order(Order),
     /// Changes are to be cut.
     Flush,
     Tick,
     Stop(Stop),
+}
+
+/// The result of a look-up of the stream.
+pub(super) struct Lookup {
+    /// When it began, by the steady clock.
+    pub(super) asked_ms: u64,
+    /// The stream, or why there is none, as a sentence.
+    pub(super) found: Result<StreamState, String>,
 }
 
 /// What other tasks and threads report to the driver.
@@ -50,7 +58,7 @@ pub(super) enum Report {
 pub(super) struct Inputs {
     pub(super) events: mpsc::UnboundedReceiver<Event>,
     pub(super) subscriptions: Subscriptions,
-    pub(super) lookups: mpsc::Receiver<Result<StreamState, String>>,
+    pub(super) lookups: mpsc::Receiver<Lookup>,
     pub(super) reports: mpsc::UnboundedReceiver<Report>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) stop: watch::Receiver<Stop>,

@@ -18,8 +18,9 @@ use crate::node::DropReason;
 const HEADER: HeaderName = HeaderName::from_static("Tidegate");
 /// The headers of NATS itself begin with this.
 const SERVERS_PREFIX: &str = "Nats-";
-/// The only one that nodes write: a stream stores no second message with the same value. A consumer can deliver a message
-/// of another node into the stream again, under its subject; this keeps old ones from coming back.
+/// The only one that nodes write: a stream stores no second message with the same value. So a node may publish a message
+/// until it is stored. And a consumer can deliver a message of another node into the stream again, under its subject;
+/// this keeps old ones from coming back.
 const MESSAGE_ID: HeaderName = HeaderName::from_static("Nats-Msg-Id");
 /// A server that answers no ping for two or three of these is given up.
 const PING_PERIOD: Duration = Duration::from_secs(1);
@@ -162,19 +163,16 @@ impl Link {
         self.publish_with(self.headers.clone(), subject, reply, body).await
     }
 
-    /// Publishes a message to a stream, whose acknowledgement goes to `reply`. Each call is another message, even with
-    /// the same body.
+    /// Publishes a message to the log, which stores one message with this `id` only. Its acknowledgement goes to `reply`.
     pub(super) async fn publish_stored(
         &self,
-        subject: Subject,
+        id: &str,
         reply: Subject,
         body: Bytes,
     ) -> Result<(), NotSent> {
         let mut headers = self.headers.clone();
-        // Random, so that no other node uses it first.
-        let inbox = self.client.new_inbox();
-        headers.insert(MESSAGE_ID, inbox.rsplit('.').next().unwrap_or_default());
-        self.publish_with(headers, subject, Some(reply), body).await
+        headers.insert(MESSAGE_ID, id);
+        self.publish_with(headers, self.subjects.data(), Some(reply), body).await
     }
 
     async fn publish_with(

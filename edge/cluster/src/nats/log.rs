@@ -72,7 +72,15 @@ mod tests {
     fn a_server_is_behind_if_it_lacks_what_was_applied_before_it_was_asked() {
         let ending = |last| {
             let info = StreamInfo::default();
-            StreamState { created_ns: 1, first: 1, last, last_ms: 0, info, doubt: None }
+            StreamState {
+                created_ns: 1,
+                first: 1,
+                last,
+                last_ms: 0,
+                server_ms: 0,
+                info,
+                doubt: None,
+            }
         };
         let mut log = Log::default();
         // Two messages came while the answer was on its way.

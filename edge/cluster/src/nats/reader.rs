@@ -30,7 +30,7 @@ const INACTIVE: Duration = Duration::from_secs(60);
 
 /// A message of a stream.
 #[derive(Debug)]
-pub(super) struct LogMessage {
+pub(super) struct StoredMessage {
     /// Its sequence in the stream.
     pub(super) sequence: u64,
     /// When the server stored it, unix ms by its clock.
@@ -41,7 +41,7 @@ pub(super) struct LogMessage {
 /// What comes of reading.
 #[derive(Debug)]
 pub(super) enum Reading {
-    Message(LogMessage),
+    Message(StoredMessage),
     /// Reading has ended: why.
     Ended(String),
 }
@@ -145,7 +145,7 @@ async fn read(
         }
         last = Some(delivered);
         let stored_ms = u64::try_from(info.published.unix_timestamp_nanos() / 1_000_000)?;
-        let message = LogMessage { sequence, stored_ms, message: message.into() };
+        let message = StoredMessage { sequence, stored_ms, message: message.into() };
         if sink.send(Reading::Message(message)).await.is_err() {
             break;
         }
@@ -176,7 +176,7 @@ mod tests {
 
     fn ending(last: u64) -> StreamState {
         let info = crate::nats::streams::StreamInfo::default();
-        StreamState { created_ns: 1, first: 1, last, last_ms: 0, info, doubt: None }
+        StreamState { created_ns: 1, first: 1, last, last_ms: 0, server_ms: 0, info, doubt: None }
     }
 
     #[test]

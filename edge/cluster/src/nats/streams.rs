@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use async_nats::datetime::{DateTime, parse_rfc3339};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
@@ -59,6 +60,8 @@ pub(super) struct StreamState {
     pub(super) last: u64,
     /// When that was stored, unix ms.
     pub(super) last_ms: u64,
+    /// The time of the server that answered, unix ms.
+    pub(super) server_ms: u64,
     pub(super) info: StreamInfo,
     /// What is not as it should be, as a sentence; it works nevertheless.
     pub(super) doubt: Option<String>,
@@ -107,6 +110,8 @@ pub(super) struct Found {
     pub(super) info: Info,
     /// All its settings, also those that this program does not know.
     settings: Value,
+    /// The time of the server, unix ms.
+    server_ms: u64,
 }
 
 /// Looks a stream up. Returns a sentence with a remedy if that fails, or there is none.
@@ -118,7 +123,7 @@ pub(super) async fn find(
     let found = look_up(jetstream, &wanted.name, patience).await?;
     let found = found.ok_or_else(|| missing(&wanted.name))?;
     let doubt = found.doubt(wanted).map(|text| format!("{text}: {REMEDY}"));
-    Ok(state(&found.info, doubt))
+    Ok(found.state(doubt))
 }
 
 /// Returns the problem of a stream that does not exist.
@@ -180,8 +185,10 @@ pub(super) async fn look_up(
         Ok(Ok(Response::Err { error })) => Err(failed(&error)),
         Ok(Ok(Response::Ok(answer))) => {
             let settings = answer["config"].clone();
+            let server_time = answer["ts"].as_str().unwrap_or_default();
+            let server_ms = unix_ms(parse_rfc3339(server_time).map_err(|error| failed(&error))?);
             let info = serde_json::from_value(answer).map_err(|error| failed(&error))?;
-            Ok(Some(Found { info, settings }))
+            Ok(Some(Found { info, settings, server_ms }))
         }
     }
 }
@@ -248,6 +255,20 @@ impl Found {
         let name = &self.info.config.name;
         (!parts.is_empty()).then(|| format!("the stream {name} has {}", parts.join(", ")))
     }
+
+    fn state(&self, doubt: Option<String>) -> StreamState {
+        let Self { info, server_ms, .. } = self;
+        let created_ns = info.created.unix_timestamp_nanos();
+        StreamState {
+            created_ns: u64::try_from(created_ns).unwrap_or(0),
+            first: info.state.first_sequence,
+            last: info.state.last_sequence,
+            last_ms: unix_ms(info.state.last_timestamp),
+            server_ms: *server_ms,
+            info: stream_info(info),
+            doubt,
+        }
+    }
 }
 
 /// Returns the settings that no stream of a cluster has, such as `republish`, `subject_transform`, `sources` and
@@ -294,17 +315,8 @@ fn seconds(age: Duration) -> String {
     format!("{} s", age.as_secs())
 }
 
-pub(super) fn state(info: &Info, doubt: Option<String>) -> StreamState {
-    let created_ns = info.created.unix_timestamp_nanos();
-    StreamState {
-        created_ns: u64::try_from(created_ns).unwrap_or(0),
-        first: info.state.first_sequence,
-        last: info.state.last_sequence,
-        last_ms: u64::try_from(info.state.last_timestamp.unix_timestamp_nanos() / 1_000_000)
-            .unwrap_or(0),
-        info: stream_info(info),
-        doubt,
-    }
+fn unix_ms(time: DateTime) -> u64 {
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 
 /// Returns what there is to see of a stream.

@@ -1,4 +1,4 @@
-use replication::block::{Header, write};
+use replication::block::{Header, Kind, write};
 
 use super::*;
 use crate::snapshot::{MemberState, OutboundState};
@@ -23,20 +23,26 @@ fn options(restored_ms: Option<u64>) -> Options {
     }
 }
 
-/// A node and what came out of it last.
+/// A node, its time, and by how much its wall clock is ahead.
 struct Bed {
     node: Node,
     ms: u64,
+    ahead_ms: i64,
 }
 
 impl Bed {
     fn new(restored_ms: Option<u64>) -> Self {
-        Self { node: Node::new(options(restored_ms)), ms: 0 }
+        Self { node: Node::new(options(restored_ms)), ms: 0, ahead_ms: 0 }
+    }
+
+    fn now(&self) -> Time {
+        let Time { steady_ms, unix_ms } = at(self.ms);
+        Time { steady_ms, unix_ms: unix_ms.saturating_add_signed(self.ahead_ms) }
     }
 
     fn input(&mut self, input: Input<'_>) -> Vec<Output> {
         let mut out = Vec::new();
-        self.node.handle(at(self.ms), input, &mut out);
+        self.node.handle(self.now(), input, &mut out);
         // Blocks are applied at once.
         if let Some(at) = out.iter().position(|output| *output == Output::Settle) {
             out.remove(at);
@@ -59,12 +65,22 @@ impl Bed {
     /// Connects to a log that has messages 1 to `last`, the last one stored at `last_ms`.
     fn connect(&mut self, last: u64, last_ms: u64) -> Vec<Output> {
         self.input(Input::Connected);
-        self.input(Input::Log { stream: 9, first: 1, last, last_ms });
+        self.look_up(9, 1, last, last_ms);
         self.wait(1300)
     }
 
-    fn logged(&mut self, sequence: u64, from: u8, block: &[u8]) -> Vec<Output> {
-        self.input(Input::Logged { sequence, stored_ms: UNIX_MS, from, block })
+    fn look_up(&mut self, stream: u64, first: u64, last: u64, last_ms: u64) -> Vec<Output> {
+        let mut out = self.compare_clocks();
+        out.extend(self.input(Input::Log { stream, first, last, last_ms }));
+        out
+    }
+
+    fn compare_clocks(&mut self) -> Vec<Output> {
+        self.input(Input::Clock { asked_ms: self.ms, server_ms: UNIX_MS + self.ms })
+    }
+
+    fn logged(&mut self, sequence: u64, from: u8, message: &[u8]) -> Vec<Output> {
+        self.input(Input::Logged { sequence, stored_ms: UNIX_MS, from, message })
     }
 
     fn hear(&mut self, from: u8, heartbeat: &Heartbeat) -> Vec<Output> {
@@ -74,7 +90,7 @@ impl Bed {
     }
 
     fn snapshot(&self) -> Snapshot {
-        self.node.snapshot(at(self.ms))
+        self.node.snapshot(self.now())
     }
 }
 
@@ -105,7 +121,7 @@ fn changes(node: u16, boot: u64, number: u64) -> Vec<u8> {
 fn heartbeats_are_collected_before_the_log_is_read() {
     let mut bed = Bed::new(None);
     bed.input(Input::Connected);
-    bed.input(Input::Log { stream: 9, first: 1, last: 2, last_ms: UNIX_MS });
+    bed.look_up(9, 1, 2, UNIX_MS);
     assert_eq!(bed.wait(1100), []);
     let out = bed.wait(200);
     assert_eq!(starts(&out), [Start::First]);
@@ -123,7 +139,7 @@ fn a_node_is_warm_when_the_last_block_is_applied() {
     let mut bed = Bed::new(None);
     bed.connect(1, UNIX_MS);
     let (block, mut out) = (changes(2, 5, 1), Vec::new());
-    let logged = Input::Logged { sequence: 1, stored_ms: UNIX_MS, from: 2, block: &block };
+    let logged = Input::Logged { sequence: 1, stored_ms: UNIX_MS, from: 2, message: &block };
     bed.node.handle(at(bed.ms), logged, &mut out);
     // A thread applies it.
     assert!(matches!(out[..], [Output::Apply { .. }, Output::Settle]), "{out:?}");
@@ -184,11 +200,11 @@ fn reading_continues_where_it_ended() {
     bed.input(Input::Disconnected);
     assert_eq!(starts(&bed.connect(9, UNIX_MS + 70)), [Start::Sequence(4)]);
     let block = changes(3, 8, 1);
-    let other = Input::Logged { sequence: 4, stored_ms: UNIX_MS + 50, from: 3, block: &block };
+    let other = Input::Logged { sequence: 4, stored_ms: UNIX_MS + 50, from: 3, message: &block };
     assert_eq!(starts(&bed.input(other)), [Start::Time(UNIX_MS + 1)]);
     assert!(is_applied(&bed.input(other)));
     // Another one from the beginning, and the first node fills it.
-    bed.input(Input::Log { stream: 10, first: 1, last: 0, last_ms: 0 });
+    bed.look_up(10, 1, 0, 0);
     let out = bed.wait(300);
     assert_eq!(starts(&out), [Start::First]);
     assert!(out.contains(&Output::Walk { since_s: 2701 }), "{out:?}");
@@ -238,7 +254,7 @@ fn what_is_dropped_is_counted_by_its_reason() {
 fn the_younger_of_two_processes_is_mute() {
     let mut bed = Bed::new(None);
     bed.input(Input::Connected);
-    bed.input(Input::Log { stream: 9, first: 1, last: 0, last_ms: 0 });
+    bed.look_up(9, 1, 0, 0);
     bed.hear(1, &Heartbeat { boot: 400, ..Heartbeat::default() });
     let block = changes(0, 0, 0);
     let publishes = |out: &[Output]| {
@@ -332,50 +348,94 @@ fn a_node_that_is_cut_off_removes_no_webtorrent_peers() {
 fn webtorrent_peers_belong_to_processes_that_are_there() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);
-    let web = block(Kind::WEB, 2, 5, 1, UNIX_MS);
-    assert!(!is_applied(&bed.logged(1, 2, &web)));
-    bed.hear(2, &Heartbeat { boot: 5, ..Heartbeat::default() });
-    assert!(is_applied(&bed.logged(2, 2, &web)));
-    let before = block(Kind::WEB, 2, 4, 1, UNIX_MS);
-    assert!(!is_applied(&bed.logged(3, 2, &before)));
-    let own = block(Kind::WEB, 1, 500, 1, UNIX_MS);
-    assert!(!is_applied(&bed.logged(4, 1, &own)));
-}
-
-#[test]
-fn clocks_that_are_wrong_are_corrected_by_whole_units() {
-    let mut bed = Bed::new(None);
-    bed.connect(0, 0);
-    let hour = 3_600_000;
-    bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS + bed.ms - hour, ..Heartbeat::default() });
-    let cut_ms = |out: &[Output]| match out {
-        [Output::Apply { cut_ms, .. }] => *cut_ms,
-        other => panic!("{other:?}"),
+    let takes_web = |out: &[Output]| match out {
+        [Output::Apply { takes_web, .. }] => *takes_web,
+        out => panic!("expected one message, found {out:?}"),
     };
-    let late = block(Kind::CHANGES, 2, 5, 1, UNIX_MS + bed.ms - hour);
-    assert_eq!(cut_ms(&bed.logged(1, 2, &late)), UNIX_MS + bed.ms);
-    // A second is no reason.
-    let at_ms = UNIX_MS + bed.ms + 1000;
-    bed.hear(3, &Heartbeat { boot: 5, at_ms, ..Heartbeat::default() });
-    let early = block(Kind::CHANGES, 3, 5, 1, at_ms);
-    assert_eq!(cut_ms(&bed.logged(2, 3, &early)), at_ms);
+    let web = block(Kind::WEB, 2, 5, 1, UNIX_MS);
+    assert!(!takes_web(&bed.logged(1, 2, &web)));
+    bed.hear(2, &Heartbeat { boot: 5, ..Heartbeat::default() });
+    assert!(takes_web(&bed.logged(2, 2, &web)));
+    let before = block(Kind::WEB, 2, 4, 1, UNIX_MS);
+    assert!(!takes_web(&bed.logged(3, 2, &before)));
+    let own = block(Kind::WEB, 1, 500, 1, UNIX_MS);
+    assert!(!takes_web(&bed.logged(4, 1, &own)));
 }
 
 #[test]
-fn heartbeats_that_waited_here_say_nothing_of_clocks() {
+fn messages_that_are_stored_late_are_dropped() {
     let mut bed = Bed::new(None);
     bed.connect(0, 0);
-    let sent_ms = UNIX_MS + bed.ms;
-    // The thread waits for 30 s.
-    bed.ms += 30_000;
-    for second in 0..30 {
-        let at_ms = sent_ms + second * 1000;
-        bed.hear(2, &Heartbeat { boot: 5, at_ms, ..Heartbeat::default() });
+    for (late_ms, is_dropped) in [(44_900, false), (45_000, true)] {
+        let message = block(Kind::CHANGES, 2, 5, 1, UNIX_MS - late_ms);
+        assert_eq!(is_applied(&bed.logged(late_ms, 2, &message)), !is_dropped);
+        let live = Input::Live {
+            from: 2,
+            message: &block(Kind::CHANGES, 2, 6, 1, UNIX_MS + bed.ms - late_ms),
+        };
+        assert_eq!(is_applied(&bed.input(live)), !is_dropped);
     }
-    assert_eq!(bed.snapshot().nodes[0].offset_ms, 0);
-    bed.wait(1000);
-    bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS + bed.ms - 70, ..Heartbeat::default() });
-    assert_eq!(bed.snapshot().nodes[0].offset_ms, 70);
+    assert_eq!(bed.snapshot().dropped[DropReason::Old as usize], 2);
+}
+
+/// Returns the time of the cut of the first block that is published to the log.
+fn published_cut_ms(out: &[Output]) -> Option<u64> {
+    out.iter().find_map(|output| match output {
+        Output::PublishLog { message, .. } => Some(Block::read(message).unwrap().0.header.cut_ms),
+        _ => None,
+    })
+}
+
+#[test]
+fn blocks_are_by_the_streams_clock_and_applied_by_the_nodes_own() {
+    for (ahead_ms, correction_ms) in [(0, 0), (1500, 0), (3_600_000, 3_600_000), (-40_000, -32_000)]
+    {
+        let mut bed = Bed::new(None);
+        bed.ahead_ms = ahead_ms;
+        bed.connect(0, 0);
+        assert_eq!(bed.snapshot().clock_ahead_ms, ahead_ms);
+        let own = block(Kind::CHANGES, 0, 0, 0, bed.now().unix_ms);
+        let cut_ms = published_cut_ms(&bed.input(Input::Block(&own))).unwrap();
+        assert_eq!(cut_ms, bed.now().unix_ms.saturating_add_signed(-correction_ms));
+        let out = bed.logged(1, 2, &changes(2, 5, 1));
+        let [Output::Apply { shift_ms, .. }] = out[..] else { panic!("{out:?}") };
+        assert_eq!(shift_ms, correction_ms);
+    }
+}
+
+#[test]
+fn a_wrong_clock_is_an_event_until_it_is_right() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    let warnings = |out: &[Output]| {
+        let is = |output: &&Output| matches!(output, Output::Report { is_warning: true, .. });
+        out.iter().filter(is).count()
+    };
+    assert_eq!(warnings(&bed.compare_clocks()), 0);
+    bed.ahead_ms = 2500;
+    assert_eq!((warnings(&bed.compare_clocks()), warnings(&bed.compare_clocks())), (1, 0));
+    bed.ahead_ms = 0;
+    let out = bed.compare_clocks();
+    assert!(matches!(out[..], [Output::Report { is_warning: false, .. }]), "{out:?}");
+}
+
+#[test]
+fn a_machine_that_stood_still_contradicts_nothing_until_it_has_read_the_log() {
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    bed.input(Input::Block(&changes(0, 0, 0)));
+    // Its steady clock stood, too.
+    let server_ms = UNIX_MS + bed.ms + 90_000;
+    let out = bed.input(Input::Clock { asked_ms: bed.ms, server_ms });
+    assert!(out.contains(&Output::Behind(true)), "{out:?}");
+    assert_eq!(bed.snapshot().dropped_blocks, 1);
+    bed.input(Input::Disconnected);
+    bed.input(Input::Connected);
+    bed.input(Input::Log { stream: 9, first: 1, last: 1, last_ms: server_ms });
+    assert!(!bed.wait(2000).iter().any(|it| matches!(it, Output::Walk { .. })));
+    let out = bed.logged(1, 2, &changes(2, 5, 1));
+    assert!(out.contains(&Output::Behind(false)), "{out:?}");
+    assert!(bed.wait(200).contains(&Output::Walk { since_s: 93 }));
 }
 
 #[test]
@@ -401,6 +461,45 @@ fn lag_is_the_age_of_what_is_missing() {
     );
     bed.wait(9000);
     assert!(lag_ms(&bed) >= 8000);
+}
+
+#[test]
+fn a_node_that_lacks_peers_asks_the_one_that_has_most() {
+    let heartbeat = |peers: u64| Heartbeat {
+        boot: 5,
+        policy: 7,
+        warmth: Warmth::Warm,
+        outbound: OutboundState::Flowing,
+        peers: [peers, peers, 0],
+        ..Heartbeat::default()
+    };
+    let asks = |out: &[Output]| {
+        let asks = |output: &Output| match output {
+            Output::PublishHeartbeat { body } => Heartbeat::read(body).unwrap().asks,
+            _ => 0,
+        };
+        out.iter().map(asks).filter(|node| *node > 0).collect::<Vec<_>>()
+    };
+    let mut bed = Bed::new(None);
+    bed.connect(0, 0);
+    bed.input(Input::Figures(Figures { peers: [100, 100, 900], ..Figures::default() }));
+    let mut out = Vec::new();
+    for _ in 0..30 {
+        bed.hear(2, &heartbeat(120));
+        // It expires peers at other times, or may not have told all.
+        bed.hear(3, &Heartbeat { policy: 8, ..heartbeat(900) });
+        bed.hear(4, &Heartbeat { outbound: OutboundState::CatchingUp, ..heartbeat(900) });
+        out.extend(bed.wait(1000));
+    }
+    assert_eq!(asks(&out), [2]);
+    // The other way, twice within a minute.
+    let asking = Heartbeat { asks: 1, ..heartbeat(50) };
+    bed.hear(2, &asking);
+    let out = bed.wait(200);
+    assert!(out.contains(&Output::Walk { since_s: 2701 }), "{out:?}");
+    bed.input(Input::WalkEnded);
+    bed.hear(2, &asking);
+    assert!(!bed.wait(200).iter().any(|output| matches!(output, Output::Walk { .. })));
 }
 
 #[test]
@@ -437,7 +536,7 @@ fn what_a_node_sends_too_fast_is_dropped() {
     // Others are heard.
     let before = dropped(&bed);
     assert!(is_applied(&bed.logged(513, 3, &changes(3, 5, 1))));
-    (0..512).for_each(|_| drop(bed.input(Input::Live { from: 2, block: &large })));
+    (0..512).for_each(|_| drop(bed.input(Input::Live { from: 2, message: &large })));
     assert!(dropped(&bed) > before);
     assert_eq!(bed.node.position().sequence, 513);
 }
@@ -447,15 +546,13 @@ fn a_node_with_a_wrong_clock_reads_all_of_the_log() {
     // It was ahead when it wrote its journal.
     let mut bed = Bed::new(Some(UNIX_MS + 3_600_000));
     assert_eq!(starts(&bed.connect(50, UNIX_MS)), [Start::First]);
-    // It is now, as the others see it.
+    // It is ahead now.
     for (ahead_ms, expected) in [(1000, Start::Time(UNIX_MS - 120_000)), (10_000, Start::First)] {
         let mut bed = Bed::new(Some(UNIX_MS));
-        bed.input(Input::Connected);
-        bed.hear(2, &Heartbeat { boot: 5, at_ms: UNIX_MS - ahead_ms, ..Heartbeat::default() });
-        bed.input(Input::Log { stream: 9, first: 1, last: 50, last_ms: UNIX_MS });
-        assert_eq!(starts(&bed.wait(1300)), [expected]);
-        let block = changes(2, 5, 1);
-        bed.input(Input::Logged { sequence: 50, stored_ms: UNIX_MS, from: 2, block: &block });
+        bed.ahead_ms = ahead_ms;
+        assert_eq!(starts(&bed.connect(50, UNIX_MS)), [expected]);
+        let message = changes(2, 5, 1);
+        bed.input(Input::Logged { sequence: 50, stored_ms: UNIX_MS, from: 2, message: &message });
         let is_walk = |output: &Output| matches!(output, Output::Walk { .. });
         assert_eq!(bed.wait(200).iter().any(is_walk), expected != Start::First);
     }

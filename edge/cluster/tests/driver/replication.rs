@@ -1,6 +1,6 @@
 //! What happens at one node comes to the others.
 
-use crate::node::{Says, TestNode};
+use crate::node::{NAME, Says, TestNode};
 use crate::servers;
 
 #[test]
@@ -13,14 +13,23 @@ fn a_peer_announced_at_one_node_is_seen_at_another() {
     a.wait("the other peer", |a| a.peers() == 2);
     a.announce(1, 1, Says::Stopped);
     b.wait("the end of the first", |b| b.peers() == 1);
-    // Both by the live path and by the log, the own blocks included.
-    a.wait("blocks of both paths", |a| {
-        let traffic = a.overview().node.traffic;
-        // The log may be faster.
-        traffic.applied_live_blocks + a.dropped("repeated") > 0 && traffic.applied_log_blocks > 0
+    a.wait("the log, own messages included", |a| {
+        a.overview().node.traffic.applied_log_messages >= 3
     });
     a.wait("acknowledgements", |a| a.overview().node.unstored_blocks == 0);
     assert_eq!((a.peers(), b.peers()), (1, 1));
+}
+
+#[test]
+fn a_peer_is_seen_while_nothing_can_be_stored() {
+    let Some(nats) = servers(1) else { return };
+    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
+    let mut client = nats.client(0).unwrap();
+    client.jetstream(&format!("STREAM.DELETE.TG_{NAME}_D"), "").unwrap();
+    a.announce(1, 1, Says::Leecher);
+    b.wait("the peer", |b| b.peers() == 1);
+    b.wait("the count", |b| b.overview().node.traffic.applied_live_messages == 1);
+    assert_eq!(a.overview().node.traffic.stored_blocks, 0);
 }
 
 #[test]

@@ -6,12 +6,18 @@ use std::sync::Arc;
 
 use primitives::Random;
 
+use crate::host::EPOCH_MS;
+
+/// The boot of a process, and a ticket of its.
+pub(crate) type MessageId = (u64, u64);
+
 /// What a node sends.
 #[derive(Clone, Debug)]
 pub(crate) enum Up {
     Log {
-        ticket: u64,
-        block: Arc<[u8]>,
+        /// The process and its ticket: the stream stores one message of each.
+        id: MessageId,
+        message: Arc<[u8]>,
     },
     Live {
         block: Arc<[u8]>,
@@ -41,24 +47,25 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     Connected,
     Disconnected,
-    LookedUp { stream: u64, first: u64, last: u64, last_ms: u64 },
-    Stored { ticket: u64, sequence: u64 },
-    NotStored { ticket: u64 },
+    LookedUp { stream: u64, first: u64, last: u64, last_ms: u64, asked_ms: u64, server_ms: u64 },
+    Stored { id: MessageId, sequence: u64 },
     Live { from: u8, block: Arc<[u8]> },
     Heartbeat { from: u8, body: Arc<[u8]> },
     Rows { from: u8, body: Vec<u8> },
     Question { from: u8, number: u64, body: Vec<u8> },
     Answer { from: u8, number: u64, body: Vec<u8> },
-    Logged { reader: u64, sequence: u64, stored_ms: u64, from: u8, block: Arc<[u8]> },
+    Logged { reader: u64, stored: Stored },
 }
 
 /// A message of the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) sequence: u64,
+    /// By the server's clock, unix ms.
     pub(crate) stored_ms: u64,
     pub(crate) from: u8,
-    pub(crate) block: Arc<[u8]>,
+    pub(crate) message: Arc<[u8]>,
+    id: MessageId,
 }
 
 /// The stream of the log.
@@ -71,7 +78,7 @@ pub(crate) struct Stream {
     /// Until when there is no leader.
     no_leader_ms: u64,
     /// Publishes that an ending leader has accepted, and may yet be stored.
-    limbo: Vec<(u8, Arc<[u8]>)>,
+    limbo: Vec<Stored>,
     limbo_ms: u64,
 }
 
@@ -80,10 +87,12 @@ impl Stream {
         self.messages.front().map_or(self.last + 1, |message| message.sequence)
     }
 
-    fn append(&mut self, now_ms: u64, from: u8, block: Arc<[u8]>) -> u64 {
+    /// Appends a message. Its sequence is the next one.
+    fn append(&mut self, message: Stored) -> Stored {
         self.last += 1;
-        self.messages.push_back(Stored { sequence: self.last, stored_ms: now_ms, from, block });
-        self.last
+        let message = Stored { sequence: self.last, ..message };
+        self.messages.push_back(message.clone());
+        message
     }
 }
 
@@ -105,6 +114,9 @@ pub(crate) struct Link {
     up: VecDeque<(u64, Up)>,
     down: VecDeque<(u64, Down)>,
     lookup_ms: Option<u64>,
+    /// True if what the node sends to the log is held back.
+    pub(crate) is_stuck: bool,
+    stuck: Vec<Stored>,
     /// The reader of the log, and the next sequence that it gets.
     reader: u64,
     next: Option<u64>,
@@ -127,6 +139,8 @@ impl Link {
             up: VecDeque::new(),
             down: VecDeque::new(),
             lookup_ms: None,
+            is_stuck: false,
+            stuck: Vec::new(),
             reader: 0,
             next: None,
             stream: 0,
@@ -141,6 +155,12 @@ pub(crate) struct Broker {
     pub(crate) stream: Stream,
     pub(crate) links: Vec<Link>,
     pub(crate) random: Random,
+    /// Milliseconds by which the clock of the servers is ahead.
+    pub(crate) ahead_ms: i64,
+    /// True if the times of cuts are not exactly those of the servers' clock.
+    pub(crate) cuts_differ: bool,
+    /// True if copies of a message are stored, too.
+    pub(crate) stores_copies: bool,
     /// Messages that were stored since this was last emptied.
     pub(crate) stored: Vec<Stored>,
     /// Messages that were stored and are lost.
@@ -154,6 +174,9 @@ impl Broker {
             stream: Stream::default(),
             links: Vec::new(),
             random: Random::new(seed),
+            ahead_ms: 0,
+            cuts_differ: false,
+            stores_copies: false,
             stored,
             lost,
         }
@@ -260,10 +283,9 @@ impl Broker {
         if now_ms >= self.stream.no_leader_ms && !self.stream.limbo.is_empty() {
             let mut limbo = std::mem::take(&mut self.stream.limbo);
             while !limbo.is_empty() {
-                let (from, block) =
-                    limbo.swap_remove(self.random.below(limbo.len() as u32) as usize);
+                let message = limbo.swap_remove(self.random.below(limbo.len() as u32) as usize);
                 if self.random.below(3) == 0 {
-                    self.store(now_ms, from, block);
+                    self.store(now_ms, message);
                 }
             }
         }
@@ -272,10 +294,44 @@ impl Broker {
         }
     }
 
-    fn store(&mut self, now_ms: u64, from: u8, block: Arc<[u8]>) -> u64 {
-        let sequence = self.stream.append(now_ms, from, block);
-        self.stored.extend(self.stream.messages.back().cloned());
+    /// Stores a message, unless the stream has it. Returns its sequence.
+    fn store(&mut self, now_ms: u64, message: Stored) -> u64 {
+        let known = self.stream.messages.iter().rev().find(|known| known.id == message.id);
+        if let Some(known) = known.filter(|_| !self.stores_copies) {
+            return known.sequence;
+        }
+        let stored_ms = self.server_ms(now_ms);
+        let stored = self.stream.append(Stored { stored_ms, ..message });
+        let sequence = stored.sequence;
+        self.stored.push(stored);
         sequence
+    }
+
+    /// What was held back of a node is stored.
+    pub(crate) fn release(&mut self, now_ms: u64, at: usize) {
+        self.links[at].is_stuck = false;
+        for message in std::mem::take(&mut self.links[at].stuck) {
+            self.store(now_ms, message);
+        }
+    }
+
+    /// Returns the earliest virtual time at which a block was cut that has this time.
+    pub(crate) fn earliest_ms(&self, cut_ms: u64) -> u64 {
+        // Nodes correct their clocks by whole units.
+        let error_ms = if self.cuts_differ { 13_000 } else { 0 };
+        let unix_ms = cut_ms.saturating_add_signed(-self.ahead_ms);
+        unix_ms.saturating_sub(EPOCH_MS + error_ms)
+    }
+
+    /// Returns the time of the servers, unix ms.
+    pub(crate) fn server_ms(&self, now_ms: u64) -> u64 {
+        (EPOCH_MS + now_ms).saturating_add_signed(self.ahead_ms)
+    }
+
+    /// The stream loses its oldest messages: it was too small.
+    pub(crate) fn lose_beginning(&mut self) {
+        let lost = self.random.below(self.stream.messages.len() as u32 + 1) as usize;
+        self.lost.extend(self.stream.messages.drain(..lost));
     }
 
     fn step_link(&mut self, now_ms: u64, at: usize) {
@@ -314,22 +370,28 @@ impl Broker {
         self.links[at].stream = self.stream.id;
         let (stream, first, last) = (self.stream.id, self.stream.first(), self.stream.last);
         let last_ms = self.stream.messages.back().map_or(0, |message| message.stored_ms);
-        self.deliver(now_ms, at, Down::LookedUp { stream, first, last, last_ms });
+        let server_ms = self.server_ms(now_ms);
+        let asked_ms = now_ms;
+        let found = Down::LookedUp { stream, first, last, last_ms, asked_ms, server_ms };
+        self.deliver(now_ms, at, found);
     }
 
     fn receive(&mut self, now_ms: u64, at: usize, message: Up) {
         let from = self.links[at].number;
         match message {
-            Up::Log { ticket, block } => {
+            Up::Log { id, message } => {
                 let reaches = self.reaches(now_ms, at);
+                let message = Stored { sequence: 0, stored_ms: 0, from, message, id };
+                if self.links[at].is_stuck {
+                    return self.links[at].stuck.push(message);
+                }
                 if self.links[at].side == 0 && !reaches && now_ms < self.stream.limbo_ms {
-                    self.stream.limbo.push((from, block));
+                    self.stream.limbo.push(message);
                 } else if reaches && self.stream.id == 0 {
                     self.links[at].lookup_ms.get_or_insert(now_ms + 500);
-                    self.deliver(now_ms, at, Down::NotStored { ticket });
                 } else if reaches {
-                    let sequence = self.store(now_ms, from, block);
-                    self.deliver(now_ms, at, Down::Stored { ticket, sequence });
+                    let sequence = self.store(now_ms, message);
+                    self.deliver(now_ms, at, Down::Stored { id, sequence });
                 }
             }
             Up::Live { block } => {
@@ -383,13 +445,9 @@ impl Broker {
         next = next.max(self.stream.first());
         for _ in 0..self.links[at].read_rate {
             let index = (next - self.stream.first()) as usize;
-            let Some(Stored { sequence, stored_ms, from, block }) =
-                self.stream.messages.get(index).cloned()
-            else {
-                break;
-            };
-            self.deliver(now_ms, at, Down::Logged { reader, sequence, stored_ms, from, block });
-            next = sequence + 1;
+            let Some(stored) = self.stream.messages.get(index).cloned() else { break };
+            next = stored.sequence + 1;
+            self.deliver(now_ms, at, Down::Logged { reader, stored });
         }
         self.links[at].next = Some(next);
     }

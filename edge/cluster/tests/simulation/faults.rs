@@ -2,6 +2,26 @@
 
 use primitives::Random;
 
+/// What happens to a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scenario {
+    /// Some faults of all kinds.
+    Mixed,
+    /// Blocks are often lost and published again.
+    Storm,
+    /// A node is cut off for longer than removals are remembered.
+    Apart,
+    /// Messages are stored after minutes.
+    Stuck,
+    /// Clocks of nodes and servers differ by minutes.
+    WrongClocks,
+}
+
+impl Scenario {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Mixed, Self::Storm, Self::Apart, Self::Stuck, Self::WrongClocks];
+}
+
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -19,6 +39,10 @@ pub(crate) enum Fault {
     LeaderLoss { loses_end: bool },
     /// The stream is deleted.
     Delete,
+    /// The stream loses its oldest messages.
+    LoseBeginning,
+    /// What a node sends to the log is stored when the fault ends.
+    Stuck { at: usize },
     /// A node is killed, and starts again when the fault ends, perhaps with its journal.
     Kill { at: usize, has_journal: bool },
     /// A node says good-bye first.
@@ -66,6 +90,13 @@ pub(crate) fn apart(random: &mut Random, slots: usize) -> Vec<Planned> {
     vec![Planned { fault: Fault::Cut { at }, from_ms: 10_000, until_ms }]
 }
 
+/// Returns a fault under which messages arrive when removals that are later are forgotten.
+pub(crate) fn stuck(random: &mut Random, slots: usize) -> Vec<Planned> {
+    let at = random.below(slots as u32) as usize;
+    let until_ms = 110_000 + u64::from(random.below(60_000));
+    vec![Planned { fault: Fault::Stuck { at }, from_ms: 10_000, until_ms }]
+}
+
 /// Returns the faults of a seed: each node has at most one at a time that ends or stops it.
 pub(crate) fn plan(
     random: &mut Random,
@@ -79,7 +110,7 @@ pub(crate) fn plan(
         let from_ms = 15_000 + u64::from(random.below(end_ms as u32 - 20_000));
         let until_ms = (from_ms + 3000 + u64::from(random.below(37_000))).min(end_ms);
         let has_journal = random.below(2) == 0;
-        let fault = match random.below(15) {
+        let fault = match random.below(16) {
             0 => Fault::Delay { at, most_ms: 100 + random.below(5000) },
             1 => Fault::Loss { at, of_1000: 100 + random.below(901) },
             2 => Fault::Disconnect { at },
@@ -97,6 +128,7 @@ pub(crate) fn plan(
             }
             12 => Fault::Missed { at },
             13 => Fault::Garbage { at },
+            14 => Fault::LoseBeginning,
             _ => Fault::Twin { at },
         };
         let stops = |fault| match fault {

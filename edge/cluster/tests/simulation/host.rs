@@ -1,10 +1,10 @@
 //! A process of a node: a real store, a real encoder, and the node between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use cluster::{Input, Node, Options, Output, Rows, Snapshot, Time, answer};
+use cluster::{Figures, Input, Node, Options, Output, Rows, Snapshot, Time, answer};
 use primitives::Random;
 use replication::block::{Block, Kind};
 use replication::{Counting, Encoder, Feed, Now, ReplayClock};
@@ -12,6 +12,7 @@ use swarm::{Store, StoreAnnounce};
 use types::{PeerKey, Role, Tick};
 
 use crate::broker::{Broker, Down, Up};
+use crate::faults::Scenario;
 use crate::repairs::Repair;
 use crate::rows::TestRows;
 use crate::{INTERVAL_S, LIFETIME_S, Peer};
@@ -19,25 +20,34 @@ use crate::{INTERVAL_S, LIFETIME_S, Peer};
 /// The unix time at which simulations begin, ms.
 pub(crate) const EPOCH_MS: u64 = 1_700_000_003_000;
 
-/// What breaks the design on purpose.
+/// A mechanism that is taken out on purpose: clusters must not agree without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Canary {
     #[default]
     None,
-    /// None, under the faults that the others need to fail soon.
-    Control,
-    /// What is published again is only what is not acknowledged.
-    NoGoBack,
+    /// The stream stores copies of messages.
+    CopiesStored,
     /// Own blocks of the log are not applied.
     OwnBlocksSkipped,
     /// Rows that differ are not fetched.
     NoRepairs,
-    /// None, with a node that is cut off for longer than removals are remembered.
-    Apart,
-    /// The same, and blocks that come late add peers.
-    LateBlocksAdd,
-    /// The same, and a node that reads what it has missed contradicts it.
+    /// A node that reads what it has missed contradicts it.
     ContradictsWhileBehind,
+    /// Messages that are stored late count.
+    LateMessagesCount,
+    /// Nodes do not know that their clocks are wrong.
+    ClocksNotCompared,
+}
+
+impl Canary {
+    pub(crate) const ALL: [(Self, Scenario); 6] = [
+        (Self::CopiesStored, Scenario::Storm),
+        (Self::OwnBlocksSkipped, Scenario::Storm),
+        (Self::NoRepairs, Scenario::Storm),
+        (Self::ContradictsWhileBehind, Scenario::Apart),
+        (Self::LateMessagesCount, Scenario::Stuck),
+        (Self::ClocksNotCompared, Scenario::WrongClocks),
+    ];
 }
 
 /// What a process has: it outlives its encoder.
@@ -94,15 +104,10 @@ pub(crate) struct Process<'a> {
     /// Durable: they outlive the process.
     pub(crate) rows: Arc<TestRows>,
     repair: Option<Repair>,
-    /// Peers that it changed, and when the last such block was cut, until that is stored.
+    /// Peers that it changed, and when the last such block was cut, in virtual time, until that is stored.
     pub(crate) unstored: BTreeMap<Peer, u64>,
     /// What it has counted of its own clients.
     pub(crate) reports: Vec<String>,
-    /// For [`Canary::NoGoBack`]: numbers of blocks that are stored, and a sequence for the next one.
-    pub(crate) stored: BTreeSet<u64>,
-    /// Numbers of its blocks that went out live.
-    live: BTreeSet<u64>,
-    sequence: u64,
 }
 
 impl<'a> Process<'a> {
@@ -147,19 +152,11 @@ impl<'a> Process<'a> {
             repair: None,
             unstored: BTreeMap::new(),
             reports: Vec::new(),
-            stored: BTreeSet::new(),
-            live: BTreeSet::new(),
-            sequence: 0,
         };
         if let Some(copy) = restored {
             for block in &copy.blocks {
                 let (block, _) = Block::read(block).expect("it was written");
-                process.merge(
-                    now_ms,
-                    &block,
-                    (block.header.cut_ms / 1000, false),
-                    Counting::ByPeer,
-                );
+                process.merge(now_ms, &block, 0);
             }
         }
         process
@@ -218,9 +215,10 @@ impl<'a> Process<'a> {
 
     fn note_unstored(&mut self, block: &[u8]) {
         let (block, _) = Block::read(block).expect("it was cut here");
+        let cut_ms = block.header.cut_ms.saturating_add_signed(-self.offset_ms) - EPOCH_MS;
         let unstored = &mut self.unstored;
         each_peer(&block, |peer, _| {
-            unstored.insert(peer, block.header.cut_ms);
+            unstored.insert(peer, cut_ms);
         });
     }
 
@@ -248,21 +246,20 @@ impl<'a> Process<'a> {
             let input = match &message {
                 Down::Connected => Input::Connected,
                 Down::Disconnected => Input::Disconnected,
-                Down::LookedUp { stream, first, last, last_ms } => Input::Log {
-                    stream: *stream,
-                    first: *first,
-                    last: *last,
-                    last_ms: EPOCH_MS + last_ms,
-                },
-                Down::Stored { ticket, .. } if self.canary == Canary::NoGoBack => {
-                    self.sequence += 1;
-                    Input::Stored { ticket: *ticket, sequence: self.sequence }
+                Down::LookedUp { stream, first, last, last_ms, asked_ms, server_ms } => {
+                    let asked_ms = self.time(*asked_ms).steady_ms;
+                    let server_ms = match self.canary {
+                        Canary::ClocksNotCompared => self.unix_ms(now_ms),
+                        _ => *server_ms,
+                    };
+                    self.input(now_ms, at, broker, Input::Clock { asked_ms, server_ms });
+                    Input::Log { stream: *stream, first: *first, last: *last, last_ms: *last_ms }
                 }
-                Down::Stored { ticket, sequence } => {
+                Down::Stored { id: (boot, ticket), sequence } if *boot == self.boot => {
                     Input::Stored { ticket: *ticket, sequence: *sequence }
                 }
-                Down::NotStored { ticket } => Input::NotStored(*ticket),
-                Down::Live { from, block } => Input::Live { from: *from, block },
+                Down::Stored { .. } => continue,
+                Down::Live { from, block } => Input::Live { from: *from, message: block },
                 Down::Heartbeat { from, body } => {
                     self.note_rows(now_ms, at, broker);
                     Input::Heartbeat { from: *from, body }
@@ -286,12 +283,19 @@ impl<'a> Process<'a> {
                     continue;
                 }
                 Down::Logged { reader, .. } if *reader != broker.reader(at) => continue,
-                Down::Logged { sequence, stored_ms, from, block, .. } => Input::Logged {
-                    sequence: *sequence,
-                    stored_ms: EPOCH_MS + stored_ms,
-                    from: *from,
-                    block,
-                },
+                Down::Logged { stored, .. } => {
+                    let cut_ms = Block::read(&stored.message).map(|it| it.0.header.cut_ms);
+                    let stored_ms = match cut_ms {
+                        Ok(cut_ms) if self.canary == Canary::LateMessagesCount => cut_ms,
+                        _ => stored.stored_ms,
+                    };
+                    Input::Logged {
+                        sequence: stored.sequence,
+                        stored_ms,
+                        from: stored.from,
+                        message: &stored.message,
+                    }
+                }
             };
             self.input(now_ms, at, broker, input);
         }
@@ -316,12 +320,15 @@ impl<'a> Process<'a> {
 
     pub(crate) fn tick(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
         self.note_rows(now_ms, at, broker);
+        let totals = self.home.store.totals();
+        let peers = [totals.v4, totals.v6].map(|it| it.seeders + it.leechers);
+        let figures = Figures { peers: [peers[0], peers[1], 0], ..Figures::default() };
+        self.input(now_ms, at, broker, Input::Figures(figures));
         self.input(now_ms, at, broker, Input::Tick);
         self.step_repair(now_ms, at, broker);
         let period = replication::refresh_period_units(LIFETIME_S, INTERVAL_S);
         self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
-        // The memory of removals hides most of what a log out of order does.
-        self.home.store.remember_removals(self.canary != Canary::NoGoBack);
+        self.home.store.remember_removals(true);
         if now_ms % 60_000 < 100 {
             self.home.store.forget_removals();
         }
@@ -332,33 +339,15 @@ impl<'a> Process<'a> {
         self.node.handle(self.time(now_ms), input, &mut outputs);
         for output in outputs {
             match output {
-                Output::PublishLog { ticket, block } => {
-                    if self.is_kept_back(&block) {
-                        self.sequence += 1;
-                        let sequence = self.sequence;
-                        self.input(now_ms, at, broker, Input::Stored { ticket, sequence });
-                    } else {
-                        broker.send(now_ms, at, Up::Log { ticket, block });
-                    }
+                Output::PublishLog { ticket, message } => {
+                    broker.send(now_ms, at, Up::Log { id: (self.boot, ticket), message });
                 }
-                Output::PublishLive { block } if self.is_repetition(&block) => {}
                 Output::PublishLive { block } => broker.send(now_ms, at, Up::Live { block }),
                 Output::PublishHeartbeat { body } => {
                     broker.send(now_ms, at, Up::Heartbeat { body: body.into() });
                 }
-                Output::Read(start) => broker.read(
-                    at,
-                    match start {
-                        cluster::Start::Time(unix_ms) => {
-                            cluster::Start::Time(unix_ms.saturating_sub(EPOCH_MS))
-                        }
-                        start => start,
-                    },
-                ),
-                Output::Apply { kind, cut_ms, is_late } => {
-                    let is_late = is_late && self.canary != Canary::LateBlocksAdd;
-                    self.apply(now_ms, input, kind, (cut_ms, is_late));
-                }
+                Output::Read(start) => broker.read(at, start),
+                Output::Apply { shift_ms, .. } => self.apply(now_ms, input, shift_ms),
                 Output::Settle => self.input(now_ms, at, broker, Input::Settled),
                 Output::Repair { .. } if self.canary == Canary::NoRepairs => {
                     self.input(now_ms, at, broker, Input::Repaired);
@@ -379,49 +368,25 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// Whether a block goes out live again, which would make up for what the log lacks.
-    fn is_repetition(&mut self, block: &[u8]) -> bool {
-        let (block, _) = Block::read(block).expect("it was cut here");
-        let is_again = !self.live.insert(block.header.number);
-        self.canary == Canary::NoGoBack && is_again
-    }
-
-    /// Whether a block is not published again, because only those that are lost are.
-    fn is_kept_back(&self, block: &[u8]) -> bool {
-        let (block, _) = Block::read(block).expect("it was cut here");
-        self.canary == Canary::NoGoBack && self.stored.contains(&block.header.number)
-    }
-
-    fn apply(&mut self, now_ms: u64, input: Input<'_>, kind: Kind, (cut_ms, is_late): (u64, bool)) {
-        let (Input::Live { block, .. } | Input::Logged { block, .. }) = input else {
-            unreachable!("blocks come so")
+    fn apply(&mut self, now_ms: u64, input: Input<'_>, shift_ms: i64) {
+        let (Input::Live { message, .. } | Input::Logged { message, .. }) = input else {
+            unreachable!("messages come so")
         };
-        let (block, _) = Block::read(block).expect("the node has read it");
-        if self.canary == Canary::OwnBlocksSkipped && block.header.boot == self.boot {
-            return;
-        }
-        if matches!(kind, Kind::CHANGES | Kind::WALK) {
-            self.merge(now_ms, &block, (cut_ms, is_late), Counting::None);
+        for block in blocks(message) {
+            let is_own = block.header.boot == self.boot;
+            if !(is_own && self.canary == Canary::OwnBlocksSkipped) {
+                self.merge(now_ms, &block, shift_ms);
+            }
         }
     }
 
-    fn merge(
-        &mut self,
-        now_ms: u64,
-        block: &Block<'_>,
-        (cut_ms, is_late): (u64, bool),
-        counting: Counting,
-    ) {
+    fn merge(&mut self, now_ms: u64, block: &Block<'_>, shift_ms: i64) {
+        let Ok(groups) = block.groups() else { return };
         let now = self.now(now_ms);
-        let time = ReplayClock::new(now).in_whole_seconds().time(now, cut_ms);
-        let groups = block.groups().expect("the node has checked it");
+        let clock = ReplayClock::new(now).in_whole_seconds().shifted(shift_ms);
+        let time = clock.time(now, block.header.cut_ms);
         let shards = 0..self.home.store.shards();
-        let (store, random) = (&self.home.store, &mut self.random);
-        if is_late {
-            store.merge_late(time, counting, random, groups, shards);
-        } else {
-            store.merge(time, counting, random, groups, shards);
-        }
+        self.home.store.merge(time, Counting::None, &mut self.random, groups, shards);
     }
 
     fn walk(&mut self, now_ms: u64, at: usize, broker: &mut Broker, bytes: usize) {
@@ -492,6 +457,16 @@ fn now<T>(future: impl Future<Output = T>) -> T {
         Poll::Ready(result) => result,
         Poll::Pending => unreachable!("nothing waits"),
     }
+}
+
+/// Returns the blocks of a message, up to the first that is none.
+pub(crate) fn blocks(message: &[u8]) -> impl Iterator<Item = Block<'_>> {
+    let mut rest = message;
+    std::iter::from_fn(move || {
+        let (block, len) = Block::read(rest).ok()?;
+        rest = &rest[len..];
+        Some(block)
+    })
 }
 
 /// Visits the peers of a block of changes or a walk.

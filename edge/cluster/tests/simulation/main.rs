@@ -16,9 +16,11 @@ mod rows;
 mod world;
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use types::{InfoHash, PeerKey};
 
+use faults::Scenario;
 use host::Canary;
 use world::{HOMES, World};
 
@@ -29,106 +31,104 @@ type Peer = (InfoHash, PeerKey);
 const LIFETIME_S: u32 = 600;
 const INTERVAL_S: u32 = 240;
 
-fn run(seed: u64, canary: Canary, trace: bool) -> Result<(), String> {
+fn run(seed: u64, scenario: Scenario, canary: Canary, trace: bool) -> Result<(), String> {
     let homes: Vec<OnceCell<host::Home>> = (0..HOMES).map(|_| OnceCell::new()).collect();
-    let mut world = World::new(seed, &homes, canary, trace);
+    let mut world = World::new(seed, &homes, (scenario, canary), trace);
     world.run()
 }
 
-/// Runs seeds, and says which fail.
-fn run_all(seeds: std::ops::Range<u64>, canary: Canary) -> Vec<(u64, String)> {
-    let failed = seeds.filter_map(|seed| run(seed, canary, false).err().map(|error| (seed, error)));
-    failed.collect()
-}
-
-fn assert_all(seeds: std::ops::Range<u64>) {
-    let failed = run_all(seeds, Canary::None);
+/// Asserts that clusters agree in each of these seeds.
+fn assert_all(seeds: Range<u64>, scenario: Scenario) {
+    let run = |seed| run(seed, scenario, Canary::None, false).err().map(|error| (seed, error));
+    let failed: Vec<_> = seeds.filter_map(run).collect();
     for (seed, error) in &failed {
-        println!("seed {seed} (cargo xtask sim {seed}): {error}\n");
+        println!("{scenario:?} seed {seed} (cargo xtask sim {seed} {scenario:?}): {error}\n");
     }
     assert!(failed.is_empty(), "{} seeds failed", failed.len());
+}
+
+/// Returns the first of these seeds in which clusters do not agree without a mechanism.
+fn caught(canary: Canary, seeds: Range<u64>) -> Option<u64> {
+    let mut scenarios = Canary::ALL.into_iter();
+    let (_, scenario) = scenarios.find(|it| it.0 == canary).expect("canaries have scenarios");
+    seeds.into_iter().find(|seed| run(*seed, scenario, canary, false).is_err())
 }
 
 // In parts, which run at once.
 #[test]
 fn clusters_agree_1() {
-    assert_all(0..50);
+    assert_all(0..50, Scenario::Mixed);
 }
 
 #[test]
 fn clusters_agree_2() {
-    assert_all(50..100);
+    assert_all(50..100, Scenario::Mixed);
 }
 
 #[test]
 fn clusters_agree_3() {
-    assert_all(100..150);
+    assert_all(100..150, Scenario::Mixed);
 }
 
 #[test]
 fn clusters_agree_4() {
-    assert_all(150..200);
+    assert_all(150..200, Scenario::Mixed);
 }
-
-/// Seeds of a storm, under which the canaries fail.
-const STORMS: std::ops::Range<u64> = 0..8;
 
 #[test]
 fn clusters_agree_after_storms() {
-    let failed = run_all(STORMS, Canary::Control);
-    assert!(failed.is_empty(), "{failed:?}");
+    assert_all(0..24, Scenario::Storm);
 }
 
-/// A node that is cut off for minutes brings back no peer that went elsewhere meanwhile.
 #[test]
 fn clusters_agree_after_long_cuts() {
-    let failed = run_all(0..24, Canary::Apart);
-    assert!(failed.is_empty(), "{failed:?}");
+    assert_all(0..24, Scenario::Apart);
 }
 
-/// Blocks that come later than removals are remembered are to add no peers.
 #[test]
-fn when_late_blocks_add_peers_they_do_not() {
-    assert!(!run_all(0..24, Canary::LateBlocksAdd).is_empty());
+fn clusters_agree_when_messages_take_minutes() {
+    assert_all(0..24, Scenario::Stuck);
 }
 
-/// A node that reads what it has missed is to contradict none of it.
 #[test]
-fn when_nodes_that_are_behind_contradict_they_do_not() {
-    assert!(!run_all(20..24, Canary::ContradictsWhileBehind).is_empty());
+fn clusters_agree_with_wrong_clocks() {
+    assert_all(0..24, Scenario::WrongClocks);
 }
 
-/// Each block is to be followed by all that were cut later.
 #[test]
-fn without_going_back_they_do_not() {
-    // It takes a peer that came and went in what was lost.
-    assert!((0..600).any(|seed| run(seed, Canary::NoGoBack, false).is_err()));
+fn without_any_of_the_mechanisms_they_do_not() {
+    for (canary, seeds) in [
+        (Canary::CopiesStored, 0..24),
+        (Canary::OwnBlocksSkipped, 0..8),
+        (Canary::NoRepairs, 0..8),
+        (Canary::ContradictsWhileBehind, 20..24),
+        (Canary::LateMessagesCount, 0..24),
+        (Canary::ClocksNotCompared, 0..24),
+    ] {
+        assert!(caught(canary, seeds).is_some(), "{canary:?} is not caught");
+    }
 }
 
-/// What a node says itself is to take its place in the order of the log.
-#[test]
-fn without_own_blocks_they_do_not() {
-    assert!(!run_all(STORMS, Canary::OwnBlocksSkipped).is_empty());
-}
-
-/// What is lost of rows is to be fetched.
-#[test]
-fn without_repairs_they_do_not() {
-    assert!(!run_all(STORMS, Canary::NoRepairs).is_empty());
-}
-
-/// What `cargo xtask sim` runs.
+/// What `cargo xtask sim` runs: `TIDEGATE_SIM_SEEDS=FROM..TO`, and `TIDEGATE_SIM` has a scenario or a canary.
 #[test]
 #[ignore = "for `cargo xtask sim`"]
 fn seeds() {
     let seeds = std::env::var("TIDEGATE_SIM_SEEDS").expect("TIDEGATE_SIM_SEEDS=FROM..TO");
     let (from, to) = seeds.split_once("..").expect("FROM..TO");
     let seeds = from.parse::<u64>().unwrap()..to.parse().unwrap();
-    if seeds.end == seeds.start + 1 {
-        if let Err(error) = run(seeds.start, Canary::None, true) {
-            panic!("{error}");
-        }
+    let name = std::env::var("TIDEGATE_SIM").unwrap_or_else(|_| "Mixed".to_owned());
+    if let Some((canary, _)) = Canary::ALL.iter().find(|it| format!("{:?}", it.0) == name) {
+        let seed = caught(*canary, seeds).unwrap_or_else(|| panic!("no seed catches {name}"));
+        println!("seed {seed} catches {name}");
         return;
     }
-    assert_all(seeds);
+    let scenario = Scenario::ALL.into_iter().find(|it| format!("{it:?}") == name);
+    let scenario =
+        scenario.unwrap_or_else(|| panic!("expected a scenario or canary, found {name}"));
+    if seeds.end > seeds.start + 1 {
+        return assert_all(seeds, scenario);
+    }
+    if let Err(error) = run(seeds.start, scenario, Canary::None, true) {
+        panic!("{error}");
+    }
 }

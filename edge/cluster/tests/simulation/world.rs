@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use cluster::{Input, OutboundState, Snapshot};
 use primitives::Random;
-use replication::block::{Block, Kind};
+use replication::block::Kind;
 use types::InfoHash;
 
 use crate::broker::{Broker, Link, Up};
 use crate::clients::Client;
-use crate::faults::{Fault, Planned, apart, plan, storm};
-use crate::host::{Canary, Copy, EPOCH_MS, Home, Parts, Process, each_peer};
+use crate::faults::{Fault, Planned, Scenario, apart, plan, storm, stuck};
+use crate::host::{Canary, Copy, Home, Parts, Process, blocks, each_peer};
 use crate::rows::{Key, Map, STAMPS, TestRows};
 use crate::{Peer, check};
 
@@ -49,6 +49,7 @@ pub(crate) struct World<'a> {
     next_home: usize,
     seed: u64,
     queue_bytes: usize,
+    pub(crate) scenario: Scenario,
     canary: Canary,
     trace: bool,
     /// Peers of which something was lost with a node or the stream, and when.
@@ -71,17 +72,22 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(seed: u64, homes: &'a [OnceCell<Home>], canary: Canary, trace: bool) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        homes: &'a [OnceCell<Home>],
+        (scenario, canary): (Scenario, Canary),
+        trace: bool,
+    ) -> Self {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
         let nodes = 3 + [0, 0, 0, 1, 1, 2, 4][random.below(7) as usize];
-        let has_clock_faults = canary == Canary::None && random.below(5) == 0;
+        let has_wrong_clocks = scenario == Scenario::WrongClocks;
+        let has_clock_faults = scenario == Scenario::Mixed && random.below(5) == 0;
         let end_ms = 60_000 + u64::from(random.below(60_000));
-        let (faults, pause_s) = match canary {
-            Canary::None => (plan(&mut random, nodes, end_ms, has_clock_faults), 30),
-            Canary::Apart | Canary::LateBlocksAdd | Canary::ContradictsWhileBehind => {
-                (apart(&mut random, nodes), 30)
-            }
-            _ => (storm(&mut random, nodes), 4),
+        let (faults, pause_s) = match scenario {
+            Scenario::Mixed => (plan(&mut random, nodes, end_ms, has_clock_faults), 30),
+            Scenario::Apart => (apart(&mut random, nodes), 30),
+            Scenario::Stuck => (stuck(&mut random, nodes), 30),
+            Scenario::Storm | Scenario::WrongClocks => (storm(&mut random, nodes), 4),
         };
         let torrents = 5 + random.below(20);
         let clients = 40 + random.below(160);
@@ -97,6 +103,7 @@ impl<'a> World<'a> {
             next_home: 0,
             seed,
             queue_bytes,
+            scenario,
             canary,
             trace,
             tainted: BTreeMap::new(),
@@ -120,8 +127,17 @@ impl<'a> World<'a> {
                 true => i64::from(world.random.below(2000)) - 1000,
                 false => 0,
             };
-            world.add_slot(at as u8 + 1, offset_ms);
+            let wrong_ms = match has_wrong_clocks {
+                true => (i64::from(world.random.below(40)) - 20) * 16_000,
+                false => 0,
+            };
+            world.add_slot(at as u8 + 1, offset_ms + wrong_ms);
             world.start(at, None);
+        }
+        world.broker.stores_copies = canary == Canary::CopiesStored;
+        if has_wrong_clocks || has_clock_faults {
+            world.broker.ahead_ms = i64::from(world.random.below(4_000_000)) - 2_000_000;
+            world.broker.cuts_differ = true;
         }
         // For a twin.
         world.add_slot(0, 0);
@@ -259,7 +275,7 @@ impl<'a> World<'a> {
                 // What a node that has just started does not know, it does not tell the others of.
                 self.tainted.insert(client.peer, now_ms);
             }
-            if process.announce(now_ms, &announce) && self.canary != Canary::NoGoBack {
+            if process.announce(now_ms, &announce) {
                 process.rows.count(announce.info_hash.0[0].into());
                 *self.downloads.entry(announce.info_hash).or_default() += 1;
             }
@@ -270,10 +286,6 @@ impl<'a> World<'a> {
 
     /// Changes a row at some node, now and then.
     fn change_a_row(&mut self) {
-        // Without rows, the rare seeds that catch the canary of the log stay the same.
-        if self.canary == Canary::NoGoBack {
-            return;
-        }
         let at = self.rows_random.below(self.slots.len() as u32 * 20) as usize;
         let id = self.rows_random.below(60);
         let Some(Slot { process: Some(process), .. }) = self.slots.get(at) else { return };
@@ -293,30 +305,28 @@ impl<'a> World<'a> {
         let mut processes: Vec<_> =
             slots.iter_mut().filter_map(|slot| slot.process.as_mut()).chain(ending).collect();
         for message in std::mem::take(&mut broker.stored) {
-            let Ok((block, _)) = Block::read(&message.block) else { continue };
-            let cut_ms = block.header.cut_ms;
-            let process = processes.iter_mut().find(|process| process.boot == block.header.boot);
-            let mut unstored = process.map(|process| {
-                process.stored.insert(block.header.number);
-                &mut process.unstored
-            });
-            each_peer(&block, |peer, _| {
-                if let Some(unstored) = &mut unstored
-                    && unstored.get(&peer).is_some_and(|last_ms| *last_ms <= cut_ms)
-                {
-                    unstored.remove(&peer);
-                }
-                // What a walk says may be what was lost with a node.
-                let is_new = block.header.kind == Kind::CHANGES;
-                if is_new {
-                    walked.remove(&peer);
-                } else {
-                    walked.insert(peer);
-                }
-                if is_new && tainted.get(&peer).is_some_and(|at_ms| EPOCH_MS + at_ms <= cut_ms) {
-                    tainted.remove(&peer);
-                }
-            });
+            for block in blocks(&message.message) {
+                let (boot, cut_ms) = (block.header.boot, broker.earliest_ms(block.header.cut_ms));
+                let process = processes.iter_mut().find(|process| process.boot == boot);
+                let mut unstored = process.map(|process| &mut process.unstored);
+                each_peer(&block, |peer, _| {
+                    if let Some(unstored) = &mut unstored
+                        && unstored.get(&peer).is_some_and(|last_ms| *last_ms <= cut_ms)
+                    {
+                        unstored.remove(&peer);
+                    }
+                    // What a walk says may be what was lost with a node.
+                    let is_new = block.header.kind == Kind::CHANGES;
+                    if is_new {
+                        walked.remove(&peer);
+                    } else {
+                        walked.insert(peer);
+                    }
+                    if is_new && tainted.get(&peer).is_some_and(|at_ms| *at_ms <= cut_ms) {
+                        tainted.remove(&peer);
+                    }
+                });
+            }
         }
     }
 
@@ -333,10 +343,11 @@ impl<'a> World<'a> {
     fn note_lost(&mut self) {
         for message in std::mem::take(&mut self.broker.lost) {
             self.has_lost = true;
-            let Ok((block, _)) = Block::read(&message.block) else { continue };
-            each_peer(&block, |peer, _| {
-                self.tainted.insert(peer, self.now_ms);
-            });
+            for block in blocks(&message.message) {
+                each_peer(&block, |peer, _| {
+                    self.tainted.insert(peer, self.now_ms);
+                });
+            }
         }
     }
 
@@ -369,6 +380,8 @@ impl<'a> World<'a> {
                 self.broker.lose_leader(now_ms, for_ms, loses_end);
             }
             Fault::Delete => self.broker.delete_stream(now_ms),
+            Fault::LoseBeginning => self.broker.lose_beginning(),
+            Fault::Stuck { at } => self.broker.links[at].is_stuck = true,
             Fault::Kill { at, has_journal } | Fault::Restart { at, has_journal } => {
                 let process = self.slots[at].process.as_ref();
                 self.slots[at].copy = process.filter(|_| has_journal).map(|it| it.copy(now_ms));
@@ -429,14 +442,14 @@ impl<'a> World<'a> {
             if let Some(message) =
                 self.broker.stream.messages.back().filter(|_| len.is_multiple_of(2))
             {
-                bytes = message.block.to_vec();
+                bytes = message.message.to_vec();
                 bytes[len % 70] ^= 1 << (len % 8);
             }
             let bytes: Arc<[u8]> = bytes.into();
             let message = match len % 3 {
                 0 => Up::Live { block: bytes },
                 1 => Up::Heartbeat { body: bytes },
-                _ => Up::Log { ticket: u64::MAX, block: bytes },
+                _ => Up::Log { id: (0, self.random.next()), message: bytes },
             };
             self.broker.send(self.now_ms, at, message);
         }
@@ -446,6 +459,7 @@ impl<'a> World<'a> {
         match fault {
             Fault::Delay { at, .. } => self.broker.links[at].delay_ms = (0, 3),
             Fault::Loss { at, .. } => self.broker.links[at].loss = 0,
+            Fault::Stuck { at } => self.broker.release(self.now_ms, at),
             Fault::Cut { at } => self.broker.links[at].is_cut = self.slots[at].process.is_none(),
             Fault::Part { .. } => self.part(0),
             Fault::Kill { at, .. } | Fault::Restart { at, .. } => {

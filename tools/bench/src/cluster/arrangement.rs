@@ -231,6 +231,7 @@ impl TestCluster {
         let alive = ("tidegate_cluster_nodes", &[("state", "alive")][..]);
         self.wait_for_metric(alive, patience, |count| count == nodes)?;
         self.wait_for_metric(("tidegate_cluster_connected", &[]), patience, |it| it == 1.0)?;
+        self.wait_for_metric(("tidegate_cluster_dirty_seconds", &[]), patience, |it| it == 0.0)?;
         self.wait_for_metric(("tidegate_cluster_unstored_seconds", &[]), patience, |it| it < 1.0)
     }
 

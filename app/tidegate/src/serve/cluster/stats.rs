@@ -63,16 +63,15 @@ pub(super) fn stats(
         queue_bytes_max: node.queue_bytes_max,
         dirty_s: node.dirty_s as f64,
         log_behind: node.log_last.saturating_sub(node.position.sequence),
-        go_backs: node.go_backs,
-        spills: node.spills,
+        retries: node.retries,
         walks: node.walks,
         reconnects: overview.reconnects,
         blocks: vec![
             ("sent", "cut", traffic.cut_blocks),
-            ("sent", "logged", traffic.logged_blocks),
             ("sent", "stored", traffic.stored_blocks),
-            ("received", "applied_log", traffic.applied_log_blocks),
-            ("received", "applied_live", traffic.applied_live_blocks),
+            ("sent", "live", traffic.live_blocks),
+            ("sent", "dropped", node.dropped_blocks),
+            ("received", "applied", applies),
         ],
         bytes: vec![
             ("sent", traffic.logged_bytes),
@@ -148,6 +147,7 @@ fn own_row(own: &Own, node: &Snapshot, tracker: &Tracker) -> ClusterNode {
         their_lag_s: seconds(node.lag_ms),
         behind_blocks: node.log_last.saturating_sub(node.position.sequence),
         queue_bytes: node.queue_bytes,
+        clock_offset_s: node.clock_ahead_ms as f64 / 1000.0,
         same_policy: true,
         ..ClusterNode::default()
     }
@@ -172,12 +172,10 @@ fn other(node: &NodeSnapshot) -> ClusterNode {
         peers: node.peers.iter().sum(),
         torrents: node.torrents,
         announces_s: node.announces_per_s as f64,
-        lag_s: seconds(node.live_lag_ms),
-        log_lag_s: seconds(node.lag_ms),
+        lag_s: seconds(node.lag_ms),
         their_lag_s: seconds(node.their_lag_ms),
         behind_blocks: node.behind,
-        // The snapshot has this node's clock minus the other one's.
-        clock_offset_s: node.offset_ms.saturating_neg() as f64 / 1000.0,
+        clock_offset_s: node.clock_ahead_ms as f64 / 1000.0,
         queue_bytes: node.queue_bytes,
         same_policy: node.has_same_policy,
         differing: node.differs.iter().map(|kind| kind_name(*kind)).collect(),
@@ -193,7 +191,6 @@ fn log_state(state: OutboundState) -> LogState {
     match state {
         OutboundState::Flowing => LogState::Flowing,
         OutboundState::Held => LogState::Held,
-        OutboundState::Spilled => LogState::Spilled,
         OutboundState::CatchingUp => LogState::CatchingUp,
     }
 }

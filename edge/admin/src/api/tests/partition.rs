@@ -27,13 +27,12 @@ pub(super) fn partition() -> ClusterStats {
         unstored_bytes: 5 << 20,
         unstored_s: 31.5,
         queue_bytes_max: 64 << 20,
-        go_backs: 3,
+        retries: 3,
         blocks: vec![
             ("sent", "cut", 72_000),
-            ("sent", "log", 72_100),
             ("sent", "stored", 71_370),
-            ("received", "live", 140_000),
-            ("received", "log", 211_000),
+            ("sent", "live", 630),
+            ("received", "applied", 211_000),
         ],
         bytes: vec![("sent", 90 << 20), ("received", 180 << 20)],
         drops: vec![("foreign", 0), ("secret", 4), ("repeated", 139_500)],
@@ -82,7 +81,6 @@ fn nodes() -> Vec<ClusterNode> {
         node(5, NodeState::Gone, 90_000.0),
     ];
     nodes[1].lag_s = 31.5;
-    nodes[1].log_lag_s = 31.5;
     nodes[1].clock_offset_s = -0.003;
     nodes[1].behind_blocks = 620;
     nodes[4].ignored = true;

@@ -11,6 +11,9 @@ use super::super::stage::Stage;
 
 /// The log is stored again when the oldest block waits no longer than this, seconds.
 const STORED_S: f64 = 1.0;
+/// Blocks that waited for too long.
+const DROPPED: (&str, &[(&str, &str)]) =
+    ("tidegate_cluster_blocks_total", &[("direction", "sent"), ("result", "dropped")]);
 /// Time in which a stream without a leader is noticed.
 const NOTICED: Duration = Duration::from_secs(3);
 
@@ -58,12 +61,12 @@ pub(super) fn kill_two(stage: &mut Stage) -> Result<String> {
 pub(super) fn kill_all(stage: &mut Stage) -> Result<String> {
     (0..3).for_each(|server| stage.cluster.nats.kill(server));
     stage.hold(120, 20);
-    let spills = stage.cluster.metric(1, "tidegate_cluster_spills_total", &[])?;
+    let dropped = stage.cluster.metric(1, DROPPED.0, DROPPED.1)?;
     let bytes = stage.cluster.metric(1, "tidegate_cluster_unstored_bytes", &[])?;
     start(stage, &[0, 1, 2])?;
     let took = until_stored(stage)?;
     Ok(format!(
-        "all killed; node 1 held {:.0} KiB, spilled {spills} times; all stored {took:.1} s after the start",
+        "all killed; node 1 held {:.0} KiB and had dropped {dropped} blocks; all stored {took:.1} s after the start",
         bytes / 1024.0
     ))
 }
@@ -72,8 +75,7 @@ pub(super) fn kill_all(stage: &mut Stage) -> Result<String> {
 pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
     (0..3).for_each(|server| stage.cluster.nats.kill(server));
     let crowd = stage.crowd()?;
-    let spills = ("tidegate_cluster_spills_total", &[][..]);
-    stage.cluster.wait_for_metric(spills, PATIENCE, |spills| spills > 0.0)?;
+    stage.cluster.wait_for_metric(DROPPED, PATIENCE, |dropped| dropped > 0.0)?;
     start(stage, &[0, 1, 2])?;
     let took = until_stored(stage)?;
     let Agreement { after, peers, .. } =
@@ -117,6 +119,8 @@ fn until_stored(stage: &Stage) -> Result<f64> {
     std::thread::sleep(NOTICED);
     let metric = ("tidegate_cluster_unstored_seconds", &[][..]);
     stage.cluster.wait_for_metric(metric, PATIENCE, |seconds| seconds < STORED_S)?;
+    let dirty = ("tidegate_cluster_dirty_seconds", &[][..]);
+    stage.cluster.wait_for_metric(dirty, PATIENCE, |seconds| seconds == 0.0)?;
     Ok(began.elapsed().as_secs_f64())
 }
 
