@@ -10,7 +10,6 @@ mod memory;
 mod notify;
 #[cfg(target_os = "linux")]
 mod priority;
-#[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
@@ -19,17 +18,14 @@ mod unsupported;
 pub use capabilities::{Capability, drop_capabilities, missing_capabilities};
 pub use inherit::{DESCRIPTOR_PREFIXES, InheritError, InheritedSockets};
 #[cfg(target_os = "linux")]
-pub use launch::{ExchangeProgram, Launcher};
+pub use launch::Launcher;
 pub use memory::{available_memory_bytes, memory_bytes};
 pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};
-#[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{
-    ExchangeProgram, Launcher, Sandbox, confine, drop_capabilities, lower_priority, raise_priority,
-};
+pub use unsupported::{Launcher, drop_capabilities, lower_priority, raise_priority};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -40,6 +36,7 @@ use nix::unistd::{
 };
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +51,9 @@ pub struct SandboxPolicy {
     /// TCP ports to which connections can be opened, on any host.
     pub ports: Vec<u16>,
 }
+
+/// Exchanges the XDP program of a link: link and program.
+pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
 
 /// Returns the numbers of the cores that this process may run on.
 pub fn cores() -> Vec<usize> {

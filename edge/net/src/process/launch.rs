@@ -44,6 +44,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::ExchangeProgram;
+
 /// Descriptors in one message. The kernel accepts at most 253.
 const PER_MESSAGE: usize = 128;
 /// The number of the first inherited descriptor (sd_listen_fds(3)).
@@ -73,9 +75,6 @@ enum Order {
     /// Exchanges the XDP program of a link: link and program.
     Exchange(Vec<OwnedFd>),
 }
-
-/// Exchanges the XDP program of a link: link and program.
-pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
 
 /// A handle to the launcher, which ends when this is dropped.
 #[derive(Debug)]
