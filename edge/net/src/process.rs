@@ -16,7 +16,7 @@ mod unsupported;
 
 #[cfg(target_os = "linux")]
 pub use capabilities::{Capability, drop_capabilities, missing_capabilities};
-pub use inherit::{DESCRIPTOR_PREFIXES, InheritError, InheritedSockets};
+pub use inherit::{DESCRIPTOR_PREFIXES, InheritedSockets};
 #[cfg(target_os = "linux")]
 pub use launch::Launcher;
 pub use memory::{available_memory_bytes, memory_bytes};
