@@ -403,6 +403,13 @@ fn exit(code: i32) -> ! {
 mod tests {
     use super::*;
 
+    /// Returns a launcher, and where its orders come out.
+    fn launcher() -> (Launcher, OwnedFd) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::empty()).unwrap();
+        (Launcher { orders: ours }, theirs)
+    }
+
     #[test]
     fn spawn_fails_with_several_threads() {
         let other = std::thread::spawn(std::thread::park);
@@ -414,10 +421,7 @@ mod tests {
 
     #[test]
     fn transmits_orders_of_any_length() {
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .unwrap();
-        let launcher = Launcher { orders: ours };
+        let (launcher, theirs) = launcher();
         for count in [1, PER_MESSAGE, PER_MESSAGE + 1] {
             let (told, asked) = UnixStream::pair().unwrap();
             let one = || OwnedFd::from(asked.try_clone().unwrap());
@@ -445,10 +449,7 @@ mod tests {
     #[test]
     fn reports_why_a_program_cannot_be_exchanged() {
         let refuse: ExchangeProgram = |_, _| Err(io::Error::from_raw_os_error(libc::EBUSY));
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .unwrap();
-        let launcher = Launcher { orders: ours };
+        let (launcher, theirs) = launcher();
         let serving = std::thread::spawn(move || {
             while let Some(Order::Exchange(descriptors)) = receive(&theirs).unwrap() {
                 send(theirs.as_raw_fd(), &exchange(&descriptors, refuse), MsgFlags::empty())

@@ -199,23 +199,9 @@ fn receive_failed() -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::tests::Echo;
     use crate::{UdpOptions, bind_udp};
     use std::time::Duration;
-
-    /// Counts replies that could not be sent.
-    #[derive(Default)]
-    struct Failures {
-        refused: usize,
-        blocked: usize,
-    }
-
-    impl Handler for Failures {
-        fn batch(&mut self, _: usize, _: &mut Batch) {}
-        fn idle(&mut self) {}
-        fn send_failed(&mut self, _: usize, datagrams: usize, blocked: bool) {
-            *if blocked { &mut self.blocked } else { &mut self.refused } += datagrams;
-        }
-    }
 
     /// A forged source may have port 0, as empty addresses have, to which no datagram can be sent.
     #[test]
@@ -237,9 +223,9 @@ mod tests {
         for slot in [0, 2, 3] {
             mmsg.addresses[slot] = RawSockAddr::EMPTY;
         }
-        let mut failures = Failures::default();
-        mmsg.send(0, &socket, &mut failures);
-        assert_eq!((failures.refused, failures.blocked), (3, 0));
+        let mut handler = Echo::default();
+        mmsg.send(0, &socket, &mut handler);
+        assert_eq!((handler.refused, handler.blocked), (3, 0));
         for expected in [1, 4] {
             let mut reply = [0; 2];
             assert_eq!(client.recv(&mut reply).unwrap(), 1);

@@ -13,11 +13,9 @@ use libc::sock_filter;
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 use super::UdpSocket;
+use super::source_filter::{JUMP_IF_EQUAL, LOAD, RETURN};
 use crate::option;
 
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// The offset that stands for the number of the core.
 const CORE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
 /// No socket has this number, so the kernel chooses by hash.
