@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 
 use super::handover::{Exchange, SharedLink, link_name, socket_names};
 use super::interface::{Interface, Network};
-use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, NextHop, QUEUES_MAX, load};
+use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, QUEUES_MAX, load};
 use super::netlink::Netlink;
-use super::next_hops::NextHops;
+use super::next_hops::{NextHop, NextHops};
 use super::queue::Queue;
 use super::run::{QueueStatus, WorkerQueue};
 use super::{
@@ -140,7 +140,7 @@ impl Attached {
         let zero_copy = queue.is_zero_copy().unwrap_or(false);
         let status = Arc::new(status);
         self.queues.push(AttachedQueue { queue: number, zero_copy, status: Arc::clone(&status) });
-        WorkerQueue { queue, next_hops: Arc::clone(&self.next_hops), status }
+        WorkerQueue::new(queue, Arc::clone(&self.next_hops), status)
     }
 
     /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error

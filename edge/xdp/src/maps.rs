@@ -98,19 +98,6 @@ pub(super) struct InterfaceMaps {
     sockets: OwnedFd,
 }
 
-/// The destination of replies in the link layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextHop {
-    /// The source of the request.
-    Swap,
-    /// Always this one.
-    Always([u8; 6]),
-    /// This one, and for hosts on the link the source of the request.
-    OffLink([u8; 6]),
-    /// It is not known: nothing is answered.
-    Unknown,
-}
-
 /// The words that all of the program's runs read.
 #[repr(C)]
 struct Config {
@@ -457,18 +444,6 @@ fn endpoint_word(endpoint: &Endpoint) -> u64 {
         | u64::from(endpoint.filters) << 2;
     let port = endpoint.address.port().swap_bytes();
     u64::from(port) << 16 | u64::from(endpoint.listener) << 8 | flags
-}
-
-impl NextHop {
-    fn word(self) -> u64 {
-        let (kind, [a, b, c, d, e, f]) = match self {
-            Self::Swap => (0, [0; 6]),
-            Self::Always(mac) => (1, mac),
-            Self::OffLink(mac) => (2, mac),
-            Self::Unknown => (3, [0; 6]),
-        };
-        u64::from_le_bytes([a, b, c, d, e, f, kind, 0])
-    }
 }
 
 impl IdSlot {

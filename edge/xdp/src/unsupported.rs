@@ -14,7 +14,7 @@ use super::{
 use net::process::InheritedSockets;
 use net::{Handler, SourceBlocks, UdpWorker, run_udp};
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct WorkerQueues(());
 
 pub struct Xdp {

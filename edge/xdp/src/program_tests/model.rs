@@ -8,8 +8,7 @@ use primitives::siphash::siphash_slice_ip;
 use crate::IdSlots;
 use crate::bpf::action;
 use crate::interface::Endpoint;
-use crate::maps::NextHop;
-use crate::next_hops::NextHops;
+use crate::next_hops::{NextHop, NextHops};
 use crate::test_frames::{MAGIC, naive_checksum, set_udp_checksum};
 
 /// Why a datagram of a listener had the fate that it had.
@@ -202,15 +201,8 @@ impl Model {
         let ip = datagram.from.ip();
         let (server_mac, client_mac): ([u8; 6], [u8; 6]) =
             (frame[..6].try_into().unwrap(), frame[6..12].try_into().unwrap());
-        let next_hop = if ip.is_ipv4() { self.next_hops.v4 } else { self.next_hops.v6 };
-        let destination = match next_hop {
-            NextHop::Unknown => return false,
-            NextHop::Always(mac) => mac,
-            NextHop::OffLink(mac) if !self.next_hops.on_link.iter().any(|net| net.contains(ip)) => {
-                mac
-            }
-            NextHop::OffLink(_) | NextHop::Swap => client_mac,
-        };
+        // The engine's own rule, so that program and engine are compared.
+        let Some(destination) = self.next_hops.mac(ip, client_mac) else { return false };
         frame[..6].copy_from_slice(&destination);
         frame[6..12].copy_from_slice(&server_mac);
         let packet = &mut frame[datagram.ip_at..];

@@ -7,7 +7,7 @@ use primitives::Random;
 
 use super::model::{Model, Outcome};
 use super::{IdSlots, KEY, Program, model};
-use crate::maps::NextHop;
+use crate::next_hops::NextHop;
 use crate::test_frames::{MAGIC, frame_between, set_udp_checksum, tagged};
 
 /// Sources next to and within the networks of the model, and those that no answer reaches.
