@@ -396,15 +396,16 @@ impl InterfaceMaps {
         }
     }
 
-    /// Returns what was done since the start with the datagrams of a queue and a listener. Queues from
-    /// [`QUEUES_MAX`] on count as those with the same number modulo that.
-    pub(super) fn counts(&self, queue: usize, listener: usize) -> ListenerCounts {
-        let counts = &self.counts.view().0[queue % QUEUES_MAX][listener % LISTENERS_MAX];
-        let mut found = ListenerCounts::default();
-        for (found, count) in found.words_mut().iter_mut().zip(counts) {
-            *found = count.load(Ordering::Relaxed);
+    /// Returns what was done since the start with the datagrams of a listener. Sums over all queues: the interface
+    /// may have got more since.
+    pub(super) fn counts(&self, listener: usize) -> ListenerCounts {
+        let mut sum = ListenerCounts::default();
+        for queue in &self.counts.view().0 {
+            for (sum, count) in sum.words_mut().iter_mut().zip(&queue[listener]) {
+                *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
+            }
         }
-        found
+        sum
     }
 }
 

@@ -90,9 +90,9 @@ impl Program {
     /// Runs the program and its twin on a frame, and compares action, frame and counts. Returns the verdict.
     fn compare(&self, frame: &[u8]) -> Verdict {
         let expected = self.model.verdict(frame);
-        let before = self.interface.counts(0, expected.listener);
+        let before = self.interface.counts(expected.listener);
         let run = self.run(frame);
-        let after = self.interface.counts(0, expected.listener);
+        let after = self.interface.counts(expected.listener);
         assert_eq!(run.action, expected.action(), "{:?} of {frame:02x?}", expected.outcome);
         assert_eq!(run.frame, expected.frame, "the frame after {frame:02x?}");
         assert_eq!(after, counted(before, &expected), "counts after {frame:02x?}");

@@ -326,10 +326,8 @@ impl Control {
     pub fn take_counts(&mut self) -> Vec<ListenerCounts> {
         let mut taken = vec![ListenerCounts::default(); self.listeners.len()];
         for attached in &mut self.interfaces {
-            let counts = attached.counts(taken.len());
-            for ((taken, counts), before) in taken.iter_mut().zip(counts).zip(&mut attached.taken) {
-                taken.add(&counts.since(before));
-                *before = counts;
+            for (listener, taken) in taken.iter_mut().enumerate() {
+                taken.add(&attached.take_counts(listener));
             }
         }
         taken
