@@ -45,7 +45,6 @@ pub struct Xdp {
     pub queues: Vec<WorkerQueues>,
     /// The last steps of an upgrade, in a process that takes over.
     pub take_over: TakeOver,
-    redirect: bool,
     /// A sentence about each queue that has no AF_XDP socket: its datagrams come to the UDP sockets.
     pub warnings: Vec<String>,
 }
@@ -124,7 +123,7 @@ impl Xdp {
             blocks: Arc::default(),
             endpoints: Vec::new(),
         };
-        Ok(Self { control, queues, take_over, redirect: options.redirect, warnings })
+        Ok(Self { control, queues, take_over, warnings })
     }
 
     /// Returns copies of what an upgrade hands over, with their names. Call it before the queues are given
@@ -145,7 +144,6 @@ impl Xdp {
     pub fn hand_over(&self) -> HandOver {
         HandOver {
             steering: self.control.maps.steering(),
-            redirect: self.redirect,
             queues: self.control.interfaces.iter().flat_map(Attached::queue_statuses).collect(),
         }
     }
