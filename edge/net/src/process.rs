@@ -233,11 +233,16 @@ pub fn own_addresses() -> Vec<IpAddr> {
             let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
             v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
         })
-        .filter(|ip| match ip {
-            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
-        });
+        .filter(|ip| is_routed(*ip));
     addresses.collect()
+}
+
+/// Returns true if packets from beyond the link may reach an address of this machine.
+pub fn is_routed(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    }
 }
 
 /// Resources used by the process.

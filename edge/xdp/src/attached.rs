@@ -73,17 +73,15 @@ impl Attached {
                 (link, mode, None)
             }
         };
-        let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
-        let state = State::Running;
         Ok(Self {
             interface,
             maps: own_maps,
             mode,
             link: Arc::new(Mutex::new(Some(link))),
             waiting,
-            state,
+            state: State::Running,
             next_hops: Arc::default(),
-            taken,
+            taken: vec![ListenerCounts::default(); LISTENERS_MAX],
             queues: Vec::new(),
         })
     }

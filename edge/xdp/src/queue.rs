@@ -59,8 +59,8 @@ impl Queue {
         // A file, so that it can be handed over.
         let memory = File::from(memfd_create(c"tidegate-frames", MemfdFlags::CLOEXEC)?);
         memory.set_len(u64::from(chunks) * CHUNK_LEN as u64)?;
-        let (raw, close_on_exec) = (SocketType::RAW, SocketFlags::CLOEXEC);
-        let socket = rustix::net::socket_with(AddressFamily::XDP, raw, close_on_exec, None)?;
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
         let mapping = map_memory(&memory, chunks)?;
         register_memory(&socket, &mapping)?;
         sockopt::set_xdp_umem_fill_ring_size(&socket, chunks)?;

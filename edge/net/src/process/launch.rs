@@ -128,13 +128,7 @@ impl Launcher {
             let more = if parts.peek().is_some() { "+" } else { "." };
             let text = format!("{more}{}", names.join(":"));
             let numbers: Vec<RawFd> = part.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
-            sendmsg::<()>(
-                self.orders.as_raw_fd(),
-                &[IoSlice::new(text.as_bytes())],
-                &[ControlMessage::ScmRights(&numbers)],
-                MsgFlags::MSG_NOSIGNAL,
-                None,
-            )?;
+            self.send(text.as_bytes(), &numbers)?;
         }
         Ok(())
     }
@@ -149,21 +143,23 @@ impl Launcher {
         link: BorrowedFd<'_>,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let orders = self.orders.as_raw_fd();
         setsockopt(&self.orders, ReceiveTimeout, &TimeVal::seconds(EXCHANGE_TIMEOUT_S))?;
-        sendmsg::<()>(
-            orders,
-            &[IoSlice::new(EXCHANGE)],
-            &[ControlMessage::ScmRights(&[link.as_raw_fd(), program.as_raw_fd()])],
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )?;
+        self.send(EXCHANGE, &[link.as_raw_fd(), program.as_raw_fd()])?;
         let mut reply = [0; 4];
-        match recv(orders, &mut reply, MsgFlags::empty())? {
+        match recv(self.orders.as_raw_fd(), &mut reply, MsgFlags::empty())? {
             4 if reply == [0; 4] => Ok(()),
             4 => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reply))),
             _ => Err(io::Error::other("the launcher has ended")),
         }
+    }
+
+    /// Sends one message: a text, and copies of descriptors.
+    fn send(&self, text: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+        let text = [IoSlice::new(text)];
+        let descriptors = [ControlMessage::ScmRights(descriptors)];
+        let to = self.orders.as_raw_fd();
+        sendmsg::<()>(to, &text, &descriptors, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
     }
 }
 

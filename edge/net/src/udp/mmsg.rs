@@ -68,7 +68,7 @@ impl MmsgIo {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr();
-            header.msg_controllen = control_len;
+            header.msg_controllen = control_len as _;
             header.msg_flags = 0;
         }
         // SAFETY: the socket is open; all BATCH_MAX headers point to an address, a vector with one
@@ -116,7 +116,7 @@ impl MmsgIo {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = null_mut();
-            header.msg_controllen = control_len;
+            header.msg_controllen = control_len as _;
             if control_len > 0 {
                 let control = self.batch.control(slot);
                 control.prepare_reply(is_v4);
@@ -169,18 +169,12 @@ impl MmsgIo {
     }
 }
 
-/// The type of `msg_controllen`.
-#[cfg(target_env = "musl")]
-type ControlLen = libc::socklen_t;
-#[cfg(not(target_env = "musl"))]
-type ControlLen = usize;
-
-/// Returns the length of the control message of each datagram on `socket`.
-fn control_len(socket: &UdpSocket) -> ControlLen {
+/// Returns the length of the control message of each datagram on `socket`. Callers convert it: musl has another type.
+fn control_len(socket: &UdpSocket) -> usize {
     match (socket.reports_destination, socket.local_addr().is_ipv4()) {
         (false, _) => 0,
-        (true, true) => ControlMessage::V4_LEN as ControlLen,
-        (true, false) => ControlMessage::V6_LEN as ControlLen,
+        (true, true) => ControlMessage::V4_LEN,
+        (true, false) => ControlMessage::V6_LEN,
     }
 }
 

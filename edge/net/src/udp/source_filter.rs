@@ -36,11 +36,14 @@ impl UdpSocket {
 
 /// Removes the filter.
 pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
-    match socket.detach_filter() {
-        // There was no filter, or this kernel has none (emulators, some sandboxes).
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOPROTOOPT)) => {
-            Ok(())
-        }
+    // There was no filter, or this kernel has none (emulators, some sandboxes).
+    ignore(&[libc::ENOENT, libc::ENOPROTOOPT], socket.detach_filter())
+}
+
+/// Counts errors with one of these codes as success.
+pub(super) fn ignore(codes: &[i32], result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(()),
         other => other,
     }
 }

@@ -13,7 +13,7 @@ use libc::sock_filter;
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 use super::UdpSocket;
-use super::source_filter::{JUMP_IF_EQUAL, LOAD, RETURN};
+use super::source_filter::{JUMP_IF_EQUAL, LOAD, RETURN, ignore};
 use crate::option;
 
 /// The offset that stands for the number of the core.
@@ -33,19 +33,10 @@ const CORES_MAX: usize = 2000;
 pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {
     let [first, _, ..] = sockets else { return Ok(()) };
     if cores.is_empty() {
-        return match option::set(&first.socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
-        {
-            // There was no program, there is no group, or this kernel has neither.
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::ENOENT | libc::EINVAL | libc::ENOPROTOOPT)
-                ) =>
-            {
-                Ok(())
-            }
-            other => other,
-        };
+        let detach = libc::SO_DETACH_REUSEPORT_BPF;
+        let detached = option::set(&first.socket, libc::SOL_SOCKET, detach, 0);
+        // There was no program, there is no group, or this kernel has neither.
+        return ignore(&[libc::ENOENT, libc::EINVAL, libc::ENOPROTOOPT], detached);
     }
     let mut program = program(cores);
     let len = program.len().try_into().map_err(io::Error::other)?;
