@@ -209,7 +209,7 @@ pub struct Rules {
 
 /// The time slices whose connection ids are valid. Slices count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdSlots {
+pub struct IdSlices {
     /// The key of all ids.
     pub key: [u8; 16],
     /// The slice of ids that are issued now. That before it is valid, too, unless it is 0.

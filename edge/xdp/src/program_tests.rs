@@ -15,7 +15,7 @@ use super::bpf::{TestRun, test_run};
 use super::interface::Endpoint;
 use super::maps::{InterfaceMaps, Maps, load};
 use super::next_hops::NextHops;
-use super::{IdSlots, ListenerCounts, ProtocolNumbers};
+use super::{IdSlices, ListenerCounts, ProtocolNumbers};
 use crate::test_frames::MAGIC;
 use model::{Model, Outcome, Verdict};
 
@@ -148,7 +148,7 @@ fn model() -> Model {
         bans: [("198.18.77.0", "198.18.79.255"), ("198.18.88.1", "198.18.88.255")]
             .map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap()))
             .to_vec(),
-        ids: Some(IdSlots { key: KEY, current: 7, accepts_next: false }),
+        ids: Some(IdSlices { key: KEY, current: 7, accepts_next: false }),
         next_hops: NextHops::default(),
         vlans: vec![5, 4094],
     }

@@ -18,7 +18,7 @@ use super::interface::{Endpoint, Interface, Network};
 use super::maps::{LISTENERS_MAX, Maps, PASSED_V4_MAX, PASSED_V6_MAX};
 use super::netlink::Netlink;
 use super::{
-    IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
+    IdSlices, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
     XdpOptions,
 };
 use net::process::{Capability, missing_capabilities, raise_locked_memory_limit};
@@ -210,8 +210,8 @@ fn check_rights(redirect: bool) -> Result<(), String> {
 
 impl Control {
     /// Sets which connection ids are issued and valid. Call it at least every 250 ms.
-    pub fn set_ids(&mut self, slots: &IdSlots) {
-        self.maps.set_ids(slots);
+    pub fn set_ids(&mut self, slices: &IdSlices) {
+        self.maps.set_ids(slices);
     }
 
     /// Replaces the banned ranges, each by its first and last address. The program drops datagrams of IPv4

@@ -58,7 +58,7 @@ impl MmsgIo {
         let control_len = control_len(socket);
         let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
         for ((address, (header, vector)), (place, control)) in
-            self.addresses.iter_mut().zip(headers).zip(self.batch.request_slots())
+            self.addresses.iter_mut().zip(headers).zip(self.batch.request_buffers())
         {
             vector.iov_base = place.as_mut_ptr().cast();
             vector.iov_len = REQUEST_MAX;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_slice_ip;
 
-use crate::IdSlots;
+use crate::IdSlices;
 use crate::bpf::action;
 use crate::interface::Endpoint;
 use crate::next_hops::{NextHop, NextHops};
@@ -46,7 +46,7 @@ pub(super) struct Model {
     pub(super) passed: Vec<IpPrefix>,
     pub(super) blocked: Vec<IpPrefix>,
     pub(super) bans: Vec<(Ipv4Addr, Ipv4Addr)>,
-    pub(super) ids: Option<IdSlots>,
+    pub(super) ids: Option<IdSlices>,
     pub(super) next_hops: NextHops,
     pub(super) vlans: Vec<u16>,
 }
@@ -164,7 +164,7 @@ impl Model {
         let Some(head) = datagram.payload.first_chunk::<16>() else {
             return dropped(Outcome::TooShort);
         };
-        let (Some(slots), true) = (self.ids, answers || verifies) else {
+        let (Some(ids), true) = (self.ids, answers || verifies) else {
             return self.steer(datagram);
         };
         let head = u128::from_be_bytes(*head);
@@ -174,9 +174,9 @@ impl Model {
             0 if answers && datagram.payload.len() == 16 => Outcome::Connect,
             0 => self.steer(datagram),
             _ => {
-                let previous = slots.current.checked_sub(1).filter(|slice| *slice > 0);
-                let next = slots.current.checked_add(1).filter(|_| slots.accepts_next);
-                let slices = [Some(slots.current), previous, next];
+                let previous = ids.current.checked_sub(1).filter(|slice| *slice > 0);
+                let next = ids.current.checked_add(1).filter(|_| ids.accepts_next);
+                let slices = [Some(ids.current), previous, next];
                 let is_valid = slices.into_iter().flatten().any(|slice| id == self.id(slice, ip));
                 if is_valid { self.steer(datagram) } else { dropped(Outcome::BadId) }
             }
