@@ -131,14 +131,10 @@ fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
 const SHARES_BEFORE_BIND: bool = cfg!(target_os = "freebsd");
 
 /// Permits other sockets of this user to bind the same address, and to take a share of the load.
-#[cfg(target_os = "freebsd")]
 fn share(socket: &Socket) -> io::Result<()> {
-    socket.set_reuse_port_lb(true)
-}
-
-/// Permits other sockets of this user to bind the same address.
-#[cfg(not(target_os = "freebsd"))]
-fn share(socket: &Socket) -> io::Result<()> {
+    #[cfg(target_os = "freebsd")]
+    return socket.set_reuse_port_lb(true);
+    #[cfg(not(target_os = "freebsd"))]
     socket.set_reuse_port(true)
 }
 

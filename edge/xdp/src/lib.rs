@@ -35,7 +35,6 @@ pub mod bpf;
 mod chunks;
 #[cfg(target_os = "linux")]
 mod ethtool;
-#[cfg(target_os = "linux")]
 pub mod frame;
 #[cfg(target_os = "linux")]
 mod handover;
@@ -99,7 +98,7 @@ use primitives::IpPrefix;
 pub struct XdpOptions {
     /// Names of interfaces. Empty: those of the default routes and of the listeners' own addresses.
     pub interfaces: Vec<String>,
-    /// Where in the kernel the program runs.
+    /// The place in the kernel where the program runs.
     pub mode: Mode,
     /// True if the driver may write into our memory.
     pub zero_copy: bool,
@@ -117,7 +116,7 @@ pub struct XdpOptions {
     pub workers: usize,
 }
 
-/// Where in the kernel the program runs.
+/// The place in the kernel where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver if it can, in the generic path otherwise.
@@ -290,7 +289,7 @@ pub struct InterfaceStatus {
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// Where the program runs: in the driver or in the generic path.
+    /// The mode that the program runs in: driver or generic.
     pub mode: Mode,
     /// True if the driver writes into our memory, for one queue at least.
     pub zero_copy: bool,

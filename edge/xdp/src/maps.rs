@@ -368,7 +368,7 @@ impl InterfaceMaps {
         })
     }
 
-    /// Has datagrams of `queue` go to an AF_XDP socket. A system call: not after the start.
+    /// Directs datagrams of `queue` to an AF_XDP socket. This is a system call: do it before the sandbox.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd().to_ne_bytes();
         update_element(self.sockets.as_fd(), &SOCKETS, queue, &value)

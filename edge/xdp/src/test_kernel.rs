@@ -13,9 +13,9 @@ use crate::ring::{Consumer, Descriptor, Producer, RingLayout};
 pub(crate) const COUNT: u32 = 64;
 /// Shorter than there are chunks, so that it is full at times.
 pub(crate) const TX_LEN: u32 = 16;
-/// Where a driver writes a frame in a chunk.
+/// The offset in a chunk at which a driver writes a frame, in bytes.
 const FRAME_AT: u64 = 256;
-/// Where the parts of a ring are. The indices are on cache lines of their own, as the kernel's.
+/// The layout of all rings. The indices are on cache lines of their own, as the kernel's.
 pub(crate) const LAYOUT: RingLayout =
     RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 

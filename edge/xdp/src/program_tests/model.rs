@@ -11,10 +11,10 @@ use crate::interface::Endpoint;
 use crate::next_hops::{NextHop, NextHops};
 use crate::test_frames::{MAGIC, naive_checksum, set_udp_checksum};
 
-/// Why a datagram of a listener had the fate that it had.
+/// The reason for what the program did with a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Outcome {
-    /// Not for a listener, or nothing that the program reads.
+    /// It is not for a listener, or nothing that the program reads.
     Foreign,
     Connect,
     Steered,

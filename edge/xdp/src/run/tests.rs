@@ -58,7 +58,7 @@ impl Driver {
         Self { kernel: memory.kernel(), queue, echo: Echo::default() }
     }
 
-    /// Has the queue serve these frames. Returns the number of replies. No chunk is lost.
+    /// Serves these frames, and returns the number of replies. Panics if a chunk is lost.
     fn serve(&mut self, frames: &[Vec<u8>]) -> usize {
         let listeners = Listeners(vec![SERVER.parse().unwrap()]);
         frames.iter().for_each(|frame| self.kernel.receive(frame));
